@@ -1,0 +1,143 @@
+"""Which array library came in, the checks every input passes, and the one style of error."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+
+# A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
+Array: TypeAlias = Any
+# The namespace that belongs to an array: numpy, array_api_compat.torch, ...
+Namespace: TypeAlias = Any
+
+
+def problem(argument: str, got: object, expected: str, remedy: str, kind: type[Exception] = ValueError) -> Exception:
+    """Build the error for one argument: what it is called, what came, what was expected, what to do."""
+    return kind(f"{argument}: got {got}; expected {expected}. {remedy}")
+
+
+def namespace(*arrays: Array) -> Namespace:
+    """Return the array namespace that all of ``arrays`` belong to."""
+    return array_api_compat.array_namespace(*arrays)
+
+
+def describe(value: object) -> str:
+    """Say what a value is, in an error message."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def is_array(value: object) -> bool:
+    """Tell whether ``value`` belongs to a library that follows the array API standard."""
+    return bool(array_api_compat.is_array_api_obj(value))
+
+
+def float_array(argument: str, value: Any) -> Array:
+    """Return ``value`` as a finite array of real floats, of whatever library it came from.
+
+    Python numbers, sequences and objects with ``__array__`` become NumPy arrays. Integers are refused, because an
+    index taken for a coordinate is the most common mistake there is.
+    """
+    if is_array(value):
+        array = value
+    elif isinstance(value, float):
+        array = np.asarray(value)
+    else:
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise problem(
+                argument, describe(value), "an array of floats", "Pass a NumPy array or a tensor.", TypeError
+            ) from error
+    xp = namespace(array)
+    if not xp.isdtype(array.dtype, "real floating"):
+        raise problem(
+            argument,
+            describe(array),
+            "real floats (float32 or float64)",
+            "Integers are not taken for coordinates: divide by the number of samples, or convert to float.",
+            TypeError,
+        )
+    if not bool(xp.all(xp.isfinite(array))):
+        raise problem(
+            argument, f"{describe(array)} with NaN or inf in it", "finite numbers", "Drop those entries first."
+        )
+    return array
+
+
+def vector(argument: str, value: Any) -> Array:
+    """Return ``value`` as a finite float array of shape (N,)."""
+    array = float_array(argument, value)
+    if array.ndim != 1:
+        raise problem(
+            argument,
+            describe(array),
+            "shape (N,)",
+            "Embedders take one axis: pass one column, or use Concatenated or Kronecker for points (P, D).",
+        )
+    return array
+
+
+def point_array(argument: str, value: Any, dimensions: int) -> Array:
+    """Return ``value`` as a finite float array of shape (P, D)."""
+    array = float_array(argument, value)
+    if array.ndim != 2 or array.shape[1] != dimensions:
+        raise problem(
+            argument,
+            describe(array),
+            f"shape (P, {dimensions}), one column per axis",
+            "Stack the coordinates as columns.",
+        )
+    return array
+
+
+def whole(argument: str, value: Any, *, at_least: int) -> int:
+    """Return ``value`` as an int no smaller than ``at_least``; booleans and floats are refused."""
+    expected = f"a whole number >= {at_least}"
+    if isinstance(value, bool | np.bool_):
+        raise problem(argument, value, expected, "Pass an int.", TypeError)
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise problem(argument, describe(value), expected, "Pass an int.", TypeError) from error
+    if number < at_least:
+        raise problem(argument, number, expected, f"The smallest that makes sense is {at_least}.")
+    return number
+
+
+def real(argument: str, value: Any, *, low: float, high: float, remedy: str, open_low: bool = False) -> float:
+    """Return ``value`` as a float in [low, high], or in (low, high] with ``open_low``."""
+    bracket = "(" if open_low else "["
+    expected = f"a number in {bracket}{low:g}, {high:g}]"
+    if isinstance(value, bool | np.bool_ | str | bytes) or not hasattr(value, "__float__"):
+        raise problem(argument, describe(value), expected, remedy, TypeError)
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise problem(argument, describe(value), expected, remedy, TypeError) from error
+    if math.isnan(number) or not low <= number <= high or (open_low and number == low):
+        raise problem(argument, number, expected, remedy)
+    return number
+
+
+def only_keys(argument: str, mapping: Any, keys: Iterable[str]) -> Mapping[str, Any]:
+    """Check that ``mapping`` is a dictionary with exactly ``keys``; return it."""
+    wanted = sorted(keys)
+    if not isinstance(mapping, Mapping) or sorted(map(str, mapping)) != wanted:
+        got = sorted(map(str, mapping)) if isinstance(mapping, Mapping) else describe(mapping)
+        raise problem(argument, got, f"a dictionary with the keys {wanted}", "Use what to_dict() returned, unchanged.")
+    return mapping
+
+
+def to_numpy(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a NumPy copy or view of an array of any library, cut off from any gradient."""
+    if hasattr(array, "detach"):  # a tensor that may require a gradient or live on another device
+        array = array.detach().cpu()
+    return np.asarray(array)

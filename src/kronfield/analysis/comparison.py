@@ -1,0 +1,100 @@
+"""All embedders side by side, as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kronfield._arrays import describe, problem, whole
+from kronfield.analysis.distances import distance_preservation, preserved_range
+from kronfield.analysis.ranks import rank_curve
+from kronfield.analysis.widths import MATCH, features_needed
+from kronfield.coordinates import even_axis
+from kronfield.embedders import (
+    Embedder,
+    Gaussian,
+    Impulse,
+    LinearFourier,
+    LogFourier,
+    RandomFourier,
+    Rectangle,
+    Sine,
+    Square,
+    Triangle,
+)
+from kronfield.spectra import numerical_rank
+
+
+def standard_embedders(size: int = 256, seed: int = 0) -> list[Embedder]:
+    """Return one of each embedder of the paper, at settings that let them be compared.
+
+    Gaussian and RFF match each other; the sine and the square wave fall once over the whole domain.
+
+    Examples
+    --------
+    >>> len(standard_embedders(64))
+    9
+    """
+    even = whole("size", size, at_least=2)
+    even += even % 2
+    width = 0.01
+    return [
+        Impulse(even),
+        Rectangle(even, 4 * width),
+        Triangle(even, 4 * width),
+        Gaussian(even, width),
+        RandomFourier(even, MATCH / width, seed),
+        LinearFourier(even, 5.0),
+        LogFourier(even, 5.5),
+        Sine(even, 0.5),
+        Square(even, 0.5),
+    ]
+
+
+def compare(embedders: Sequence[Embedder], n: int) -> list[dict[str, Any]]:
+    """Return one row per embedder of all that the theory tells about it.
+
+    Examples
+    --------
+    >>> rows = compare([Gaussian(256, 0.01), Sine(256, 0.5)], n=256)
+    >>> [round(row["stable_rank"], 1) for row in rows]
+    [28.1, 2.0]
+
+    Parameters
+    ----------
+    embedders : sequence of Embedder
+        What to compare.
+    n : int
+        The number of evenly spaced samples.
+
+    Returns
+    -------
+    list of dict
+        ``embedder`` and ``settings`` (what it is), ``samples``, ``features``; ``stable_rank`` measured and
+        ``stable_rank_theory`` (None where there is none), ``rank`` (numerical); ``distance_preservation`` measured and
+        ``distance_preservation_theory``; ``range`` (up to where D >= 10^-3 D(0)); ``features_needed`` at 10^-3 (None
+        where no number is enough).
+    """
+    samples = whole("n", n, at_least=1)
+    if isinstance(embedders, Embedder):
+        raise problem("embedders", describe(embedders), "a list of embedders", "Put it in a list.", TypeError)
+    return [_row(embedder, samples) for embedder in embedders]
+
+
+def _row(embedder: Embedder, n: int) -> dict[str, Any]:
+    curve = rank_curve(embedder, [n])
+    name, _, settings = repr(embedder).partition("(")
+    return {
+        "embedder": name,
+        "settings": settings.rstrip(")"),
+        "samples": n,
+        "features": embedder.size,
+        "stable_rank": curve.measured[0],
+        "stable_rank_theory": None if curve.theory is None else curve.theory[0],
+        "rank": numerical_rank(embedder(even_axis(n))),
+        "distance_preservation": distance_preservation(embedder, measured=True),
+        "distance_preservation_theory": distance_preservation(embedder),
+        "range": preserved_range(embedder),
+        "features_needed": features_needed(embedder) if math.isfinite(embedder.bandwidth()) else None,
+    }

@@ -1,0 +1,171 @@
+"""What every embedder is: the public calls, their checks, and what follows from the formula alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from kronfield._arrays import Array, Namespace, describe, float_array, namespace, only_keys, problem, vector, whole
+from kronfield.coordinates import even_axis
+from kronfield.spectra import stable_rank
+
+# The finest detail a float64 coordinate on the unit interval can resolve; bounds widths below and frequencies above.
+FINEST = 2.0**-52
+
+
+class Embedder(ABC):
+    """Position on one axis, turned into K features.
+
+    Calling an embedder gives the embedding matrix Psi(x), one row per position and one column per feature. A row
+    depends on its own position only. The unit interval is [0, 1); positions outside it are embedded too.
+    """
+
+    size: int
+    #: Coordinates that one position has: 1, but for a `RandomFourier` of more dimensions.
+    dimensions: int = 1
+    #: How many derivatives exist.
+    smoothness: ClassVar[int] = 0
+    #: The name of the argument that sets the scale: "width", "frequency", "scale", "exponent", or None.
+    shape_parameter: ClassVar[str | None] = None
+
+    _kinds: ClassVar[dict[str, type[Embedder]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make a concrete embedder known to `from_dict`."""
+        super().__init_subclass__(**kwargs)
+        if not cls.__name__.startswith("_"):
+            Embedder._kinds[cls.__name__] = cls
+
+    # The formula, which subclasses supply ------------------------------------------------------------------------
+
+    @abstractmethod
+    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
+        """Return d^order Psi(x) / dx^order, (N, K), with x checked and order <= smoothness."""
+
+    @abstractmethod
+    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+        """Return D(dx), with dx checked."""
+
+    # What users call ---------------------------------------------------------------------------------------------
+
+    def __call__(self, x: Any) -> Array:
+        """Return the embedding matrix Psi(x) of shape (N, size), in the library and dtype of ``x``."""
+        x = self._positions(x)
+        return self._features(namespace(x), x, 0)
+
+    def derivative(self, x: Any, order: int = 1) -> Array:
+        """Return the derivative of the embedding matrix by position, of shape (N, size).
+
+        Parameters
+        ----------
+        x : array of shape (N,)
+            Positions.
+        order : int
+            0, 1 or 2, as far as the derivative exists. At a kink it is the mean of both sides.
+        """
+        order = whole("order", order, at_least=0)
+        if self.dimensions > 1:
+            raise problem("derivative", f"an embedder of {self.dimensions} dimensions", "one axis", "Use Concatenated.")
+        if order > min(self.smoothness, 2):
+            raise problem("order", order, f"at most {min(self.smoothness, 2)} for {self!r}", self._smoothness_remedy())
+        x = self._positions(x)
+        return self._features(namespace(x), x, order)
+
+    def similarity(self, dx: Any) -> Array:
+        """Return the paper's D(x1, x2) as a function of ``dx = x1 - x2``, of the same shape.
+
+        For shifted functions D is the integral of psi(t - x1) psi(t - x2) over t (for periodic ones: over one unit
+        of whole periods); K features spaced 1/K sum to K times that. For Fourier features D is the sum over the
+        features itself.
+        """
+        dx = float_array("dx", dx)
+        if self.dimensions > 1 and (dx.ndim == 0 or dx.shape[-1] != self.dimensions):
+            raise problem("dx", describe(dx), f"shape (..., {self.dimensions})", "The last axis holds the coordinates.")
+        return self._similarity(namespace(dx), dx)
+
+    @property
+    def rank_limit(self) -> float | None:
+        """The stable rank for many samples and features, in closed form; None where there is none."""
+        return None
+
+    def stable_rank(self, n: int) -> float:
+        """Return the stable rank of the embedding of ``n`` evenly spaced positions.
+
+        By theory, min(n, size, rank_limit), where `rank_limit` has a value; else measured on the positions i/n.
+        """
+        count = whole("n", n, at_least=1)
+        limit = self.rank_limit
+        if limit is None:
+            return stable_rank(self(even_axis(count)))
+        return min(float(count), float(self.size), limit)
+
+    @property
+    def centres(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        """Where the features sit, float64 of shape (size,); None for Fourier features, which sit nowhere."""
+        return None
+
+    @property
+    def support(self) -> tuple[float, float] | None:
+        """The interval of t - x outside of which a feature is zero; None if there is none."""
+        return None
+
+    def reach(self, tolerance: float = 1e-6) -> float:
+        """Return the distance from its centre beyond which a feature stays below ``tolerance`` of its peak."""
+        del tolerance
+        support = self.support
+        return math.inf if support is None else max(abs(support[0]), abs(support[1]))
+
+    def bandwidth(self, tolerance: float = 1e-3) -> float:
+        """Return the frequency (cycles per unit) beyond which the spectrum stays below ``tolerance`` of its peak."""
+        del tolerance
+        return math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the embedder as plain data that JSON can hold."""
+        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return {"kind": type(self).__name__, **{name: getattr(self, name) for name in names}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Self:
+        """Return the embedder that `to_dict` described; every value is checked anew.
+
+        Parameters
+        ----------
+        data : dict
+            What `to_dict` returned.
+        functions : dict, optional
+            The functions of any `ShiftedBasis`, by name: data holds names only and never code.
+        """
+        kind = data.get("kind") if isinstance(data, Mapping) else None
+        found = Embedder._kinds.get(kind) if isinstance(kind, str) else None
+        if found is None or not issubclass(found, cls):
+            known = sorted(name for name, one in Embedder._kinds.items() if issubclass(one, cls))
+            raise problem("kind", describe(kind), f"one of {known}", "Use what to_dict() returned, unchanged.")
+        return found._from_fields(data, functions or {})  # type: ignore[return-value]
+
+    @classmethod
+    def _from_fields(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Embedder:
+        del functions
+        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        only_keys(cls.__name__, data, ["kind", *names])
+        return cls(**{name: data[name] for name in names})
+
+    # Helpers -----------------------------------------------------------------------------------------------------
+
+    def _positions(self, x: Any) -> Array:
+        return vector("x", x)
+
+    def _smoothness_remedy(self) -> str:
+        if self.smoothness == 0:
+            return "Its features jump, so they have no derivative. Use Triangle (first) or Gaussian (first and second)."
+        return "Higher derivatives do not exist or are not implemented. Gaussian, Sine and Fourier have two."
+
+    def _set(self, **values: Any) -> None:
+        """Store checked values in the frozen instance, for use in ``__post_init__`` only."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)

@@ -1,0 +1,205 @@
+"""Fourier features: cosines and sines at random, linear or log-linear frequencies."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kronfield._arrays import Array, Namespace, point_array, problem, real, whole
+from kronfield.embedders._base import FINEST, Embedder
+
+# Beyond 2^52 cycles a float64 coordinate on the unit interval has no phase left.
+LARGEST_EXPONENT = 52
+
+
+class _Fourier(Embedder):
+    """cos(2 pi b x) and sin(2 pi b x) for size/2 frequencies b."""
+
+    smoothness: ClassVar[int] = 2
+    #: Whether features run cos, sin, cos, sin, ... or all cosines first, as the paper writes each.
+    _interleaved: ClassVar[bool] = True
+
+    @property
+    def frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """The size/2 frequencies, in cycles per domain."""
+        return self._frequencies[:, 0] if self.dimensions == 1 else self._frequencies
+
+    @property
+    def _frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """The frequencies as (size/2, dimensions)."""
+        raise NotImplementedError
+
+    def _check_size(self) -> int:
+        size = whole("size", self.size, at_least=2)
+        if size % 2:
+            raise problem("size", size, "an even number", "Every frequency gives two features, a cosine and a sine.")
+        return size
+
+    def _turns(self, xp: Namespace, x: Array) -> Array:
+        """Return b . x for every frequency, (..., size/2); ``x`` is (...) or, with more dimensions, (..., D)."""
+        b = xp.asarray(self._frequencies, dtype=x.dtype, device=x.device)
+        if self.dimensions == 1:
+            return x[..., None] * b[:, 0]
+        # A sum over axes and not a matrix product, whose rounding would depend on the size of the batch.
+        return functools.reduce(lambda total, a: total + x[..., a, None] * b[:, a], range(1, self.dimensions),
+                                x[..., 0, None] * b[:, 0])  # fmt: skip
+
+    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
+        angle = 2 * math.pi * self._turns(xp, x)  # (N, K/2)
+        cosine, sine = xp.cos(angle), xp.sin(angle)
+        if order:
+            rate = 2 * math.pi * xp.asarray(self.frequencies, dtype=x.dtype, device=x.device)
+            pairs = {1: (-rate * sine, rate * cosine), 2: (-(rate**2) * cosine, -(rate**2) * sine)}
+            cosine, sine = pairs[order]
+        both = xp.stack([cosine, sine], axis=2 if self._interleaved else 1)
+        return xp.reshape(both, (x.shape[0], self.size))
+
+    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+        # D(dx) = sum_j cos(2 pi b_j dx), exactly the inner product of the two rows of features.
+        return xp.sum(xp.cos(2 * math.pi * self._turns(xp, dx)), axis=-1)
+
+
+@dataclass(frozen=True)
+class RandomFourier(_Fourier):
+    """Random Fourier features: frequencies drawn from a normal distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rff = RandomFourier(8, scale=10.0, seed=0)
+    >>> rff(np.array([0.0])) + 0.0
+    array([[1., 1., 1., 1., 0., 0., 0., 0.]])
+    >>> float(rff.similarity(0.0))
+    4.0
+
+    Parameters
+    ----------
+    size : int
+        The number of features: twice the number of frequencies.
+    scale : float
+        The standard deviation of the frequencies, in cycles per domain.
+    seed : int
+        What the frequencies are drawn from; the same seed gives the same features.
+    dimensions : int
+        With D > 1 the frequencies are D-vectors and positions are (N, D), as in the paper's N-D RFF.
+    """
+
+    size: int
+    scale: float
+    seed: int = 0
+    dimensions: int = 1
+
+    shape_parameter: ClassVar[str | None] = "scale"
+    _interleaved: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        remedy = "The scale is the spread of the frequencies, in cycles per domain."
+        scale = real("scale", self.scale, low=0.0, high=1 / FINEST, open_low=True, remedy=remedy)
+        seed = whole("seed", self.seed, at_least=0)
+        self._set(size=self._check_size(), scale=scale, seed=seed)
+        self._set(dimensions=whole("dimensions", self.dimensions, at_least=1))
+
+    @functools.cached_property
+    def _frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        shape = (self.size // 2, self.dimensions)
+        return self.scale * np.random.default_rng(self.seed).standard_normal(shape)
+
+    def _positions(self, x: Any) -> Array:
+        return super()._positions(x) if self.dimensions == 1 else point_array("x", x, self.dimensions)
+
+    def expected_similarity(self, dx: Any) -> Array:
+        """Return the mean of `similarity` over all draws, (size/2) exp(-2 (pi scale |dx|)^2)."""
+        self.similarity(dx)  # the same checks
+        dx = np.asarray(dx)
+        distance = dx**2 if self.dimensions == 1 else np.sum(dx**2, axis=-1)
+        return self.size / 2 * np.exp(-2 * (math.pi * self.scale) ** 2 * distance)
+
+    @property
+    def rank_limit(self) -> float:
+        """(sqrt(2 pi) scale)^dimensions."""
+        return (math.sqrt(2 * math.pi) * self.scale) ** self.dimensions
+
+    def bandwidth(self, tolerance: float = 1e-3) -> float:
+        """Return the frequency at which the singular values exp(-f^2 / (4 scale^2)) have fallen to ``tolerance``."""
+        share = real("tolerance", tolerance, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak.")
+        return 2 * self.scale * math.sqrt(-math.log(share))
+
+
+class _Spread(_Fourier):
+    """Frequencies spread from 2^0 up to, and without, 2^exponent."""
+
+    exponent: float
+
+    shape_parameter: ClassVar[str | None] = "exponent"
+
+    def __post_init__(self) -> None:
+        remedy = "Frequencies run from 2^0 to 2^exponent cycles per domain."
+        exponent = real("exponent", self.exponent, low=0.0, high=LARGEST_EXPONENT, remedy=remedy)
+        self._set(size=self._check_size(), exponent=exponent)
+
+    def bandwidth(self, tolerance: float = 1e-3) -> float:
+        """Return the top of the range, 2^exponent."""
+        del tolerance
+        return float(2.0**self.exponent)
+
+
+@dataclass(frozen=True)
+class LinearFourier(_Spread):
+    """Fourier features at linearly spaced frequencies, (1 - i/F) 2^0 + (i/F) 2^exponent for i = 0 ... F-1.
+
+    Examples
+    --------
+    >>> LinearFourier(8, exponent=3.0).frequencies
+    array([1.  , 2.75, 4.5 , 6.25])
+
+    Parameters
+    ----------
+    size : int
+        The number of features: twice the number F of frequencies.
+    exponent : float
+        The range of frequencies is from 1 to 2^exponent cycles per domain.
+    """
+
+    size: int
+    exponent: float
+
+    @functools.cached_property
+    def _frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        part = np.arange(self.size // 2)[:, None] / (self.size // 2)
+        return (1 - part) + part * 2.0**self.exponent
+
+    @property
+    def rank_limit(self) -> float | None:
+        """2 (2^exponent - 1), the measure of a flat spectrum; None where the band is too narrow for that to hold."""
+        # On a domain of length 1 frequencies blur over one cycle, so the band must be many cycles wide.
+        return 2.0 * (2.0**self.exponent - 1) if self.exponent >= 3 else None
+
+
+@dataclass(frozen=True)
+class LogFourier(_Spread):
+    """Fourier features at log-linearly spaced frequencies, 2^(exponent i/F) for i = 0 ... F-1.
+
+    Examples
+    --------
+    >>> LogFourier(8, exponent=4.0).frequencies
+    array([1., 2., 4., 8.])
+
+    Parameters
+    ----------
+    size : int
+        The number of features: twice the number F of frequencies.
+    exponent : float
+        The range of frequencies is from 1 to 2^exponent cycles per domain.
+    """
+
+    size: int
+    exponent: float
+
+    @functools.cached_property
+    def _frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        part = np.arange(self.size // 2)[:, None] / (self.size // 2)
+        return np.exp2(self.exponent * part)
