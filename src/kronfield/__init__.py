@@ -9,6 +9,7 @@ Examples
 28.2
 """
 
+from kronfield._arrays import InputError, InputTypeError
 from kronfield.analysis import (
     Memorisation,
     RankCurve,
@@ -53,6 +54,8 @@ __all__ = [
     "Encoding",
     "Gaussian",
     "Impulse",
+    "InputError",
+    "InputTypeError",
     "Kronecker",
     "LinearFourier",
     "LogFourier",

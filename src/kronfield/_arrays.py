@@ -16,9 +16,18 @@ Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 
 
-def problem(argument: str, got: object, expected: str, remedy: str, kind: type[Exception] = ValueError) -> Exception:
+class InputError(ValueError):
+    """Something handed in cannot be used; the message says what came, what was expected, and the remedy."""
+
+
+class InputTypeError(InputError, TypeError):
+    """Something handed in is of the wrong type or dtype."""
+
+
+def problem(argument: str, got: object, expected: str, remedy: str, kind: type[Exception] = ValueError) -> InputError:
     """Build the error for one argument: what it is called, what came, what was expected, what to do."""
-    return kind(f"{argument}: got {got}; expected {expected}. {remedy}")
+    error = InputTypeError if kind is TypeError else InputError
+    return error(f"{argument}: got {got}; expected {expected}. {remedy}")
 
 
 def namespace(*arrays: Array) -> Namespace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -71,10 +72,10 @@ def compare(embedders: Sequence[Embedder], n: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``embedder`` and ``settings`` (what it is), ``samples``, ``features``; ``stable_rank`` measured and
-        ``stable_rank_theory`` (None where there is none), ``rank`` (numerical); ``distance_preservation`` measured and
-        ``distance_preservation_theory``; ``range`` (up to where D >= 10^-3 D(0)); ``features_needed`` at 10^-3 (None
-        where no number is enough).
+        ``embedder`` (its name) and ``settings`` (those not at their default), ``samples``, ``features``;
+        ``stable_rank`` measured and ``stable_rank_theory`` (None where there is none), ``rank`` (numerical);
+        ``distance_preservation`` measured and ``distance_preservation_theory``; ``range`` (up to where
+        D >= 10^-3 D(0)); ``features_needed`` at 10^-3 (None where no number is enough).
     """
     samples = whole("n", n, at_least=1)
     if isinstance(embedders, Embedder):
@@ -82,12 +83,17 @@ def compare(embedders: Sequence[Embedder], n: int) -> list[dict[str, Any]]:
     return [_row(embedder, samples) for embedder in embedders]
 
 
+def _settings(embedder: Embedder) -> dict[str, Any]:
+    defaults = {f.name: f.default for f in dataclasses.fields(embedder)}  # type: ignore[arg-type]
+    given = {name: value for name, value in embedder.to_dict().items() if name not in ("kind", "size")}
+    return {name: value for name, value in given.items() if value != defaults[name]}
+
+
 def _row(embedder: Embedder, n: int) -> dict[str, Any]:
     curve = rank_curve(embedder, [n])
-    name, _, settings = repr(embedder).partition("(")
     return {
-        "embedder": name,
-        "settings": settings.rstrip(")"),
+        "embedder": type(embedder).__name__,
+        "settings": _settings(embedder),
         "samples": n,
         "features": embedder.size,
         "stable_rank": curve.measured[0],

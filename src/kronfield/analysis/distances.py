@@ -14,9 +14,9 @@ from kronfield.embedders import Embedder
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 # Distances at which a similarity curve is read for distance preservation.
-NODES = 4096
+NODES = 2048
 # Midpoints, spread over one spacing of the features, that the measured similarity is averaged over.
-MIDPOINTS = 16
+MIDPOINTS = 8
 
 
 @dataclass(frozen=True)

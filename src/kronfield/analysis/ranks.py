@@ -79,4 +79,4 @@ def kronecker_spectrum(
         products = [left[i] * right[: keep // (i + 1)] for i in range(min(left.size, keep))]
         return np.sort(np.concatenate(products))[::-1][:keep]
 
-    return functools.reduce(combine, parts)
+    return functools.reduce(combine, parts, np.ones(1))

@@ -12,6 +12,8 @@ import numpy as np
 from kronfield._arrays import Array, Namespace, point_array, problem, real, whole
 from kronfield.embedders._base import FINEST, Embedder
 
+Frequencies = np.ndarray[Any, np.dtype[Any]]
+
 # Beyond 2^52 cycles a float64 coordinate on the unit interval has no phase left.
 LARGEST_EXPONENT = 52
 
@@ -24,12 +26,13 @@ class _Fourier(Embedder):
     _interleaved: ClassVar[bool] = True
 
     @property
-    def frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def frequencies(self) -> Frequencies:
         """The size/2 frequencies, in cycles per domain."""
-        return self._frequencies[:, 0] if self.dimensions == 1 else self._frequencies
+        b = self._frequencies
+        return (b[:, 0] if self.dimensions == 1 else b).copy()
 
     @property
-    def _frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _frequencies(self) -> Frequencies:
         """The frequencies as (size/2, dimensions)."""
         raise NotImplementedError
 
@@ -42,11 +45,12 @@ class _Fourier(Embedder):
     def _turns(self, xp: Namespace, x: Array) -> Array:
         """Return b . x for every frequency, (..., size/2); ``x`` is (...) or, with more dimensions, (..., D)."""
         b = xp.asarray(self._frequencies, dtype=x.dtype, device=x.device)
-        if self.dimensions == 1:
-            return x[..., None] * b[:, 0]
-        # A sum over axes and not a matrix product, whose rounding would depend on the size of the batch.
-        return functools.reduce(lambda total, a: total + x[..., a, None] * b[:, a], range(1, self.dimensions),
-                                x[..., 0, None] * b[:, 0])  # fmt: skip
+        columns = [x] if self.dimensions == 1 else [x[..., a] for a in range(self.dimensions)]
+        turns = columns[0][..., None] * b[:, 0]
+        for a, column in enumerate(columns[1:], start=1):
+            # A sum over axes and not a matrix product, whose rounding would depend on the size of the batch.
+            turns = turns + column[..., None] * b[:, a]
+        return turns
 
     def _features(self, xp: Namespace, x: Array, order: int) -> Array:
         angle = 2 * math.pi * self._turns(xp, x)  # (N, K/2)
@@ -104,7 +108,7 @@ class RandomFourier(_Fourier):
         self._set(dimensions=whole("dimensions", self.dimensions, at_least=1))
 
     @functools.cached_property
-    def _frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _frequencies(self) -> Frequencies:
         shape = (self.size // 2, self.dimensions)
         return self.scale * np.random.default_rng(self.seed).standard_normal(shape)
 
@@ -168,9 +172,9 @@ class LinearFourier(_Spread):
     exponent: float
 
     @functools.cached_property
-    def _frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _frequencies(self) -> Frequencies:
         part = np.arange(self.size // 2)[:, None] / (self.size // 2)
-        return (1 - part) + part * 2.0**self.exponent
+        return np.asarray((1 - part) + part * 2.0**self.exponent)
 
     @property
     def rank_limit(self) -> float | None:
@@ -200,6 +204,6 @@ class LogFourier(_Spread):
     exponent: float
 
     @functools.cached_property
-    def _frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _frequencies(self) -> Frequencies:
         part = np.arange(self.size // 2)[:, None] / (self.size // 2)
-        return np.exp2(self.exponent * part)
+        return np.asarray(np.power(2.0, self.exponent * part), dtype=np.float64)

@@ -117,10 +117,11 @@ class Square(_Periodic):
         return 1 - 4 * xp.abs(turns - xp.floor(turns + 0.5))
 
     @property
-    def rank_limit(self) -> float | None:
-        """pi^2/4, from the Fourier series, where the domain holds whole periods; else None."""
-        # Parseval: the squares of the coefficients sum to 1, and the largest two are (2/pi)^2 each.
-        return math.pi**2 / 4 if self.frequency == math.floor(self.frequency) else None
+    def rank_limit(self) -> float:
+        """pi^2/4, whatever the frequency."""
+        # Whole periods: the squares of the Fourier coefficients sum to 1 (Parseval), the largest are (2/pi)^2.
+        # Any other frequency gives the same matrix but for signs and the order of its rows and columns.
+        return math.pi**2 / 4
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return the first frequency past the last odd harmonic m whose share 1/m is above ``tolerance``."""

@@ -1,0 +1,34 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from kronfield._arrays import problem
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` on success, remove it on any failure.
+
+    The temporary file keeps the suffix, because many writers choose the format by it.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise problem("path", target, "a file", "It is a folder: add a file name.")
+    if target.exists() and not overwrite:
+        raise problem(
+            "path", f"{target}, which exists", "a new file", "Allow overwriting (--force), or choose another."
+        )
+    if not target.parent.is_dir():
+        raise problem("path", target, "a file in a folder that exists", f"Create {target.parent} first.")
+    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(6)}.part{target.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
