@@ -124,6 +124,14 @@ def test_sampled_inner_products_approach_the_similarity(emb):
 
 
 @each_embedder
+@pytest.mark.parametrize(("low", "high"), [(0.2, 0.7), (-0.1, 1.05), (0.6, 0.3), (0.4, 0.4)])
+def test_integral_against_quadrature(emb, low, high):
+    x = low + (high - low) * (np.arange(200_000) + 0.5) / 200_000
+    wanted = sum(emb(part).sum(axis=0) for part in np.split(x, 20)) * (high - low) / 200_000
+    np.testing.assert_allclose(emb.integral(low, high), wanted, atol=2e-5 if emb.smoothness == 0 else 1e-9)
+
+
+@each_embedder
 def test_dictionary_round_trip(emb):
     data = json.loads(json.dumps(emb.to_dict()))
     again = kf.Embedder.from_dict(data, FUNCTIONS)

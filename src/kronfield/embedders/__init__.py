@@ -2,19 +2,22 @@
 
 from kronfield.embedders._base import Embedder
 from kronfield.embedders._fourier import LinearFourier, LogFourier, RandomFourier
-from kronfield.embedders._local import Gaussian, Impulse, Rectangle, ShiftedBasis, Triangle
+from kronfield.embedders._local import Gaussian, Impulse, LocalEmbedder, Rectangle, ShiftedBasis, Triangle
 from kronfield.embedders._periodic import Sine, Square
+from kronfield.embedders._spline import TensionSpline
 
 __all__ = [
     "Embedder",
     "Gaussian",
     "Impulse",
     "LinearFourier",
+    "LocalEmbedder",
     "LogFourier",
     "RandomFourier",
     "Rectangle",
     "ShiftedBasis",
     "Sine",
     "Square",
+    "TensionSpline",
     "Triangle",
 ]

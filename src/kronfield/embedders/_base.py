@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -10,7 +11,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, describe, float_array, namespace, only_keys, problem, vector, whole
+from kronfield._arrays import (
+    Array,
+    Namespace,
+    describe,
+    float_array,
+    namespace,
+    only_keys,
+    problem,
+    real,
+    vector,
+    whole,
+)
 from kronfield.coordinates import even_axis
 from kronfield.spectra import stable_rank
 
@@ -51,6 +63,10 @@ class Embedder(ABC):
     def _similarity(self, xp: Namespace, dx: Array) -> Array:
         """Return D(dx), with dx checked."""
 
+    @abstractmethod
+    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+        """Return the integral of every feature from low to high, (K,)."""
+
     # What users call ---------------------------------------------------------------------------------------------
 
     def __call__(self, x: Any) -> Array:
@@ -87,6 +103,14 @@ class Embedder(ABC):
         if self.dimensions > 1 and (dx.ndim == 0 or dx.shape[-1] != self.dimensions):
             raise problem("dx", describe(dx), f"shape (..., {self.dimensions})", "The last axis holds the coordinates.")
         return self._similarity(namespace(dx), dx)
+
+    def integral(self, low: float, high: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return the integral of every feature over positions from ``low`` to ``high``, float64 of shape (size,)."""
+        remedy = "Positions are in units of the domain."
+        low, high = (real("low, high", end, low=-1e12, high=1e12, remedy=remedy) for end in (low, high))
+        if self.dimensions > 1:
+            raise problem("integral", f"an embedder of {self.dimensions} dimensions", "one axis", "Use one per axis.")
+        return np.asarray(self._integral(low, high))
 
     @property
     def rank_limit(self) -> float | None:
@@ -142,9 +166,10 @@ class Embedder(ABC):
             The functions of any `ShiftedBasis`, by name: data holds names only and never code.
         """
         kind = data.get("kind") if isinstance(data, Mapping) else None
-        found = Embedder._kinds.get(kind) if isinstance(kind, str) else None
-        if found is None or not issubclass(found, cls):
-            known = sorted(name for name, one in Embedder._kinds.items() if issubclass(one, cls))
+        kinds = {k: one for k, one in Embedder._kinds.items() if issubclass(one, cls) and not inspect.isabstract(one)}
+        found = kinds.get(kind) if isinstance(kind, str) else None
+        if found is None:
+            known = sorted(kinds)
             raise problem("kind", describe(kind), f"one of {known}", "Use what to_dict() returned, unchanged.")
         return found._from_fields(data, functions or {})  # type: ignore[return-value]
 

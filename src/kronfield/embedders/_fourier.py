@@ -62,6 +62,13 @@ class _Fourier(Embedder):
         both = xp.stack([cosine, sine], axis=2 if self._interleaved else 1)
         return xp.reshape(both, (x.shape[0], self.size))
 
+    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+        # The mean of cos(2 pi b x) over an interval is its value in the middle times sinc(b length).
+        b, middle = self.frequencies, (low + high) / 2
+        mean = (high - low) * np.sinc(b * (high - low))
+        both = [mean * np.cos(2 * math.pi * b * middle), mean * np.sin(2 * math.pi * b * middle)]
+        return np.stack(both, axis=1 if self._interleaved else 0).reshape(self.size)
+
     def _similarity(self, xp: Namespace, dx: Array) -> Array:
         # D(dx) = sum_j cos(2 pi b_j dx), exactly the inner product of the two rows of features.
         return xp.sum(xp.cos(2 * math.pi * self._turns(xp, dx)), axis=-1)

@@ -13,10 +13,10 @@ import numpy as np
 
 from kronfield._arrays import Array, Namespace, describe, only_keys, problem, real, to_numpy, whole
 from kronfield.embedders._base import FINEST, Embedder
-from kronfield.embedders._quadrature import autocorrelation, magnitude_spectrum
+from kronfield.embedders._quadrature import autocorrelation, magnitude_spectrum, vector_integral
 
 
-class _Local(Embedder):
+class LocalEmbedder(Embedder):
     """psi(t - x) at the centres t = (i - padding)/(size - 2 padding), i = 0 ... size-1."""
 
     padding: int | str
@@ -24,6 +24,14 @@ class _Local(Embedder):
     @abstractmethod
     def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
         """Return the order-th derivative of psi at u = t - x."""
+
+    @abstractmethod
+    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return a function whose derivative is psi, at u."""
+
+    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+        # The integral of psi(t - x) over x from low to high is F(t - low) - F(t - high).
+        return self._antiderivative(self.centres - low) - self._antiderivative(self.centres - high)
 
     @property
     def spacing(self) -> float:
@@ -44,8 +52,9 @@ class _Local(Embedder):
         whole_numbers = xp.arange(self.size, dtype=like.dtype, device=like.device)
         return (whole_numbers - self.padding) / self._inside
 
-    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
-        u = self._centres(xp, x)[None, :] - x[:, None]  # (N, K)
+    def _features(self, xp: Namespace, x: Array, order: int, start: int = 0, stop: int | None = None) -> Array:
+        """Return the features, or only those from ``start`` to ``stop``: what lies within reach is often a few."""
+        u = self._centres(xp, x)[None, start:stop] - x[:, None]  # (N, K)
         values = self._psi(xp, u, order)
         return -values if order % 2 else values  # d/dx psi(t - x) = -psi'(t - x)
 
@@ -76,7 +85,7 @@ class _Local(Embedder):
 
 
 @dataclass(frozen=True)
-class Impulse(_Local):
+class Impulse(LocalEmbedder):
     """One-hot of the nearest centre: full rank, and no likeness between neighbours.
 
     A position half-way between two centres belongs to the right one; beyond the ends the outermost centre is nearest.
@@ -103,10 +112,18 @@ class Impulse(_Local):
     def __post_init__(self) -> None:
         self._check_layout()
 
-    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
+    def _features(self, xp: Namespace, x: Array, order: int, start: int = 0, stop: int | None = None) -> Array:
         index = xp.floor(x * self._inside + 0.5) + self.padding
         index = xp.clip(index, 0, self.size - 1)
-        return xp.astype(index[:, None] == xp.arange(self.size, dtype=x.dtype, device=x.device)[None, :], x.dtype)
+        features = xp.arange(self.size, dtype=x.dtype, device=x.device)[None, start:stop]
+        return xp.astype(index[:, None] == features, x.dtype)
+
+    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+        edges = np.concatenate([[-np.inf], (self.centres[1:] + self.centres[:-1]) / 2, [np.inf]])
+        return np.diff(np.clip(edges, min(low, high), max(low, high))) * (1.0 if high >= low else -1.0)
+
+    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        raise NotImplementedError  # see _psi
 
     def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
         raise NotImplementedError  # not a function of t - x alone: the outermost centres reach further
@@ -130,7 +147,7 @@ class Impulse(_Local):
 
 
 @dataclass(frozen=True)
-class Rectangle(_Local):
+class Rectangle(LocalEmbedder):
     """A box: 1 where -width/2 <= x - t < width/2, else 0. Nearest-neighbour regression.
 
     Examples
@@ -168,6 +185,9 @@ class Rectangle(_Local):
     def _similarity(self, xp: Namespace, dx: Array) -> Array:
         return _box_overlap(xp, dx, self.width)
 
+    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.clip(u, -self.width / 2, self.width / 2)
+
     @property
     def rank_limit(self) -> float:
         """1/width."""
@@ -189,7 +209,7 @@ def _box_overlap(xp: Namespace, dx: Array, width: float) -> Array:
 
 
 @dataclass(frozen=True)
-class Triangle(_Local):
+class Triangle(LocalEmbedder):
     """A hat: max(1 - |t - x| / (width/2), 0). Linear interpolation where width = 2/size.
 
     Examples
@@ -238,6 +258,10 @@ class Triangle(_Local):
         outer = xp.maximum(tail, xp.zeros_like(tail)) ** 3 / 6
         return half * xp.where(v < 1, inner, outer)
 
+    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        v = np.clip(u / (self.width / 2), -1.0, 1.0)
+        return self.width / 2 * (v - v * np.abs(v) / 2)
+
     @property
     def rank_limit(self) -> float:
         """4/(3 width)."""
@@ -254,7 +278,7 @@ class Triangle(_Local):
 
 
 @dataclass(frozen=True)
-class Gaussian(_Local):
+class Gaussian(LocalEmbedder):
     """A bell: exp(-(t - x)^2 / (2 width^2)).
 
     Examples
@@ -300,6 +324,11 @@ class Gaussian(_Local):
         z = dx / self.width
         return math.sqrt(math.pi) * self.width * xp.exp(-(z * z) / 4)
 
+    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        from scipy.special import erf
+
+        return np.asarray(self.width * math.sqrt(math.pi / 2) * erf(u / (self.width * math.sqrt(2.0))))
+
     @property
     def rank_limit(self) -> float:
         """1/(2 sqrt(pi) width)."""
@@ -315,7 +344,7 @@ class Gaussian(_Local):
 
 
 @dataclass(frozen=True)
-class ShiftedBasis(_Local):
+class ShiftedBasis(LocalEmbedder):
     """Any continuous function psi(t - x): the paper's general case.
 
     Examples
@@ -395,6 +424,12 @@ class ShiftedBasis(_Local):
             raise problem("dx", "a tensor that requires a gradient", "one that does not", "Quadrature has none.")
         values = autocorrelation(self._on_line, self._interval, to_numpy(dx))
         return xp.asarray(values, dtype=dx.dtype, device=dx.device)
+
+    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+        return vector_integral(lambda x: self._on_line(self.centres - x), low, high, self.spacing)
+
+    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        raise NotImplementedError  # by quadrature: see _integral
 
     @functools.cached_property
     def _spectrum(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -69,6 +69,10 @@ class Sine(_Periodic):
         # D(dx) = cos(2 pi f dx) / 2: exact on [0, 1] where 2f is whole, else the mean over whole periods.
         return xp.cos(2 * math.pi * self.frequency * dx) / 2
 
+    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+        rate = 2 * math.pi * self.frequency
+        return (np.cos(rate * (self.centres - high)) - np.cos(rate * (self.centres - low))) / rate
+
     @property
     def rank_limit(self) -> float:
         """2: sin(a - b) = sin a cos b - cos a sin b, and the two singular values are equal."""
@@ -115,6 +119,14 @@ class Square(_Periodic):
         # A triangle wave: 1 - 4 f |dx| out to half a period.
         turns = self.frequency * dx
         return 1 - 4 * xp.abs(turns - xp.floor(turns + 0.5))
+
+    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+        # The integral of a square wave is a triangle wave: the distance to the nearest whole period.
+        def triangle_wave(u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            turns = self.frequency * u
+            return np.asarray(np.abs(turns - np.round(turns)) / self.frequency)
+
+        return triangle_wave(self.centres - low) - triangle_wave(self.centres - high)
 
     @property
     def rank_limit(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,20 @@ def autocorrelation(psi: Callable[[Vector], Vector], interval: tuple[float, floa
             "The function must be finite and continuous on its support; give a support that holds all of it."
         )
     return np.asarray(values).reshape(np.shape(shifts))
+
+
+def vector_integral(function: Callable[[float], Vector], low: float, high: float, step: float) -> Vector:
+    """Return the integral of a vector-valued function, starting from panels no wider than ``step``."""
+    from scipy.integrate import quad_vec
+
+    panels = min(4096, max(1, math.ceil(abs(high - low) / step)))
+    starts = tuple(np.linspace(low, high, panels + 1)[1:-1])
+    values, error, info = quad_vec(
+        function, low, high, epsabs=1e-13, epsrel=1e-11, norm="max", points=starts, full_output=True
+    )
+    if not info.success or not np.all(np.isfinite(values)):
+        raise ArithmeticError(f"integral: quadrature of the function did not converge (error {error:.1e}).")
+    return np.asarray(values)
 
 
 def magnitude_spectrum(psi: Callable[[Vector], Vector], interval: tuple[float, float]) -> tuple[Vector, Vector]:
