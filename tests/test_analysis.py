@@ -67,9 +67,7 @@ def test_grids_are_memorised_axis_by_axis():
     dense = kf.can_memorise(good, points)
     assert answer
     assert dense
-    assert (
-        (answer.rank, answer.samples, answer.features) == (192, 192, 256) == (dense.rank, dense.samples, dense.features)
-    )
+    assert (answer.rank, answer.samples, answer.features) == (192, 192, 256) == (dense.rank, dense.samples, dense.features)
     assert answer.stable_rank == pytest.approx(dense.stable_rank)
     assert answer.smallest == pytest.approx(dense.smallest)
     bad = kf.can_memorise(kf.Kronecker(kf.Gaussian(16, 0.04), kf.Sine(16, 1.0)), axes)

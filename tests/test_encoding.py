@@ -108,9 +108,9 @@ def test_grid_derivatives_swap_one_matrix():
     encoding = kf.Kronecker(kf.Gaussian(8, 0.1), kf.LinearFourier(6, 2.0))
     axes, h = [np.array([0.3, 0.4]), np.array([0.5, 0.55, 0.6])], 1e-5
     weights = np.random.default_rng(0).standard_normal((8, 6))
-    difference = (
-        encoding.on_grid(weights, [axes[0], axes[1] + h]) - encoding.on_grid(weights, [axes[0], axes[1] - h])
-    ) / (2 * h)
+    difference = (encoding.on_grid(weights, [axes[0], axes[1] + h]) - encoding.on_grid(weights, [axes[0], axes[1] - h])) / (
+        2 * h
+    )
     np.testing.assert_allclose(encoding.on_grid(weights, axes, (0, 1)), difference, rtol=1e-6)
     with pytest.raises(kf.InputError, match="derivative"):
         encoding.on_grid(weights, axes, (1,))

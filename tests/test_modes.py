@@ -28,9 +28,7 @@ def test_against_the_dense_kronecker_product(shapes, channels):
     dense = np.eye(1)
     for matrix in matrices:
         dense = np.kron(dense, matrix)
-    wanted = (dense @ tensor.reshape(dense.shape[1], -1)).reshape(
-        [n for n, _ in shapes] + list(tensor.shape[len(shapes) :])
-    )
+    wanted = (dense @ tensor.reshape(dense.shape[1], -1)).reshape([n for n, _ in shapes] + list(tensor.shape[len(shapes) :]))
     np.testing.assert_allclose(kf.multilinear(tensor, matrices), wanted, atol=1e-10)
 
 

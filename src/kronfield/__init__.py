@@ -45,15 +45,21 @@ from kronfield.embedders import (
     Triangle,
 )
 from kronfield.encoding import Concatenated, Encoding, Kronecker
+from kronfield.field import Field, Saved, load
+from kronfield.fit import RankWarning, fit
 from kronfield.modes import mode_product, multilinear
+from kronfield.report import Candidate, FitReport
 from kronfield.spectra import numerical_rank, spectrum, stable_rank
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Candidate",
     "Concatenated",
     "Embedder",
     "Encoding",
+    "Field",
+    "FitReport",
     "Gaussian",
     "Impulse",
     "InputError",
@@ -65,7 +71,9 @@ __all__ = [
     "Memorisation",
     "RandomFourier",
     "RankCurve",
+    "RankWarning",
     "Rectangle",
+    "Saved",
     "ShiftedBasis",
     "SimilarityCurve",
     "Sine",
@@ -78,7 +86,9 @@ __all__ = [
     "distance_preservation",
     "even_axis",
     "features_needed",
+    "fit",
     "kronecker_spectrum",
+    "load",
     "matching_gaussian",
     "matching_random_fourier",
     "mode_product",

@@ -75,9 +75,7 @@ def float_array(argument: str, value: Any) -> Array:
             TypeError,
         )
     if not bool(xp.all(xp.isfinite(array))):
-        raise problem(
-            argument, f"{describe(array)} with NaN or inf in it", "finite numbers", "Drop those entries first."
-        )
+        raise problem(argument, f"{describe(array)} with NaN or inf in it", "finite numbers", "Drop those entries first.")
     return array
 
 

@@ -21,9 +21,7 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
     if target.is_dir():
         raise problem("path", target, "a file", "It is a folder: add a file name.")
     if target.exists() and not overwrite:
-        raise problem(
-            "path", f"{target}, which exists", "a new file", "Allow overwriting (--force), or choose another."
-        )
+        raise problem("path", f"{target}, which exists", "a new file", "Allow overwriting (--force), or choose another.")
     if not target.parent.is_dir():
         raise problem("path", target, "a file in a folder that exists", f"Create {target.parent} first.")
     temporary = target.with_name(f".{target.stem}.{secrets.token_hex(6)}.part{target.suffix}")

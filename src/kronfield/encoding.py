@@ -181,8 +181,7 @@ class Concatenated(Encoding):
             ]
         assert self.offsets is not None
         return [
-            functools.reduce(lambda total, pair: total + pair[1] * X[:, pair[0]], enumerate(row), 0.0 * X[:, 0])
-            + offset
+            functools.reduce(lambda total, pair: total + pair[1] * X[:, pair[0]], enumerate(row), 0.0 * X[:, 0]) + offset
             for row, offset in zip(self.directions, self.offsets, strict=True)
         ]
 

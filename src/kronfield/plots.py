@@ -65,9 +65,7 @@ def save_comparison(
         near = curve.distances <= NEAR
         zoom.plot(curve.distances[near], curve.measured[near], linewidth=1.4, **style)
         stride = max(1, len(curve.distances) // 40)
-        right.plot(
-            curve.distances[::stride], curve.theory[::stride], ".", color=style["color"], markersize=4, alpha=0.7
-        )
+        right.plot(curve.distances[::stride], curve.theory[::stride], ".", color=style["color"], markersize=4, alpha=0.7)
     left.set_xscale("log", base=2)
     left.set_yscale("log", base=2)
     left.xaxis.set_major_formatter("{x:g}")

@@ -129,9 +129,7 @@ def matching_random_fourier(gaussian: Gaussian, size: int | None = None, seed: i
         The seed of the frequencies.
     """
     if not isinstance(gaussian, Gaussian):
-        raise problem(
-            "gaussian", describe(gaussian), "a Gaussian", "See matching_gaussian for the way back.", TypeError
-        )
+        raise problem("gaussian", describe(gaussian), "a Gaussian", "See matching_gaussian for the way back.", TypeError)
     even = gaussian.size + gaussian.size % 2
     return RandomFourier(even if size is None else size, MATCH / gaussian.width, seed)
 

@@ -79,9 +79,7 @@ class LocalEmbedder(Embedder):
         self._set(size=size, padding=padding)
 
     def _check_width(self, width: Any) -> float:
-        return real(
-            "width", width, low=FINEST, high=1e12, remedy="Widths are in units of the domain, whose length is 1."
-        )
+        return real("width", width, low=FINEST, high=1e12, remedy="Widths are in units of the domain, whose length is 1.")
 
 
 @dataclass(frozen=True)

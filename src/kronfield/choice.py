@@ -1,0 +1,186 @@
+"""Choosing what was left open: the encoding by held-out samples, the weight of a penalty by cross-validation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield.embedders import TensionSpline
+from kronfield.encoding import Kronecker
+from kronfield.evaluation import grid_blocks
+from kronfield.report import Candidate
+from kronfield.solvers.banded import Matrix
+from kronfield.solvers.separable import Frame, GridSolver, gcv_score
+
+# Tensions tried, from nearly cubic to nearly linear interpolation.
+TENSIONS = (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 20.0, 60.0)
+# Centres past each end: two reach half a cell beyond the last sample, which is all the domain goes.
+PADDING = 2
+# Samples in the crop on which settings are judged, and the fewest on an axis that can be halved.
+CROP_SAMPLES, FEWEST = 1 << 16, 12
+# Smoothing must lower the held-out error by this fraction to be preferred to interpolation.
+WORTH = 0.02
+# Axes longer than this are not smoothed unasked: the eigenbasis of one takes minutes.
+LONGEST_SMOOTHED = 2048
+# Features per sample that uneven axes may get, so that their narrowest gap is resolved.
+MOST_FEATURES = 4
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An encoding, a roughness, and how they were found."""
+
+    encoding: Kronecker
+    roughness: tuple[float, float]
+    chosen_by: str
+    candidates: list[Candidate]
+
+
+def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, smoothing: bool) -> Choice:
+    """Return the encoding and roughness for planar ``values`` (C, N_1, ..., N_D) on sorted ``axes``.
+
+    Settings are judged on a central crop: fitted to every second sample of each axis, they predict the rest. Tension is per
+    spacing, so it scales with the lattice. With ``smoothing``, a roughness penalty chosen by generalised cross-validation
+    is preferred if it predicts clearly better; its weight then comes from the same criterion on all samples of the crop.
+    """
+    crop, crop_axes = _crop(values, axes)
+    steps = [2 if len(axis) >= FEWEST else 1 for axis in crop_axes]
+    if max(steps) == 1:
+        tension = 8.0
+        return Choice(tension_encoding(axes, frames, tension), (0.0, 0.0), "default: too few samples to hold any out", [])
+    held_out = _HeldOut(crop, crop_axes, steps)
+    candidates = [Candidate(f"tension {tension:g}", held_out.interpolation(tension)) for tension in TENSIONS]
+    best = min(range(len(TENSIONS)), key=lambda i: candidates[i].score)
+    tension, error = TENSIONS[best], candidates[best].score
+    roughness = (0.0, 0.0)
+    decided = "every second sample, predicting the rest (mean squared error)"
+    if smoothing and max(len(axis) for axis in axes) <= LONGEST_SMOOTHED and error > 0:
+        score, kind = held_out.smoothing(tension)
+        candidates.append(Candidate(f"tension {tension:g}, roughness of order {kind} by GCV", score))
+        if score < (1 - WORTH) * error:
+            roughness = best_roughness(crop, crop_axes, tension, kind)
+            decided += "; roughness by GCV"
+    return Choice(tension_encoding(axes, frames, tension), roughness, decided, candidates)
+
+
+def tension_encoding(axes: Sequence[Matrix], frames: Sequence[Frame], tension: float) -> Kronecker:
+    """Return splines in tension with a centre on every sample of an even axis, and more where gaps are uneven."""
+    embedders = []
+    for axis, frame in zip(axes, frames, strict=True):
+        inside = len(axis)
+        if inside > 1:
+            needed = math.ceil(frame.length / float(np.diff(axis).min()) - 1e-6)
+            inside = min(max(inside, needed), MOST_FEATURES * inside)
+        embedders.append(TensionSpline(inside + 2 * PADDING, tension, padding=PADDING))
+    return Kronecker(*embedders)
+
+
+def sample_frame(axis: Matrix) -> Frame:
+    """Return the frame of an axis whose cells are centred on its samples: sample i is embedded at i/N."""
+    if len(axis) == 1:
+        return Frame(float(axis[0]), 1.0, float(axis[0]) - 0.5, float(axis[0]) + 0.5)
+    spacing = float(axis[-1] - axis[0]) / (len(axis) - 1)
+    low, high = float(axis[0] - (axis[1] - axis[0]) / 2), float(axis[-1] + (axis[-1] - axis[-2]) / 2)
+    return Frame(float(axis[0]), spacing * len(axis), low, high)
+
+
+def _crop(values: Matrix, axes: Sequence[Matrix]) -> tuple[Matrix, list[Matrix]]:
+    """Return the central part of the grid, of about CROP_SAMPLES samples, as float64 copies."""
+    D = len(axes)
+    lengths = [len(axis) for axis in axes]
+    side = max(2 * FEWEST, math.floor(CROP_SAMPLES ** (1 / D)))
+    for _ in range(D):  # what short axes leave over goes to the long ones
+        short = [n for n in lengths if n <= side]
+        left = D - len(short)
+        side = max(side, math.floor((CROP_SAMPLES / max(math.prod(short), 1)) ** (1 / left))) if left else side
+    parts = [slice((n - min(n, side)) // 2, (n - min(n, side)) // 2 + min(n, side)) for n in lengths]
+    crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
+    return crop, [axis[part] for axis, part in zip(axes, parts, strict=True)]
+
+
+class _HeldOut:
+    """Every second sample of a crop, and the rest to predict."""
+
+    def __init__(self, crop: Matrix, axes: Sequence[Matrix], steps: Sequence[int]) -> None:
+        self.crop = crop
+        self.axes = axes
+        lattice = tuple(slice(None, None, step) for step in steps)
+        self.values = np.ascontiguousarray(crop[(slice(None), *lattice)])
+        self.sub_axes = [axis[part] for axis, part in zip(axes, lattice, strict=True)]
+        self.frames = [sample_frame(axis) for axis in self.sub_axes]
+        self.rest = np.ones(crop.shape[1:], dtype=bool)
+        self.rest[lattice] = False
+
+    def _error(self, encoding: Kronecker, weights: Matrix) -> float:
+        units = [frame.unit(axis) for frame, axis in zip(self.frames, self.axes, strict=True)]
+        total = 0.0
+        for rows, block in grid_blocks(encoding, weights, units, [0] * len(units)):
+            total += float(np.sum((block - self.crop[:, rows])[:, self.rest[rows]] ** 2))
+        return total / (self.crop.shape[0] * int(self.rest.sum()))
+
+    def interpolation(self, tension: float) -> float:
+        """Return the mean squared error of interpolation at the samples held out."""
+        encoding = tension_encoding(self.sub_axes, self.frames, tension)
+        return self._error(encoding, GridSolver(encoding, self.frames, self.sub_axes, smooth=True).solve(self.values))
+
+    def smoothing(self, tension: float) -> tuple[float, int]:
+        """Return the least error of a smoothing fit at the samples held out, and the order of its penalty."""
+        scores = []
+        encoding = tension_encoding(self.sub_axes, self.frames, tension)
+        for order in (1, 2):
+            roughness = best_roughness(self.values, self.sub_axes, tension, order)
+            solver = GridSolver(encoding, self.frames, self.sub_axes, roughness=roughness)
+            scores.append((self._error(encoding, solver.solve(self.values)), order))
+        return min(scores)
+
+
+def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order: int) -> tuple[float, float]:
+    """Return the roughness of one order that minimises generalised cross-validation."""
+    frames = [sample_frame(axis) for axis in axes]
+    unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
+    solver = GridSolver(tension_encoding(axes, frames, tension), frames, axes, roughness=unit)
+    energy, total = _energy(solver, values)
+    cell = math.prod((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
+    scale = cell ** (2 * order / len(axes))  # in units of the mean cell
+
+    def score(exponent: float) -> float:
+        weight = scale * 10.0**exponent
+        kept = solver.with_penalty(roughness=(unit[0] * weight, unit[1] * weight)).filter
+        return gcv_score(energy, total, kept, values)
+
+    weight = scale * 10.0 ** _minimise(score, -6.0, 6.0)
+    return (unit[0] * weight, unit[1] * weight)
+
+
+def best_ridge(solver: GridSolver, values: Matrix) -> tuple[float, list[Candidate]]:
+    """Return the ridge that minimises generalised cross-validation (0 if less is always better), and what was tried."""
+    energy, total = _energy(solver, values)
+    strongest = math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2
+
+    def score(exponent: float) -> float:
+        return gcv_score(energy, total, solver.with_penalty(ridge=strongest * 10.0**exponent).filter, values)
+
+    exponents = np.arange(-14.0, 2.5, 0.5)
+    candidates = [Candidate(f"ridge {strongest * 10.0**e:.3g}", score(float(e))) for e in exponents]
+    best = int(np.argmin([one.score for one in candidates]))
+    return (0.0 if best == 0 else strongest * 10.0 ** float(exponents[best])), candidates
+
+
+def _energy(solver: GridSolver, values: Matrix) -> tuple[Matrix, float]:
+    coefficients = solver.coefficients(np.asarray(values, dtype=np.float64))
+    return np.sum(coefficients**2, axis=0), float(np.sum(np.square(values, dtype=np.float64)))
+
+
+def _minimise(score: object, low: float, high: float) -> float:
+    """Return the minimum on a grid of exponents, refined around the best."""
+    assert callable(score)
+    step = 0.5
+    grid = np.arange(low, high + step, step)
+    best = float(grid[int(np.argmin([score(float(e)) for e in grid]))])
+    for _ in range(4):
+        step /= 2
+        best = min((best - step, best, best + step), key=score)
+    return best

@@ -1,0 +1,120 @@
+"""Values of weights on grids and at points, in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import problem
+from kronfield.embedders import Embedder, Impulse, LocalEmbedder
+from kronfield.encoding import Kronecker
+from kronfield.solvers.banded import BlockBanded, Matrix, apply, embedding_blocks
+
+# Numbers in one block of output, and of intermediate results at points: 32 MB of float64.
+BLOCK_NUMBERS = 1 << 22
+# A feature is left out where it is below this fraction of its peak: invisible in float64.
+NEGLIGIBLE = 1e-17
+# Up to this many features within reach of a point on each axis, points are summed feature by feature.
+FEW_FEATURES = 32
+
+
+def axis_matrix(embedder: Embedder, x: Matrix, order: int, dtype: Any) -> BlockBanded | Matrix:
+    """Return the embedding matrix of ``x``, in blocks where features are local."""
+    if order > embedder.smoothness:
+        embedder.derivative(np.zeros(1), order)  # raises the error that says why
+    if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()) and not isinstance(embedder, Impulse):
+        rising = len(x) < 2 or bool(np.all(np.diff(x) >= 0))
+        if rising:
+            return embedding_blocks(embedder, x, order, NEGLIGIBLE).astype(dtype)
+    return np.asarray(embedder.derivative(x, order)).astype(dtype)
+
+
+def grid_blocks(
+    encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orders: Sequence[int]
+) -> Iterator[tuple[slice, Matrix]]:
+    """Yield (rows, values) blocks, values (C, rows, M_2, ..., M_D), that together make up the grid."""
+    matrices = [
+        axis_matrix(emb, x, order, planes.dtype) for emb, x, order in zip(encoding.embedders, units, orders, strict=True)
+    ]
+    first = matrices[0]
+    rest = math.prod(matrix.shape[0] for matrix in matrices[1:]) * planes.shape[0]
+    step = max(1, BLOCK_NUMBERS // max(rest, 1))
+    for start in range(0, first.shape[0], step):
+        stop = min(start + step, first.shape[0])
+        part = first.rows(start, stop) if isinstance(first, BlockBanded) else first[start:stop]
+        block = apply(part, planes, 1)
+        for axis, matrix in enumerate(matrices[1:], start=2):
+            block = apply(matrix, block, axis)
+        yield slice(start, stop), block
+
+
+def at_points(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orders: Sequence[int]) -> Matrix:
+    """Return values (C, P) at points given as one array of unit positions per axis."""
+    P, C = len(units[0]), planes.shape[0]
+    out = np.empty((C, P), dtype=planes.dtype)
+    for emb, order in zip(encoding.embedders, orders, strict=True):
+        if order > emb.smoothness:
+            emb.derivative(np.zeros(1), order)  # raises the error that says why
+    counts = [_features_in_reach(emb) for emb in encoding.embedders]
+    sparse = all(count is not None and count <= FEW_FEATURES for count in counts)
+    width = sum(encoding.shape) if sparse else max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
+    step = max(1, BLOCK_NUMBERS // max(8 * C if sparse else width, 1))
+    for start in range(0, P, step):
+        part = slice(start, min(start + step, P))
+        xs = [x[part] for x in units]
+        out[:, part] = _sparse(encoding, planes, xs, orders) if sparse else _dense(encoding, planes, xs, orders)
+    return out
+
+
+def _features_in_reach(embedder: Embedder) -> int | None:
+    if not isinstance(embedder, LocalEmbedder) or isinstance(embedder, Impulse):
+        return None
+    reach = embedder.reach(NEGLIGIBLE)
+    return math.floor(2 * reach / embedder.spacing) + 2 if math.isfinite(reach) else None
+
+
+def _sparse(encoding: Kronecker, planes: Matrix, xs: Sequence[Matrix], orders: Sequence[int]) -> Matrix:
+    """Sum over the features within reach of each point: all combinations of one per axis."""
+    per_axis = []
+    for emb, x, order in zip(encoding.embedders, xs, orders, strict=True):
+        assert isinstance(emb, LocalEmbedder)
+        per_axis.append(_features_near(emb, x, order))
+    total = np.zeros((planes.shape[0], len(xs[0])))
+    for choice in itertools.product(*(range(indices.shape[0]) for indices, _ in per_axis)):
+        index = tuple(indices[i] for (indices, _), i in zip(per_axis, choice, strict=True))
+        weight = math.prod(values[i] for (_, values), i in zip(per_axis, choice, strict=True))
+        total += planes[(slice(None), *index)] * weight
+    return total.astype(planes.dtype)
+
+
+def _features_near(embedder: LocalEmbedder, x: Matrix, order: int) -> tuple[Matrix, Matrix]:
+    """Return indices and values, both (s, P), of the features within reach of each position."""
+    count = _features_in_reach(embedder)
+    assert count is not None
+    padding = int(embedder.padding)
+    first = np.ceil((x - embedder.reach(NEGLIGIBLE)) / embedder.spacing - 1e-9).astype(np.int64) + padding
+    indices = first[None, :] + np.arange(count)[:, None]  # (s, P)
+    u = (indices - padding) * embedder.spacing - x[None, :]
+    values = np.asarray(embedder._psi(np, u, order)) * (-1.0) ** order
+    inside = (indices >= 0) & (indices < embedder.size)
+    return np.clip(indices, 0, embedder.size - 1), np.where(inside, values, 0.0)
+
+
+def _dense(encoding: Kronecker, planes: Matrix, xs: Sequence[Matrix], orders: Sequence[int]) -> Matrix:
+    """Contract one axis after the other, a point at a time in the first product and then row by row."""
+    rows = [
+        np.asarray(emb.derivative(x, order)).astype(planes.dtype)
+        for emb, x, order in zip(encoding.embedders, xs, orders, strict=True)
+    ]
+    C, P = planes.shape[0], len(xs[0])
+    flat = np.moveaxis(planes, 0, -1).reshape(encoding.shape[0], -1)
+    values = (rows[0] @ flat).reshape(P, *encoding.shape[1:], C)
+    for row in rows[1:]:
+        values = np.einsum("pk,pk...->p...", row, values)
+    if values.shape != (P, C):
+        raise problem("weights", planes.shape, str(encoding.shape), "They do not belong together.")
+    return values.T

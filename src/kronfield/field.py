@@ -1,0 +1,329 @@
+"""A field: an encoding and its weights, a continuous function that can be evaluated anywhere in its domain."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield import evaluation, saving
+from kronfield._arrays import describe, float_array, problem, real, whole
+from kronfield.encoding import Encoding, Kronecker
+from kronfield.report import FitReport
+from kronfield.solvers.banded import Matrix
+from kronfield.solvers.separable import Frame
+
+OUTSIDE = ("error", "clamp", "extrapolate", "nan")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What `Field.save` wrote: its size, and what a smaller dtype cost (0 where nothing was lost)."""
+
+    path: str
+    bytes: int
+    largest_error: float
+    rms_error: float
+
+
+class Field:
+    """A continuous function on a box, made by `fit` or read by `load`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kronfield as kf
+    >>> field = kf.fit(np.add.outer(np.arange(20.0), np.arange(30.0)))
+    >>> field(np.array([[3.5, 10.25]])).round(6)
+    array([13.75])
+    >>> field.on_grid((40, 60)).shape
+    (40, 60)
+    >>> field.gradient(np.array([[3.5, 10.25]])).round(6)
+    array([[1., 1.]])
+    """
+
+    def __init__(
+        self,
+        encoding: Kronecker,
+        planes: Matrix,
+        frames: Sequence[Frame],
+        axes: Sequence[Matrix],
+        *,
+        channels: bool,
+        is_complex: bool = False,
+        dtype: Any = None,
+        report: FitReport | None = None,
+    ) -> None:
+        self.encoding = encoding
+        self._planes = planes  # (C, K_1, ..., K_D), real; a complex channel is two
+        self._frames = tuple(frames)
+        self._axes = tuple(axes)
+        self._channels, self._complex = channels, is_complex
+        self._real = np.dtype(dtype or planes.dtype)  # of values; weights may need more digits
+        self.report = report
+
+    @property
+    def dimensions(self) -> int:
+        """The number D of coordinates."""
+        return self.encoding.dimensions
+
+    @property
+    def domain(self) -> tuple[tuple[float, float], ...]:
+        """(low, high) on each axis: where the field is defined."""
+        return tuple((frame.low, frame.high) for frame in self._frames)
+
+    @property
+    def axes(self) -> tuple[Matrix, ...]:
+        """The positions of the samples that the field was fitted to."""
+        return tuple(axis.copy() for axis in self._axes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values."""
+        return np.result_type(self._real, np.complex64) if self._complex else self._real
+
+    @property
+    def weights(self) -> Matrix:
+        """The weights, (K_1, ..., K_D) or (K_1, ..., K_D, C)."""
+        return self._unplanar(self._planes)
+
+    def __repr__(self) -> str:
+        box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
+        return f"Field(on {box}, {self.encoding!r}, {self.dtype})"
+
+    # Evaluation --------------------------------------------------------------------------------------------------
+
+    def on_grid(
+        self,
+        axes: Any = None,
+        derivative: Sequence[int] | None = None,
+        *,
+        out: Matrix | None = None,
+        outside: str = "error",
+    ) -> Matrix:
+        """Return the values on a grid.
+
+        Parameters
+        ----------
+        axes : tuple of int, or sequence of arrays, optional
+            A shape: so many cells of equal size on each axis of the domain, evaluated at their centres. Or the
+            positions on each axis. By default the positions of the samples.
+        derivative : sequence of int, optional
+            How many times to differentiate along each axis.
+        out : array or memory map, optional
+            Where to write the values, blockwise, so that no second copy is needed.
+        outside : "error", "clamp", "extrapolate" or "nan"
+            What to do with positions outside the domain: refuse them, move them to its rim, use the formula as it
+            goes on (features fade out there), or return NaN.
+
+        Returns
+        -------
+        array of shape (M_1, ..., M_D) or (M_1, ..., M_D, C)
+        """
+        positions = self._grid(axes)
+        orders = self._orders(derivative)
+        inside = [self._place(f"axes[{i}]", x, i, outside) for i, x in enumerate(positions)]
+        shape = tuple(len(x) for x in positions)
+        target = self._target(out, shape)
+        units = [frame.unit(x) for frame, (x, _) in zip(self._frames, inside, strict=True)]
+        for rows, block in evaluation.grid_blocks(self.encoding, self._planes, units, orders):
+            target[rows] = self._unplanar(self._scaled(block, orders))
+        for axis, (_, bad) in enumerate(inside):
+            if bad is not None:
+                target[(slice(None),) * axis + (bad,)] = np.nan
+        return target
+
+    def __call__(self, points: Any, derivative: Sequence[int] | None = None, *, outside: str = "error") -> Matrix:
+        """Return the values at ``points`` (P, D), as (P,) or (P, C); ``derivative`` and ``outside`` as in `on_grid`."""
+        X = self._points(points)
+        orders = self._orders(derivative)
+        placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
+        units = [frame.unit(x) for frame, (x, _) in zip(self._frames, placed, strict=True)]
+        values = self._scaled(evaluation.at_points(self.encoding, self._planes, units, orders), orders)
+        result = self._unplanar(values).astype(self.dtype, copy=False)
+        for _, bad in placed:
+            if bad is not None:
+                result[bad] = np.nan
+        return result
+
+    def gradient(self, points: Any, *, outside: str = "error") -> Matrix:
+        """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C)."""
+        unit = np.eye(self.dimensions, dtype=int)
+        return np.stack([self(points, tuple(row), outside=outside) for row in unit], axis=1)
+
+    def laplacian(self, points: Any, *, outside: str = "error") -> Matrix:
+        """Return the sum of the second derivatives along the axes at ``points``, as (P,) or (P, C)."""
+        twice = 2 * np.eye(self.dimensions, dtype=int)
+        return np.sum([self(points, tuple(row), outside=outside) for row in twice], axis=0)
+
+    def integral(self, box: Sequence[Sequence[float]] | None = None) -> Any:
+        """Return the definite integral over ``box``, one (low, high) per axis, exactly; by default over the domain.
+
+        A number, or an array of shape (C,).
+        """
+        bounds = self.domain if box is None else box
+        if len(bounds) != self.dimensions or any(len(pair) != 2 for pair in bounds):
+            raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
+        total = self._planes.astype(np.float64)
+        for axis, (pair, frame) in enumerate(zip(bounds, self._frames, strict=True)):
+            ends = np.array([real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair])
+            ends, _ = self._place("box", ends, axis, "error")
+            low, high = frame.unit(ends)
+            row = self.encoding.embedders[axis].integral(float(low), float(high)) * frame.length
+            total = np.tensordot(total, row, axes=([1], [0]))  # the axes left move up
+        result = self._unplanar(total)
+        return result if self._channels else result[()]
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, dtype: str | None = None) -> Saved:
+        """Save to one file, whole or not at all; see `load`.
+
+        Parameters
+        ----------
+        path : path
+            The file to write; what was there is replaced.
+        dtype : "float16", "float32" or "float64", optional
+            How to store the weights; by default as they are. What that costs is in the result.
+        """
+        if dtype not in (None, "float16", "float32", "float64"):
+            raise problem("dtype", repr(dtype), '"float16", "float32" or "float64"', "Leave it out to keep them.")
+        with np.errstate(over="ignore"):
+            stored = self._planes.astype(dtype or self._planes.dtype)
+        if not np.all(np.isfinite(stored)):
+            raise problem("dtype", dtype, "one that can hold the weights", "They overflow: use float32 or float64.")
+        error = (stored.astype(np.float64) - self._planes).ravel() if dtype else np.zeros(1)
+        metadata = {
+            "encoding": self.encoding.to_dict(),
+            "frames": [[f.origin, f.length, f.low, f.high] for f in self._frames],
+            "channels": self._channels,
+            "complex": self._complex,
+            "weights_dtype": str(self._planes.dtype),
+            "values_dtype": str(self._real),
+        }
+        arrays = {"weights": stored, **{f"axis{i}": axis for i, axis in enumerate(self._axes)}}
+        saving.write(path, arrays, metadata)
+        rms = float(np.sqrt(np.mean(error**2)))
+        return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
+
+    # Helpers -----------------------------------------------------------------------------------------------------
+
+    def _grid(self, axes: Any) -> list[Matrix]:
+        if axes is None:
+            return [axis.copy() for axis in self._axes]
+        if not isinstance(axes, list | tuple) or len(axes) != self.dimensions:
+            raise problem(
+                "axes", describe(axes), f"a tuple of {self.dimensions} sizes, or of {self.dimensions} arrays",
+                "One per axis of the field.",
+            )  # fmt: skip
+        if all(isinstance(one, int | np.integer) for one in axes):
+            sizes = [whole(f"axes[{i}]", size, at_least=1) for i, size in enumerate(axes)]
+            cells = zip(self._frames, sizes, strict=True)
+            return [f.low + (f.high - f.low) * (np.arange(n) + 0.5) / n for f, n in cells]
+        positions = [float_array(f"axes[{i}]", np.asarray(axis, dtype=float)) for i, axis in enumerate(axes)]
+        for i, x in enumerate(positions):
+            if x.ndim != 1:
+                raise problem(f"axes[{i}]", describe(x), "shape (M,)", "Pass the positions on one axis.")
+        return positions
+
+    def _points(self, points: Any) -> Matrix:
+        X = float_array("points", np.asarray(points, dtype=float))
+        if X.ndim != 2 or X.shape[1] != self.dimensions:
+            raise problem("points", describe(X), f"shape (P, {self.dimensions})", "One row per point.")
+        return X
+
+    def _orders(self, derivative: Sequence[int] | None) -> tuple[int, ...]:
+        if derivative is None:
+            return (0,) * self.dimensions
+        if len(derivative) != self.dimensions:
+            raise problem("derivative", describe(derivative), f"{self.dimensions} orders", "One per axis.")
+        return tuple(whole("derivative", int(order), at_least=0) for order in derivative)
+
+    def _place(self, name: str, x: Matrix, axis: int, outside: str) -> tuple[Matrix, Matrix | None]:
+        """Return positions that may be evaluated, and which of them are to become NaN."""
+        if outside not in OUTSIDE:
+            raise problem("outside", repr(outside), f"one of {OUTSIDE}", "Say what to do with positions outside.")
+        frame = self._frames[axis]
+        slack = 1e-9 * (frame.high - frame.low)  # rounding of positions on the rim
+        bad = (x < frame.low - slack) | (x > frame.high + slack)
+        if outside == "extrapolate" or not np.any(bad):
+            return x, None
+        if outside == "error":
+            where = float(x[bad][0])
+            raise problem(
+                name, f"{where:g} on axis {axis} ({int(bad.sum())} of {x.size} are outside)",
+                f"positions in [{frame.low:g}, {frame.high:g}]",
+                'Pass outside="clamp", "extrapolate" or "nan", or give fit a larger domain.',
+            )  # fmt: skip
+        return np.clip(x, frame.low, frame.high), bad if outside == "nan" else None
+
+    def _scaled(self, values: Matrix, orders: tuple[int, ...]) -> Matrix:
+        """Apply the chain rule: derivatives by position, not by the embedder's unit."""
+        if not any(orders):
+            return values
+        scale = math.prod(frame.length ** -float(order) for frame, order in zip(self._frames, orders, strict=True))
+        return values * values.dtype.type(scale)
+
+    def _unplanar(self, planes: Matrix) -> Matrix:
+        """Return (C, ...) planes as (..., C), or (...) for a field without channels; pairs become complex."""
+        moved = np.moveaxis(planes, 0, -1)
+        if self._complex:
+            moved = np.ascontiguousarray(moved).view(np.result_type(planes.dtype, np.complex64))
+        return moved if self._channels else moved[..., 0]
+
+    def _target(self, out: Matrix | None, shape: tuple[int, ...]) -> Matrix:
+        channels = self._planes.shape[0] // (2 if self._complex else 1)
+        full = (*shape, channels) if self._channels else shape
+        if out is None:
+            return np.empty(full, dtype=self.dtype)
+        if not isinstance(out, np.ndarray) or out.shape != full or not np.can_cast(self.dtype, out.dtype, "same_kind"):
+            raise problem("out", describe(out), f"a NumPy array of shape {full} that holds {self.dtype}", "Make it so.")
+        return out
+
+
+def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None) -> Field:
+    """Return the field that `Field.save` wrote; no code in the file is run.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, os
+    >>> import kronfield as kf
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saved = kf.fit(np.arange(10.0)).save(os.path.join(folder, "line.field"))
+    ...     kf.load(saved.path)(np.array([[2.5]])).round(6)
+    array([2.5])
+
+    Parameters
+    ----------
+    path : path
+        A file that `Field.save` wrote.
+    functions : dict, optional
+        The functions of any `ShiftedBasis`, by name.
+    """
+    arrays, metadata = saving.read(path)
+    remedy = "It is damaged or altered: save it again from the field."
+    try:
+        encoding = Encoding.from_dict(metadata["encoding"], functions)
+        frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
+        dtypes = {"float32": np.float32, "float64": np.float64}
+        planes = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
+        dtype = dtypes[metadata["values_dtype"]]
+        axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(len(frames))]
+        channels, is_complex = bool(metadata["channels"]), bool(metadata["complex"])
+    except (KeyError, TypeError) as error:
+        raise problem("path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy) from error
+    consistent = (
+        isinstance(encoding, Kronecker)
+        and len(frames) == encoding.dimensions
+        and planes.shape[1:] == encoding.shape
+        and planes.shape[0] >= 1 + is_complex
+        and all(f.length > 0 and f.low < f.high and math.isfinite(f.origin + f.length + f.low + f.high) for f in frames)
+        and bool(np.all(np.isfinite(planes)))
+    )
+    if not consistent or not isinstance(encoding, Kronecker):
+        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
+    return Field(encoding, planes, frames, axes, channels=channels, is_complex=is_complex, dtype=dtype)

@@ -1,0 +1,128 @@
+"""What a fit chose, why, and how well it did."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield.embedders import Embedder
+from kronfield.spectra import stable_rank
+
+# Up to this many samples the stable rank of an axis is measured; beyond, theory is as good and costs nothing.
+MEASURED_UP_TO = 1024
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting that was tried, and its score: lower is better."""
+
+    setting: str
+    score: float
+
+
+class FitReport:
+    """What `fit` did; prints readably. What takes time to compute is computed when asked for.
+
+    Attributes
+    ----------
+    samples : tuple of int
+        The shape of the grid.
+    channels : int
+        The number of channels.
+    embedders : list of Embedder
+        One per axis.
+    methods : list of str
+        How each axis was solved: banded, dense, or in its eigenbasis.
+    ranks : list of int
+        The effective rank of each axis.
+    ridge : float
+        The ridge used.
+    roughness : (float, float)
+        The roughness weights used.
+    chosen_by : str
+        What decided; "given" if nothing was left open.
+    candidates : list of Candidate
+        All that was tried, with its score.
+    degrees_of_freedom : float
+        The trace of the hat matrix, per channel.
+    seconds : float
+        How long the fit took.
+    """
+
+    def __init__(
+        self,
+        *,
+        samples: tuple[int, ...],
+        channels: int,
+        embedders: Sequence[Embedder],
+        units: Sequence[np.ndarray[Any, Any]],
+        methods: Sequence[str],
+        ranks: Sequence[int],
+        ridge: float,
+        roughness: tuple[float, float],
+        chosen_by: str,
+        candidates: Sequence[Candidate],
+        degrees_of_freedom: float,
+        seconds: float,
+        measure_residual: Callable[[], float],
+    ) -> None:
+        self.samples, self.channels = samples, channels
+        self.embedders, self._units = list(embedders), list(units)
+        self.methods, self.ranks = list(methods), list(ranks)
+        self.ridge, self.roughness = ridge, roughness
+        self.chosen_by, self.candidates = chosen_by, list(candidates)
+        self.degrees_of_freedom, self.seconds = degrees_of_freedom, seconds
+        self._measure_residual: Callable[[], float] | None = measure_residual
+
+    @functools.cached_property
+    def residual(self) -> float:
+        """The root mean square of value minus fit at the samples, in the units of the values."""
+        assert self._measure_residual is not None
+        value = self._measure_residual()
+        self._measure_residual = None  # lets go of the values
+        return value
+
+    @functools.cached_property
+    def stable_ranks(self) -> list[float]:
+        """The stable rank of each axis on its samples."""
+        return [
+            stable_rank(emb(x)) if len(x) <= MEASURED_UP_TO else emb.stable_rank(len(x))
+            for emb, x in zip(self.embedders, self._units, strict=True)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that JSON can hold."""
+        return {
+            "samples": list(self.samples),
+            "channels": self.channels,
+            "embedders": [repr(emb) for emb in self.embedders],
+            "methods": self.methods,
+            "ranks": self.ranks,
+            "stable_ranks": self.stable_ranks,
+            "ridge": self.ridge,
+            "roughness": list(self.roughness),
+            "chosen_by": self.chosen_by,
+            "candidates": [{"setting": one.setting, "score": one.score} for one in self.candidates],
+            "degrees_of_freedom": self.degrees_of_freedom,
+            "residual": self.residual,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        grid = " x ".join(map(str, self.samples))
+        lines = [f"fit of {grid} samples, {self.channels} channel{'s' if self.channels > 1 else ''}"]
+        rows = zip(self.embedders, self.methods, self.ranks, self.stable_ranks, strict=True)
+        for axis, (embedder, method, rank, stable) in enumerate(rows):
+            lines.append(f"  axis {axis}: {embedder!r}, {method}, rank {rank}, stable rank {stable:.1f}")
+        lines.append(f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})")
+        lines.append(f"  chosen by: {self.chosen_by}")
+        best = min((one.score for one in self.candidates), default=None)
+        for one in self.candidates:
+            lines.append(f"    {'*' if one.score == best else ' '} {one.setting:<44} {one.score:.4g}")
+        lines.append(f"  degrees of freedom {self.degrees_of_freedom:.1f} per channel, residual {self.residual:.3g} rms")
+        lines.append(f"  {self.seconds:.3f} s")
+        return "\n".join(lines)

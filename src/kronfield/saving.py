@@ -1,0 +1,78 @@
+"""Saved fields: safetensors with JSON metadata. Loading runs no code; what is damaged or altered is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import InputError, problem
+from kronfield._atomic import replacing
+
+# Raised when the layout of the metadata changes; a reader takes its own version and all before it.
+FORMAT_VERSION = 1
+FORMAT = "kronfield"
+_CHECKSUM = "sha256"
+_REMEDY = "It is damaged, altered, or not a saved field: save it again from the field."
+
+
+def _checksum(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]], metadata: dict[str, Any]) -> None:
+    """Write arrays and metadata to one file, whole or not at all."""
+    from safetensors.numpy import save_file
+
+    text = json.dumps({"format": FORMAT, "version": FORMAT_VERSION, **metadata}, allow_nan=False, sort_keys=True)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # others would be scrambled
+    with replacing(path) as temporary:
+        save_file(contiguous, temporary, metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)})
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """Return the arrays and metadata of a file that `write` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    target = Path(path)
+    if not target.is_file():
+        raise problem("path", target, "a saved field", "There is no such file: check the name.")
+    try:
+        with safe_open(target, framework="numpy") as file:
+            header = file.metadata() or {}
+            metadata = _metadata(target, header)
+            names = list(file.keys())
+            arrays = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise problem("path", f"{target} ({error})", "a saved field", _REMEDY) from error
+    if _checksum(header[FORMAT], arrays) != header.get(_CHECKSUM):
+        raise problem("path", f"{target}, whose contents do not match their checksum", "a saved field", _REMEDY)
+    return arrays, metadata
+
+
+def _metadata(target: Path, header: Mapping[str, str]) -> dict[str, Any]:
+    if FORMAT not in header:
+        raise problem("path", f"{target}, a file without kronfield metadata", "a saved field", _REMEDY)
+    metadata = json.loads(header[FORMAT])
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT or not isinstance(metadata.get("version"), int):
+        raise problem("path", f"{target}, with metadata of another kind", "a saved field", _REMEDY)
+    if metadata["version"] > FORMAT_VERSION:
+        raise problem(
+            "path",
+            f"{target}, of format version {metadata['version']}",
+            f"version {FORMAT_VERSION} or below",
+            "It was saved by a newer kronfield: upgrade to read it.",
+        )
+    return metadata

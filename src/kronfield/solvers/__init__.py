@@ -1,0 +1,1 @@
+"""Solvers: least squares on grids, factored axis by axis."""

@@ -1,0 +1,111 @@
+"""Matrices that are zero, or as good as zero, away from a diagonal: stored and multiplied in dense blocks of rows.
+
+A block of rows times the few columns it touches is an ordinary matrix product, which runs at the speed of BLAS; banded
+routines work one column at a time and do not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import problem
+from kronfield.embedders import LocalEmbedder
+
+Matrix = np.ndarray[Any, np.dtype[Any]]
+
+# Rows in a block: the fewer, the fewer zeros are multiplied; the more, the nearer BLAS is to its peak.
+BLOCK_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows ``rows`` of a matrix, which are zero but in the columns from ``column`` on that ``values`` covers."""
+
+    row: int
+    column: int
+    values: Matrix
+
+
+@dataclass(frozen=True)
+class BlockBanded:
+    """An (M, N) matrix in blocks of rows, top to bottom."""
+
+    shape: tuple[int, int]
+    blocks: tuple[Block, ...]
+
+    def apply(self, tensor: Matrix, axis: int) -> Matrix:
+        """Return the mode product: ``axis`` of ``tensor``, of length N, becomes one of length M.
+
+        The result has the dtype of the matrix; a tensor of another is converted block by block.
+        """
+        M, N = self.shape
+        if tensor.shape[axis] != N:
+            raise problem("tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis.")
+        before, after = math.prod(tensor.shape[:axis]), math.prod(tensor.shape[axis + 1 :])
+        flat = tensor.reshape(before, N, after)
+        dtype = self.blocks[0].values.dtype
+        out = np.empty((before, M, after), dtype=dtype)
+        for block in self.blocks:
+            values = block.values
+            rows = slice(block.row, block.row + values.shape[0])
+            part = flat[:, block.column : block.column + values.shape[1]].astype(dtype, copy=False)
+            if after == 1:
+                np.matmul(part[:, :, 0], values.T, out=out[:, rows, 0])
+            else:
+                np.matmul(values, part, out=out[:, rows])
+        return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
+
+    def rows(self, start: int, stop: int) -> BlockBanded:
+        """Return rows ``start`` to ``stop`` as a matrix of their own."""
+        kept = []
+        for block in self.blocks:
+            first, last = max(start, block.row), min(stop, block.row + block.values.shape[0])
+            if first < last:
+                kept.append(Block(first - start, block.column, block.values[first - block.row : last - block.row]))
+        return BlockBanded((stop - start, self.shape[1]), tuple(kept))
+
+    def astype(self, dtype: Any) -> BlockBanded:
+        """Return the matrix in another dtype; blocks that are shared stay shared."""
+        cast = {id(block.values): block.values.astype(dtype, copy=False) for block in self.blocks}
+        return BlockBanded(self.shape, tuple(Block(b.row, b.column, cast[id(b.values)]) for b in self.blocks))
+
+    def toarray(self) -> Matrix:
+        """Return the matrix densely."""
+        dense = np.zeros(self.shape)
+        for block in self.blocks:
+            rows, columns = block.values.shape
+            dense[block.row : block.row + rows, block.column : block.column + columns] = block.values
+        return dense
+
+
+def apply(operator: BlockBanded | Matrix, tensor: Matrix, axis: int) -> Matrix:
+    """Return the mode product of ``tensor`` with a matrix of either kind."""
+    if isinstance(operator, BlockBanded):
+        return operator.apply(tensor, axis)
+    from kronfield.modes import mode_product
+
+    return np.asarray(mode_product(tensor.astype(operator.dtype, copy=False), operator, axis))
+
+
+def embedding_blocks(
+    embedder: LocalEmbedder, x: Matrix, order: int = 0, tolerance: float = 1e-17, rows: int = BLOCK_ROWS
+) -> BlockBanded:
+    """Return the embedding matrix of positions ``x``, of which only what lies within reach is computed.
+
+    The positions should be sorted, or nearly: a block covers all columns that any of its rows reaches.
+    """
+    blocks = []
+    reach = embedder.reach(tolerance)
+    per_unit, padding = round(1 / embedder.spacing), int(embedder.padding)
+    for row in range(0, len(x), rows):
+        part = x[row : row + rows]
+        # centre j sits at (j - padding) / per_unit
+        first = math.ceil((float(part.min()) - reach) * per_unit + padding - 1e-9)
+        last = math.floor((float(part.max()) + reach) * per_unit + padding + 1e-9)
+        first, last = min(max(first, 0), embedder.size - 1), min(max(last, 0), embedder.size - 1)
+        blocks.append(Block(row, first, embedder._features(np, part, order, first, last + 1)))
+    return BlockBanded((len(x), embedder.size), tuple(blocks))

@@ -1,0 +1,86 @@
+"""One axis in the basis in which a ridge or a roughness penalty is a number per basis function."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.solvers.banded import Matrix, embedding_blocks
+from kronfield.solvers.inverse import dense_inverse
+
+# Gauss-Legendre nodes per panel of the integral of squared slopes, and panels per spacing of the features.
+NODES, PANELS = 4, 2
+
+
+@dataclass(frozen=True)
+class AxisBasis:
+    """An orthonormal basis U of the fits on one axis, with what the penalty says of each of its members.
+
+    Attributes
+    ----------
+    U : (N, r) array
+        Orthonormal columns: values at the samples.
+    back : (K, r) array
+        The weights that give these values: Psi back = U (for a ridge: back = V, and Psi V = U diag(strength)).
+    strength : (r,) array
+        For a ridge the singular values; for roughness the integral of the squared slope of each member.
+    """
+
+    U: Matrix
+    back: Matrix
+    strength: Matrix
+
+
+def ridge_basis(embedder: Embedder, x: Matrix, rcond: float) -> AxisBasis:
+    """Return the singular vectors of the embedding of ``x``; singular values below rcond of the largest are dropped."""
+    import scipy.linalg
+
+    U, s, Vt = scipy.linalg.svd(np.asarray(embedder(x)), full_matrices=False)
+    kept = s > rcond * s[0]
+    return AxisBasis(U[:, kept], Vt[kept].T, s[kept])
+
+
+def roughness_basis(embedder: Embedder, x: Matrix, low: float, high: float, rcond: float) -> AxisBasis:
+    """Return the basis that is orthonormal at the samples and in the slope: U'U = I, back' S back = diag(strength).
+
+    S is the integral of psi_k' psi_l' from ``low`` to ``high``. With more features than samples, the smoothest of all
+    weights that take the same values stand for them.
+    """
+    import scipy.linalg
+
+    P = np.asarray(embedder(x))
+    inverse, rank, _ = dense_inverse(P, embedder.size > len(x), rcond)
+    if rank == len(x):
+        Q, E = np.eye(len(x)), inverse  # Psi E = I
+    else:
+        U, s, Vt = scipy.linalg.svd(P, full_matrices=False)
+        Q, E = U[:, :rank], Vt[:rank].T / s[:rank]
+    S = slope_gram(embedder, low, high)
+    strength, V = scipy.linalg.eigh(E.T @ S @ E)
+    return AxisBasis(Q @ V, E @ V, np.maximum(strength, 0.0))
+
+
+def slope_gram(embedder: Embedder, low: float, high: float) -> Matrix:
+    """Return the integral of psi_k'(x) psi_l'(x) over x from ``low`` to ``high``, (K, K), by Gauss-Legendre panels."""
+    local = isinstance(embedder, LocalEmbedder)
+    spacing = embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
+    # panels end where features have their kinks: at multiples of half a spacing
+    step = spacing / PANELS
+    edges = np.unique(np.clip(np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step, low, high))
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    half = np.diff(edges)[:, None] / 2
+    x = ((edges[1:, None] + edges[:-1, None]) / 2 + half * nodes).ravel()
+    w = (half * weights).ravel()
+    if not local:
+        slopes = np.asarray(embedder.derivative(x, 1))
+        return slopes.T @ (w[:, None] * slopes)
+    gram = np.zeros((embedder.size, embedder.size))
+    assert isinstance(embedder, LocalEmbedder)
+    for block in embedding_blocks(embedder, x, 1, rows=256).blocks:
+        columns = slice(block.column, block.column + block.values.shape[1])
+        part = w[block.row : block.row + block.values.shape[0], None]
+        gram[columns, columns] += block.values.T @ (part * block.values)
+    return gram

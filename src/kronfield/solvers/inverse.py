@@ -1,0 +1,221 @@
+"""The pseudo-inverse of one axis: banded where it falls off fast, dense where it does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.solvers.banded import BLOCK_ROWS, Block, BlockBanded, Matrix, apply, embedding_blocks
+
+# Weights to either side of a block that are tried before the inverse is called dense.
+MARGINS = (16, 32, 64, 128)
+# Beyond this condition number the local normal equations lose too many digits; the dense way takes over.
+LOCAL_CONDITION = 3e3
+# Weight of the first differences that break ties among equally good smooth fits; their squares add 1e-12.
+TIE = 1e-6
+
+
+@dataclass(frozen=True)
+class AxisInverse:
+    """Samples on one axis to weights: W = A S along it.
+
+    Attributes
+    ----------
+    operator : BlockBanded or (K, N) array
+        The pseudo-inverse A.
+    method : str
+        "banded" or "dense".
+    rank : int
+        The effective rank at the tolerance: below min(N, K), the fit is the one of least norm.
+    condition : float
+        The largest over the smallest singular value kept; for banded ones a bound.
+    """
+
+    operator: BlockBanded | Matrix
+    method: str
+    rank: int
+    condition: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, N)."""
+        return self.operator.shape
+
+
+def invert_axis(embedder: Embedder, x: Matrix, *, dtype: Any, smooth: bool = False, rcond: float = 1e-10) -> AxisInverse:
+    """Return the pseudo-inverse of the embedding of sorted positions ``x``.
+
+    Parameters
+    ----------
+    embedder : Embedder
+        Of one axis.
+    x : float64 array of shape (N,)
+        Sorted positions in the embedder's units.
+    dtype : dtype
+        float32 or float64: what the operator will multiply, which sets how far it must be carried.
+    smooth : bool
+        Where several weights fit equally well, take the smoothest instead of those of least norm.
+    rcond : float
+        Singular values below this fraction of the largest count as zero, in the dense way.
+    """
+    tolerance = 1e-8 if np.dtype(dtype) == np.float32 else 1e-13
+    if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()):
+        operator = _local_inverse(embedder, x, smooth, tolerance)
+        if operator is not None:
+            return AxisInverse(operator.astype(dtype), "banded", min(len(x), embedder.size), LOCAL_CONDITION)
+    dense, rank, condition = dense_inverse(np.asarray(embedder(x)), smooth, rcond)
+    # float32 weights of an ill-conditioned fit would be noise
+    return AxisInverse(dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition)
+
+
+def dense_inverse(P: Matrix, smooth: bool, rcond: float) -> tuple[Matrix, int, float]:
+    """Return the pseudo-inverse of P at the tolerance ``rcond``, the rank, and the condition of what was inverted."""
+    import scipy.linalg
+
+    U, s, Vt = scipy.linalg.svd(P, full_matrices=False)
+    rank = int(np.sum(s > rcond * s[0])) if s[0] > 0 else 0
+    condition = float(s[0] / s[rank - 1]) if rank else 1.0
+    if smooth and rank == P.shape[0] < P.shape[1]:
+        k = P.shape[1]
+        ties = TIE * np.diff(np.eye(k), axis=0) * np.abs(P).max()
+        Q, R = scipy.linalg.qr(np.vstack([P, ties]), mode="economic")
+        return scipy.linalg.solve_triangular(R, Q[: len(P)].T), rank, condition
+    return (Vt[:rank].T / s[:rank]) @ U[:, :rank].T, rank, condition
+
+
+def _local_inverse(embedder: LocalEmbedder, x: Matrix, smooth: bool, tolerance: float) -> BlockBanded | None:
+    """Return the pseudo-inverse block by block, each from the samples near it; None if it does not fall off."""
+    windows = _Windows(embedder, x, smooth)
+    K = embedder.size
+    for margin in MARGINS:
+        if BLOCK_ROWS + 2 * margin >= K:
+            break
+        middle = (K - BLOCK_ROWS) // 2
+        probe = windows.inverse(middle, middle + BLOCK_ROWS, margin)
+        if probe is None:
+            return None
+        if _has_fallen(probe, windows.support, tolerance):
+            operator = windows.assemble(margin, tolerance)
+            return operator if operator is not None and _is_inverse(operator, embedder, x, tolerance) else None
+    return None if K > 8 * BLOCK_ROWS else windows.whole(tolerance)
+
+
+def _has_fallen(probe: Block, support: int, tolerance: float) -> bool:
+    """Tell whether the rows of a block end below ``tolerance`` on both sides, over a whole support."""
+    size = np.abs(probe.values)
+    edge = max(size[:, :support].max(), size[:, -support:].max())
+    return bool(edge < tolerance * size.max())
+
+
+def _is_inverse(operator: BlockBanded, embedder: LocalEmbedder, x: Matrix, tolerance: float) -> bool:
+    """Check on one random vector that A (Psi w) = w, or with more features than samples Psi (A y) = y."""
+    forward = embedding_blocks(embedder, x)
+    over = len(x) >= embedder.size
+    vector = np.random.default_rng(0).standard_normal(embedder.size if over else len(x))
+    again = apply(operator, apply(forward, vector, 0), 0) if over else apply(forward, apply(operator, vector, 0), 0)
+    return bool(np.max(np.abs(again - vector)) < max(1e3 * tolerance, 1e-10))
+
+
+class _Windows:
+    """Local least-squares problems along one axis."""
+
+    def __init__(self, embedder: LocalEmbedder, x: Matrix, smooth: bool) -> None:
+        self.embedder, self.x, self.smooth = embedder, x, smooth
+        self.centres, self.spacing = embedder.centres, embedder.spacing
+        # what one feature touches, in spacings
+        self.support = max(1, math.ceil(min(embedder.reach(1e-17) / self.spacing, embedder.size)))
+
+    def samples(self, first: int, last: int) -> tuple[int, int]:
+        """Return the samples that belong to weights ``first`` to ``last``; at the ends all that are left."""
+        half = self.spacing / 2
+        low = 0 if first == 0 else int(np.searchsorted(self.x, self.centres[first] - half))
+        if last == self.embedder.size:
+            return low, len(self.x)
+        return low, int(np.searchsorted(self.x, self.centres[last - 1] + half))
+
+    def inverse(self, start: int, stop: int, margin: int) -> Block | None:
+        """Return rows ``start`` to ``stop`` of the inverse, from a window with ``margin`` more weights on each side."""
+        first, last = max(0, start - margin), min(self.embedder.size, stop + margin)
+        low, high = self.samples(first, last)
+        if high <= low:
+            return None
+        P = self.embedder._features(np, self.x[low:high], 0, first, last)
+        inverse = _window_inverse(P, self.smooth)
+        return None if inverse is None else Block(start, low, inverse[start - first : stop - first])
+
+    def whole(self, tolerance: float) -> BlockBanded | None:
+        """Return the inverse from one window that holds everything, cut to what is not negligible."""
+        block = self.inverse(0, self.embedder.size, 0)
+        if block is None:
+            return None
+        parts = range(0, len(block.values), BLOCK_ROWS)
+        blocks = [_trim(Block(row, 0, block.values[row : row + BLOCK_ROWS]), tolerance) for row in parts]
+        return BlockBanded(block.values.shape, tuple(blocks))
+
+    def assemble(self, margin: int, tolerance: float) -> BlockBanded | None:
+        """Return the whole inverse; on even positions all inner blocks are one and the same."""
+        K = self.embedder.size
+        shift = self._even_shift()
+        blocks: list[Block] = []
+        inner: Block | None = None
+        for start in range(0, K, BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, K)
+            low, high = self.samples(max(0, start - margin), min(K, stop + margin))
+            is_inner = start >= margin and stop + margin <= K and low > 0 and high < len(self.x)
+            if is_inner and shift and inner is not None and stop - start == BLOCK_ROWS:
+                steps = (start - inner.row) // BLOCK_ROWS
+                column = inner.column + steps * shift
+                if column + inner.values.shape[1] <= len(self.x):
+                    blocks.append(Block(start, column, inner.values))
+                    continue
+            block = self.inverse(start, stop, margin)
+            if block is None:
+                return None
+            block = _trim(block, tolerance)
+            blocks.append(block)
+            if is_inner and inner is None:
+                inner = block
+        return BlockBanded((K, len(self.x)), tuple(blocks))
+
+    def _even_shift(self) -> int:
+        """Return by how many samples one block is shifted to the next, if they are even and it is whole; else 0."""
+        steps = np.diff(self.x)
+        if np.ptp(steps) > 1e-9 * self.spacing:
+            return 0
+        shift = BLOCK_ROWS * self.spacing / float((self.x[-1] - self.x[0]) / (len(self.x) - 1))
+        return round(shift) if abs(shift - round(shift)) < 1e-6 else 0
+
+
+def _trim(block: Block, tolerance: float) -> Block:
+    """Return the block without the outer columns that are negligible."""
+    size = np.abs(block.values).max(axis=0)
+    used = np.flatnonzero(size > tolerance * size.max())
+    kept = np.ascontiguousarray(block.values[:, used[0] : used[-1] + 1])
+    return Block(block.row, block.column + int(used[0]), kept)
+
+
+def _window_inverse(P: Matrix, smooth: bool) -> Matrix | None:
+    """Return the pseudo-inverse of a small well-conditioned matrix, or None if it is not well conditioned."""
+    import scipy.linalg
+
+    n, k = P.shape
+    try:
+        if smooth and n < k:
+            ties = TIE * np.diff(np.eye(k), axis=0) * np.abs(P).max()
+            Q, R = scipy.linalg.qr(np.vstack([P, ties]), mode="economic")
+            inverse = scipy.linalg.solve_triangular(R, Q[:n].T)
+            return inverse if np.abs(inverse).sum(axis=1).max() * np.abs(P).max() < LOCAL_CONDITION else None
+        if n == k:
+            inverse = np.linalg.inv(P)
+        elif n > k:
+            inverse = scipy.linalg.solve(P.T @ P, P.T, assume_a="pos", check_finite=False)
+        else:
+            inverse = scipy.linalg.solve(P @ P.T, P, assume_a="pos", check_finite=False).T
+    except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
+        return None
+    condition = np.abs(P).sum(axis=1).max() * np.abs(inverse).sum(axis=1).max()
+    return inverse if np.isfinite(condition) and condition < LOCAL_CONDITION else None
