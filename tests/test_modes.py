@@ -89,7 +89,7 @@ def test_wrong_shapes_are_refused():
         lambda: kf.mode_product(tensor, np.ones((4, 2)), 2),
         lambda: kf.mode_product(tensor, np.ones(2), 0),
         lambda: kf.multilinear(tensor, [np.ones((4, 2))] * 3),
-        lambda: kf.multilinear(tensor, [np.ones((0, 2))]),
+        lambda: kf.multilinear(tensor, [np.ones((2, 0))]),
         lambda: kf.multilinear(tensor, [np.ones(2)]),
     ):
         with pytest.raises(kf.InputError, match="matri"):

@@ -12,6 +12,8 @@ import numpy as np
 
 # A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
 Array: TypeAlias = Any
+# More features, samples or dimensions than this is a mistake, not a request.
+LARGEST = 2**31 - 1
 # The namespace that belongs to an array: numpy, array_api_compat.torch, ...
 Namespace: TypeAlias = Any
 
@@ -56,8 +58,6 @@ def float_array(argument: str, value: Any) -> Array:
     """
     if is_array(value):
         array = value
-    elif isinstance(value, float):
-        array = np.asarray(value)
     else:
         try:
             array = np.asarray(value)
@@ -77,6 +77,12 @@ def float_array(argument: str, value: Any) -> Array:
     if not bool(xp.all(xp.isfinite(array))):
         raise problem(argument, f"{describe(array)} with NaN or inf in it", "finite numbers", "Drop those entries first.")
     return array
+
+
+def at_least_float32(array: Array) -> Array:
+    """Return ``array``, or if it is of half precision a float32 copy: too few digits to compute with."""
+    xp = namespace(array)
+    return array if float(xp.finfo(array.dtype).eps) <= 2.0**-23 else xp.astype(array, xp.float32)
 
 
 def vector(argument: str, value: Any) -> Array:
@@ -116,6 +122,8 @@ def whole(argument: str, value: Any, *, at_least: int) -> int:
         raise problem(argument, describe(value), expected, "Pass an int.", TypeError) from error
     if number < at_least:
         raise problem(argument, number, expected, f"The smallest that makes sense is {at_least}.")
+    if number > LARGEST:
+        raise problem(argument, f"{number:.3g}" if number < 1e300 else "a huge number", f"at most {LARGEST}", "Use fewer.")
     return number
 
 
@@ -127,11 +135,16 @@ def real(argument: str, value: Any, *, low: float, high: float, remedy: str, ope
         raise problem(argument, describe(value), expected, remedy, TypeError)
     try:
         number = float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise problem(argument, describe(value), expected, remedy, TypeError) from error
     if math.isnan(number) or not low <= number <= high or (open_low and number == low):
         raise problem(argument, number, expected, remedy)
     return number
+
+
+def fraction(argument: str, value: Any) -> float:
+    """Return ``value`` as a float in (0, 1]."""
+    return real(argument, value, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak.")
 
 
 def only_keys(argument: str, mapping: Any, keys: Iterable[str]) -> Mapping[str, Any]:

@@ -11,6 +11,14 @@ from pathlib import Path
 from kronfield._arrays import problem
 
 
+def refuse_existing(target: Path, overwrite: bool) -> None:
+    """Refuse a folder, and a file that exists unless it may be replaced."""
+    if target.is_dir():
+        raise problem("path", target, "a file", "It is a folder: add a file name.")
+    if target.exists() and not overwrite:
+        raise problem("path", f"{target}, which exists", "a new file", "Allow overwriting (--force), or choose another.")
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` on success, remove it on any failure.
@@ -18,10 +26,7 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
     The temporary file keeps the suffix, because many writers choose the format by it.
     """
     target = Path(path)
-    if target.is_dir():
-        raise problem("path", target, "a file", "It is a folder: add a file name.")
-    if target.exists() and not overwrite:
-        raise problem("path", f"{target}, which exists", "a new file", "Allow overwriting (--force), or choose another.")
+    refuse_existing(target, overwrite)
     if not target.parent.is_dir():
         raise problem("path", target, "a file in a folder that exists", f"Create {target.parent} first.")
     temporary = target.with_name(f".{target.stem}.{secrets.token_hex(6)}.part{target.suffix}")

@@ -13,6 +13,9 @@ import numpy as np
 import kronfield as kf
 from kronfield._arrays import problem
 
+# Samples and features that an analysis takes: a dense matrix of both fits into memory.
+_COUNT = click.IntRange(1, 8192)
+
 # Names as people type them, and as the paper shortens them.
 _KINDS: dict[str, type[kf.Embedder]] = {
     "impulse": kf.Impulse,
@@ -71,16 +74,18 @@ Examples:
     metavar="NAME[:KEY=VALUE,...]",
     help="An embedder to analyze; repeat for more. Default: one of each kind.",
 )
-@click.option("-n", "--samples", type=int, default=512, show_default=True, help="Evenly spaced samples N.")
-@click.option("-k", "--size", type=int, default=512, show_default=True, help="Features K, where not given.")
+@click.option("-n", "--samples", type=_COUNT, default=512, show_default=True, help="Evenly spaced samples N.")
+@click.option("-k", "--size", type=_COUNT, default=512, show_default=True, help="Features K, where not given.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw rank and similarity curves to this file.")
 @click.option("--force", is_flag=True, help="Overwrite the plot if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def analyze(specs: tuple[str, ...], samples: int, size: int, plot: Path | None, force: bool, as_json: bool) -> None:
     """Compare embedders: stable rank (memorisation) and distance preservation (generalisation)."""
     embedders = [_parse_embedder(spec, size) for spec in specs] or kf.standard_embedders(size)
-    if plot is not None and plot.exists() and not force:
-        raise problem("--plot", f"{plot}, which exists", "a new file", "Add --force to overwrite it.")
+    if plot is not None:
+        from kronfield.plots import check_target
+
+        check_target(plot, overwrite=force)
     rows = [row for embedder in _progress(embedders, "Analyzing") for row in kf.compare([embedder], samples)]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -100,10 +105,7 @@ def _parse_embedder(spec: str, size: int) -> kf.Embedder:
     values: dict[str, Any] = {"size": size}
     for part in filter(None, settings.split(",")):
         key, equals, text = part.partition("=")
-        try:
-            values[key.strip()] = json.loads(text)
-        except json.JSONDecodeError:
-            values[key.strip()] = text.strip()
+        values[key.strip()] = _number(text.strip())
         if not equals:
             raise problem("--embedder", repr(part), "KEY=VALUE", f"For example: {name}:width=0.01")
     try:
@@ -113,6 +115,16 @@ def _parse_embedder(spec: str, size: int) -> kf.Embedder:
             raise
         needed = f"size and {kind.shape_parameter}" if kind.shape_parameter else "size"
         raise problem("--embedder", repr(spec), f"the settings of {kind.__name__}: {needed}", str(error)) from error
+
+
+def _number(text: str) -> int | float | str:
+    """Return an int or a float if ``text`` is one, else ``text``."""
+    for kind in (int, float):
+        try:
+            return kind(text[:400])
+        except ValueError:
+            continue
+    return text[:400]
 
 
 def _print_comparison(rows: list[dict[str, Any]]) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, whole
+from kronfield._arrays import Array, namespace, whole
 
 
-def even_axis(samples: int, like: Array | None = None, xp: Namespace = np) -> Array:
+def even_axis(samples: int, like: Array | None = None) -> Array:
     """Return the paper's sample positions i/N on [0, 1).
 
     Examples
@@ -23,12 +23,12 @@ def even_axis(samples: int, like: Array | None = None, xp: Namespace = np) -> Ar
     samples : int
         The number N of positions.
     like : array, optional
-        An array whose dtype and device the result takes, with ``xp`` its namespace; without it, NumPy float64.
+        An array whose library, dtype and device the result takes; without it, NumPy float64.
     """
     count = whole("samples", samples, at_least=1)
     if like is None:
         return np.arange(count, dtype=np.float64) / count
-    return xp.arange(count, dtype=like.dtype, device=like.device) / count
+    return namespace(like).arange(count, dtype=like.dtype, device=like.device) / count
 
 
 def diagonals(dimensions: int) -> tuple[list[tuple[float, ...]], list[float]]:

@@ -10,7 +10,18 @@ from typing import Any, Self
 
 import numpy as np
 
-from kronfield._arrays import Array, describe, float_array, namespace, only_keys, point_array, problem, vector, whole
+from kronfield._arrays import (
+    Array,
+    describe,
+    float_array,
+    is_array,
+    namespace,
+    only_keys,
+    point_array,
+    problem,
+    vector,
+    whole,
+)
 from kronfield.coordinates import diagonals
 from kronfield.embedders import Embedder
 from kronfield.modes import multilinear
@@ -29,6 +40,18 @@ def _check_embedders(embedders: tuple[Any, ...]) -> None:
             "Pass them one by one: Kronecker(e1, e2).",
             TypeError,
         )
+
+
+def _numbers(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return nested lists of numbers as a float64 array."""
+    remedy = "Pass nested lists of numbers, or an array."
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise problem(name, describe(value), "numbers in rows of one length", remedy) from error
+    if array.dtype.kind not in "fiu":
+        raise problem(name, describe(array), "numbers", remedy, TypeError)
+    return np.asarray(float_array(name, array.astype(np.float64)))
 
 
 class Encoding(ABC):
@@ -54,10 +77,10 @@ class Encoding(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the encoding as plain data that JSON can hold."""
 
-    @staticmethod
-    def from_dict(data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Encoding:
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Encoding:
         """Return the encoding that `to_dict` described; ``functions`` as in `Embedder.from_dict`."""
-        kinds = ("Concatenated", "Kronecker")
+        kinds = tuple(one.__name__ for one in (Concatenated, Kronecker) if issubclass(one, cls))
         kind = data.get("kind") if isinstance(data, Mapping) else None
         if not isinstance(kind, str) or kind not in kinds:
             raise problem("kind", describe(kind), f"one of {kinds}", "Use what to_dict() returned, unchanged.")
@@ -119,8 +142,8 @@ class Concatenated(Encoding):
             self.directions: tuple[tuple[float, ...], ...] | None = None
             self.offsets: tuple[float, ...] | None = None
             return
-        rows = float_array("directions", np.asarray(directions, dtype=np.float64))
-        shifts = float_array("offsets", np.zeros(len(embedders)) if offsets is None else np.asarray(offsets, float))
+        rows = _numbers("directions", directions)
+        shifts = np.zeros(len(embedders)) if offsets is None else _numbers("offsets", offsets)
         if rows.ndim != 2 or rows.shape[0] != len(embedders) or rows.shape[1] < 1:
             raise problem("directions", describe(rows), f"shape ({len(embedders)}, D)", "One row per embedder.")
         if shifts.shape != (len(embedders),):
@@ -260,7 +283,7 @@ class Kronecker(Encoding):
         dense = self.embedders[0](X[:, 0])  # (P, K_1)
         for axis, emb in enumerate(self.embedders[1:], start=1):
             # one row of A (x) B is the outer product of a row of A and a row of B
-            dense = xp.reshape(dense[:, :, None] * emb(X[:, axis])[:, None, :], (X.shape[0], -1))
+            dense = xp.reshape(dense[:, :, None] * emb(X[:, axis])[:, None, :], (X.shape[0], dense.shape[1] * emb.size))
         return dense
 
     def matrices(self, axes: Sequence[Any], derivative: Sequence[int] | None = None) -> list[Array]:
@@ -288,12 +311,13 @@ class Kronecker(Encoding):
         -------
         array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
         """
+        matrices = self._matrices_like("weights", weights, axes, derivative)
         self._check_tensor("weights", weights, self.shape)
-        return multilinear(weights, self.matrices(axes, derivative))
+        return multilinear(weights, matrices)
 
     def adjoint(self, values: Any, axes: Sequence[Any], derivative: Sequence[int] | None = None) -> Array:
         """Return the transpose of `on_grid` applied to ``values`` (N_1, ..., N_D[, C]): of the shape of weights."""
-        matrices = self.matrices(axes, derivative)
+        matrices = self._matrices_like("values", values, axes, derivative)
         self._check_tensor("values", values, tuple(matrix.shape[0] for matrix in matrices))
         return multilinear(values, [matrix.T for matrix in matrices])
 
@@ -307,14 +331,31 @@ class Kronecker(Encoding):
         """
         if len(axes) != self.dimensions:
             raise problem("axes", f"{len(axes)} entries", f"{self.dimensions}", "Pass one per axis of the encoding.")
-        return math.prod(
-            emb.stable_rank(axis) if isinstance(axis, int) else stable_rank(emb(axis))
+        ranks = (
+            emb.stable_rank(int(axis)) if isinstance(axis, int | np.integer) else stable_rank(emb(axis))
             for emb, axis in zip(self.embedders, axes, strict=True)
         )
+        return math.prod(ranks, start=1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoding as plain data that JSON can hold."""
         return {"kind": "Kronecker", "embedders": [emb.to_dict() for emb in self.embedders]}
+
+    def _matrices_like(self, name: str, tensor: Any, axes: Sequence[Any], derivative: Sequence[int] | None) -> list[Array]:
+        """Return the matrices of the axes in the dtype of ``tensor``, which must be of the same library."""
+        matrices = self.matrices(axes, derivative)
+        remedy = "Convert it to the library of the axes, and to floats."
+        if not is_array(tensor):
+            raise problem(name, describe(tensor), "an array", remedy, TypeError)
+        try:
+            xp = namespace(tensor, *matrices)
+        except TypeError as error:
+            raise problem(name, describe(tensor), "an array of the library of the axes", remedy, TypeError) from error
+        if xp.isdtype(tensor.dtype, "complex floating"):
+            return matrices
+        if not xp.isdtype(tensor.dtype, "real floating"):
+            raise problem(name, describe(tensor), "floats", remedy, TypeError)
+        return [xp.astype(matrix, tensor.dtype, copy=False) for matrix in matrices]
 
     def _check_tensor(self, name: str, tensor: Any, shape: tuple[int, ...]) -> None:
         got = tuple(getattr(tensor, "shape", ()))

@@ -66,7 +66,7 @@ def cheapest_order(shapes: Sequence[tuple[int, int]]) -> list[int]:
     >>> cheapest_order([(100, 10), (10, 100)])
     [1, 0]
     """
-    return sorted(range(len(shapes)), key=lambda i: 1 / shapes[i][1] - 1 / shapes[i][0])
+    return sorted(range(len(shapes)), key=lambda i: 1 / shapes[i][1] - 1 / max(shapes[i][0], 1))
 
 
 def multilinear(tensor: Array, matrices: Sequence[Array]) -> Array:
@@ -87,9 +87,9 @@ def multilinear(tensor: Array, matrices: Sequence[Array]) -> Array:
             f"at most {tensor.ndim}",
             "Pass one matrix per axis, in the order of the axes.",
         )
-    if any(matrix.ndim != 2 or 0 in matrix.shape for matrix in matrices):
+    if any(matrix.ndim != 2 or matrix.shape[1] == 0 for matrix in matrices):
         shapes = [tuple(matrix.shape) for matrix in matrices]
-        raise problem("matrices", f"shapes {shapes}", "shapes (N, K) with N, K >= 1", "Check each axis.")
+        raise problem("matrices", f"shapes {shapes}", "shapes (N, K) with K >= 1", "Check each axis.")
     for axis in cheapest_order([tuple(matrix.shape) for matrix in matrices]):
         tensor = mode_product(tensor, matrices[axis], axis)
     return tensor

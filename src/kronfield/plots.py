@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kronfield._arrays import problem
-from kronfield._atomic import replacing
+from kronfield._atomic import refuse_existing, replacing
 
 if TYPE_CHECKING:
     from kronfield.analysis import RankCurve, SimilarityCurve
@@ -30,11 +31,17 @@ def _figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
-    known = sorted(figure.canvas.get_supported_filetypes())
+def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Refuse, before any work is done, a file that cannot be written or that exists and may not be replaced."""
+    known = sorted(_figure(1.0, 1.0).canvas.get_supported_filetypes())
     suffix = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
     if suffix not in known:
         raise problem("plot", os.fspath(path), f"a file name that ends in one of {known}", "For example: analysis.png")
+    refuse_existing(Path(path), overwrite)
+
+
+def _save(figure: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
+    check_target(path, overwrite=overwrite)
     with replacing(path, overwrite=overwrite) as temporary:
         figure.savefig(temporary, dpi=150)
 

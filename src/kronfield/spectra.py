@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kronfield._arrays import Array, float_array, namespace, problem
+from kronfield._arrays import Array, float_array, namespace, problem, real
 
 
 def _checked(matrix: Any) -> Array:
@@ -13,8 +13,8 @@ def _checked(matrix: Any) -> Array:
         raise problem("matrix", f"shape {tuple(array.shape)}", "shape (N, K) with N, K >= 1", "Pass one 2-D matrix.")
     xp = namespace(array)
     wide = xp.astype(array, xp.float64, copy=False)
-    peak = xp.max(xp.abs(wide))
-    if float(peak) == 0.0:
+    peak = float(xp.max(xp.abs(getattr(wide, "detach", lambda: wide)())))  # a scale, not part of any gradient
+    if peak == 0.0:
         raise problem(
             "matrix",
             "all zeros",
@@ -49,7 +49,8 @@ def stable_rank(matrix: Any) -> float:
     xp = namespace(A)
     # ||A||_F^2 = trace of the Gram matrix, ||A||_2^2 = its largest eigenvalue; take the smaller of A'A and AA'.
     gram = A.T @ A if A.shape[0] >= A.shape[1] else A @ A.T
-    return float(xp.sum(A * A) / xp.max(xp.linalg.eigvalsh(gram)))
+    ratio = xp.sum(A * A) / xp.max(xp.linalg.eigvalsh(gram))
+    return float(getattr(ratio, "detach", lambda: ratio)())
 
 
 def spectrum(matrix: Any) -> Array:
@@ -78,7 +79,9 @@ def numerical_rank(matrix: Any, tolerance: float | None = None) -> int:
     1
     """
     array = float_array("matrix", matrix)
-    if tolerance is None:
-        tolerance = max(array.shape) * float(namespace(array).finfo(array.dtype).eps)
     values = spectrum(array)
+    if tolerance is not None:
+        tolerance = real("tolerance", tolerance, low=0.0, high=1.0, remedy="Pass a fraction of the largest.")
+    else:
+        tolerance = max(array.shape) * float(namespace(array).finfo(array.dtype).eps)
     return int(namespace(values).sum(namespace(values).astype(values > tolerance, values.dtype)))

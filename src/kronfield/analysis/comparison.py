@@ -20,6 +20,7 @@ from kronfield.embedders import (
     LogFourier,
     RandomFourier,
     Rectangle,
+    ShiftedBasis,
     Sine,
     Square,
     Triangle,
@@ -38,7 +39,8 @@ def standard_embedders(size: int = 256, seed: int = 0) -> list[Embedder]:
     9
     """
     even = whole("size", size, at_least=2)
-    even += even % 2
+    if even % 2:
+        raise problem("size", size, "an even number", "Fourier features come in pairs.")
     width = 0.01
     return [
         Impulse(even),
@@ -78,14 +80,17 @@ def compare(embedders: Sequence[Embedder], n: int) -> list[dict[str, Any]]:
         D >= 10^-3 D(0)); ``features_needed`` at 10^-3 (None where no number is enough).
     """
     samples = whole("n", n, at_least=1)
-    if isinstance(embedders, Embedder):
-        raise problem("embedders", describe(embedders), "a list of embedders", "Put it in a list.", TypeError)
+    if not isinstance(embedders, list | tuple) or not all(isinstance(emb, Embedder) for emb in embedders):
+        raise problem("embedders", describe(embedders), "a list of embedders", "Put them in a list.", TypeError)
     return [_row(embedder, samples) for embedder in embedders]
 
 
 def _settings(embedder: Embedder) -> dict[str, Any]:
     defaults = {f.name: f.default for f in dataclasses.fields(embedder)}  # type: ignore[arg-type]
-    given = {name: value for name, value in embedder.to_dict().items() if name not in ("kind", "size")}
+    given = {name: getattr(embedder, name) for name in defaults if name != "size"}
+    if isinstance(embedder, ShiftedBasis):  # functions are not plain data; their name is
+        support = given["support"] and list(given["support"])
+        given = {"function": given["name"], "support": support, "padding": given["padding"]}
     return {name: value for name, value in given.items() if value != defaults[name]}
 
 

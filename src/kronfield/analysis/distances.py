@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import real, to_numpy, vector
-from kronfield.embedders import Embedder
+from kronfield._arrays import problem, real, to_numpy, vector
+from kronfield.embedders import Embedder, LocalEmbedder
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -55,17 +55,24 @@ def similarity_curve(embedder: Embedder, distances: Any = None) -> SimilarityCur
 
 def _theory(embedder: Embedder) -> Callable[[Vector], Vector]:
     at_zero = float(embedder.similarity(np.zeros(1))[0])
+    if at_zero == 0.0:
+        raise problem("embedder", repr(embedder), "a similarity that is not zero", "Its features are zero everywhere.")
     return lambda d: np.asarray(embedder.similarity(d)) / at_zero
 
 
 def _measured(embedder: Embedder, distances: Vector) -> Vector:
+    spacing = embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / embedder.size
+
     def mean_product(d: Vector) -> Vector:
         total = np.zeros_like(d)
-        for middle in 0.5 + np.arange(MIDPOINTS) / (MIDPOINTS * embedder.size):
+        for middle in 0.5 + spacing * np.arange(MIDPOINTS) / MIDPOINTS:
             total += np.sum(embedder(middle - d / 2) * embedder(middle + d / 2), axis=1)
         return total
 
-    return mean_product(distances) / mean_product(np.zeros(1))
+    at_zero = float(mean_product(np.zeros(1))[0])
+    if at_zero == 0.0:
+        raise problem("embedder", repr(embedder), "features that reach the middle of the domain", "Widen it.")
+    return mean_product(distances) / at_zero
 
 
 def distance_preservation(embedder: Embedder, length: float = 1.0, *, measured: bool = False) -> float:
@@ -94,9 +101,10 @@ def distance_preservation(embedder: Embedder, length: float = 1.0, *, measured: 
     length = real("length", length, low=0.0, high=1.0, open_low=True, remedy="Distances are in units of the domain.")
     d = length * (np.arange(NODES) + 0.5) / NODES  # midpoint rule for the three moments
     D = _measured(embedder, d) if measured else _theory(embedder)(d)
+    if np.ptp(D) < 1e-9:
+        return 0.0  # a constant D tells nothing
     d, D = d - d.mean(), D - D.mean()
-    spread = float(np.sqrt(np.sum(d * d) * np.sum(D * D)))
-    return -float(np.sum(d * D)) / spread if spread > 0 else 0.0  # a constant D tells nothing
+    return -float(np.sum(d * D)) / float(np.sqrt(np.sum(d * d) * np.sum(D * D)))
 
 
 def preserved_range(embedder: Embedder, digits: float = 3.0) -> float:

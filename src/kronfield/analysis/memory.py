@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from kronfield._arrays import is_array, problem, real, to_numpy
-from kronfield.embedders import Embedder
-from kronfield.encoding import Encoding, Kronecker
+from kronfield.embedders import Embedder, Sine
+from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.spectra import spectrum, stable_rank
+
+# Products of singular values that are counted one by one.
+MOST_PRODUCTS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ def can_memorise(
     >>> bool(can_memorise(Gaussian(64, width=0.01), x))
     True
     >>> print(can_memorise(Sine(64, frequency=1.0), x).reason)
-    the rank is 2, but 64 samples need 64: the features are too alike. A narrower width or higher frequencies raise \
-the rank; so does depth after the encoding.
+    the rank is 2, but 64 samples need 64: a sine has rank 2 whatever its settings. Use a local embedder, or depth \
+after the encoding.
 
     Parameters
     ----------
@@ -79,12 +82,20 @@ the rank; so does depth after the encoding.
     if isinstance(encoding, Kronecker) and isinstance(positions, list | tuple) and all(map(is_array, positions)):
         return _on_grid(encoding, positions, bias, tolerance)
     matrix = to_numpy(encoding(positions))
-    if bias:
-        matrix = np.concatenate([matrix, np.ones((matrix.shape[0], 1), matrix.dtype)], axis=1)
-    return _check(matrix, to_numpy(positions), tolerance)
+    return _check(encoding, matrix, to_numpy(positions), tolerance, bias)
 
 
-def _check(matrix: np.ndarray[Any, Any], positions: np.ndarray[Any, Any], tolerance: float) -> Memorisation:
+def _check(
+    encoding: Embedder | Encoding,
+    features: np.ndarray[Any, Any],
+    positions: np.ndarray[Any, Any],
+    tolerance: float,
+    bias: bool = False,
+) -> Memorisation:
+    # below the rounding of the features' own dtype, singular values are noise
+    tolerance = max(tolerance, max(features.shape, default=1) * float(np.finfo(features.dtype).eps))
+    ones = np.ones((features.shape[0], 1), features.dtype)
+    matrix = np.concatenate([features, ones], axis=1) if bias else features
     N, K = matrix.shape
     if N == 0:
         raise problem("positions", "none", "at least one", "There is nothing to memorise.")
@@ -94,11 +105,16 @@ def _check(matrix: np.ndarray[Any, Any], positions: np.ndarray[Any, Any], tolera
     else:
         values, rank, stable = np.zeros(1), 0, 0.0
     smallest = float(values[N - 1]) if values.size >= N else 0.0
-    reason = f"the rank is {rank}, the number of samples" if rank == N else _shortfall(matrix, positions, rank, N, K)
+    reason = (
+        f"the rank is {rank}, the number of samples" if rank == N else _shortfall(encoding, features, positions, rank, K)
+    )
     return Memorisation(rank == N, N, K, rank, stable, smallest, reason)
 
 
-def _shortfall(matrix: np.ndarray[Any, Any], positions: np.ndarray[Any, Any], rank: int, N: int, K: int) -> str:
+def _shortfall(
+    encoding: Embedder | Encoding, matrix: np.ndarray[Any, Any], positions: np.ndarray[Any, Any], rank: int, K: int
+) -> str:
+    N = matrix.shape[0]
     pair = _equal_rows(positions.reshape(N, -1))
     if pair is not None:
         return f"positions {pair[0]} and {pair[1]} are the same, so they cannot take different values. Merge them."
@@ -113,10 +129,12 @@ def _shortfall(matrix: np.ndarray[Any, Any], positions: np.ndarray[Any, Any], ra
     pair = _equal_rows(matrix)
     if pair is not None:
         return f"positions {pair[0]} and {pair[1]} have the same features. More features would tell them apart."
-    return (
-        f"the rank is {rank}, but {N} samples need {N}: the features are too alike. "
-        "A narrower width or higher frequencies raise the rank; so does depth after the encoding."
-    )
+    short = f"the rank is {rank}, but {N} samples need {N}: "
+    if isinstance(encoding, Sine):
+        return short + "a sine has rank 2 whatever its settings. Use a local embedder, or depth after the encoding."
+    if isinstance(encoding, Concatenated):
+        return short + "a sum of functions of one variable each. Use a Kronecker encoding, or depth after this one."
+    return short + "the features are too alike. A narrower width, higher frequencies or depth after the encoding help."
 
 
 def _equal_rows(rows: np.ndarray[Any, Any]) -> tuple[int, int] | None:
@@ -129,14 +147,17 @@ def _equal_rows(rows: np.ndarray[Any, Any]) -> tuple[int, int] | None:
 def _on_grid(encoding: Kronecker, axes: Sequence[Any], bias: bool, tolerance: float) -> Memorisation:
     if bias:
         raise problem("bias", True, "False for a Kronecker encoding of a grid", "Its rank rule has no constant term.")
-    parts = [
-        _check(to_numpy(matrix), to_numpy(axis), tolerance)
-        for matrix, axis in zip(encoding.matrices(axes), axes, strict=True)
-    ]
+    matrices = [to_numpy(matrix) for matrix in encoding.matrices(axes)]
+    each = zip(encoding.embedders, matrices, axes, strict=True)
+    parts = [_check(emb, matrix, to_numpy(axis), tolerance) for emb, matrix, axis in each]
     failed = [f"on axis {i}, {part.reason}" for i, part in enumerate(parts) if not part]
-    samples, rank = math.prod(part.samples for part in parts), math.prod(part.rank for part in parts)
+    samples = math.prod(part.samples for part in parts)
+    tolerance = max([tolerance, *(max(m.shape) * float(np.finfo(m.dtype).eps) for m in matrices)])
+    rank = _products_above([to_numpy(spectrum(m)) if np.any(m) else np.zeros(1) for m in matrices], tolerance)
+    if rank < samples and not failed:
+        failed = [f"every axis alone suffices, but the products of their singular values leave rank {rank} of {samples}."]
     return Memorisation(
-        possible=not failed,
+        possible=rank == samples,
         samples=samples,
         features=encoding.size,
         rank=rank,
@@ -144,3 +165,16 @@ def _on_grid(encoding: Kronecker, axes: Sequence[Any], bias: bool, tolerance: fl
         smallest=math.prod(part.smallest for part in parts),
         reason=" ".join(failed) or f"the rank is {rank}, the number of samples",
     )
+
+
+def _products_above(spectra: Sequence[np.ndarray[Any, Any]], tolerance: float) -> int:
+    """Return how many products of one singular value from each axis are above ``tolerance``."""
+    *others, longest = sorted(spectra, key=len)
+    if math.prod(map(len, others)) > MOST_PRODUCTS:
+        raise problem("axes", [len(one) for one in spectra], f"at most {MOST_PRODUCTS} products", "Use fewer samples.")
+    products = np.ones(1)
+    for values in others:
+        products = np.outer(products, values).ravel()
+    rising = longest[::-1]
+    with np.errstate(divide="ignore"):
+        return int(np.sum(rising.size - np.searchsorted(rising, tolerance / products, side="right")))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import problem, to_numpy, whole
+from kronfield._arrays import describe, problem, to_numpy, whole
 from kronfield.coordinates import even_axis
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
@@ -38,6 +38,8 @@ def rank_curve(embedder: Embedder, counts: Sequence[int]) -> RankCurve:
     >>> [round(rank, 6) for rank in rank_curve(Sine(64, frequency=1.0), [1, 16, 64]).measured]
     [1.0, 2.0, 2.0]
     """
+    if not isinstance(counts, Iterable):
+        raise problem("counts", describe(counts), "a list of numbers of samples", "Put it in a list.", TypeError)
     numbers = tuple(whole("counts", n, at_least=1) for n in counts)
     measured = tuple(stable_rank(embedder(even_axis(n))) for n in numbers)
     has_theory = embedder.rank_limit is not None or type(embedder).stable_rank is not Embedder.stable_rank

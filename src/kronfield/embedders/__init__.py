@@ -1,8 +1,9 @@
 """Embedders: one axis of position to K features. Frozen, one formula each, for any array library."""
 
 from kronfield.embedders._base import Embedder
+from kronfield.embedders._custom import ShiftedBasis
 from kronfield.embedders._fourier import LinearFourier, LogFourier, RandomFourier
-from kronfield.embedders._local import Gaussian, Impulse, LocalEmbedder, Rectangle, ShiftedBasis, Triangle
+from kronfield.embedders._local import Gaussian, Impulse, LocalEmbedder, Rectangle, Triangle
 from kronfield.embedders._periodic import Sine, Square
 from kronfield.embedders._spline import TensionSpline
 

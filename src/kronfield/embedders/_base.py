@@ -14,6 +14,7 @@ import numpy as np
 from kronfield._arrays import (
     Array,
     Namespace,
+    at_least_float32,
     describe,
     float_array,
     namespace,
@@ -34,7 +35,8 @@ class Embedder(ABC):
     """Position on one axis, turned into K features.
 
     Calling an embedder gives the embedding matrix Psi(x), one row per position and one column per feature. A row
-    depends on its own position only. The unit interval is [0, 1); positions outside it are embedded too.
+    depends on its own position only. The unit interval is [0, 1); positions outside it are embedded too. Half precision
+    is computed in float32 and cast back.
     """
 
     size: int
@@ -50,8 +52,12 @@ class Embedder(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make a concrete embedder known to `from_dict`."""
         super().__init_subclass__(**kwargs)
-        if not cls.__name__.startswith("_"):
-            Embedder._kinds[cls.__name__] = cls
+        if cls.__name__.startswith("_"):
+            return
+        known = Embedder._kinds.get(cls.__name__)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"an embedder named {cls.__name__} exists already, in {known.__module__}; choose another name")
+        Embedder._kinds[cls.__name__] = cls
 
     # The formula, which subclasses supply ------------------------------------------------------------------------
 
@@ -71,8 +77,7 @@ class Embedder(ABC):
 
     def __call__(self, x: Any) -> Array:
         """Return the embedding matrix Psi(x) of shape (N, size), in the library and dtype of ``x``."""
-        x = self._positions(x)
-        return self._features(namespace(x), x, 0)
+        return self._evaluate(self._positions(x), 0)
 
     def derivative(self, x: Any, order: int = 1) -> Array:
         """Return the derivative of the embedding matrix by position, of shape (N, size).
@@ -89,8 +94,7 @@ class Embedder(ABC):
             raise problem("derivative", f"an embedder of {self.dimensions} dimensions", "one axis", "Use Concatenated.")
         if order > min(self.smoothness, 2):
             raise problem("order", order, f"at most {min(self.smoothness, 2)} for {self!r}", self._smoothness_remedy())
-        x = self._positions(x)
-        return self._features(namespace(x), x, order)
+        return self._evaluate(self._positions(x), order)
 
     def similarity(self, dx: Any) -> Array:
         """Return the paper's D(x1, x2) as a function of ``dx = x1 - x2``, of the same shape.
@@ -99,10 +103,10 @@ class Embedder(ABC):
         of whole periods); K features spaced 1/K sum to K times that. For Fourier features D is the sum over the
         features itself.
         """
-        dx = float_array("dx", dx)
-        if self.dimensions > 1 and (dx.ndim == 0 or dx.shape[-1] != self.dimensions):
-            raise problem("dx", describe(dx), f"shape (..., {self.dimensions})", "The last axis holds the coordinates.")
-        return self._similarity(namespace(dx), dx)
+        dx = self._shifts(dx)
+        wide = at_least_float32(dx)
+        xp = namespace(dx)
+        return xp.astype(self._similarity(xp, wide), dx.dtype, copy=False)
 
     def integral(self, low: float, high: float) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the integral of every feature over positions from ``low`` to ``high``, float64 of shape (size,)."""
@@ -120,13 +124,14 @@ class Embedder(ABC):
     def stable_rank(self, n: int) -> float:
         """Return the stable rank of the embedding of ``n`` evenly spaced positions.
 
-        By theory, min(n, size, rank_limit), where `rank_limit` has a value; else measured on the positions i/n.
+        By theory, min(n, size, rank_limit) and no less than 1, where `rank_limit` has a value; else measured on the
+        positions i/n. Theory holds from a limit of about 3 up: below, the ends of the domain count for too much.
         """
         count = whole("n", n, at_least=1)
         limit = self.rank_limit
         if limit is None:
             return stable_rank(self(even_axis(count)))
-        return min(float(count), float(self.size), limit)
+        return max(1.0, min(float(count), float(self.size), limit))
 
     @property
     def centres(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
@@ -181,6 +186,16 @@ class Embedder(ABC):
         return cls(**{name: data[name] for name in names})
 
     # Helpers -----------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, x: Array, order: int) -> Array:
+        xp, wide = namespace(x), at_least_float32(x)
+        return xp.astype(self._features(xp, wide, order), x.dtype, copy=False)
+
+    def _shifts(self, dx: Any) -> Array:
+        dx = float_array("dx", dx)
+        if self.dimensions > 1 and (dx.ndim == 0 or dx.shape[-1] != self.dimensions):
+            raise problem("dx", describe(dx), f"shape (..., {self.dimensions})", "The last axis holds the coordinates.")
+        return dx
 
     def _positions(self, x: Any) -> Array:
         return vector("x", x)

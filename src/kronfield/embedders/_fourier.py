@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, point_array, problem, real, whole
+from kronfield._arrays import Array, Namespace, fraction, namespace, point_array, problem, real, whole
 from kronfield.embedders._base import FINEST, Embedder
 
 Frequencies = np.ndarray[Any, np.dtype[Any]]
@@ -124,10 +124,10 @@ class RandomFourier(_Fourier):
 
     def expected_similarity(self, dx: Any) -> Array:
         """Return the mean of `similarity` over all draws, (size/2) exp(-2 (pi scale |dx|)^2)."""
-        self.similarity(dx)  # the same checks
-        dx = np.asarray(dx)
-        distance = dx**2 if self.dimensions == 1 else np.sum(dx**2, axis=-1)
-        return self.size / 2 * np.exp(-2 * (math.pi * self.scale) ** 2 * distance)
+        dx = self._shifts(dx)
+        xp = namespace(dx)
+        squared = dx**2 if self.dimensions == 1 else xp.sum(dx**2, axis=-1)
+        return self.size / 2 * xp.exp(-2 * (math.pi * self.scale) ** 2 * squared)
 
     @property
     def rank_limit(self) -> float:
@@ -136,8 +136,7 @@ class RandomFourier(_Fourier):
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return the frequency at which the singular values exp(-f^2 / (4 scale^2)) have fallen to ``tolerance``."""
-        share = real("tolerance", tolerance, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak.")
-        return 2 * self.scale * math.sqrt(-math.log(share))
+        return 2 * self.scale * math.sqrt(-math.log(fraction("tolerance", tolerance)))
 
 
 class _Spread(_Fourier):

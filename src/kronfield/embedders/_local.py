@@ -1,19 +1,18 @@
-"""Shifted bases that are local: Impulse, Rectangle, Triangle, Gaussian, and any function of the user's."""
+"""Shifted bases that are local: Impulse, Rectangle, Triangle, Gaussian."""
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, describe, only_keys, problem, real, to_numpy, whole
+from kronfield._arrays import Array, Namespace, fraction, problem, real, to_numpy, whole
+from kronfield.coordinates import even_axis
 from kronfield.embedders._base import FINEST, Embedder
-from kronfield.embedders._quadrature import autocorrelation, magnitude_spectrum, vector_integral
+from kronfield.embedders._quadrature import autocorrelation
 
 
 class LocalEmbedder(Embedder):
@@ -58,6 +57,17 @@ class LocalEmbedder(Embedder):
         values = self._psi(xp, u, order)
         return -values if order % 2 else values  # d/dx psi(t - x) = -psi'(t - x)
 
+    def _on_line(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.asarray(self._psi(np, np.asarray(u, dtype=np.float64), 0))
+
+    def _quadrature_similarity(
+        self, xp: Namespace, dx: Array, interval: tuple[float, float], *, compact: bool = True
+    ) -> Array:
+        if getattr(dx, "requires_grad", False):
+            raise problem("dx", "a tensor that requires a gradient", "one that does not", "Quadrature has none.")
+        values = autocorrelation(self._on_line, interval, to_numpy(dx), compact=compact)
+        return xp.asarray(values, dtype=dx.dtype, device=dx.device)
+
     def _check_layout(self) -> None:
         """Check size and padding; "auto" becomes the number that covers the ends out to `reach`."""
         size = whole("size", self.size, at_least=1)
@@ -67,7 +77,9 @@ class LocalEmbedder(Embedder):
                 raise problem("padding", repr(padding), 'a whole number >= 0, or "auto"', "Pass an int.")
             # On the left p/M >= reach, on the right (p - 1)/M >= reach, with M = size - 2p centres inside.
             reach = self.reach()
-            padding = math.ceil((reach * size + 1) / (1 + 2 * reach)) if math.isfinite(reach) else size
+            if not math.isfinite(reach):
+                raise problem("padding", '"auto"', "a number, for features without end", "Pass support= or a number.")
+            padding = math.ceil((reach * size + 1) / (1 + 2 * reach))
         padding = whole("padding", padding, at_least=0)
         if size - 2 * padding < 1:
             raise problem(
@@ -111,8 +123,7 @@ class Impulse(LocalEmbedder):
         self._check_layout()
 
     def _features(self, xp: Namespace, x: Array, order: int, start: int = 0, stop: int | None = None) -> Array:
-        index = xp.floor(x * self._inside + 0.5) + self.padding
-        index = xp.clip(index, 0, self.size - 1)
+        index = self._nearest(xp, x)
         features = xp.arange(self.size, dtype=x.dtype, device=x.device)[None, start:stop]
         return xp.astype(index[:, None] == features, x.dtype)
 
@@ -139,9 +150,12 @@ class Impulse(LocalEmbedder):
     def stable_rank(self, n: int) -> float:
         """Return the stable rank for ``n`` evenly spaced positions: n over the most that share one centre."""
         count = whole("n", n, at_least=1)
-        index = np.floor(np.arange(count) / count * self._inside + 0.5) + self.padding
-        index = np.clip(index, 0, self.size - 1).astype(np.int64)
+        index = np.asarray(self._nearest(np, even_axis(count)), dtype=np.int64)
         return count / int(np.bincount(index).max())
+
+    def _nearest(self, xp: Namespace, x: Array) -> Array:
+        index = xp.floor(x * self._inside + 0.5 + _slack(xp, x, self._inside)) + self.padding
+        return xp.clip(index, 0, self.size - 1)
 
 
 @dataclass(frozen=True)
@@ -177,8 +191,10 @@ class Rectangle(LocalEmbedder):
         self._check_layout()
 
     def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
-        half = self.width / 2
-        return xp.astype((u > -half) & (u <= half), u.dtype)  # u = t - x, so half-open on the other side
+        # In spacings, -half <= x - t < half, where what is on an edge but for rounding counts as on it.
+        half = self.width / 2 * self._inside
+        z = -u * self._inside + _slack(xp, u, self._inside)
+        return xp.astype((z >= -half) & (z < half), u.dtype)
 
     def _similarity(self, xp: Namespace, dx: Array) -> Array:
         return _box_overlap(xp, dx, self.width)
@@ -198,7 +214,12 @@ class Rectangle(LocalEmbedder):
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return where the envelope 1/(pi w f) of |sinc(w f)| falls below ``tolerance``."""
-        return 1.0 / (math.pi * self.width * _fraction(tolerance))
+        return 1.0 / (math.pi * self.width * fraction("tolerance", tolerance))
+
+
+def _slack(xp: Namespace, like: Array, per_unit: int) -> float:
+    """Return the rounding error of a position on the unit interval, in spacings."""
+    return 4 * per_unit * float(xp.finfo(like.dtype).eps)
 
 
 def _box_overlap(xp: Namespace, dx: Array, width: float) -> Array:
@@ -250,7 +271,7 @@ class Triangle(LocalEmbedder):
     def _similarity(self, xp: Namespace, dx: Array) -> Array:
         # A hat convolved with itself is the cubic B-spline, v = |dx| / half width.
         half = self.width / 2
-        v = xp.abs(dx) / half
+        v = xp.minimum(xp.abs(dx) / half, 2 * xp.ones_like(dx))
         inner = 2 / 3 - v**2 + v**3 / 2
         tail = 2 - v
         outer = xp.maximum(tail, xp.zeros_like(tail)) ** 3 / 6
@@ -272,7 +293,7 @@ class Triangle(LocalEmbedder):
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return where the envelope 1/(pi w f / 2)^2 of sinc^2(w f / 2) falls below ``tolerance``."""
-        return 2.0 / (math.pi * self.width * math.sqrt(_fraction(tolerance)))
+        return 2.0 / (math.pi * self.width * math.sqrt(fraction("tolerance", tolerance)))
 
 
 @dataclass(frozen=True)
@@ -313,6 +334,7 @@ class Gaussian(LocalEmbedder):
         bell = xp.exp(-(z * z) / 2)
         if order == 0:
             return bell
+        z = xp.clip(z, -1e4, 1e4)  # further out the bell is 0, and inf times 0 would be NaN
         if order == 1:
             return -z * bell / self.width
         return (z * z - 1) * bell / self.width**2
@@ -334,151 +356,8 @@ class Gaussian(LocalEmbedder):
 
     def reach(self, tolerance: float = 1e-6) -> float:
         """Return the distance at which the bell has fallen to ``tolerance``."""
-        return self.width * math.sqrt(-2.0 * math.log(_fraction(tolerance)))
+        return self.width * math.sqrt(-2.0 * math.log(fraction("tolerance", tolerance)))
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return the frequency at which the spectrum exp(-2 (pi width f)^2) has fallen to ``tolerance``."""
-        return math.sqrt(-math.log(_fraction(tolerance)) / 2.0) / (math.pi * self.width)
-
-
-@dataclass(frozen=True)
-class ShiftedBasis(LocalEmbedder):
-    """Any continuous function psi(t - x): the paper's general case.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> def lorentz(u):
-    ...     return 1 / (1 + (u / 0.1) ** 2)
-    >>> ShiftedBasis(4, lorentz)(np.array([0.25])).round(3)
-    array([[0.138, 1.   , 0.138, 0.038]])
-
-    Parameters
-    ----------
-    size : int
-        The number K of features.
-    function : callable
-        psi, taking an array of t - x and returning one of the same shape, dtype and library.
-    derivatives : tuple of callables
-        psi' and psi'' as far as they are known.
-    support : (float, float), optional
-        An interval outside of which psi is taken to be zero; without it nothing is cut.
-    padding : int or "auto"
-        How many centres lie past each end of the unit interval; "auto" needs a support.
-    name : str, optional
-        The name under which `to_dict` knows the function; by default the function's own.
-    """
-
-    size: int
-    function: Callable[[Array], Array]
-    derivatives: tuple[Callable[[Array], Array], ...] = ()
-    support: tuple[float, float] | None = None
-    padding: int | str = 0
-    name: str | None = None
-
-    def __post_init__(self) -> None:
-        for function in (self.function, *tuple(self.derivatives)):
-            if not callable(function):
-                raise problem("function", describe(function), "a function of t - x", "Pass a callable.", TypeError)
-        if len(self.derivatives) > 2:
-            raise problem("derivatives", f"{len(self.derivatives)} functions", "at most 2", "Pass (psi', psi'').")
-        if self.support is not None:
-            remedy = "Pass (low, high) in units of the domain, with low < high."
-            try:
-                low, high = self.support
-            except (TypeError, ValueError) as error:
-                raise problem("support", describe(self.support), "a pair", remedy, TypeError) from error
-            low, high = (real("support", end, low=-1e12, high=1e12, remedy=remedy) for end in (low, high))
-            if low >= high:
-                raise problem("support", (low, high), "low < high", remedy)
-            self._set(support=(low, high))
-        name = self.name or getattr(self.function, "__name__", None)
-        self._set(derivatives=tuple(self.derivatives), name=name, smoothness=len(self.derivatives))
-        self._check_layout()
-
-    def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
-        values = (self.function, *self.derivatives)[order](u)
-        if tuple(getattr(values, "shape", ())) != tuple(u.shape) or values.dtype != u.dtype:
-            raise problem(
-                f"function {self.name}",
-                f"{describe(values)} back for {describe(u)}",
-                "the same shape and dtype",
-                "Use operations that work element by element and keep the dtype.",
-            )
-        if self.support is None:
-            return values
-        low, high = self.support
-        return xp.where((u >= low) & (u <= high), values, xp.zeros_like(values))
-
-    @property
-    def _interval(self) -> tuple[float, float]:
-        return self.support or (-1.0, 1.0)  # all that t - x can be with both on the unit interval
-
-    def _on_line(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.asarray(self._psi(np, np.asarray(u, dtype=np.float64), 0))
-
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
-        if getattr(dx, "requires_grad", False):
-            raise problem("dx", "a tensor that requires a gradient", "one that does not", "Quadrature has none.")
-        values = autocorrelation(self._on_line, self._interval, to_numpy(dx))
-        return xp.asarray(values, dtype=dx.dtype, device=dx.device)
-
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
-        return vector_integral(lambda x: self._on_line(self.centres - x), low, high, self.spacing)
-
-    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        raise NotImplementedError  # by quadrature: see _integral
-
-    @functools.cached_property
-    def _spectrum(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        return magnitude_spectrum(self._on_line, self._interval)
-
-    @property
-    def rank_limit(self) -> float | None:
-        """D(0) / max |spectrum|^2 where a support says that psi is local; else None."""
-        if self.support is None:
-            return None
-        energy = float(autocorrelation(self._on_line, self._interval, np.zeros(1))[0])
-        return energy / float(self._spectrum[1].max()) ** 2
-
-    def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return the last frequency at which the spectrum of psi is above ``tolerance`` of its peak."""
-        frequencies, magnitude = self._spectrum
-        above = np.flatnonzero(magnitude > _fraction(tolerance) * magnitude.max())
-        return math.inf if above[-1] == len(magnitude) - 1 else float(frequencies[above[-1]])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the embedder as plain data, with the function's name in place of the function."""
-        if not self.name or self.name == "<lambda>":
-            raise problem("name", describe(self.name), "a name for the function", "Pass name= to ShiftedBasis.")
-        support = None if self.support is None else list(self.support)
-        return {
-            "kind": "ShiftedBasis",
-            "size": self.size,
-            "function": self.name,
-            "derivatives": len(self.derivatives),
-            "support": support,
-            "padding": self.padding,
-        }
-
-    @classmethod
-    def _from_fields(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> ShiftedBasis:
-        only_keys("ShiftedBasis", data, ["kind", "size", "function", "derivatives", "support", "padding"])
-        name, support = data["function"], data["support"]
-        # psi is found under its name, psi' and psi'' under the name with one and two primes
-        wanted = [f"{name}{chr(39) * i}" for i in range(whole("derivatives", data["derivatives"], at_least=0) + 1)]
-        missing = [one for one in wanted if one not in functions]
-        if missing:
-            raise problem(
-                "functions",
-                sorted(functions),
-                f"also {missing}",
-                'Pass functions={"name": psi, "name\'": its derivative, ...}: data holds names and never code.',
-            )
-        found = [functions[one] for one in wanted]
-        pair = None if support is None else tuple(support)
-        return cls(data["size"], found[0], tuple(found[1:]), pair, data["padding"], name)
-
-
-def _fraction(tolerance: float) -> float:
-    return real("tolerance", tolerance, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak.")
+        return math.sqrt(-math.log(fraction("tolerance", tolerance)) / 2.0) / (math.pi * self.width)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, real, whole
+from kronfield._arrays import Array, Namespace, fraction, real, whole
 from kronfield.coordinates import even_axis
 from kronfield.embedders._base import FINEST, Embedder
 
@@ -31,7 +31,7 @@ class _Periodic(Embedder):
         return np.asarray(even_axis(self.size))
 
     def _turns(self, xp: Namespace, x: Array) -> Array:
-        return self.frequency * (even_axis(self.size, x, xp)[None, :] - x[:, None])  # (N, K)
+        return self.frequency * (even_axis(self.size, x)[None, :] - x[:, None])  # (N, K)
 
 
 @dataclass(frozen=True)
@@ -137,5 +137,4 @@ class Square(_Periodic):
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return the first frequency past the last odd harmonic m whose share 1/m is above ``tolerance``."""
-        share = real("tolerance", tolerance, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak.")
-        return self.frequency / share
+        return self.frequency / fraction("tolerance", tolerance)

@@ -8,42 +8,87 @@ from typing import Any
 
 import numpy as np
 
+from kronfield._arrays import InputError, problem
+
 Vector = np.ndarray[Any, Any]
 
-# Panels that the integration starts from, so that a narrow peak cannot hide between the nodes.
-PANELS = 64
-# Samples of the interval in the spectrum, and how many times its length is filled up with zeros.
-SAMPLES, ZERO_FILL = 1 << 14, 8
+# Nodes in a panel, panels in each of three parts to start from and at most, and the agreement that ends the doubling.
+NODES, FEWEST_PANELS, MOST_PANELS, AGREEMENT = 8, 32, 4096, 1e-9
+# What is tolerated of functions with kinks in places of their own, on which panels cannot end.
+ACCEPTED = 1e-6
+# Numbers held at a time.
+CHUNK = 1 << 21
+# Samples of the interval in a spectrum at first and at most, and how many times its length is filled up with zeros.
+SAMPLES, MOST_SAMPLES, ZERO_FILL = 1 << 14, 1 << 20, 8
 
 
-def autocorrelation(psi: Callable[[Vector], Vector], interval: tuple[float, float], shifts: Vector) -> Vector:
-    """Return the integral of psi(r - dx/2) psi(r + dx/2) over r in ``interval``, for every dx in ``shifts``."""
-    from scipy.integrate import quad_vec
+def autocorrelation(
+    psi: Callable[[Vector], Vector], interval: tuple[float, float], shifts: Vector, *, compact: bool = True
+) -> Vector:
+    """Return the integral of psi(r - dx/2) psi(r + dx/2) over r in ``interval``, for every dx in ``shifts``.
 
-    half = np.abs(shifts).ravel().astype(np.float64) / 2
+    With ``compact``, psi is zero outside of the interval and only where both factors are inside counts.
 
-    def integrand(r: float) -> Vector:
-        return psi(r - half) * psi(r + half)
-
-    low, high = interval
-    starts = tuple(np.linspace(low, high, PANELS + 1)[1:-1])
-    peak = float(np.max(np.abs(psi(np.linspace(low, high, 16 * PANELS + 1)))))
-    values, error, info = quad_vec(
-        integrand,
-        low,
-        high,
-        epsabs=1e-11 * peak * peak * (high - low),
-        epsrel=1e-11,
-        norm="max",
-        points=starts,
-        full_output=True,
-    )
-    if not info.success or not np.all(np.isfinite(values)):
-        raise ArithmeticError(
-            f"similarity: quadrature of the function did not converge (error {error:.1e}, {info.message}). "
-            "The function must be finite and continuous on its support; give a support that holds all of it."
+    Panels of Gauss-Legendre nodes, doubled until two results agree. They end where the middle of either factor is, so
+    that a kink there costs nothing.
+    """
+    flat = np.abs(np.asarray(shifts, dtype=np.float64)).ravel()
+    if flat.size == 0:
+        return flat.reshape(np.shape(shifts))
+    scale = float(_panels(psi, interval, np.zeros(1), FEWEST_PANELS, compact)[0])
+    panels, values = FEWEST_PANELS, _panels(psi, interval, flat, FEWEST_PANELS, compact)
+    while True:
+        panels *= 2
+        finer = _panels(psi, interval, flat, panels, compact)
+        error = float(np.max(np.abs(finer - values)))
+        values = finer
+        if error <= AGREEMENT * scale or not np.isfinite(error):
+            break
+        if panels >= MOST_PANELS:
+            break
+    if not np.all(np.isfinite(values)) or error > ACCEPTED * scale:
+        raise InputError(
+            f"function: its quadrature did not converge (error {error:.1e}); expected one that is finite and continuous. "
+            "Give a support that holds all of it, or a smoother function."
         )
-    return np.asarray(values).reshape(np.shape(shifts))
+    return values.reshape(np.shape(shifts))
+
+
+def _panels(
+    psi: Callable[[Vector], Vector], interval: tuple[float, float], shifts: Vector, panels: int, compact: bool
+) -> Vector:
+    """Return the integrals with so many panels in each part: up to -dx/2, to dx/2, and beyond, about the middle."""
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    ends = np.arange(panels)[:, None]
+    at = ((ends + (nodes + 1) / 2) / panels).ravel()  # on (0, 1)
+    by = np.tile(weights / 2 / panels, panels)
+    low, high = interval
+    total = np.empty_like(shifts)
+    step = max(1, CHUNK // (3 * at.size))
+    for start in range(0, shifts.size, step):
+        half = shifts[start : start + step, None] / 2
+        inset = np.minimum(half, (high - low) / 2) if compact else 0 * half
+        first, last = low + inset, high - inset
+        cuts = np.concatenate([first, np.clip(-half, first, last), np.clip(half, first, last), last], axis=1)
+        lengths = np.diff(cuts, axis=1)[:, :, None]  # (M, 3, 1)
+        r = cuts[:, :-1, None] + lengths * at  # (M, 3, nodes)
+        product = psi(r - half[:, :, None]) * psi(r + half[:, :, None])
+        total[start : start + step] = np.sum(product * (lengths * by), axis=(1, 2))
+    return total
+
+
+def last_frequency(psi: Callable[[Vector], Vector], interval: tuple[float, float], tolerance: float) -> float:
+    """Return the last frequency at which the spectrum of psi is above ``tolerance`` of its peak; inf if none is last."""
+    samples = SAMPLES
+    while samples <= MOST_SAMPLES:
+        frequencies, magnitude = magnitude_spectrum(psi, interval, samples)
+        above = np.flatnonzero(magnitude > tolerance * magnitude.max())
+        if above.size and above[-1] < 0.9 * len(magnitude):
+            return float(frequencies[above[-1]])
+        samples *= 4
+    if above.size == 0:
+        raise problem("function", "zero everywhere", "one that is not", "Check its support.")
+    return math.inf
 
 
 def vector_integral(function: Callable[[float], Vector], low: float, high: float, step: float) -> Vector:
@@ -56,14 +101,16 @@ def vector_integral(function: Callable[[float], Vector], low: float, high: float
         function, low, high, epsabs=1e-13, epsrel=1e-11, norm="max", points=starts, full_output=True
     )
     if not info.success or not np.all(np.isfinite(values)):
-        raise ArithmeticError(f"integral: quadrature of the function did not converge (error {error:.1e}).")
+        raise InputError(f"function: its integral did not converge (error {error:.1e}); expected one that is continuous.")
     return np.asarray(values)
 
 
-def magnitude_spectrum(psi: Callable[[Vector], Vector], interval: tuple[float, float]) -> tuple[Vector, Vector]:
+def magnitude_spectrum(
+    psi: Callable[[Vector], Vector], interval: tuple[float, float], samples: int = SAMPLES
+) -> tuple[Vector, Vector]:
     """Return frequencies >= 0 and the magnitude of the Fourier transform of psi, cut to ``interval``, at them."""
     low, high = interval
-    step = (high - low) / SAMPLES
-    samples = psi(low + step * (np.arange(SAMPLES) + 0.5))  # midpoint rule
-    magnitude = np.abs(np.fft.rfft(samples, n=SAMPLES * ZERO_FILL)) * step
-    return np.fft.rfftfreq(SAMPLES * ZERO_FILL, d=step), magnitude
+    step = (high - low) / samples
+    values = psi(low + step * (np.arange(samples) + 0.5))  # midpoint rule
+    magnitude = np.abs(np.fft.rfft(values, n=samples * ZERO_FILL)) * step
+    return np.fft.rfftfreq(samples * ZERO_FILL, d=step), magnitude

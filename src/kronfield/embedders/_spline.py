@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, real, to_numpy
+from kronfield._arrays import Array, Namespace, fraction, real
 from kronfield.embedders._local import LocalEmbedder
-from kronfield.embedders._quadrature import autocorrelation, magnitude_spectrum
+from kronfield.embedders._quadrature import autocorrelation, last_frequency
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,8 @@ class TensionSpline(LocalEmbedder):
         spacing = self.spacing if isinstance(self.padding, int) else 1.0 / self.size
         return (-2 * spacing, 2 * spacing)
 
-    def _on_line(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.asarray(self._psi(np, np.asarray(u, dtype=np.float64), 0))
-
     def _similarity(self, xp: Namespace, dx: Array) -> Array:
-        values = autocorrelation(self._on_line, self.support, to_numpy(dx))
-        return xp.asarray(values, dtype=dx.dtype, device=dx.device)
+        return self._quadrature_similarity(xp, dx, self.support)
 
     @property
     def rank_limit(self) -> float:
@@ -114,9 +110,7 @@ class TensionSpline(LocalEmbedder):
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return the last frequency at which the spectrum is above ``tolerance`` of its peak."""
-        frequencies, magnitude = magnitude_spectrum(self._on_line, self.support)
-        share = real("tolerance", tolerance, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak.")
-        return float(frequencies[np.flatnonzero(magnitude > share * magnitude[0])[-1]])
+        return last_frequency(self._on_line, self.support, fraction("tolerance", tolerance))
 
 
 def _sinh(xp: Namespace, v: Array, a: float) -> Array:

@@ -11,7 +11,7 @@ from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.banded import Matrix, embedding_blocks
 from kronfield.solvers.inverse import dense_inverse
 
-# Gauss-Legendre nodes per panel of the integral of squared slopes, and panels per spacing of the features.
+# Gauss-Legendre nodes per panel of the integrals of squared derivatives, and panels per spacing of the features.
 NODES, PANELS = 4, 2
 
 
@@ -26,7 +26,7 @@ class AxisBasis:
     back : (K, r) array
         The weights that give these values: Psi back = U (for a ridge: back = V, and Psi V = U diag(strength)).
     strength : (r,) array
-        For a ridge the singular values; for roughness the integral of the squared slope of each member.
+        For a ridge the singular values; for roughness what goes with the square of the frequency of each member.
     """
 
     U: Matrix
@@ -43,28 +43,32 @@ def ridge_basis(embedder: Embedder, x: Matrix, rcond: float) -> AxisBasis:
     return AxisBasis(U[:, kept], Vt[kept].T, s[kept])
 
 
-def roughness_basis(embedder: Embedder, x: Matrix, low: float, high: float, rcond: float) -> AxisBasis:
-    """Return the basis that is orthonormal at the samples and in the slope: U'U = I, back' S back = diag(strength).
+def roughness_basis(
+    embedder: Embedder, x: Matrix, low: float, high: float, rcond: float, smooth: int, order: int
+) -> AxisBasis:
+    """Return the basis that is orthonormal at the samples and in the roughness: U'U = I, back' S back = diag(roughness).
 
-    S is the integral of psi_k' psi_l' from ``low`` to ``high``. With more features than samples, the smoothest of all
+    S is the integral of the products of derivatives of ``order`` 1 or 2 from ``low`` to ``high``; strength is the roughness,
+    or its root for the second derivative, so that both grow with the square of frequency. With more features than samples, the smoothest of all
     weights that take the same values stand for them.
     """
     import scipy.linalg
 
     P = np.asarray(embedder(x))
-    inverse, rank, _ = dense_inverse(P, embedder.size > len(x), rcond)
+    inverse, rank, _ = dense_inverse(P, smooth, rcond)
     if rank == len(x):
         Q, E = np.eye(len(x)), inverse  # Psi E = I
     else:
         U, s, Vt = scipy.linalg.svd(P, full_matrices=False)
         Q, E = U[:, :rank], Vt[:rank].T / s[:rank]
-    S = slope_gram(embedder, low, high)
-    strength, V = scipy.linalg.eigh(E.T @ S @ E)
-    return AxisBasis(Q @ V, E @ V, np.maximum(strength, 0.0))
+    S = derivative_gram(embedder, low, high, order)
+    roughness, V = scipy.linalg.eigh(E.T @ S @ E)
+    roughness = np.maximum(roughness, 0.0)
+    return AxisBasis(Q @ V, E @ V, roughness if order == 1 else np.sqrt(roughness))
 
 
-def slope_gram(embedder: Embedder, low: float, high: float) -> Matrix:
-    """Return the integral of psi_k'(x) psi_l'(x) over x from ``low`` to ``high``, (K, K), by Gauss-Legendre panels."""
+def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> Matrix:
+    """Return the integral of the products of derivatives of ``order``, (K, K), by Gauss-Legendre panels."""
     local = isinstance(embedder, LocalEmbedder)
     spacing = embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
     # panels end where features have their kinks: at multiples of half a spacing
@@ -75,11 +79,11 @@ def slope_gram(embedder: Embedder, low: float, high: float) -> Matrix:
     x = ((edges[1:, None] + edges[:-1, None]) / 2 + half * nodes).ravel()
     w = (half * weights).ravel()
     if not local:
-        slopes = np.asarray(embedder.derivative(x, 1))
-        return slopes.T @ (w[:, None] * slopes)
+        values = np.asarray(embedder.derivative(x, order))
+        return values.T @ (w[:, None] * values)
     gram = np.zeros((embedder.size, embedder.size))
     assert isinstance(embedder, LocalEmbedder)
-    for block in embedding_blocks(embedder, x, 1, rows=256).blocks:
+    for block in embedding_blocks(embedder, x, order, rows=256).blocks:
         columns = slice(block.column, block.column + block.values.shape[1])
         part = w[block.row : block.row + block.values.shape[0], None]
         gram[columns, columns] += block.values.T @ (part * block.values)

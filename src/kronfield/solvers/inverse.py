@@ -15,7 +15,7 @@ from kronfield.solvers.banded import BLOCK_ROWS, Block, BlockBanded, Matrix, app
 MARGINS = (16, 32, 64, 128)
 # Beyond this condition number the local normal equations lose too many digits; the dense way takes over.
 LOCAL_CONDITION = 3e3
-# Weight of the first differences that break ties among equally good smooth fits; their squares add 1e-12.
+# Weight of the differences that break ties among equally good smooth fits; their squares add 1e-12.
 TIE = 1e-6
 
 
@@ -46,7 +46,7 @@ class AxisInverse:
         return self.operator.shape
 
 
-def invert_axis(embedder: Embedder, x: Matrix, *, dtype: Any, smooth: bool = False, rcond: float = 1e-10) -> AxisInverse:
+def invert_axis(embedder: Embedder, x: Matrix, *, dtype: Any, smooth: int = 0, rcond: float = 1e-10) -> AxisInverse:
     """Return the pseudo-inverse of the embedding of sorted positions ``x``.
 
     Parameters
@@ -57,8 +57,9 @@ def invert_axis(embedder: Embedder, x: Matrix, *, dtype: Any, smooth: bool = Fal
         Sorted positions in the embedder's units.
     dtype : dtype
         float32 or float64: what the operator will multiply, which sets how far it must be carried.
-    smooth : bool
-        Where several weights fit equally well, take the smoothest instead of those of least norm.
+    smooth : int
+        Where several weights fit equally well: 0 takes those of least norm, 1 those that go on as flat as possible past
+        the last sample, 2 those that go on as straight as possible.
     rcond : float
         Singular values below this fraction of the largest count as zero, in the dense way.
     """
@@ -72,7 +73,7 @@ def invert_axis(embedder: Embedder, x: Matrix, *, dtype: Any, smooth: bool = Fal
     return AxisInverse(dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition)
 
 
-def dense_inverse(P: Matrix, smooth: bool, rcond: float) -> tuple[Matrix, int, float]:
+def dense_inverse(P: Matrix, smooth: int, rcond: float) -> tuple[Matrix, int, float]:
     """Return the pseudo-inverse of P at the tolerance ``rcond``, the rank, and the condition of what was inverted."""
     import scipy.linalg
 
@@ -80,14 +81,21 @@ def dense_inverse(P: Matrix, smooth: bool, rcond: float) -> tuple[Matrix, int, f
     rank = int(np.sum(s > rcond * s[0])) if s[0] > 0 else 0
     condition = float(s[0] / s[rank - 1]) if rank else 1.0
     if smooth and rank == P.shape[0] < P.shape[1]:
-        k = P.shape[1]
-        ties = TIE * np.diff(np.eye(k), axis=0) * np.abs(P).max()
-        Q, R = scipy.linalg.qr(np.vstack([P, ties]), mode="economic")
-        return scipy.linalg.solve_triangular(R, Q[: len(P)].T), rank, condition
+        return _smoothest(P, smooth), rank, condition
     return (Vt[:rank].T / s[:rank]) @ U[:, :rank].T, rank, condition
 
 
-def _local_inverse(embedder: LocalEmbedder, x: Matrix, smooth: bool, tolerance: float) -> BlockBanded | None:
+def _smoothest(P: Matrix, order: int) -> Matrix:
+    """Return the right inverse of P, (K, N) with K > N, whose weights have the least differences of ``order``."""
+    import scipy.linalg
+
+    n, k = P.shape
+    ties = TIE * np.diff(np.eye(k), min(order, k - 1), axis=0) * np.abs(P).max()
+    Q, R = scipy.linalg.qr(np.vstack([P, ties]), mode="economic")
+    return np.asarray(scipy.linalg.solve_triangular(R, Q[:n].T))
+
+
+def _local_inverse(embedder: LocalEmbedder, x: Matrix, smooth: int, tolerance: float) -> BlockBanded | None:
     """Return the pseudo-inverse block by block, each from the samples near it; None if it does not fall off."""
     windows = _Windows(embedder, x, smooth)
     K = embedder.size
@@ -123,7 +131,7 @@ def _is_inverse(operator: BlockBanded, embedder: LocalEmbedder, x: Matrix, toler
 class _Windows:
     """Local least-squares problems along one axis."""
 
-    def __init__(self, embedder: LocalEmbedder, x: Matrix, smooth: bool) -> None:
+    def __init__(self, embedder: LocalEmbedder, x: Matrix, smooth: int) -> None:
         self.embedder, self.x, self.smooth = embedder, x, smooth
         self.centres, self.spacing = embedder.centres, embedder.spacing
         # what one feature touches, in spacings
@@ -198,16 +206,14 @@ def _trim(block: Block, tolerance: float) -> Block:
     return Block(block.row, block.column + int(used[0]), kept)
 
 
-def _window_inverse(P: Matrix, smooth: bool) -> Matrix | None:
+def _window_inverse(P: Matrix, smooth: int) -> Matrix | None:
     """Return the pseudo-inverse of a small well-conditioned matrix, or None if it is not well conditioned."""
     import scipy.linalg
 
     n, k = P.shape
     try:
         if smooth and n < k:
-            ties = TIE * np.diff(np.eye(k), axis=0) * np.abs(P).max()
-            Q, R = scipy.linalg.qr(np.vstack([P, ties]), mode="economic")
-            inverse = scipy.linalg.solve_triangular(R, Q[:n].T)
+            inverse = _smoothest(P, smooth)
             return inverse if np.abs(inverse).sum(axis=1).max() * np.abs(P).max() < LOCAL_CONDITION else None
         if n == k:
             inverse = np.linalg.inv(P)

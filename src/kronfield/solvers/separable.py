@@ -49,8 +49,9 @@ class GridSolver:
         Weight of the sum of squared weights.
     roughness : (float, float)
         Weights of the integrals of |gradient|^2 and |second derivatives|^2.
-    smooth : bool
-        Where several weights fit equally well, take the smoothest instead of those of least norm.
+    smooth : int
+        Where several weights fit equally well: 0 takes those of least norm, 1 or 2 those with the least first or second
+        differences, which go on flat or straight past the last sample.
     rcond : float
         Singular values of an axis below this fraction of its largest count as zero.
     """
@@ -64,7 +65,7 @@ class GridSolver:
         dtype: Any = np.float64,
         ridge: float = 0.0,
         roughness: tuple[float, float] = (0.0, 0.0),
-        smooth: bool = False,
+        smooth: int = 0,
         rcond: float = 1e-10,
     ) -> None:
         self.encoding, self.frames, self.axes = encoding, tuple(frames), tuple(axes)
@@ -91,13 +92,15 @@ class GridSolver:
         return list(zip(self.encoding.embedders, self.units, strict=True))
 
     def _roughness_bases(self) -> list[AxisBasis]:
+        # Second derivatives alone have a basis of their own, in which straight lines cost nothing.
+        order = 2 if not self.roughness[0] and all(emb.smoothness >= 2 for emb in self.encoding.embedders) else 1
         bases = []
         for (emb, x), frame in zip(self._each(), self.frames, strict=True):
             low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
-            basis = roughness_basis(emb, x, low, high, self.rcond)
-            # Slopes per unit of x, squared, over x; per sample, so that density does not change what a sample weighs.
+            basis = roughness_basis(emb, x, low, high, self.rcond, self.smooth or 2, order)
+            # The mean over x of the squared derivative by x, per mean over samples: density does not matter.
             per_sample = (frame.high - frame.low) / len(x)
-            scale = 1.0 / (frame.length * per_sample)
+            scale = (1.0 / (frame.length ** (2 * order - 1) * per_sample)) ** (1 / order)
             bases.append(AxisBasis(basis.U, basis.back, basis.strength * scale))
         return bases
 
