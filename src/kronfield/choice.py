@@ -42,11 +42,11 @@ class Choice:
     candidates: list[Candidate]
 
 
-def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, smoothing: bool) -> Choice:
+def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, smoothing: bool, forced: bool) -> Choice:
     """Return the encoding and roughness for planar ``values`` (C, N_1, ..., N_D) on sorted ``axes``.
 
     Settings are judged on a central crop: fitted to every second sample of each axis, they predict the rest. With
-    ``smoothing``, a roughness penalty is added if generalised cross-validation is clearly in its favour.
+    ``smoothing``, a roughness penalty is added if generalised cross-validation is clearly in its favour, or ``forced``.
     """
     crop, crop_axes = _crop(values, axes)
     steps = [2 if len(axis) >= FEWEST else 1 for axis in crop_axes]
@@ -61,18 +61,19 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
     smooth = 1 if candidates[-1].score < min(one.score for one in candidates[:-1]) else 2
     encoding = tension_encoding(axes, frames, tension)
     decided = "mean squared error at the rest, from every second sample"
-    if not smoothing or max(len(axis) for axis in axes) > LONGEST_SMOOTHED:
+    if not smoothing or (max(len(axis) for axis in axes) > LONGEST_SMOOTHED and not forced):
         return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
-    fits = [best_roughness(crop, crop_axes, tension, order) for order in (1, 2)]
-    noisy = fits[0].score < NOISY * fits[0].interpolation
-    if not noisy or held_out.smoothing_error(tension) > min(one.score for one in candidates):
+    first = best_roughness(crop, crop_axes, tension, 1)
+    noisy = first.score < NOISY * first.interpolation
+    if not forced and (not noisy or held_out.smoothing_error(tension) > min(one.score for one in candidates)):
         return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
+    fits = [first, best_roughness(crop, crop_axes, tension, 2)]
     candidates = [
         Candidate("interpolation", fits[0].interpolation),
         *(Candidate(f"roughness ({one.roughness[0]:.3g}, {one.roughness[1]:.3g})", one.score) for one in fits),
     ]
     best = min(fits, key=lambda one: one.score)
-    return Choice(encoding, best.roughness, smooth, "generalised cross-validation: the samples are noisy", candidates)
+    return Choice(encoding, best.roughness, smooth, "generalised cross-validation", candidates)
 
 
 def tension_encoding(axes: Sequence[Matrix], frames: Sequence[Frame], tension: float) -> Kronecker:

@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def fit(
     *,
     domain: Sequence[Sequence[float]] | None = None,
     ridge: float | None = None,
-    roughness: tuple[float, float] | None = None,
+    roughness: tuple[float, float] | Literal["gcv"] | None = None,
     channels: bool | None = None,
     rcond: float = 1e-10,
 ) -> Field:
@@ -70,7 +70,8 @@ def fit(
         cross-validation; 0 is the paper's closed form.
     roughness : (float, float), optional
         What to add to the mean squared residual: these times the mean of |gradient|^2 and of |second derivatives|^2.
-        By default 0, or chosen together with the encoding.
+        By default 0, or chosen together with the encoding if the samples are clearly noisy; "gcv" has it chosen by
+        generalised cross-validation whether they are or not.
     channels : bool, optional
         Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it does if it is no longer
         than 4 and all others are.
@@ -84,13 +85,16 @@ def fit(
     """
     started = time.perf_counter()
     grid = _Grid(values, axes, encoding, domain, channels)
+    if isinstance(roughness, str) and (roughness != "gcv" or encoding is not None or ridge):
+        raise problem("roughness", repr(roughness), 'two numbers, or "gcv" with nothing else given', "Leave out the rest.")
     rcond = real("rcond", rcond, low=0.0, high=1.0, remedy="It is a fraction of the largest singular value.")
     kronecker = grid.encoding
     chosen_by, candidates = "given", list[Candidate]()
     smooth = 0
     if kronecker is None:
-        open_penalty = ridge is None and roughness is None
-        choice = choose(grid.planes, grid.axes, grid.frames, smoothing=open_penalty)
+        forced = isinstance(roughness, str)
+        open_penalty = ridge is None and (roughness is None or forced)
+        choice = choose(grid.planes, grid.axes, grid.frames, smoothing=open_penalty, forced=forced)
         kronecker, smooth, chosen_by, candidates = choice.encoding, choice.smooth, choice.chosen_by, choice.candidates
         roughness = choice.roughness if open_penalty else roughness
         ridge = 0.0 if ridge is None else ridge
@@ -111,6 +115,8 @@ def fit(
     planes = (
         np.stack([solver.solve(plane[None])[0] for plane in grid.planes]) if grid.piecewise else solver.solve(grid.planes)
     )
+    if np.shares_memory(planes, grid.planes):
+        planes = planes.copy()  # weights are the field's own
     report = FitReport(
         samples=tuple(len(axis) for axis in grid.axes),
         channels=grid.planes.shape[0] // (2 if grid.is_complex else 1),

@@ -6,6 +6,7 @@ routines work one column at a time and do not.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,14 @@ from kronfield.embedders import LocalEmbedder
 
 Matrix = np.ndarray[Any, np.dtype[Any]]
 
-# Rows in a block: the fewer, the fewer zeros are multiplied; the more, the nearer BLAS is to its peak.
-BLOCK_ROWS = 64
+# Rows in a block: the fewer, the fewer zeros are multiplied and the cheaper is a factorisation; the more, the nearer BLAS
+# is to its peak.
+FEW_ROWS, MANY_ROWS, MANY_FROM = 32, 64, 512
+
+
+def block_rows(size: int) -> int:
+    """Return the rows in a block of a matrix of so many rows."""
+    return FEW_ROWS if size < MANY_FROM else MANY_ROWS
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,8 @@ class BlockBanded:
         The result has the dtype of the matrix; a tensor of another is converted block by block.
         """
         M, N = self.shape
+        if self.is_identity:
+            return tensor.astype(self.blocks[0].values.dtype, copy=False)
         if tensor.shape[axis] != N:
             raise problem("tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis.")
         before, after = math.prod(tensor.shape[:axis]), math.prod(tensor.shape[axis + 1 :])
@@ -58,6 +67,14 @@ class BlockBanded:
             else:
                 np.matmul(values, part, out=out[:, rows])
         return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
+
+    @functools.cached_property
+    def is_identity(self) -> bool:
+        """Whether this is the identity, as for hats one spacing to either side with centres on the samples."""
+        if self.shape[0] != self.shape[1] or any(block.column != block.row for block in self.blocks):
+            return False
+        different = {id(block.values): block.values for block in self.blocks}.values()
+        return all(v.shape[0] == v.shape[1] and np.abs(v - np.eye(len(v))).max() < 1e-12 for v in different)
 
     def rows(self, start: int, stop: int) -> BlockBanded:
         """Return rows ``start`` to ``stop`` as a matrix of their own."""
@@ -92,7 +109,7 @@ def apply(operator: BlockBanded | Matrix, tensor: Matrix, axis: int) -> Matrix:
 
 
 def embedding_blocks(
-    embedder: LocalEmbedder, x: Matrix, order: int = 0, tolerance: float = 1e-17, rows: int = BLOCK_ROWS
+    embedder: LocalEmbedder, x: Matrix, order: int = 0, tolerance: float = 1e-17, rows: int = MANY_ROWS
 ) -> BlockBanded:
     """Return the embedding matrix of positions ``x``, of which only what lies within reach is computed.
 

@@ -44,13 +44,13 @@ def ridge_basis(embedder: Embedder, x: Matrix, rcond: float) -> AxisBasis:
 
 
 def roughness_basis(
-    embedder: Embedder, x: Matrix, low: float, high: float, rcond: float, smooth: int, order: int
+    embedder: Embedder, x: Matrix, low: float, high: float, *, rcond: float, smooth: int, order: int
 ) -> AxisBasis:
     """Return the basis that is orthonormal at the samples and in the roughness: U'U = I, back' S back = diag(roughness).
 
-    S is the integral of the products of derivatives of ``order`` 1 or 2 from ``low`` to ``high``; strength is the roughness,
-    or its root for the second derivative, so that both grow with the square of frequency. With more features than samples, the smoothest of all
-    weights that take the same values stand for them.
+    S is the integral of the products of derivatives of ``order`` 1 or 2 from ``low`` to ``high``; strength is the
+    roughness, or its root for the second derivative, so that both grow with the square of frequency. With more features
+    than samples, the smoothest of all weights that take the same values stand for them.
     """
     import scipy.linalg
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kronfield.embedders import Embedder, LocalEmbedder
-from kronfield.solvers.banded import BLOCK_ROWS, Block, BlockBanded, Matrix, apply, embedding_blocks
+from kronfield.solvers.banded import Block, BlockBanded, Matrix, block_rows
 
 # Weights to either side of a block that are tried before the inverse is called dense.
 MARGINS = (16, 32, 64, 128)
@@ -63,7 +63,7 @@ def invert_axis(embedder: Embedder, x: Matrix, *, dtype: Any, smooth: int = 0, r
     rcond : float
         Singular values below this fraction of the largest count as zero, in the dense way.
     """
-    tolerance = 1e-8 if np.dtype(dtype) == np.float32 else 1e-13
+    tolerance = 3e-8 if np.dtype(dtype) == np.float32 else 1e-13
     if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()):
         operator = _local_inverse(embedder, x, smooth, tolerance)
         if operator is not None:
@@ -97,45 +97,36 @@ def _smoothest(P: Matrix, order: int) -> Matrix:
 
 def _local_inverse(embedder: LocalEmbedder, x: Matrix, smooth: int, tolerance: float) -> BlockBanded | None:
     """Return the pseudo-inverse block by block, each from the samples near it; None if it does not fall off."""
-    windows = _Windows(embedder, x, smooth)
-    K = embedder.size
+    windows = _Windows(embedder, x, smooth, tolerance)
+    K, rows = embedder.size, windows.rows
     for margin in MARGINS:
-        if BLOCK_ROWS + 2 * margin >= K:
+        if rows + 2 * margin >= K:
             break
-        middle = (K - BLOCK_ROWS) // 2
-        probe = windows.inverse(middle, middle + BLOCK_ROWS, margin)
+        first_inner = math.ceil(margin / rows) * rows
+        probe = windows.inverse(first_inner, first_inner + rows, margin)
         if probe is None:
             return None
-        if _has_fallen(probe, windows.support, tolerance):
-            operator = windows.assemble(margin, tolerance)
-            return operator if operator is not None and _is_inverse(operator, embedder, x, tolerance) else None
-    return None if K > 8 * BLOCK_ROWS else windows.whole(tolerance)
+        if probe.has_fallen:
+            return windows.assemble(margin)
+    return None if 8 * rows < K else windows.whole()
 
 
-def _has_fallen(probe: Block, support: int, tolerance: float) -> bool:
-    """Tell whether the rows of a block end below ``tolerance`` on both sides, over a whole support."""
-    size = np.abs(probe.values)
-    edge = max(size[:, :support].max(), size[:, -support:].max())
-    return bool(edge < tolerance * size.max())
+@dataclass(frozen=True)
+class _Window:
+    """A block of the inverse, and whether it fell below the tolerance before its window ended on either side."""
 
-
-def _is_inverse(operator: BlockBanded, embedder: LocalEmbedder, x: Matrix, tolerance: float) -> bool:
-    """Check on one random vector that A (Psi w) = w, or with more features than samples Psi (A y) = y."""
-    forward = embedding_blocks(embedder, x)
-    over = len(x) >= embedder.size
-    vector = np.random.default_rng(0).standard_normal(embedder.size if over else len(x))
-    again = apply(operator, apply(forward, vector, 0), 0) if over else apply(forward, apply(operator, vector, 0), 0)
-    return bool(np.max(np.abs(again - vector)) < max(1e3 * tolerance, 1e-10))
+    block: Block
+    has_fallen: bool
 
 
 class _Windows:
     """Local least-squares problems along one axis."""
 
-    def __init__(self, embedder: LocalEmbedder, x: Matrix, smooth: int) -> None:
-        self.embedder, self.x, self.smooth = embedder, x, smooth
+    def __init__(self, embedder: LocalEmbedder, x: Matrix, smooth: int, tolerance: float) -> None:
+        self.embedder, self.x, self.smooth, self.tolerance = embedder, x, smooth, tolerance
         self.centres, self.spacing = embedder.centres, embedder.spacing
-        # what one feature touches, in spacings
-        self.support = max(1, math.ceil(min(embedder.reach(1e-17) / self.spacing, embedder.size)))
+        self.rows = block_rows(embedder.size)
+        self.known: dict[tuple[int, int, int], _Window | None] = {}
 
     def samples(self, first: int, last: int) -> tuple[int, int]:
         """Return the samples that belong to weights ``first`` to ``last``; at the ends all that are left."""
@@ -145,48 +136,59 @@ class _Windows:
             return low, len(self.x)
         return low, int(np.searchsorted(self.x, self.centres[last - 1] + half))
 
-    def inverse(self, start: int, stop: int, margin: int) -> Block | None:
+    def inverse(self, start: int, stop: int, margin: int) -> _Window | None:
         """Return rows ``start`` to ``stop`` of the inverse, from a window with ``margin`` more weights on each side."""
+        key = (start, stop, margin)
+        if key not in self.known:
+            self.known[key] = self._inverse(start, stop, margin)
+        return self.known[key]
+
+    def _inverse(self, start: int, stop: int, margin: int) -> _Window | None:
         first, last = max(0, start - margin), min(self.embedder.size, stop + margin)
         low, high = self.samples(first, last)
         if high <= low:
             return None
         P = self.embedder._features(np, self.x[low:high], 0, first, last)
         inverse = _window_inverse(P, self.smooth)
-        return None if inverse is None else Block(start, low, inverse[start - first : stop - first])
-
-    def whole(self, tolerance: float) -> BlockBanded | None:
-        """Return the inverse from one window that holds everything, cut to what is not negligible."""
-        block = self.inverse(0, self.embedder.size, 0)
-        if block is None:
+        if inverse is None or not _is_inverse(inverse, P, self.tolerance):
             return None
-        parts = range(0, len(block.values), BLOCK_ROWS)
-        blocks = [_trim(Block(row, 0, block.values[row : row + BLOCK_ROWS]), tolerance) for row in parts]
-        return BlockBanded(block.values.shape, tuple(blocks))
+        whole = Block(start, low, inverse[start - first : stop - first])
+        block = _trim(whole, self.tolerance)
+        right = block.column + block.values.shape[1] < high or high == len(self.x)
+        return _Window(block, right and (block.column > low or low == 0))
 
-    def assemble(self, margin: int, tolerance: float) -> BlockBanded | None:
+    def whole(self) -> BlockBanded | None:
+        """Return the inverse from one window that holds everything, cut to what is not negligible."""
+        window = self.inverse(0, self.embedder.size, 0)
+        if window is None:
+            return None
+        column, values = window.block.column, window.block.values
+        parts = range(0, len(values), self.rows)
+        blocks = [_trim(Block(row, column, values[row : row + self.rows]), self.tolerance) for row in parts]
+        return BlockBanded((self.embedder.size, len(self.x)), tuple(blocks))
+
+    def assemble(self, margin: int) -> BlockBanded | None:
         """Return the whole inverse; on even positions all inner blocks are one and the same."""
         K = self.embedder.size
         shift = self._even_shift()
         blocks: list[Block] = []
         inner: Block | None = None
-        for start in range(0, K, BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, K)
+        for start in range(0, K, self.rows):
+            stop = min(start + self.rows, K)
             low, high = self.samples(max(0, start - margin), min(K, stop + margin))
             is_inner = start >= margin and stop + margin <= K and low > 0 and high < len(self.x)
-            if is_inner and shift and inner is not None and stop - start == BLOCK_ROWS:
-                steps = (start - inner.row) // BLOCK_ROWS
+            if is_inner and shift and inner is not None and stop - start == self.rows:
+                steps = (start - inner.row) // self.rows
                 column = inner.column + steps * shift
                 if column + inner.values.shape[1] <= len(self.x):
                     blocks.append(Block(start, column, inner.values))
                     continue
-            block = self.inverse(start, stop, margin)
-            if block is None:
+            window = self.inverse(start, stop, margin)
+            if window is None or not window.has_fallen:
                 return None
-            block = _trim(block, tolerance)
-            blocks.append(block)
+            blocks.append(window.block)
             if is_inner and inner is None:
-                inner = block
+                inner = window.block
         return BlockBanded((K, len(self.x)), tuple(blocks))
 
     def _even_shift(self) -> int:
@@ -194,8 +196,15 @@ class _Windows:
         steps = np.diff(self.x)
         if np.ptp(steps) > 1e-9 * self.spacing:
             return 0
-        shift = BLOCK_ROWS * self.spacing / float((self.x[-1] - self.x[0]) / (len(self.x) - 1))
+        shift = self.rows * self.spacing / float((self.x[-1] - self.x[0]) / (len(self.x) - 1))
         return round(shift) if abs(shift - round(shift)) < 1e-6 else 0
+
+
+def _is_inverse(inverse: Matrix, P: Matrix, tolerance: float) -> bool:
+    """Check that A Psi = I, or with more features than samples Psi A = I."""
+    product = inverse @ P if P.shape[0] >= P.shape[1] else P @ inverse
+    product[np.diag_indices(len(product))] -= 1.0
+    return bool(np.abs(product).max() < max(1e2 * tolerance, 1e-10))
 
 
 def _trim(block: Block, tolerance: float) -> Block:

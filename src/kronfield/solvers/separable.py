@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,11 +82,13 @@ class GridSolver:
         self.inverses: list[AxisInverse] = []
         self.bases: list[AxisBasis] = []
         if self.ridge:
-            self.bases = [ridge_basis(emb, x, rcond) for emb, x in self._each()]
+            self.bases = _once_each(lambda emb, x: ridge_basis(emb, x, rcond), self._each())
         elif any(self.roughness):
             self.bases = self._roughness_bases()
         else:
-            self.inverses = [invert_axis(emb, x, dtype=dtype, smooth=smooth, rcond=rcond) for emb, x in self._each()]
+            self.inverses = _once_each(
+                lambda emb, x: invert_axis(emb, x, dtype=dtype, smooth=smooth, rcond=rcond), self._each()
+            )
 
     def _each(self) -> list[tuple[Any, Matrix]]:
         return list(zip(self.encoding.embedders, self.units, strict=True))
@@ -94,15 +96,16 @@ class GridSolver:
     def _roughness_bases(self) -> list[AxisBasis]:
         # Second derivatives alone have a basis of their own, in which straight lines cost nothing.
         order = 2 if not self.roughness[0] and all(emb.smoothness >= 2 for emb in self.encoding.embedders) else 1
-        bases = []
-        for (emb, x), frame in zip(self._each(), self.frames, strict=True):
+
+        def factor(emb: Any, x: Matrix, frame: Frame) -> AxisBasis:
             low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
-            basis = roughness_basis(emb, x, low, high, self.rcond, self.smooth or 2, order)
+            basis = roughness_basis(emb, x, low, high, rcond=self.rcond, smooth=self.smooth or 2, order=order)
             # The mean over x of the squared derivative by x, per mean over samples: density does not matter.
             per_sample = (frame.high - frame.low) / len(x)
             scale = (1.0 / (frame.length ** (2 * order - 1) * per_sample)) ** (1 / order)
-            bases.append(AxisBasis(basis.U, basis.back, basis.strength * scale))
-        return bases
+            return AxisBasis(basis.U, basis.back, basis.strength * scale)
+
+        return _once_each(factor, [(emb, x, frame) for (emb, x), frame in zip(self._each(), self.frames, strict=True)])
 
     @property
     def ranks(self) -> list[int]:
@@ -145,7 +148,7 @@ class GridSolver:
         if not self.bases:
             for axis, one in enumerate(self.inverses, start=1):
                 values = apply(one.operator, values, axis)
-            return values
+            return values  # where every operator is the identity, these are the values themselves
         weights = self.coefficients(values) * self._gain().astype(values.dtype)
         for axis, basis in enumerate(self.bases, start=1):
             weights = apply(basis.back, weights, axis)
@@ -180,6 +183,16 @@ class GridSolver:
         other.__dict__.update(self.__dict__)
         other.ridge, other.roughness = ridge, roughness
         return other
+
+
+def _once_each(factor: Callable[..., Any], axes: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return ``factor`` of every axis, computed once for axes that are alike."""
+    known: dict[Any, Any] = {}
+    for emb, x, *rest in axes:
+        key = (emb, x.tobytes(), *rest)
+        if key not in known:
+            known[key] = factor(emb, x, *rest)
+    return [known[(emb, x.tobytes(), *rest)] for emb, x, *rest in axes]
 
 
 def gcv_score(energy: Matrix, total: float, kept: Matrix, values: Matrix) -> float:
