@@ -30,6 +30,7 @@ LAYERS = [
     "saving",
     "field",
     "choice",
+    "inputs",
     "fit",
     "nn",
     "files",

@@ -57,6 +57,7 @@ class Field:
         is_complex: bool = False,
         dtype: Any = None,
         report: FitReport | None = None,
+        again: Callable[[Any], Field] | None = None,
     ) -> None:
         self.encoding = encoding
         self._planes = planes  # (C, K_1, ..., K_D), real; a complex channel is two
@@ -65,6 +66,13 @@ class Field:
         self._channels, self._complex = channels, is_complex
         self._real = np.dtype(dtype or planes.dtype)  # of values; weights may need more digits
         self.report = report
+        self._again = again
+
+    def refit(self, values: Any) -> Field:
+        """Return the field of other values on the same grid, with the same settings and without factoring anew."""
+        if self._again is None:
+            raise problem("refit", "a field that was loaded", "one from fit", "Call fit with the encoding of this field.")
+        return self._again(values)
 
     @property
     def dimensions(self) -> int:

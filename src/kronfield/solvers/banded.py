@@ -51,12 +51,12 @@ class BlockBanded:
         """
         M, N = self.shape
         if self.is_identity:
-            return tensor.astype(self.blocks[0].values.dtype, copy=False)
+            return tensor.astype(self.dtype, copy=False)
         if tensor.shape[axis] != N:
             raise problem("tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis.")
         before, after = math.prod(tensor.shape[:axis]), math.prod(tensor.shape[axis + 1 :])
         flat = tensor.reshape(before, N, after)
-        dtype = self.blocks[0].values.dtype
+        dtype = self.dtype
         out = np.empty((before, M, after), dtype=dtype)
         for block in self.blocks:
             values = block.values
@@ -67,6 +67,11 @@ class BlockBanded:
             else:
                 np.matmul(values, part, out=out[:, rows])
         return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the blocks, and so of the result."""
+        return self.blocks[0].values.dtype
 
     @functools.cached_property
     def is_identity(self) -> bool:

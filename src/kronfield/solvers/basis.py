@@ -69,6 +69,7 @@ def roughness_basis(
 
 def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> Matrix:
     """Return the integral of the products of derivatives of ``order``, (K, K), by Gauss-Legendre panels."""
+    embedder.derivative(np.zeros(1), order)  # raises where it does not exist
     local = isinstance(embedder, LocalEmbedder)
     spacing = embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
     # panels end where features have their kinks: at multiples of half a spacing

@@ -90,7 +90,7 @@ def _smoothest(P: Matrix, order: int) -> Matrix:
     import scipy.linalg
 
     n, k = P.shape
-    ties = TIE * np.diff(np.eye(k), min(order, k - 1), axis=0) * np.abs(P).max()
+    ties = TIE * np.diff(np.eye(k), min(order, n, k - 1), axis=0) * np.abs(P).max()
     Q, R = scipy.linalg.qr(np.vstack([P, ties]), mode="economic")
     return np.asarray(scipy.linalg.solve_triangular(R, Q[:n].T))
 
@@ -194,7 +194,7 @@ class _Windows:
     def _even_shift(self) -> int:
         """Return by how many samples one block is shifted to the next, if they are even and it is whole; else 0."""
         steps = np.diff(self.x)
-        if np.ptp(steps) > 1e-9 * self.spacing:
+        if steps.size == 0 or np.ptp(steps) > 1e-9 * self.spacing:
             return 0
         shift = self.rows * self.spacing / float((self.x[-1] - self.x[0]) / (len(self.x) - 1))
         return round(shift) if abs(shift - round(shift)) < 1e-6 else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,9 @@ class GridSolver:
             self.inverses = _once_each(
                 lambda emb, x: invert_axis(emb, x, dtype=dtype, smooth=smooth, rcond=rcond), self._each()
             )
+
+        if len({one.operator.dtype for one in self.inverses}) > 1:  # one axis needs more digits, so all get them
+            self.inverses = [replace(one, operator=one.operator.astype(np.float64)) for one in self.inverses]
 
     def _each(self) -> list[tuple[Any, Matrix]]:
         return list(zip(self.encoding.embedders, self.units, strict=True))

@@ -1,0 +1,159 @@
+"""What `fit` is given, checked and put in order: planar values, rising axes, frames."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import describe, float_array, problem
+from kronfield.choice import sample_frame
+from kronfield.embedders import Embedder
+from kronfield.encoding import Kronecker
+from kronfield.solvers.banded import Matrix
+from kronfield.solvers.separable import Frame
+
+# A last axis this short, with all others longer, is taken for channels where nothing says otherwise.
+MOST_CHANNELS = 4
+
+
+class GridInput:
+    """Checked values and axes: planar values (C, N_1, ..., N_D), rising axes, and a frame per axis."""
+
+    def __init__(self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None) -> None:
+        array = _checked_values(values)
+        self.is_complex = np.issubdtype(array.dtype, np.complexfloating)
+        self.dtype: np.dtype[Any] = np.dtype(
+            np.float32 if np.result_type(array.dtype, np.float16).itemsize <= 4 else np.float64
+        )
+        if self.is_complex:
+            self.dtype = np.dtype(np.float32 if array.dtype == np.complex64 else np.float64)
+        D, self.channels = _dimensions(array.shape, axes, encoding, channels)
+        if 0 in array.shape:
+            raise problem("values", describe(array), "at least one sample on each axis", "There is nothing to fit.")
+        self.axes, flips = _checked_axes(axes, domain, array.shape[:D])
+        self.frames = _frames(axes, domain, self.axes)
+        self.encoding = _checked_encoding(encoding, D)
+        # a memory map with channels is read one channel at a time, and so is never copied whole
+        self.piecewise = isinstance(array, np.memmap) and self.channels
+        self.planes = self._planar(array[tuple(slice(None, None, -1) if flip else slice(None) for flip in flips)], D)
+
+    def _planar(self, array: Matrix, D: int) -> Matrix:
+        if self.is_complex:  # a complex channel is two real ones
+            parts = np.stack([array.real, array.imag], axis=-1)
+            array = parts.reshape(*array.shape[:D], -1)
+        elif not self.channels:
+            return array[None]
+        planar = np.moveaxis(array, -1, 0)
+        return planar if self.piecewise else np.ascontiguousarray(planar)
+
+
+def _checked_values(values: Any) -> Matrix:
+    remedy = "fit needs every sample; fit_points takes values with gaps."
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise problem("values", f"a masked array, {int(np.ma.getmaskarray(values).sum())} masked", "no mask", remedy)
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise problem("values", describe(values), "an array", "Pass a NumPy array.", TypeError) from error
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or array.dtype.itemsize > 16:
+        raise problem("values", describe(array), "numbers", "Convert them to float first.", TypeError)
+    if array.ndim == 0:
+        raise problem("values", describe(array), "an array of at least one axis", "Pass the samples as an array.")
+    inexact = np.issubdtype(array.dtype, np.inexact)
+    # a sum shows NaN and inf in one pass without a copy; only if it does, look which
+    if inexact and array.size and not _sum_is_finite(array):
+        bad = sum(int(np.sum(~np.isfinite(row))) for row in array)
+        if bad:
+            raise problem("values", f"{bad} NaN or inf in {describe(array)}", "finite numbers", remedy)
+    return array
+
+
+def _sum_is_finite(array: Matrix) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.sum(array)))
+
+
+def _dimensions(shape: tuple[int, ...], axes: Any, encoding: Any, channels: bool | None) -> tuple[int, bool]:
+    """Return D, and whether the last axis of values holds channels."""
+    if channels not in (None, True, False):
+        raise problem("channels", describe(channels), "True, False or None", "Say whether the last axis is channels.")
+    known = len(axes) if axes is not None else encoding.dimensions if isinstance(encoding, Kronecker) else None
+    if known is None:
+        if channels is None:
+            channels = len(shape) > 1 and shape[-1] <= MOST_CHANNELS < min(shape[:-1])
+        known = len(shape) - bool(channels)
+    elif channels is None:
+        channels = len(shape) == known + 1
+    if known < 1 or len(shape) != known + bool(channels):
+        raise problem(
+            "values",
+            f"shape {shape}",
+            f"{known} axes{' and one of channels' if channels else ''}",
+            "Axes and encoding say how many axes there are; channels come last.",
+        )
+    return known, bool(channels)
+
+
+def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[Matrix], list[bool]]:
+    """Return rising float64 positions per axis, and which axes of the values to turn round for that."""
+    if axes is None:
+        if domain is None:
+            return [np.arange(n, dtype=np.float64) for n in shape], [False] * len(shape)
+        pairs = _checked_domain(domain, len(shape))
+        cells = zip(pairs, shape, strict=True)
+        return [low + (high - low) * (np.arange(n) + 0.5) / n for (low, high), n in cells], [False] * len(shape)
+    result, flips = [], []
+    for i, (axis, n) in enumerate(zip(axes, shape, strict=True)):
+        x = float_array(f"axes[{i}]", np.asarray(axis, dtype=np.float64))
+        if x.shape != (n,):
+            raise problem(f"axes[{i}]", describe(x), f"shape ({n},), as values have", "One position per sample.")
+        falling = n > 1 and bool(x[0] > x[-1])
+        x = x[::-1] if falling else x
+        if np.any(np.diff(x) <= 0):
+            raise problem(
+                f"axes[{i}]",
+                describe(x),
+                "positions that rise or fall all the way",
+                "Sort them; merge any that are equal.",
+            )
+        result.append(np.ascontiguousarray(x))
+        flips.append(falling)
+    return result, flips
+
+
+def _checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
+    remedy = "Pass one (low, high) per axis, low < high."
+    try:
+        pairs = [(float(low), float(high)) for low, high in domain]
+    except (TypeError, ValueError) as error:
+        raise problem("domain", describe(domain), f"{D} pairs", remedy) from error
+    if len(pairs) != D or not all(math.isfinite(low + high) and low < high for low, high in pairs):
+        raise problem("domain", describe(domain), f"{D} pairs with low < high", remedy)
+    return pairs
+
+
+def _frames(axes: Any, domain: Any, positions: list[Matrix]) -> list[Frame]:
+    """Return where the embedders' unit interval lies on each axis; see the conventions page."""
+    if domain is None:
+        return [sample_frame(axis) for axis in positions]
+    pairs = _checked_domain(domain, len(positions))
+    if axes is None:  # cells of the domain: centres sit on samples, half a cell in
+        return [Frame(float(x[0]), high - low, low, high) for x, (low, high) in zip(positions, pairs, strict=True)]
+    for i, (x, (low, high)) in enumerate(zip(positions, pairs, strict=True)):
+        if x[0] < low or x[-1] > high:
+            raise problem("domain", (low, high), f"to hold axes[{i}], from {x[0]:g} to {x[-1]:g}", "Widen the domain.")
+    return [Frame(low, high - low, low, high) for low, high in pairs]
+
+
+def _checked_encoding(encoding: Any, D: int) -> Kronecker | None:
+    if encoding is None:
+        return None
+    if isinstance(encoding, Embedder):
+        encoding = Kronecker(*[encoding] * D)
+    if not isinstance(encoding, Kronecker):
+        raise problem("encoding", describe(encoding), "a Kronecker encoding or an embedder", "Or leave it out.", TypeError)
+    if encoding.dimensions != D:
+        raise problem("encoding", f"{encoding.dimensions} embedders", f"{D}, one per axis of values", "Add or drop some.")
+    return encoding

@@ -1,0 +1,444 @@
+"""`fit` and `Field`, end to end."""
+
+import itertools
+import math
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skimage import data
+
+import kronfield as kf
+from cases import EMBEDDERS
+
+rng = np.random.default_rng(0)
+
+
+def dense_fit(values, encoding, axes, D):
+    """The paper's problem as it stands: least squares with the whole Kronecker matrix."""
+    big = np.ones((1, 1))
+    for emb, x in zip(encoding.embedders, axes, strict=True):
+        big = np.kron(big, emb(x))
+    return np.linalg.lstsq(big, values.reshape(big.shape[0], -1), rcond=1e-10)[0].reshape(*encoding.shape, *values.shape[D:])
+
+
+SMALL = [
+    kf.Gaussian(5, 0.14),
+    kf.Triangle(4, 0.6),
+    kf.Rectangle(5, 0.35),
+    kf.Impulse(4),
+    kf.TensionSpline(5, 3.0),
+    kf.Sine(4, 0.8),
+    kf.Square(3, 0.7),
+    kf.LinearFourier(4, 1.5),
+    kf.LogFourier(4, 1.0),
+    kf.RandomFourier(4, 1.5, seed=3),
+    kf.ShiftedBasis(5, lambda u: 1 / (1 + (u / 0.15) ** 2), name="lorentz"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::kronfield.RankWarning")
+@pytest.mark.parametrize("emb", SMALL, ids=repr)
+@pytest.mark.parametrize("D", [1, 2, 3, 4])
+def test_against_the_dense_kronecker_solution(emb, D):
+    others = itertools.cycle([kf.Gaussian(4, 0.2), kf.TensionSpline(6, 2.0), kf.Triangle(4, 0.5)])
+    encoding = kf.Kronecker(emb, *itertools.islice(others, D - 1))
+    shape = (6, 7, 5, 4)[:D]
+    axes = [np.arange(n) / n for n in shape]
+    values = rng.standard_normal((*shape, 2))
+    field = kf.fit(values, axes, encoding, domain=[(0, 1)] * D, ridge=0.0, rcond=1e-10)
+    wanted = dense_fit(values, encoding, axes, D)
+    fitted = encoding.on_grid(wanted, axes)
+    np.testing.assert_allclose(field.on_grid(axes), fitted, rtol=1e-9, atol=1e-9 * np.abs(fitted).max())
+    np.testing.assert_allclose(field.weights, wanted, rtol=1e-7, atol=1e-9 * np.abs(wanted).max())
+    points = rng.random((20, D)) * 0.9
+    np.testing.assert_allclose(
+        field(points), encoding(points) @ wanted.reshape(-1, 2), atol=1e-9 * max(1, np.abs(wanted).max())
+    )
+
+
+def test_the_papers_two_formulas():
+    """Main text with Psi (K, N); appendix, corrected, with Psi (N, K)."""
+    emb, x, y = kf.Gaussian(8, 0.09), np.arange(12) / 12, np.arange(10) / 10
+    S = rng.standard_normal((12, 10))  # S_ij = I(x_i, y_j)
+    field = kf.fit(S, [x, y], emb, domain=[(0, 1)] * 2, ridge=0.0)
+    inverse = np.linalg.inv
+    Px, Py = emb(x).T, emb(y).T  # (K, N)
+    main = inverse(Py @ Py.T) @ Py @ S.T @ Px.T @ inverse(Px @ Px.T)
+    np.testing.assert_allclose(field.weights, main.T, atol=1e-9)
+    Px, Py = emb(x), emb(y)
+    appendix = inverse(Px.T @ Px) @ Px.T @ S @ Py @ inverse(Py.T @ Py)
+    np.testing.assert_allclose(field.weights, appendix, atol=1e-9)
+
+
+@given(
+    shape=st.lists(st.integers(1, 14), min_size=1, max_size=3),
+    channels=st.sampled_from([None, 1, 3]),
+    dtype=st.sampled_from([np.float32, np.float64, np.complex128, np.uint8]),
+)
+@settings(max_examples=40)
+def test_interpolation_meets_any_samples(shape, channels, dtype):
+    values = 100 * np.random.default_rng(1).random(shape if channels is None else [*shape, channels])
+    values = (values + 1j * values[::-1]).astype(dtype) if np.issubdtype(dtype, complex) else values.astype(dtype)
+    field = kf.fit(values, channels=channels is not None, ridge=0.0)
+    back = field.on_grid()
+    assert back.shape == values.shape
+    assert back.dtype == {np.uint8: np.float32}.get(dtype, dtype)
+    np.testing.assert_allclose(back, values, atol=2e-4 if back.dtype == np.float32 else 1e-6)
+    assert np.array_equal(kf.fit(values, channels=channels is not None, ridge=0.0).weights, field.weights)  # bit for bit
+
+
+def test_dtypes():
+    for dtype, wanted in (
+        (np.float16, np.float32), (np.float32, np.float32), (np.float64, np.float64), (np.int16, np.float32),
+        (np.int64, np.float64), (np.bool_, np.float32), (np.complex64, np.complex64),
+    ):  # fmt: skip
+        assert kf.fit(np.ones((20, 20), dtype)).on_grid((5, 5)).dtype == wanted
+
+
+def test_anything_with_array_is_taken():
+    class Samples:
+        def __array__(self, dtype=None, copy=None):
+            return np.arange(12.0, dtype=dtype)
+
+    for values in (list(range(12)), Samples(), torch.arange(12.0), np.ma.masked_array(np.arange(12.0), mask=False)):
+        assert float(kf.fit(values)(np.array([[4.5]]))[0]) == pytest.approx(4.5, abs=1e-5)
+
+
+def test_samples_are_cell_centres_so_pictures_do_not_shift():
+    values = np.linspace(0, 1, 16)[:, None] * np.ones(8)
+    field = kf.fit(values)
+    assert field.domain == ((-0.5, 15.5), (-0.5, 7.5))
+    big = field.on_grid((64, 32))
+    np.testing.assert_allclose(big.reshape(16, 4, 8, 4).mean(axis=(1, 3)), values, atol=1e-6)
+    half = kf.fit(values, domain=[(0, 1), (0, 2)])
+    assert half.domain == ((0, 1), (0, 2))
+    np.testing.assert_allclose(half.on_grid((64, 32)), big, atol=1e-9)
+    np.testing.assert_allclose(half.on_grid((16, 8)), values, atol=1e-9)
+
+
+def test_axes_in_any_units_and_order():
+    x, y = np.linspace(1e6, 1.1e6, 40), np.linspace(-3e-4, 2e-4, 30)
+    values = np.sin(x[:, None] / 2e4) * np.cos(y / 1e-4)
+    points = np.stack([rng.uniform(1e6, 1.1e6, 50), rng.uniform(-3e-4, 2e-4, 50)], axis=1)
+    truth = np.sin(points[:, 0] / 2e4) * np.cos(points[:, 1] / 1e-4)
+    rising = kf.fit(values, [x, y])
+    np.testing.assert_allclose(rising(points), truth, atol=2e-2)
+    falling = kf.fit(values[::-1, ::-1], [x[::-1], y[::-1]])
+    np.testing.assert_allclose(falling(points), rising(points), atol=1e-12)
+    uneven = np.sort(rng.uniform(0, 10, 60))
+    field = kf.fit(np.sin(uneven), [uneven])
+    np.testing.assert_allclose(field.on_grid([uneven]), np.sin(uneven), atol=1e-5)
+    inside = np.linspace(uneven[2], uneven[-3], 100)
+    assert np.sqrt(np.mean((field.on_grid([inside]) - np.sin(inside)) ** 2)) < 0.05
+
+
+def test_one_sample():
+    field = kf.fit(np.array([3.0]))
+    assert field.on_grid((4,)).round(6).tolist() == [3.0] * 4
+    assert kf.fit(np.array([[3.0, 4.0]]), channels=False)(np.array([[0.2, 0.5]])).round(6).tolist() == [3.5]
+
+
+def test_channels_are_inferred_or_told():
+    assert kf.fit(np.ones((20, 20, 3))).dimensions == 2
+    assert kf.fit(np.ones((20, 20, 20))).dimensions == 3
+    assert kf.fit(np.ones((20, 20, 3)), channels=False).dimensions == 3
+    assert kf.fit(np.ones((20, 7)), channels=True).dimensions == 1
+    assert kf.fit(np.ones((20, 7)), [np.arange(20.0)]).dimensions == 1
+    with pytest.raises(kf.InputError, match="values: got shape"):
+        kf.fit(np.ones((20, 7, 3, 3)), [np.arange(20.0), np.arange(7.0)])
+
+
+# What was chosen -------------------------------------------------------------------------------------------------
+
+
+def test_a_photograph_is_better_than_linear_and_cubic():
+    from scipy.interpolate import RectBivariateSpline
+
+    photo = data.astronaut()[:240, 120:360].astype(np.float32) / 255
+    train, x = photo[::2, ::2], np.arange(120.0)
+    fine = np.arange(240) / 2
+    rest = np.ones((240, 240), bool)
+    rest[::2, ::2] = False
+
+    def psnr(image):
+        return -10 * math.log10(np.mean((image - photo)[rest] ** 2))
+
+    ours = psnr(kf.fit(train).on_grid([fine, fine]))
+    for k in (1, 3):
+        peer = [RectBivariateSpline(x, x, train[..., c], kx=k, ky=k)(fine, fine) for c in range(3)]
+        assert ours > psnr(np.stack(peer, axis=-1))
+
+
+def test_noise_is_smoothed_and_clean_data_is_not():
+    x = np.linspace(0, 1, 80)
+    clean = np.sin(6 * x)[:, None] * np.cos(4 * x)
+    noisy = clean + 0.2 * rng.standard_normal(clean.shape)
+    field = kf.fit(noisy)
+    assert any(field.report.roughness)
+    assert "cross-validation" in field.report.chosen_by
+    assert np.mean((field.on_grid() - clean) ** 2) < 0.1 * np.mean((noisy - clean) ** 2)
+    assert field.report.degrees_of_freedom < 0.3 * noisy.size
+    assert kf.fit(clean).report.roughness == (0.0, 0.0)
+    assert any(kf.fit(clean, roughness="gcv").report.roughness)
+
+
+def test_ridge_by_cross_validation():
+    x = np.linspace(0, 1, 40, endpoint=False)
+    clean = np.sin(6 * x)
+    noisy = clean + 0.3 * np.random.default_rng(5).standard_normal(40)
+    emb = kf.Gaussian(40, 0.02)
+    chosen, plain = kf.fit(noisy, [x], emb), kf.fit(noisy, [x], emb, ridge=0.0)
+    assert chosen.report.ridge > 0
+    assert len(chosen.report.candidates) > 20
+    scores = [one.score for one in chosen.report.candidates]
+    assert f"ridge {chosen.report.ridge:.3g}" == chosen.report.candidates[int(np.argmin(scores))].setting
+    assert np.mean((chosen.on_grid() - clean) ** 2) < np.mean((plain.on_grid() - clean) ** 2)
+
+
+def test_report_prints_and_is_plain_data():
+    import json
+
+    field = kf.fit(rng.standard_normal((30, 20, 3)))
+    text = str(field.report)
+    for words in ("30 x 20 samples, 3 channels", "axis 1: TensionSpline", "chosen by", "degrees of freedom", "rms", " s"):
+        assert words in text
+    report = json.loads(json.dumps(field.report.to_dict()))
+    assert report["samples"] == [30, 20]
+    given = kf.fit(rng.standard_normal(30), encoding=kf.Gaussian(10, 0.1), ridge=0.0).report
+    assert given.chosen_by == "given"
+    assert given.residual > 0.1
+    assert given.stable_ranks[0] == pytest.approx(kf.stable_rank(kf.Gaussian(10, 0.1)(kf.even_axis(30))))
+
+
+def test_rank_deficiency_is_said_and_harmless():
+    for emb in (kf.LinearFourier(64, 4.0), kf.LogFourier(64, 4.0), kf.RandomFourier(64, 4.0), kf.Sine(64, 1.0)):
+        with pytest.warns(kf.RankWarning, match=r"effective rank \d+ of 64.*narrower width"):
+            field = kf.fit(rng.standard_normal((64, 64)).astype(np.float32), encoding=emb, ridge=0.0)
+        assert field.report.ranks[0] < 64
+        values = field.on_grid((128, 128))
+        assert values.dtype == np.float32
+        assert np.all(np.isfinite(values))
+        assert np.abs(values).max() < 1e4
+
+
+def test_refit_gives_what_fit_gives():
+    a, b = rng.standard_normal((2, 40, 30, 3))
+    field = kf.fit(a, encoding=kf.Gaussian(30, 0.02), ridge=0.0)
+    again = field.refit(b)
+    assert np.array_equal(again.weights, kf.fit(b, encoding=kf.Gaussian(30, 0.02), ridge=0.0).weights)
+    assert np.array_equal(again.refit(a).weights, field.weights)
+    for wrong in (b[:20], b.astype(np.float32), b[..., 0]):
+        with pytest.raises(kf.InputError, match="values"):
+            field.refit(wrong)
+
+
+# Bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"values": np.array([1.0, np.nan])}, "1 NaN or inf.*fit_points"),
+        ({"values": np.array([1.0, np.inf])}, "fit_points"),
+        ({"values": np.ma.masked_array([1.0, 2.0], mask=[True, False])}, "masked.*fit_points"),
+        ({"values": np.zeros((0, 4))}, "at least one sample"),
+        ({"values": np.float64(3)}, "at least one axis"),
+        ({"values": np.array(["a"])}, "numbers"),
+        ({"values": [[1.0], [1.0, 2.0]]}, "values"),
+        ({"values": np.ones((4, 4)), "axes": [np.arange(4.0)] * 3}, "3 axes"),
+        ({"values": np.ones(4), "axes": [np.arange(5.0)]}, r"axes\[0\].*shape \(4,\)"),
+        ({"values": np.ones(4), "axes": [np.array([0.0, 1.0, 1.0, 2.0])]}, "rise or fall"),
+        ({"values": np.ones(4), "axes": [np.array([0.0, np.nan, 1.0, 2.0])]}, "NaN"),
+        ({"values": np.ones(4), "axes": [np.arange(4.0)], "domain": [(0, 2)]}, "Widen the domain"),
+        ({"values": np.ones(4), "domain": [(1, 0)]}, "low < high"),
+        ({"values": np.ones(4), "domain": [(0, 1)] * 2}, "1 pairs"),
+        ({"values": np.ones(4), "domain": 5}, "domain"),
+        ({"values": np.ones(4), "encoding": "gaussian"}, "Kronecker encoding"),
+        ({"values": np.ones((4, 4)), "axes": [np.arange(4.0)] * 2, "encoding": kf.Kronecker(kf.Impulse(4))}, "one per axis"),
+        ({"values": np.ones(4), "ridge": -1.0}, "ridge"),
+        ({"values": np.ones(4), "roughness": 3}, "roughness"),
+        ({"values": np.ones(4), "roughness": "best"}, "gcv"),
+        ({"values": np.ones(4), "channels": "yes"}, "channels"),
+        ({"values": np.ones(4), "rcond": 2.0}, "rcond"),
+        ({"values": np.ones(4), "encoding": kf.Rectangle(4, 0.3), "roughness": (1.0, 0.0)}, "derivative"),
+    ],
+)  # fmt: skip
+def test_bad_input_to_fit(arguments, words):
+    with pytest.raises(kf.InputError, match=words):
+        kf.fit(**arguments)
+
+
+# Evaluation ------------------------------------------------------------------------------------------------------
+
+FIELDS = {
+    "spline": lambda: kf.fit(rng.standard_normal((20, 15, 2)), [np.linspace(0, 4, 20), np.linspace(1, 2, 15)]),
+    "gaussian": lambda: kf.fit(rng.standard_normal((20, 15)), encoding=kf.Gaussian(12, 0.06), ridge=0.0),
+    "fourier": lambda: kf.fit(rng.standard_normal((20, 15)), encoding=kf.LinearFourier(8, 2.0), ridge=0.0),
+    "mixed": lambda: kf.fit(
+        rng.standard_normal((9, 8, 7)),
+        encoding=kf.Kronecker(kf.Gaussian(6, 0.1), kf.Sine(2, 0.5), kf.TensionSpline(5, 2.0)),
+        ridge=0.0,
+    ),
+}  # fmt: skip
+each_field = pytest.mark.parametrize("make", FIELDS.values(), ids=FIELDS)
+
+
+def _points(field, n=40, inset=0.05):
+    bounds = np.array(field.domain)
+    return bounds[:, 0] + (bounds[:, 1] - bounds[:, 0]) * (inset + (1 - 2 * inset) * rng.random((n, field.dimensions)))
+
+
+@each_field
+def test_points_and_grids_agree(make):
+    field = make()
+    axes = [np.sort(column) for column in _points(field, 12).T]
+    grid = field.on_grid(axes)
+    points = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], axis=1)
+    np.testing.assert_allclose(field(points).reshape(grid.shape), grid, atol=1e-9)
+    shuffled = [axis[::-1] for axis in axes]  # falling positions are no problem
+    flipped = grid[tuple(slice(None, None, -1) for _ in axes)]
+    np.testing.assert_allclose(field.on_grid(shuffled), flipped, atol=1e-9)
+
+
+@each_field
+def test_derivatives_against_differences(make):
+    field = make()
+    X = _points(field)
+    for axis, (low, high) in enumerate(field.domain):
+        h = 1e-5 * (high - low)
+        step, order = h * np.eye(field.dimensions)[axis], np.eye(field.dimensions, dtype=int)[axis]
+        difference = (field(X + step) - field(X - step)) / (2 * h)
+        scale = np.abs(difference).max()
+        np.testing.assert_allclose(field(X, tuple(order)), difference, atol=1e-5 * scale)
+        np.testing.assert_allclose(field.gradient(X)[:, axis], difference, atol=1e-5 * scale)
+        second = (field(X + step, tuple(order)) - field(X - step, tuple(order))) / (2 * h)
+        np.testing.assert_allclose(field(X, tuple(2 * order)), second, atol=1e-4 * np.abs(second).max())
+    total = sum(field(X, tuple(2 * row)) for row in np.eye(field.dimensions, dtype=int))
+    np.testing.assert_allclose(field.laplacian(X), total)
+    axes = [np.sort(column) for column in X[:6].T]
+    mixed = (1,) * field.dimensions
+    points = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], axis=1)
+    grid = field.on_grid(axes, mixed)
+    np.testing.assert_allclose(grid, field(points, mixed).reshape(grid.shape), atol=1e-9 * np.abs(grid).max())
+
+
+@each_field
+def test_integrals_against_sums(make):
+    field = make()
+    box = [(low + 0.1 * (high - low), low + 0.73 * (high - low)) for low, high in field.domain]
+    n = 60 if field.dimensions == 3 else 400
+    axes = [low + (high - low) * (np.arange(n) + 0.5) / n for low, high in box]
+    volume = math.prod(high - low for low, high in box)
+    wanted = field.on_grid(axes).mean(axis=tuple(range(field.dimensions))) * volume
+    scale = np.abs(field.on_grid(axes)).max() * volume
+    np.testing.assert_allclose(field.integral(box), wanted, atol=2e-4 * scale)
+    everything = field.integral()
+    assert np.shape(everything) == np.shape(wanted)
+    with pytest.raises(kf.InputError, match="box"):
+        field.integral([(0, 1)] * 5)
+
+
+def test_derivatives_that_do_not_exist():
+    hats = kf.fit(rng.standard_normal((8, 8)), encoding=kf.Triangle(8, 0.25), ridge=0.0)
+    assert hats.on_grid((4, 4), (1, 1)).shape == (4, 4)
+    for call in (
+        lambda: hats.on_grid((4, 4), (2, 0)),
+        lambda: hats(np.ones((1, 2)), (0, 2)),
+        lambda: hats.laplacian(np.ones((1, 2))),
+    ):
+        with pytest.raises(kf.InputError, match="order: got 2"):
+            call()
+
+
+def test_outside():
+    field = kf.fit(np.arange(10.0))
+    outside = np.array([[-3.0], [5.0], [11.0]])
+    with pytest.raises(kf.InputError, match=r"-3 on axis 0 \(2 of 3 are outside\).*\[-0.5, 9.5\]"):
+        field(outside)
+    with pytest.raises(kf.InputError, match="outside"):
+        field.on_grid([outside[:, 0]])
+    np.testing.assert_allclose(field(outside, outside="clamp"), [-0.5, 5.0, 9.5], atol=1e-6)
+    assert np.isnan(field(outside, outside="nan")).tolist() == [True, False, True]
+    assert np.isnan(field.on_grid([outside[:, 0]], outside="nan")).tolist() == [True, False, True]
+    far = field(np.array([[-300.0]]), outside="extrapolate")
+    assert far.tolist() == [0.0]  # features have faded out
+    with pytest.raises(kf.InputError, match="one of"):
+        field(outside, outside="wrap")
+
+
+def test_evaluation_refuses():
+    field = kf.fit(np.ones((9, 9)))
+    for call, words in (
+        (lambda: field.on_grid((3,)), "axes"),
+        (lambda: field.on_grid((3, 0)), r"axes\[1\]"),
+        (lambda: field.on_grid(5), "axes"),
+        (lambda: field.on_grid([np.ones(3), np.ones((3, 3))]), r"axes\[1\]"),
+        (lambda: field.on_grid([np.ones(3), np.array([np.nan])]), "NaN"),
+        (lambda: field(np.ones((3, 3))), r"\(P, 2\)"),
+        (lambda: field(np.ones((3, 2)), (1,)), "derivative"),
+        (lambda: field(np.ones((3, 2)), (1, -1)), "derivative"),
+        (lambda: field.on_grid((3, 3), out=np.empty((3, 4))), "out"),
+        (lambda: field.on_grid((3, 3), out=np.empty((3, 3), int)), "out"),
+    ):
+        with pytest.raises(kf.InputError, match=words):
+            call()
+    assert field(np.zeros((0, 2))).shape == (0,)
+
+
+# Memory ----------------------------------------------------------------------------------------------------------
+
+
+def _peak(call):
+    tracemalloc.start()
+    result = call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return result, peak
+
+
+def test_fit_takes_at_most_three_times_the_data():
+    values = rng.random((1000, 1100, 3), dtype=np.float32)
+    encoding = kf.Kronecker(kf.Gaussian(1000, 0.64 / 1000), kf.Gaussian(1100, 0.64 / 1100))
+    _, peak = _peak(lambda: kf.fit(values, encoding=encoding, ridge=0.0))
+    assert peak <= 3.1 * values.nbytes  # the weights, which are kept, among them
+
+
+def test_a_huge_grid_is_written_blockwise(tmp_path):
+    field = kf.fit(rng.random((50, 60), dtype=np.float32))
+    out = np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(6000, 5000))
+    result, peak = _peak(lambda: field.on_grid((6000, 5000), out=out))
+    assert result is out
+    assert peak < 0.7 * out.nbytes
+    np.testing.assert_allclose(out[::500, ::500], field.on_grid([*(a[::500] for a in field._grid((6000, 5000)))]), atol=1e-6)
+
+
+def test_points_take_bounded_memory():
+    for encoding in (None, kf.LinearFourier(32, 2.0)):
+        field = kf.fit(rng.random((40, 40)), encoding=encoding, ridge=0.0 if encoding is None else 1e-3)
+        X = 39 * rng.random((300_000, 2))
+        _, peak = _peak(lambda field=field, X=X: field(X))
+        assert peak < 400e6
+
+
+def test_memory_maps_are_not_copied_whole(tmp_path):
+    path = tmp_path / "values.npy"
+    np.save(path, rng.random((800, 800, 3), dtype=np.float32))
+    mapped = np.load(path, mmap_mode="r")
+    encoding = kf.Kronecker(kf.Gaussian(100, 0.006), kf.Gaussian(100, 0.006))
+    field, peak = _peak(lambda: kf.fit(mapped, encoding=encoding, ridge=0.0))
+    assert peak < 0.7 * mapped.nbytes
+    np.testing.assert_allclose(field.weights, kf.fit(np.array(mapped), encoding=encoding, ridge=0.0).weights, atol=1e-4)
+
+
+def test_the_contract_embedders_all_fit_without_trouble():
+    values = np.sin(np.arange(60) / 9)
+    for emb in EMBEDDERS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", kf.RankWarning)
+            field = kf.fit(values, encoding=emb, ridge=0.0)
+        assert np.all(np.isfinite(field.on_grid((200,))))
