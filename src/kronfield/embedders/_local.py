@@ -330,11 +330,10 @@ class Gaussian(LocalEmbedder):
         self._check_layout()
 
     def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
-        z = u / self.width
+        z = xp.clip(u / self.width, -1e4, 1e4)  # further out the bell is 0, and inf times 0 would be NaN
         bell = xp.exp(-(z * z) / 2)
         if order == 0:
             return bell
-        z = xp.clip(z, -1e4, 1e4)  # further out the bell is 0, and inf times 0 would be NaN
         if order == 1:
             return -z * bell / self.width
         return (z * z - 1) * bell / self.width**2
