@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from kronfield.solvers.banded import Block, BlockBanded, Matrix, block_rows
 MARGINS = (16, 32, 64, 128)
 # Beyond this condition number the local normal equations lose too many digits; the dense way takes over.
 LOCAL_CONDITION = 3e3
+# Banded inverses kept: at 4096 samples one takes 1 MB.
+RECENT = 32
 # Weight of the differences that break ties among equally good smooth fits; their squares add 1e-12.
 TIE = 1e-6
 
@@ -63,11 +66,10 @@ def invert_axis(embedder: Embedder, x: Matrix, *, dtype: Any, smooth: int = 0, r
     rcond : float
         Singular values below this fraction of the largest count as zero, in the dense way.
     """
-    tolerance = 3e-8 if np.dtype(dtype) == np.float32 else 1e-13
     if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()):
-        operator = _local_inverse(embedder, x, smooth, tolerance)
+        operator = _recent_local_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
         if operator is not None:
-            return AxisInverse(operator.astype(dtype), "banded", min(len(x), embedder.size), LOCAL_CONDITION)
+            return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
     dense, rank, condition = dense_inverse(np.asarray(embedder(x)), smooth, rcond)
     # float32 weights of an ill-conditioned fit would be noise
     return AxisInverse(dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition)
@@ -83,6 +85,21 @@ def dense_inverse(P: Matrix, smooth: int, rcond: float) -> tuple[Matrix, int, fl
     if smooth and rank == P.shape[0] < P.shape[1]:
         return _smoothest(P, smooth), rank, condition
     return (Vt[:rank].T / s[:rank]) @ U[:, :rank].T, rank, condition
+
+
+@functools.lru_cache(maxsize=RECENT)
+def _recent_local_inverse(
+    embedder: LocalEmbedder, positions: bytes, dtype: np.dtype[Any], smooth: int
+) -> BlockBanded | None:
+    """Return the banded inverse; the last few are kept, so that images of one size are factored once."""
+    tolerance = 3e-8 if dtype == np.float32 else 1e-13
+    operator = _local_inverse(embedder, np.frombuffer(positions), smooth, tolerance)
+    return None if operator is None else operator.astype(dtype)
+
+
+def forget() -> None:
+    """Drop the factorisations kept from earlier fits, as a benchmark of the first fit must."""
+    _recent_local_inverse.cache_clear()
 
 
 def _smoothest(P: Matrix, order: int) -> Matrix:
