@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 .PHONY: demo test lint clean
 
 demo: $(VENV)/.demo
-	$(BIN)/kronfield analyze --plot demo/analysis.png --force
+	$(BIN)/kronfield demo --output demo
 
 test: lint
 	$(BIN)/python -m pytest
@@ -24,7 +24,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[plots]'
+	$(PIP) --editable '.[images]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+
+import kronfield as kf
 
 COMMAND = Path(sys.executable).with_name("kronfield")
 
@@ -104,3 +107,22 @@ def test_every_example_in_the_help_runs(tmp_path):
 def test_version_and_help(tmp_path):
     assert re.match(r"kronfield, version \d+\.\d+\.\d+", run("--version", cwd=tmp_path).stdout)
     assert "analyze" in run("-h", cwd=tmp_path).stdout
+
+
+def test_demo_writes_pictures_and_a_report(tmp_path):
+    done = run("demo", "--output", "out", "--scale", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"photograph.png", "photograph-2x.png", "detail.png", "photograph.field", "report.txt"}
+    with (
+        Image.open(tmp_path / "out" / "photograph.png") as small,
+        Image.open(tmp_path / "out" / "photograph-2x.png") as large,
+    ):
+        assert large.size == (1024, 1024)
+        shrunk = large.resize(small.size, Image.Resampling.BOX)
+        difference = np.asarray(shrunk, float) - np.asarray(small, float)
+    assert np.sqrt(np.mean(difference**2)) < 6  # grey levels: the same picture, not shifted
+    assert "chosen by" in (tmp_path / "out" / "report.txt").read_text(encoding="utf-8")
+    assert kf.load(tmp_path / "out" / "photograph.field").on_grid((4, 4)).shape == (4, 4, 3)
+    (tmp_path / "file").write_bytes(b"")
+    assert run("demo", "--output", "file", cwd=tmp_path).returncode == 2

@@ -31,7 +31,10 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
         raise problem("path", target, "a file in a folder that exists", f"Create {target.parent} first.")
     temporary = target.with_name(f".{target.stem}.{secrets.token_hex(6)}.part{target.suffix}")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # what the user's mask gives a new file, whatever the writer does
         yield temporary
+        temporary.chmod(mode)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)

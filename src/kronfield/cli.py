@@ -12,6 +12,7 @@ import numpy as np
 
 import kronfield as kf
 from kronfield._arrays import problem
+from kronfield._atomic import replacing
 
 # Samples and features that an analysis takes: a dense matrix of both fits into memory.
 _COUNT = click.IntRange(1, 8192)
@@ -94,6 +95,40 @@ def analyze(specs: tuple[str, ...], samples: int, size: int, plot: Path | None, 
     if plot is not None:
         _plot_comparison(plot, embedders, samples, force)
         click.echo(f"Wrote {plot}", err=as_json)
+
+
+@main.command(
+    epilog="""\b
+Examples:
+  kronfield demo
+  kronfield demo --output pictures --scale 2
+"""
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="A folder.")
+@click.option("--scale", type=click.IntRange(1, 16), default=4, show_default=True, help="How many times larger to render.")
+def demo(output: Path, scale: int) -> None:
+    """Fit a photograph that ships with scikit-image, and render it larger: the pictures and a report."""
+    from kronfield.files import sample_photograph, write_image
+
+    photograph = sample_photograph()
+    height, width = photograph.shape[:2]
+    output.mkdir(parents=True, exist_ok=True)
+    field = kf.fit(photograph)
+    large = np.clip(field.on_grid((scale * height, scale * width)), 0, 1)
+    # a detail, as pixels and as the field, side by side
+    rows, columns, zoom = slice(64, 144), slice(176, 256), 8
+    pixels = np.kron(photograph[rows, columns], np.ones((zoom, zoom, 1), np.float32))
+    axes = [part.start - 0.5 + (np.arange(pixels.shape[i]) + 0.5) / zoom for i, part in enumerate((rows, columns))]
+    gap = np.ones((pixels.shape[0], 2 * zoom, 3), np.float32)
+    detail = np.concatenate([pixels, gap, np.clip(field.on_grid(axes), 0, 1)], axis=1)
+    for name, image in (("photograph.png", photograph), (f"photograph-{scale}x.png", large), ("detail.png", detail)):
+        write_image(output / name, image)
+        click.echo(f"Wrote {output / name}, {image.shape[1]} x {image.shape[0]} pixels")
+    saved = field.save(output / "photograph.field", dtype="float16")
+    click.echo(f"Wrote {saved.path}, {saved.bytes / 1e6:.1f} MB; float16 costs {saved.largest_error:.1g} at most")
+    with replacing(output / "report.txt") as temporary:
+        temporary.write_text(f"{field.report}\n", encoding="utf-8")
+    click.echo(f"Wrote {output / 'report.txt'}\n\n{field.report}")
 
 
 def _parse_embedder(spec: str, size: int) -> kf.Embedder:

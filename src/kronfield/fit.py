@@ -96,7 +96,7 @@ def fit(
     if kronecker is None:
         forced = isinstance(roughness, str)
         open_penalty = ridge is None and (roughness is None or forced)
-        choice = choose(grid.planes, grid.axes, grid.frames, smoothing=open_penalty, forced=forced)
+        choice = choose(grid.planar(), grid.axes, grid.frames, smoothing=open_penalty, forced=forced)
         kronecker, smooth, chosen_by, candidates = choice.encoding, choice.smooth, choice.chosen_by, choice.candidates
         roughness = choice.roughness if open_penalty else roughness
         ridge = 0.0 if ridge is None else ridge
@@ -118,8 +118,8 @@ def fit(
     def again(new_values: Any) -> Field:
         began = time.perf_counter()
         new = GridInput(new_values, axes, kronecker, domain, grid.channels)
-        if new.planes.shape[1:] != grid.planes.shape[1:] or (new.dtype, new.is_complex) != (grid.dtype, grid.is_complex):
-            raise problem("values", describe(new_values), f"the grid {grid.planes.shape[1:]}, {grid.dtype}", "Use fit.")
+        if new.shape != grid.shape or (new.dtype, new.is_complex) != (grid.dtype, grid.is_complex):
+            raise problem("values", describe(new_values), f"the grid {grid.shape}, {grid.dtype}", "Use fit.")
         return _field(solver, new, "given, as in an earlier fit", [], began, again)
 
     return _field(solver, grid, chosen_by, candidates, started, again)
@@ -134,13 +134,15 @@ def _field(
     again: Callable[[Any], Field],
 ) -> Field:
     """Solve, and wrap the weights up."""
-    planes = grid.planes
-    weights = np.stack([solver.solve(plane[None])[0] for plane in planes]) if grid.piecewise else solver.solve(planes)
-    if np.shares_memory(weights, planes):
+    if grid.piecewise:
+        weights = np.stack([solver.solve(plane[None])[0] for plane in grid.planar()])
+    else:
+        weights = solver.solve(grid.planar())  # no name for it here, so that it can go as soon as it is used
+    if grid.shares(weights):
         weights = weights.copy()  # the field's own
     report = FitReport(
-        samples=tuple(len(axis) for axis in grid.axes),
-        channels=planes.shape[0] // (2 if grid.is_complex else 1),
+        samples=grid.shape,
+        channels=grid.channel_count,
         embedders=solver.encoding.embedders,
         units=solver.units,
         methods=solver.methods,
@@ -151,7 +153,7 @@ def _field(
         candidates=candidates,
         degrees_of_freedom=solver.degrees_of_freedom,
         seconds=time.perf_counter() - started,
-        measure_residual=lambda: _residual(solver.encoding, weights, solver.units, planes),
+        measure_residual=lambda: _residual(solver.encoding, weights, solver.units, grid.planar()),
     )
     return Field(
         solver.encoding,
@@ -168,7 +170,7 @@ def _field(
 
 def _choose_ridge(encoding: Kronecker, grid: GridInput, rcond: float) -> tuple[float, list[Candidate]]:
     solver = GridSolver(encoding, grid.frames, grid.axes, ridge=1.0, rcond=rcond)
-    return best_ridge(solver, grid.planes)
+    return best_ridge(solver, grid.planar())
 
 
 def _pair(roughness: Any) -> tuple[float, float]:

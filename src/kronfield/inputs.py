@@ -19,7 +19,10 @@ MOST_CHANNELS = 4
 
 
 class GridInput:
-    """Checked values and axes: planar values (C, N_1, ..., N_D), rising axes, and a frame per axis."""
+    """Checked values and axes: planar values (C, N_1, ..., N_D), rising axes, and a frame per axis.
+
+    The values are the user's own, not a copy; `planar` makes one where it must, for the moment.
+    """
 
     def __init__(self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None) -> None:
         array = _checked_values(values)
@@ -37,12 +40,20 @@ class GridInput:
         self.encoding = _checked_encoding(encoding, D)
         # a memory map with channels is read one channel at a time, and so is never copied whole
         self.piecewise = isinstance(array, np.memmap) and self.channels
-        self.planes = self._planar(array[tuple(slice(None, None, -1) if flip else slice(None) for flip in flips)], D)
+        self.shape = array.shape[:D]
+        self.channel_count = array.shape[D] if self.channels else 1
+        self._values = array[tuple(slice(None, None, -1) if flip else slice(None) for flip in flips)]
 
-    def _planar(self, array: Matrix, D: int) -> Matrix:
+    def shares(self, array: Matrix) -> bool:
+        """Tell whether ``array`` may be the user's own memory."""
+        return bool(np.may_share_memory(array, self._values))
+
+    def planar(self) -> Matrix:
+        """Return the values as real (C, N_1, ..., N_D): a view where that is possible, else a copy of its own."""
+        array = self._values
         if self.is_complex:  # a complex channel is two real ones
             parts = np.stack([array.real, array.imag], axis=-1)
-            array = parts.reshape(*array.shape[:D], -1)
+            array = parts.reshape(*self.shape, -1)
         elif not self.channels:
             return array[None]
         planar = np.moveaxis(array, -1, 0)
@@ -54,7 +65,8 @@ def _checked_values(values: Any) -> Matrix:
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise problem("values", f"a masked array, {int(np.ma.getmaskarray(values).sum())} masked", "no mask", remedy)
     try:
-        array = values if isinstance(values, np.ndarray) else np.asarray(values)
+        plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+        array = values if plain else np.asarray(values)
     except (TypeError, ValueError) as error:
         raise problem("values", describe(values), "an array", "Pass a NumPy array.", TypeError) from error
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or array.dtype.itemsize > 16:
