@@ -137,6 +137,18 @@ def test_axes_in_any_units_and_order():
     assert np.sqrt(np.mean((field.on_grid([inside]) - np.sin(inside)) ** 2)) < 0.05
 
 
+def test_long_axes_stay_banded():
+    for n in (32768, 100_003):  # whatever is left over in the last block of rows
+        signal = np.sin(np.arange(n) / 9)
+        field = kf.fit(signal)
+        assert field.report.methods == ["banded"]
+        np.testing.assert_allclose(field.on_grid(), signal, atol=1e-6)
+    with pytest.raises(kf.InputError, match="factored densely"):
+        kf.fit(signal, encoding=kf.Gaussian(50_000, 0.1), ridge=0.0)
+    with pytest.raises(kf.InputError, match="factored densely"):
+        kf.fit(signal, roughness="gcv")
+
+
 def test_one_sample():
     field = kf.fit(np.array([3.0]))
     assert field.on_grid((4,)).round(6).tolist() == [3.0] * 4

@@ -61,7 +61,10 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
     smooth = 1 if candidates[-1].score < min(one.score for one in candidates[:-1]) else 2
     encoding = tension_encoding(axes, frames, tension)
     decided = "mean squared error at the rest, from every second sample"
-    if not smoothing or (max(len(axis) for axis in axes) > LONGEST_SMOOTHED and not forced):
+    longest = max(len(axis) for axis in axes)
+    if smoothing and longest > LONGEST_SMOOTHED and not forced:
+        decided += f"; noise was not looked for, since an axis has {longest} samples"
+    if not smoothing or (longest > LONGEST_SMOOTHED and not forced):
         return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
     first = best_roughness(crop, crop_axes, tension, 1)
     noisy = first.score < NOISY * first.interpolation

@@ -47,13 +47,14 @@ class LocalEmbedder(Embedder):
         assert isinstance(self.padding, int)
         return self.size - 2 * self.padding
 
-    def _centres(self, xp: Namespace, like: Array) -> Array:
-        whole_numbers = xp.arange(self.size, dtype=like.dtype, device=like.device)
+    def _centres(self, xp: Namespace, like: Array, start: int = 0, stop: int | None = None) -> Array:
+        last = self.size if stop is None else stop
+        whole_numbers = xp.arange(start, last, dtype=like.dtype, device=like.device)
         return (whole_numbers - self.padding) / self._inside
 
     def _features(self, xp: Namespace, x: Array, order: int, start: int = 0, stop: int | None = None) -> Array:
         """Return the features, or only those from ``start`` to ``stop``: what lies within reach is often a few."""
-        u = self._centres(xp, x)[None, start:stop] - x[:, None]  # (N, K)
+        u = self._centres(xp, x, start, stop)[None, :] - x[:, None]  # (N, K)
         values = self._psi(xp, u, order)
         return -values if order % 2 else values  # d/dx psi(t - x) = -psi'(t - x)
 
@@ -124,8 +125,9 @@ class Impulse(LocalEmbedder):
 
     def _features(self, xp: Namespace, x: Array, order: int, start: int = 0, stop: int | None = None) -> Array:
         index = self._nearest(xp, x)
-        features = xp.arange(self.size, dtype=x.dtype, device=x.device)[None, start:stop]
-        return xp.astype(index[:, None] == features, x.dtype)
+        last = self.size if stop is None else stop
+        features = xp.arange(start, last, dtype=x.dtype, device=x.device)
+        return xp.astype(index[:, None] == features[None, :], x.dtype)
 
     def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
         edges = np.concatenate([[-np.inf], (self.centres[1:] + self.centres[:-1]) / 2, [np.inf]])

@@ -9,7 +9,7 @@ import numpy as np
 
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.banded import Matrix, embedding_blocks
-from kronfield.solvers.inverse import dense_inverse
+from kronfield.solvers.inverse import dense_embedding, dense_inverse
 
 # Gauss-Legendre nodes per panel of the integrals of squared derivatives, and panels per spacing of the features.
 NODES, PANELS = 4, 2
@@ -38,7 +38,7 @@ def ridge_basis(embedder: Embedder, x: Matrix, rcond: float) -> AxisBasis:
     """Return the singular vectors of the embedding of ``x``; singular values below rcond of the largest are dropped."""
     import scipy.linalg
 
-    U, s, Vt = scipy.linalg.svd(np.asarray(embedder(x)), full_matrices=False)
+    U, s, Vt = scipy.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
     kept = s > rcond * s[0]
     return AxisBasis(U[:, kept], Vt[kept].T, s[kept])
 
@@ -54,7 +54,7 @@ def roughness_basis(
     """
     import scipy.linalg
 
-    P = np.asarray(embedder(x))
+    P = dense_embedding(embedder, x)
     inverse, rank, _ = dense_inverse(P, smooth, rcond)
     if rank == len(x):
         Q, E = np.eye(len(x)), inverse  # Psi E = I

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kronfield._arrays import problem
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.banded import Block, BlockBanded, Matrix, block_rows
 
@@ -16,6 +17,8 @@ from kronfield.solvers.banded import Block, BlockBanded, Matrix, block_rows
 MARGINS = (16, 32, 64, 128)
 # Beyond this condition number the local normal equations lose too many digits; the dense way takes over.
 LOCAL_CONDITION = 3e3
+# The largest matrix of one axis that is factored densely: 8192 x 8192, which takes minutes.
+LARGEST_DENSE = 1 << 26
 # Banded inverses kept: at 4096 samples one takes 1 MB.
 RECENT = 32
 # Weight of the differences that break ties among equally good smooth fits; their squares add 1e-12.
@@ -70,9 +73,21 @@ def invert_axis(embedder: Embedder, x: Matrix, *, dtype: Any, smooth: int = 0, r
         operator = _recent_local_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
         if operator is not None:
             return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
-    dense, rank, condition = dense_inverse(np.asarray(embedder(x)), smooth, rcond)
+    dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
     # float32 weights of an ill-conditioned fit would be noise
     return AxisInverse(dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition)
+
+
+def dense_embedding(embedder: Embedder, x: Matrix) -> Matrix:
+    """Return the whole embedding matrix, if it is of a size that can be factored."""
+    if len(x) * embedder.size > LARGEST_DENSE:
+        raise problem(
+            "values",
+            f"an axis of {len(x)} samples for {embedder!r}, which must be factored densely",
+            f"at most {LARGEST_DENSE} numbers in its matrix",
+            "Use a local embedder whose width is close to the spacing and no penalty, or fewer samples or features.",
+        )
+    return np.asarray(embedder(x))
 
 
 def dense_inverse(P: Matrix, smooth: int, rcond: float) -> tuple[Matrix, int, float]:
@@ -123,8 +138,9 @@ def _local_inverse(embedder: LocalEmbedder, x: Matrix, smooth: int, tolerance: f
         probe = windows.inverse(first_inner, first_inner + rows, margin)
         if probe is None:
             return None
-        if probe.has_fallen:
-            return windows.assemble(margin)
+        operator = windows.assemble(margin) if probe.has_fallen else None
+        if operator is not None:
+            return operator
     return None if 8 * rows < K else windows.whole()
 
 
