@@ -137,6 +137,44 @@ def test_axes_in_any_units_and_order():
     assert np.sqrt(np.mean((field.on_grid([inside]) - np.sin(inside)) ** 2)) < 0.05
 
 
+def test_strongly_uneven_axes():
+    for axis, function, bound in (
+        (np.logspace(0, 2, 50), np.log, 1e-3),
+        (np.logspace(0, 3, 50), np.log, 0.2),
+        (np.r_[np.arange(20.0), np.arange(200.0, 220.0)], lambda x: x, 1e-3),  # a gap ten times as long as the rest
+    ):
+        field = kf.fit(function(axis), [axis])
+        between = np.linspace(axis[0], axis[-1], 999)
+        assert np.abs(field.on_grid([between]) - function(between)).max() < bound
+
+
+def test_falling_axes_come_back_in_their_order(tmp_path):
+    x, y = np.linspace(2, 0, 40), np.arange(30.0)
+    values = np.sin(3 * x)[:, None] * y
+    field = kf.fit(values, [x, y])
+    np.testing.assert_allclose(field.axes[0], x)
+    np.testing.assert_allclose(field.on_grid(), values, atol=1e-9)
+    field.save(tmp_path / "a.field")
+    np.testing.assert_allclose(kf.load(tmp_path / "a.field").on_grid(), values, atol=1e-9)
+    np.testing.assert_allclose(kf.fit(values[:, 3], x).on_grid(), values[:, 3], atol=1e-9)  # a line's axis alone
+
+
+def test_choices_depend_on_neither_scale_nor_offset():
+    values = np.sin(np.arange(50) / 5) + 0.3 * np.random.default_rng(1).standard_normal(50)
+    plain = kf.fit(values)
+    for scale, offset in ((1e200, 0.0), (1e-200, 0.0), (1.0, 1e6), (2.0**20, 0.0)):
+        other = kf.fit(scale * values + offset)
+        assert other.encoding == plain.encoding
+        assert other.report.roughness == pytest.approx(plain.report.roughness, rel=1e-3)
+    with pytest.raises(kf.InputError, match="overflows"):
+        kf.fit(1e308 * np.random.default_rng(0).choice([-1.0, 1.0], (20, 20)), encoding=kf.Gaussian(20, 0.04), ridge=0.0)
+
+
+def test_derivative_of_a_line_may_be_a_number():
+    field = kf.fit(np.arange(10.0))
+    np.testing.assert_allclose(field(np.array([[4.5]]), 1), [1.0], atol=1e-6)
+
+
 def test_long_axes_stay_banded():
     for n in (32768, 100_003):  # whatever is left over in the last block of rows
         signal = np.sin(np.arange(n) / 9)
@@ -270,6 +308,10 @@ def test_refit_gives_what_fit_gives():
         ({"values": np.ones(4), "domain": [(1, 0)]}, "low < high"),
         ({"values": np.ones(4), "domain": [(0, 1)] * 2}, "1 pairs"),
         ({"values": np.ones(4), "domain": 5}, "domain"),
+        ({"values": np.ones(4), "axes": 5}, "list of arrays"),
+        ({"values": np.ones(4), "axes": [["a"] * 4]}, "real numbers"),
+        ({"values": np.ones(4), "axes": [np.arange(4) + 1j]}, "real numbers"),
+        ({"values": torch.ones(4, requires_grad=True)}, "values"),
         ({"values": np.ones(4), "encoding": "gaussian"}, "Kronecker encoding"),
         ({"values": np.ones((4, 4)), "axes": [np.arange(4.0)] * 2, "encoding": kf.Kronecker(kf.Impulse(4))}, "one per axis"),
         ({"values": np.ones(4), "ridge": -1.0}, "ridge"),
@@ -394,6 +436,11 @@ def test_evaluation_refuses():
         (lambda: field(np.ones((3, 3))), r"\(P, 2\)"),
         (lambda: field(np.ones((3, 2)), (1,)), "derivative"),
         (lambda: field(np.ones((3, 2)), (1, -1)), "derivative"),
+        (lambda: field(np.ones((3, 2)), (1.7, 0)), "derivative"),
+        (lambda: field("abc"), "points"),
+        (lambda: field(torch.ones((3, 2), requires_grad=True)), "points"),
+        (lambda: field.integral([1, 2]), "box"),
+        (lambda: field.on_grid((3, 3), out=np.broadcast_to(np.zeros(3), (3, 3))), "out"),
         (lambda: field.on_grid((3, 3), out=np.empty((3, 4))), "out"),
         (lambda: field.on_grid((3, 3), out=np.empty((3, 3), int)), "out"),
     ):

@@ -79,6 +79,19 @@ def float_array(argument: str, value: Any) -> Array:
     return array
 
 
+def real_numbers(argument: str, value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return real numbers, integers too, as a finite float64 NumPy array."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise problem(
+            argument, describe(value), "numbers", "Pass a NumPy array, or a detached tensor.", TypeError
+        ) from error
+    if array.dtype.kind not in "fiu":
+        raise problem(argument, describe(array), "real numbers", "Convert them: dates to seconds, say.", TypeError)
+    return np.asarray(float_array(argument, array.astype(np.float64)))
+
+
 def at_least_float32(array: Array) -> Array:
     """Return ``array``, or if it is of half precision a float32 copy: too few digits to compute with."""
     xp = namespace(array)

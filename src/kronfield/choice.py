@@ -25,10 +25,12 @@ CROP_SAMPLES, FEWEST = 1 << 16, 12
 # Noise is taken for granted if a gradient penalty lowers generalised cross-validation below this part of interpolation's.
 # Clean photographs stay above 0.93, white noise of a tenth of their range brings them to 0.87, smooth signals to 0.5.
 NOISY = 0.92
-# Axes longer than this are not smoothed unasked: the eigenbasis of one takes minutes.
-LONGEST_SMOOTHED = 2048
+# Axes longer than this are not smoothed unasked: the eigenbasis of one takes seconds.
+LONGEST_SMOOTHED = 1024
+# Samples of an axis on which a roughness is judged.
+JUDGED = 400
 # Features per sample that uneven axes may get, so that their narrowest gap is resolved.
-MOST_FEATURES = 4
+MOST_FEATURES, ENOUGH_FEATURES = 4, 2048
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,10 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
     candidates.append(Candidate(f"tension {tension:g}, flat past the ends", held_out.error(tension, 1)))
     smooth = 1 if candidates[-1].score < min(one.score for one in candidates[:-1]) else 2
     encoding = tension_encoding(axes, frames, tension)
-    decided = "mean squared error at the rest, from every second sample"
+    decided = "mean squared error at the rest, from every second sample (of values scaled to 1)"
+    if smoothing and not forced and encoding.shape != tuple(len(axis) + 2 * PADDING for axis in axes):
+        decided += "; noise was not looked for, since an axis is uneven"
+        smoothing = False
     longest = max(len(axis) for axis in axes)
     if smoothing and longest > LONGEST_SMOOTHED and not forced:
         decided += f"; noise was not looked for, since an axis has {longest} samples"
@@ -86,7 +91,7 @@ def tension_encoding(axes: Sequence[Matrix], frames: Sequence[Frame], tension: f
         inside = len(axis)
         if inside > 1:
             needed = math.ceil(frame.length / float(np.diff(axis).min()) - 1e-6)
-            inside = min(max(inside, needed), MOST_FEATURES * inside)
+            inside = min(max(inside, needed), max(MOST_FEATURES * inside, ENOUGH_FEATURES))
         embedders.append(TensionSpline(inside + 2 * PADDING, tension, padding=PADDING))
     return Kronecker(*embedders)
 
@@ -111,6 +116,10 @@ def _crop(values: Matrix, axes: Sequence[Matrix]) -> tuple[Matrix, list[Matrix]]
         side = max(side, math.floor((CROP_SAMPLES / max(math.prod(short), 1)) ** (1 / left))) if left else side
     parts = [slice((n - min(n, side)) // 2, (n - min(n, side)) // 2 + min(n, side)) for n in lengths]
     crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
+    # what is chosen depends neither on the unit of the values nor on a constant added to them
+    crop = crop / (float(np.abs(crop).max()) or 1.0)
+    crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+    crop = crop / (float(np.abs(crop).max()) or 1.0)
     return crop, [axis[part] for axis, part in zip(axes, parts, strict=True)]
 
 
@@ -161,6 +170,8 @@ class Smoothing:
 
 def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order: int) -> Smoothing:
     """Return the roughness of one order that minimises generalised cross-validation."""
+    middle = [slice(max(0, len(axis) - JUDGED) // 2, max(0, len(axis) - JUDGED) // 2 + JUDGED) for axis in axes]
+    values, axes = values[(slice(None), *middle)], [axis[part] for axis, part in zip(axes, middle, strict=True)]
     frames = [sample_frame(axis) for axis in axes]
     unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
     solver = GridSolver(tension_encoding(axes, frames, tension), frames, axes, roughness=unit)
@@ -180,7 +191,8 @@ def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order
 
 def best_ridge(solver: GridSolver, values: Matrix) -> tuple[float, list[Candidate]]:
     """Return the ridge that minimises generalised cross-validation (0 if less is always better), and what was tried."""
-    energy, total = _energy(solver, values)
+    values = np.asarray(values, dtype=np.float64)
+    energy, total = _energy(solver, values / (float(np.abs(values).max()) or 1.0))
     strongest = math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2
 
     def score(exponent: float) -> float:

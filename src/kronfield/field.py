@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kronfield import evaluation, saving
-from kronfield._arrays import describe, float_array, problem, real, whole
+from kronfield._arrays import describe, problem, real, real_numbers, whole
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.report import FitReport
 from kronfield.solvers.banded import Matrix
@@ -132,18 +132,22 @@ class Field:
         -------
         array of shape (M_1, ..., M_D) or (M_1, ..., M_D, C)
         """
-        positions = self._grid(axes)
+        # falling positions are evaluated rising, and written back to front
+        given = self._grid(axes)
+        falling = [len(x) > 1 and bool(x[0] > x[-1]) for x in given]
+        positions = [x[::-1] if flip else x for x, flip in zip(given, falling, strict=True)]
         orders = self._orders(derivative)
         inside = [self._place(f"axes[{i}]", x, i, outside) for i, x in enumerate(positions)]
         shape = tuple(len(x) for x in positions)
-        target = self._target(out, shape)
+        result = self._target(out, shape)
+        target = result[tuple(slice(None, None, -1) if flip else slice(None) for flip in falling)]
         units = [frame.unit(x) for frame, (x, _) in zip(self._frames, inside, strict=True)]
         for rows, block in evaluation.grid_blocks(self.encoding, self._planes, units, orders):
             self._write(target[rows], self._scaled(block, orders))
         for axis, (_, bad) in enumerate(inside):
             if bad is not None:
                 target[(slice(None),) * axis + (bad,)] = np.nan
-        return target
+        return result
 
     def __call__(self, points: Any, derivative: Sequence[int] | None = None, *, outside: str = "error") -> Matrix:
         """Return the values at ``points`` (P, D), as (P,) or (P, C); ``derivative`` and ``outside`` as in `on_grid`."""
@@ -174,7 +178,8 @@ class Field:
         A number, or an array of shape (C,).
         """
         bounds = self.domain if box is None else box
-        if len(bounds) != self.dimensions or any(len(pair) != 2 for pair in bounds):
+        pairs = isinstance(bounds, list | tuple | np.ndarray) and all(np.shape(pair) == (2,) for pair in bounds)
+        if not pairs or len(bounds) != self.dimensions:
             raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
         total = self._planes.astype(np.float64)
         for axis, (pair, frame) in enumerate(zip(bounds, self._frames, strict=True)):
@@ -232,14 +237,14 @@ class Field:
             sizes = [whole(f"axes[{i}]", size, at_least=1) for i, size in enumerate(axes)]
             cells = zip(self._frames, sizes, strict=True)
             return [f.low + (f.high - f.low) * (np.arange(n) + 0.5) / n for f, n in cells]
-        positions = [float_array(f"axes[{i}]", np.asarray(axis, dtype=float)) for i, axis in enumerate(axes)]
+        positions = [real_numbers(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
         for i, x in enumerate(positions):
             if x.ndim != 1:
                 raise problem(f"axes[{i}]", describe(x), "shape (M,)", "Pass the positions on one axis.")
         return positions
 
     def _points(self, points: Any) -> Matrix:
-        X = float_array("points", np.asarray(points, dtype=float))
+        X = real_numbers("points", points)
         if X.ndim != 2 or X.shape[1] != self.dimensions:
             raise problem("points", describe(X), f"shape (P, {self.dimensions})", "One row per point.")
         return X
@@ -247,9 +252,10 @@ class Field:
     def _orders(self, derivative: Sequence[int] | None) -> tuple[int, ...]:
         if derivative is None:
             return (0,) * self.dimensions
-        if len(derivative) != self.dimensions:
+        orders = [derivative] if isinstance(derivative, int | np.integer) else derivative
+        if not isinstance(orders, list | tuple | np.ndarray) or len(orders) != self.dimensions:
             raise problem("derivative", describe(derivative), f"{self.dimensions} orders", "One per axis.")
-        return tuple(whole("derivative", int(order), at_least=0) for order in derivative)
+        return tuple(whole("derivative", order, at_least=0) for order in orders)
 
     def _place(self, name: str, x: Matrix, axis: int, outside: str) -> tuple[Matrix, Matrix | None]:
         """Return positions that may be evaluated, and which of them are to become NaN."""
@@ -296,7 +302,12 @@ class Field:
         full = (*shape, channels) if self._channels else shape
         if out is None:
             return np.empty(full, dtype=self.dtype)
-        if not isinstance(out, np.ndarray) or out.shape != full or not np.can_cast(self.dtype, out.dtype, "same_kind"):
+        if (
+            not isinstance(out, np.ndarray)
+            or out.shape != full
+            or not np.can_cast(self.dtype, out.dtype, "same_kind")
+            or not out.flags.writeable
+        ):
             raise problem("out", describe(out), f"a NumPy array of shape {full} that holds {self.dtype}", "Make it so.")
         return out
 

@@ -134,10 +134,13 @@ def _field(
     again: Callable[[Any], Field],
 ) -> Field:
     """Solve, and wrap the weights up."""
-    if grid.piecewise:
-        weights = np.stack([solver.solve(plane[None])[0] for plane in grid.planar()])
-    else:
-        weights = solver.solve(grid.planar())  # no name for it here, so that it can go as soon as it is used
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        if grid.piecewise:
+            weights = np.stack([solver.solve(plane[None])[0] for plane in grid.planar()])
+        else:
+            weights = solver.solve(grid.planar())  # no name for it here, so that it can go as soon as it is used
+    if not np.all(np.isfinite(weights)):
+        raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
     if grid.shares(weights):
         weights = weights.copy()  # the field's own
     report = FitReport(
@@ -159,7 +162,7 @@ def _field(
         solver.encoding,
         weights,
         grid.frames,
-        grid.axes,
+        grid.given_axes,
         channels=grid.channels,
         is_complex=grid.is_complex,
         dtype=grid.dtype,
@@ -186,7 +189,7 @@ def _pair(roughness: Any) -> tuple[float, float]:
 def _warn_of_rank(solver: GridSolver, encoding: Kronecker, grid: GridInput) -> None:
     for i, (rank, emb, axis) in enumerate(zip(solver.ranks, encoding.embedders, grid.axes, strict=True)):
         full = min(emb.size, len(axis))
-        if rank < full and not solver.bases:
+        if rank < full and not solver.bases and not solver.smooth:
             warnings.warn(
                 f"axis {i}: {emb!r} has effective rank {rank} of {full} on {len(axis)} samples at rcond={solver.rcond:g}; "
                 "the fit is the one of least norm and does not meet all samples. Use a narrower width, another embedder, "
@@ -197,7 +200,7 @@ def _warn_of_rank(solver: GridSolver, encoding: Kronecker, grid: GridInput) -> N
 
 
 def _residual(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], values: Matrix) -> float:
-    total = 0.0
+    total, scale = 0.0, float(max(abs(float(values.max())), abs(float(values.min())))) or 1.0
     for rows, block in grid_blocks(encoding, planes, units, [0] * len(units)):
-        total += float(np.sum((block.astype(np.float64) - values[:, rows]) ** 2))
-    return math.sqrt(total / values.size)
+        total += float(np.sum(((block.astype(np.float64) - values[:, rows]) / scale) ** 2))
+    return scale * math.sqrt(total / values.size)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import describe, float_array, problem
+from kronfield._arrays import describe, is_array, problem, real_numbers
 from kronfield.choice import sample_frame
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
@@ -26,6 +26,8 @@ class GridInput:
 
     def __init__(self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None) -> None:
         array = _checked_values(values)
+        if axes is not None:
+            axes = _axis_list(axes, array.ndim)
         self.is_complex = np.issubdtype(array.dtype, np.complexfloating)
         self.dtype: np.dtype[Any] = np.dtype(
             np.float32 if np.result_type(array.dtype, np.float16).itemsize <= 4 else np.float64
@@ -36,6 +38,7 @@ class GridInput:
         if 0 in array.shape:
             raise problem("values", describe(array), "at least one sample on each axis", "There is nothing to fit.")
         self.axes, flips = _checked_axes(axes, domain, array.shape[:D])
+        self.given_axes = [x[::-1] if flip else x for x, flip in zip(self.axes, flips, strict=True)]
         self.frames = _frames(axes, domain, self.axes)
         self.encoding = _checked_encoding(encoding, D)
         # a memory map with channels is read one channel at a time, and so is never copied whole
@@ -61,14 +64,16 @@ class GridInput:
 
 
 def _checked_values(values: Any) -> Matrix:
-    remedy = "fit needs every sample; fit_points takes values with gaps."
+    remedy = "fit needs every sample; fit_points, to come, takes values with gaps."
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise problem("values", f"a masked array, {int(np.ma.getmaskarray(values).sum())} masked", "no mask", remedy)
     try:
         plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
         array = values if plain else np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise problem("values", describe(values), "an array", "Pass a NumPy array.", TypeError) from error
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise problem(
+            "values", describe(values), "an array that NumPy can read", "Detach and convert it.", TypeError
+        ) from error
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or array.dtype.itemsize > 16:
         raise problem("values", describe(array), "numbers", "Convert them to float first.", TypeError)
     if array.ndim == 0:
@@ -85,6 +90,15 @@ def _checked_values(values: Any) -> Matrix:
 def _sum_is_finite(array: Matrix) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.sum(array)))
+
+
+def _axis_list(axes: Any, ndim: int) -> list[Any]:
+    """Return one entry per axis; for a line of values its positions may stand alone."""
+    if ndim <= 2 and is_array(axes) and axes.ndim == 1:
+        return [axes]
+    if not isinstance(axes, list | tuple):
+        raise problem("axes", describe(axes), "a list of arrays", "Pass one array of positions per axis: axes=[x, y].")
+    return list(axes)
 
 
 def _dimensions(shape: tuple[int, ...], axes: Any, encoding: Any, channels: bool | None) -> tuple[int, bool]:
@@ -118,7 +132,7 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
         return [low + (high - low) * (np.arange(n) + 0.5) / n for (low, high), n in cells], [False] * len(shape)
     result, flips = [], []
     for i, (axis, n) in enumerate(zip(axes, shape, strict=True)):
-        x = float_array(f"axes[{i}]", np.asarray(axis, dtype=np.float64))
+        x = real_numbers(f"axes[{i}]", axis)
         if x.shape != (n,):
             raise problem(f"axes[{i}]", describe(x), f"shape ({n},), as values have", "One position per sample.")
         falling = n > 1 and bool(x[0] > x[-1])

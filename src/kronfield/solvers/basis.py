@@ -9,7 +9,7 @@ import numpy as np
 
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.banded import Matrix, embedding_blocks
-from kronfield.solvers.inverse import dense_embedding, dense_inverse
+from kronfield.solvers.inverse import dense_embedding, dense_inverse, smoothest
 
 # Gauss-Legendre nodes per panel of the integrals of squared derivatives, and panels per spacing of the features.
 NODES, PANELS = 4, 2
@@ -55,10 +55,11 @@ def roughness_basis(
     import scipy.linalg
 
     P = dense_embedding(embedder, x)
-    inverse, rank, _ = dense_inverse(P, smooth, rcond)
-    if rank == len(x):
-        Q, E = np.eye(len(x)), inverse  # Psi E = I
+    E = smoothest(P, smooth) if len(x) < embedder.size else None
+    if E is not None and np.abs(P @ E - np.eye(len(x))).max() < 1e-6:
+        Q = np.eye(len(x))  # Psi E = I
     else:
+        rank = dense_inverse(P, 0, rcond)[1]
         U, s, Vt = scipy.linalg.svd(P, full_matrices=False)
         Q, E = U[:, :rank], Vt[:rank].T / s[:rank]
     S = derivative_gram(embedder, low, high, order)

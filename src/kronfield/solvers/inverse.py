@@ -97,8 +97,8 @@ def dense_inverse(P: Matrix, smooth: int, rcond: float) -> tuple[Matrix, int, fl
     U, s, Vt = scipy.linalg.svd(P, full_matrices=False)
     rank = int(np.sum(s > rcond * s[0])) if s[0] > 0 else 0
     condition = float(s[0] / s[rank - 1]) if rank else 1.0
-    if smooth and rank == P.shape[0] < P.shape[1]:
-        return _smoothest(P, smooth), rank, condition
+    if smooth and P.shape[0] < P.shape[1]:
+        return smoothest(P, smooth), rank, condition
     return (Vt[:rank].T / s[:rank]) @ U[:, :rank].T, rank, condition
 
 
@@ -117,7 +117,7 @@ def forget() -> None:
     _recent_local_inverse.cache_clear()
 
 
-def _smoothest(P: Matrix, order: int) -> Matrix:
+def smoothest(P: Matrix, order: int) -> Matrix:
     """Return the right inverse of P, (K, N) with K > N, whose weights have the least differences of ``order``."""
     import scipy.linalg
 
@@ -255,7 +255,7 @@ def _window_inverse(P: Matrix, smooth: int) -> Matrix | None:
     n, k = P.shape
     try:
         if smooth and n < k:
-            inverse = _smoothest(P, smooth)
+            inverse = smoothest(P, smooth)
             return inverse if np.abs(inverse).sum(axis=1).max() * np.abs(P).max() < LOCAL_CONDITION else None
         if n == k:
             inverse = np.linalg.inv(P)
