@@ -16,7 +16,7 @@ from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.evaluation import grid_blocks
 from kronfield.field import Field
-from kronfield.inputs import GridInput
+from kronfield.inputs import GridInput, sum_is_finite
 from kronfield.report import Candidate, FitReport
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import GridSolver
@@ -139,7 +139,7 @@ def _field(
             weights = np.stack([solver.solve(plane[None])[0] for plane in grid.planar()])
         else:
             weights = solver.solve(grid.planar())  # no name for it here, so that it can go as soon as it is used
-    if not np.all(np.isfinite(weights)):
+    if not sum_is_finite(weights) and not np.all(np.isfinite(weights)):
         raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
     if grid.shares(weights):
         weights = weights.copy()  # the field's own

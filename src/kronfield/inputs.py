@@ -80,14 +80,15 @@ def _checked_values(values: Any) -> Matrix:
         raise problem("values", describe(array), "an array of at least one axis", "Pass the samples as an array.")
     inexact = np.issubdtype(array.dtype, np.inexact)
     # a sum shows NaN and inf in one pass without a copy; only if it does, look which
-    if inexact and array.size and not _sum_is_finite(array):
+    if inexact and array.size and not sum_is_finite(array):
         bad = sum(int(np.sum(~np.isfinite(row))) for row in array)
         if bad:
             raise problem("values", f"{bad} NaN or inf in {describe(array)}", "finite numbers", remedy)
     return array
 
 
-def _sum_is_finite(array: Matrix) -> bool:
+def sum_is_finite(array: Matrix) -> bool:
+    """Tell in one pass and without a copy whether all is finite: if so, surely; if not, the sum may have overflowed."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.sum(array)))
 
