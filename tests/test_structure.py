@@ -31,7 +31,7 @@ LAYERS = [
     "field",
     "choice",
     "inputs",
-    "fit",
+    "fitting",
     "nn",
     "files",
     "plots",
@@ -111,10 +111,16 @@ def test_the_rules_can_fail():
 
 
 def test_importing_kronfield_loads_nothing_heavy():
-    code = "import sys, kronfield; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    code = "import sys; from kronfield import *; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "numpy" in loaded
     assert not set(loaded) & (LAZY | {"click", "rich", "pandas", "sklearn"})
+
+
+def test_importing_kronfield_alone_loads_next_to_nothing():
+    code = "import sys, kronfield; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "scipy", "kronfield.fitting"} & set(loaded)  # they come with the first name that needs them
 
 
 def test_only_the_command_line_prints():
@@ -125,14 +131,26 @@ def test_only_the_command_line_prints():
 
 
 def test_all_is_complete():
-    public = {name for name, value in vars(kf).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert public == set(kf.__all__)
-    assert list(kf.__all__) == sorted(kf.__all__)
+    """Three lists of the public names (for the reader, for type checkers, for loading on first use) say the same."""
     import kronfield.analysis
     import kronfield.embedders
 
+    typed = {alias.name: node.module
+             for outer in ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8")).body if isinstance(outer, ast.If)
+             for node in outer.body if isinstance(node, ast.ImportFrom)
+             for alias in node.names}  # fmt: skip
+    assert list(kf.__all__) == sorted(kf.__all__)
+    assert typed == {name: f"kronfield.{home}" for name, home in kf._HOME_OF.items()}
+    assert set(typed) == set(kf.__all__)
+    for name in kf.__all__:
+        assert getattr(kf, name).__module__.startswith(typed[name])
+        assert name in dir(kf)
+    public = {name for name, value in vars(kf).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert public - {"TYPE_CHECKING", "Any"} == set(kf.__all__)
     for package in (kronfield.analysis, kronfield.embedders):
         assert set(package.__all__) <= set(kf.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'fit_2d'"):
+        _ = kf.fit_2d
 
 
 RESULTS = {

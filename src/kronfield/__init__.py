@@ -9,47 +9,51 @@ Examples
 28.2
 """
 
-from kronfield._arrays import InputError, InputTypeError
-from kronfield.analysis import (
-    Memorisation,
-    RankCurve,
-    SimilarityCurve,
-    can_memorise,
-    compare,
-    distance_preservation,
-    features_needed,
-    kronecker_spectrum,
-    matching_gaussian,
-    matching_random_fourier,
-    preserved_range,
-    rank_curve,
-    similarity_curve,
-    standard_embedders,
-    width_for_range,
-    width_for_rank,
-)
-from kronfield.coordinates import diagonals, even_axis
-from kronfield.embedders import (
-    Embedder,
-    Gaussian,
-    Impulse,
-    LinearFourier,
-    LocalEmbedder,
-    LogFourier,
-    RandomFourier,
-    Rectangle,
-    ShiftedBasis,
-    Sine,
-    Square,
-    TensionSpline,
-    Triangle,
-)
-from kronfield.encoding import Concatenated, Encoding, Kronecker
-from kronfield.field import Field, Saved, load
-from kronfield.fit import RankWarning, fit
-from kronfield.modes import mode_product, multilinear
-from kronfield.report import Candidate, FitReport
-from kronfield.spectra import numerical_rank, spectrum, stable_rank
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kronfield._arrays import InputError, InputTypeError
+    from kronfield.analysis import (
+        Memorisation,
+        RankCurve,
+        SimilarityCurve,
+        can_memorise,
+        compare,
+        distance_preservation,
+        features_needed,
+        kronecker_spectrum,
+        matching_gaussian,
+        matching_random_fourier,
+        preserved_range,
+        rank_curve,
+        similarity_curve,
+        standard_embedders,
+        width_for_range,
+        width_for_rank,
+    )
+    from kronfield.coordinates import diagonals, even_axis
+    from kronfield.embedders import (
+        Embedder,
+        Gaussian,
+        Impulse,
+        LinearFourier,
+        LocalEmbedder,
+        LogFourier,
+        RandomFourier,
+        Rectangle,
+        ShiftedBasis,
+        Sine,
+        Square,
+        TensionSpline,
+        Triangle,
+    )
+    from kronfield.encoding import Concatenated, Encoding, Kronecker
+    from kronfield.field import Field, Saved, load
+    from kronfield.fitting import RankWarning, fit
+    from kronfield.modes import mode_product, multilinear
+    from kronfield.report import Candidate, FitReport
+    from kronfield.spectra import numerical_rank, spectrum, stable_rank
 
 __version__ = "0.1.0"
 
@@ -103,3 +107,33 @@ __all__ = [
     "width_for_range",
     "width_for_rank",
 ]
+
+# Which module each name comes from. Modules load when a name of theirs is first used, so that importing kronfield is quick.
+_HOMES = {
+    "_arrays": "InputError InputTypeError",
+    "analysis": "Memorisation RankCurve SimilarityCurve can_memorise compare distance_preservation features_needed "
+    "kronecker_spectrum matching_gaussian matching_random_fourier preserved_range rank_curve "
+    "similarity_curve standard_embedders width_for_range width_for_rank",
+    "coordinates": "diagonals even_axis",
+    "embedders": "Embedder Gaussian Impulse LinearFourier LocalEmbedder LogFourier RandomFourier Rectangle "
+    "ShiftedBasis Sine Square TensionSpline Triangle",
+    "encoding": "Concatenated Encoding Kronecker",
+    "field": "Field Saved load",
+    "fitting": "RankWarning fit",
+    "modes": "mode_product multilinear",
+    "report": "Candidate FitReport",
+    "spectra": "numerical_rank spectrum stable_rank",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'kronfield' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"kronfield.{_HOME_OF[name]}"), name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
