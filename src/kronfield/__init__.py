@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         width_for_range,
         width_for_rank,
     )
+    from kronfield.blending import Blending, blending_weights
     from kronfield.coordinates import diagonals, even_axis
     from kronfield.embedders import (
         Embedder,
@@ -51,15 +52,22 @@ if TYPE_CHECKING:
     from kronfield.encoding import Concatenated, Encoding, Kronecker
     from kronfield.field import Field, Saved, load
     from kronfield.fitting import RankWarning, fit
+    from kronfield.fitting_points import fit_points
     from kronfield.modes import mode_product, multilinear
+    from kronfield.point_report import PointReport
     from kronfield.report import Candidate, FitReport
+    from kronfield.solvers.conjugate import Convergence, ConvergenceError
     from kronfield.spectra import numerical_rank, spectrum, stable_rank
+    from kronfield.statistics import Statistics
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Blending",
     "Candidate",
     "Concatenated",
+    "Convergence",
+    "ConvergenceError",
     "Embedder",
     "Encoding",
     "Field",
@@ -73,6 +81,7 @@ __all__ = [
     "LocalEmbedder",
     "LogFourier",
     "Memorisation",
+    "PointReport",
     "RandomFourier",
     "RankCurve",
     "RankWarning",
@@ -82,8 +91,10 @@ __all__ = [
     "SimilarityCurve",
     "Sine",
     "Square",
+    "Statistics",
     "TensionSpline",
     "Triangle",
+    "blending_weights",
     "can_memorise",
     "compare",
     "diagonals",
@@ -91,6 +102,7 @@ __all__ = [
     "even_axis",
     "features_needed",
     "fit",
+    "fit_points",
     "kronecker_spectrum",
     "load",
     "matching_gaussian",
@@ -114,15 +126,20 @@ _HOMES = {
     "analysis": "Memorisation RankCurve SimilarityCurve can_memorise compare distance_preservation features_needed "
     "kronecker_spectrum matching_gaussian matching_random_fourier preserved_range rank_curve "
     "similarity_curve standard_embedders width_for_range width_for_rank",
+    "blending": "Blending blending_weights",
     "coordinates": "diagonals even_axis",
     "embedders": "Embedder Gaussian Impulse LinearFourier LocalEmbedder LogFourier RandomFourier Rectangle "
     "ShiftedBasis Sine Square TensionSpline Triangle",
     "encoding": "Concatenated Encoding Kronecker",
     "field": "Field Saved load",
     "fitting": "RankWarning fit",
+    "fitting_points": "fit_points",
     "modes": "mode_product multilinear",
+    "point_report": "PointReport",
     "report": "Candidate FitReport",
+    "solvers.conjugate": "Convergence ConvergenceError",
     "spectra": "numerical_rank spectrum stable_rank",
+    "statistics": "Statistics",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -13,9 +13,11 @@ import numpy as np
 from kronfield import evaluation, saving
 from kronfield._arrays import describe, problem, real, real_numbers, whole
 from kronfield.encoding import Encoding, Kronecker
+from kronfield.point_report import PointReport
 from kronfield.report import FitReport
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import Frame
+from kronfield.uncertainty import Uncertainty
 
 OUTSIDE = ("error", "clamp", "extrapolate", "nan")
 
@@ -56,8 +58,9 @@ class Field:
         channels: bool,
         is_complex: bool = False,
         dtype: Any = None,
-        report: FitReport | None = None,
+        report: FitReport | PointReport | None = None,
         again: Callable[[Any], Field] | None = None,
+        uncertainty: Uncertainty | None = None,
     ) -> None:
         self.encoding = encoding
         self._planes = planes  # (C, K_1, ..., K_D), real; a complex channel is two
@@ -67,12 +70,18 @@ class Field:
         self._real = np.dtype(dtype or planes.dtype)  # of values; weights may need more digits
         self.report = report
         self._again = again
+        self._uncertainty = uncertainty
 
     def refit(self, values: Any) -> Field:
         """Return the field of other values on the same grid, with the same settings and without factoring anew."""
         if self._again is None:
             raise problem("refit", "a field that was loaded", "one from fit", "Call fit with the encoding of this field.")
         return self._again(values)
+
+    def _with_axes(self, axes: Sequence[Matrix]) -> Field:
+        """Set the positions that `on_grid` evaluates by default; return the field."""
+        self._axes = tuple(axes)
+        return self
 
     @property
     def dimensions(self) -> int:
@@ -171,6 +180,48 @@ class Field:
         """Return the sum of the second derivatives along the axes at ``points``, as (P,) or (P, C)."""
         twice = 2 * np.eye(self.dimensions, dtype=int)
         return np.sum([self(points, tuple(row), outside=outside) for row in twice], axis=0)
+
+    def standard_error(
+        self, points: Any, *, noise: float | None = None, samples: int = 64, seed: int = 0, outside: str = "error"
+    ) -> Matrix:
+        """Return the standard error of the fit at ``points`` (P, D), as (P,) or (P, C); of a fit to points only.
+
+        It is the spread that noise in the values and the penalty, taken as prior, leave: the fit plus and minus twice
+        this holds the truth in about 95 % of all places. Exact up to 2048 weights; above, from seeded random fits.
+
+        Parameters
+        ----------
+        points : array of shape (P, D)
+            Where.
+        noise : float, optional
+            The standard deviation of a value of weight 1; by default from the residuals.
+        samples : int
+            How many random fits to draw where there are too many weights to invert their matrix: 64 give the standard
+            error to 9 %.
+        seed : int
+            Of the random fits.
+        outside : "error", "clamp", "extrapolate" or "nan"
+            As in `on_grid`.
+        """
+        if self._uncertainty is None:
+            raise problem("standard_error", "a field that was not fitted to points here", "one from fit_points", "Use it.")
+        X = self._points(points)
+        placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
+        inside = np.stack([x for x, _ in placed], axis=1)
+        relative = self._uncertainty.relative(inside, whole("samples", samples, at_least=2), whole("seed", seed, at_least=0))
+        planes = self._planes.shape[0]
+        level = (
+            np.full(planes, real("noise", noise, low=0.0, high=1e300, remedy="It is in units of the values."))
+            if noise is not None
+            else self._uncertainty.noise
+        )
+        if self._complex:  # the parts of a complex value are independent
+            level = np.hypot(level[0::2], level[1::2])
+        result = (relative[:, None] * level[None, :]).astype(self._real)
+        for _, bad in placed:
+            if bad is not None:
+                result[bad] = np.nan
+        return result if self._channels else result[:, 0]
 
     def integral(self, box: Sequence[Sequence[float]] | None = None) -> Any:
         """Return the definite integral over ``box``, one (low, high) per axis, exactly; by default over the domain.
@@ -332,6 +383,10 @@ def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any
         The functions of any `ShiftedBasis`, by name.
     """
     arrays, metadata = saving.read(path)
+    if metadata.get("kind", "field") != "field":
+        raise problem(
+            "path", f"{path}, a file of {metadata['kind']}", "a saved field", "Use Statistics.load for statistics."
+        )
     remedy = "It is damaged or altered: save it again from the field."
     try:
         encoding = Encoding.from_dict(metadata["encoding"], functions)

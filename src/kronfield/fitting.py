@@ -16,7 +16,10 @@ from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.evaluation import grid_blocks
 from kronfield.field import Field
-from kronfield.inputs import GridInput, sum_is_finite
+from kronfield.fitting_points import checked_options, fit_checked
+from kronfield.inputs import GridInput, split_mask, sum_is_finite
+from kronfield.point_choice import even_lattice
+from kronfield.point_inputs import PointInput
 from kronfield.report import Candidate, FitReport
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import GridSolver
@@ -36,6 +39,7 @@ def fit(
     roughness: tuple[float, float] | Literal["gcv"] | None = None,
     channels: bool | None = None,
     rcond: float | None = None,
+    mask: Any = None,
 ) -> Field:
     """Return the field that fits values on a grid, in closed form.
 
@@ -77,6 +81,9 @@ def fit(
         Singular values of an axis below this fraction of its largest count as zero; by default the square root of the
         rounding unit of the values, 1.5e-8 or for float32 3.5e-4. The fit is then the one of least norm, and a `RankWarning`
         says so.
+    mask : array of bool, optional
+        True where a sample is missing, of the shape of the grid or of values; a masked array brings its own. The rest is
+        then fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
 
     Returns
     -------
@@ -84,7 +91,10 @@ def fit(
         With what was done in ``field.report``.
     """
     started = time.perf_counter()
+    values, missing = split_mask(values, mask)
     grid = GridInput(values, axes, encoding, domain, channels)
+    if missing is not None:
+        return _fit_the_rest(grid, missing, ridge, roughness, started)
     if isinstance(roughness, str) and (roughness != "gcv" or encoding is not None or ridge):
         raise problem("roughness", repr(roughness), 'two numbers, or "gcv" with nothing else given', "Leave out the rest.")
     if rcond is None:
@@ -123,6 +133,25 @@ def fit(
         return _field(solver, new, "given, as in an earlier fit", [], began, again)
 
     return _field(solver, grid, chosen_by, candidates, started, again)
+
+
+def _fit_the_rest(grid: GridInput, missing: Matrix, ridge: Any, roughness: Any, started: float) -> Field:
+    """Fit the samples that are not missing, as points."""
+    if missing.ndim > len(grid.shape):
+        missing = np.asarray(missing.any(axis=-1))
+    if missing.shape != grid.shape:
+        raise problem("mask", f"shape {missing.shape}", f"{grid.shape}, the grid", "True where a sample is missing.")
+    if isinstance(roughness, str):
+        raise problem(
+            "roughness", repr(roughness), "two numbers, where samples are missing", "Leave it out to have it chosen."
+        )
+    points, rest = grid.at(~missing)
+    domain = [(frame.low, frame.high) for frame in grid.frames]
+    given = PointInput(points, rest, None, domain, grid.encoding)
+    given.dropped = int(missing.sum())
+    lattice = None if grid.encoding is not None else even_lattice(grid.axes)
+    field = fit_checked(given, lattice, checked_options(ridge, roughness), started, tuple(grid.frames))
+    return field._with_axes(grid.given_axes)
 
 
 def _field(

@@ -40,16 +40,23 @@ class GridInput:
         self.axes, flips = _checked_axes(axes, domain, array.shape[:D])
         self.given_axes = [x[::-1] if flip else x for x, flip in zip(self.axes, flips, strict=True)]
         self.frames = _frames(axes, domain, self.axes)
-        self.encoding = _checked_encoding(encoding, D)
+        self.encoding = checked_encoding(encoding, D)
         # a memory map with channels is read one channel at a time, and so is never copied whole
         self.piecewise = isinstance(array, np.memmap) and self.channels
         self.shape = array.shape[:D]
         self.channel_count = array.shape[D] if self.channels else 1
-        self._values = array[tuple(slice(None, None, -1) if flip else slice(None) for flip in flips)]
+        self._rising = tuple(slice(None, None, -1) if flip else slice(None) for flip in flips)
+        self._values = array[self._rising]
 
     def shares(self, array: Matrix) -> bool:
         """Tell whether ``array`` may be the user's own memory."""
         return bool(np.may_share_memory(array, self._values))
+
+    def at(self, present: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the positions (P, D) and values (P,) or (P, C) of the samples at which ``present`` is true."""
+        kept = present[self._rising]
+        places = np.nonzero(kept)
+        return np.stack([axis[i] for axis, i in zip(self.axes, places, strict=True)], axis=1), self._values[kept]
 
     def planar(self) -> Matrix:
         """Return the values as real (C, N_1, ..., N_D): a view where that is possible, else a copy of its own."""
@@ -63,19 +70,33 @@ class GridInput:
         return planar if self.piecewise else np.ascontiguousarray(planar)
 
 
+def split_mask(values: Any, mask: Any) -> tuple[Any, Matrix | None]:
+    """Return values with 0 where one is missing, and which are; None if all are there."""
+    if isinstance(values, np.ma.MaskedArray):
+        own = np.ma.getmaskarray(values)
+        values = np.ma.getdata(values)
+        if mask is None:
+            mask = own
+        elif np.shape(mask) == own.shape:
+            mask = own | np.asarray(mask)
+        elif own.any():
+            raise problem("mask", f"shape {np.shape(mask)}", f"{own.shape}, that of the masked values", "Pass one of them.")
+    if mask is None:
+        return values, None
+    missing = np.asarray(mask)
+    array = number_array("values", values)
+    if missing.dtype != bool or missing.shape not in (array.shape, array.shape[:-1]):
+        expected = f"an array of bool of shape {array.shape}" + (f" or {array.shape[:-1]}" if array.ndim > 1 else "")
+        raise problem("mask", describe(missing), expected, "True where a sample is missing.")
+    if not missing.any():
+        return array, None
+    wide = missing if missing.ndim == array.ndim else missing[..., None]
+    return np.where(wide, array.dtype.type(0), array), missing
+
+
 def _checked_values(values: Any) -> Matrix:
-    remedy = "fit needs every sample; fit_points, to come, takes values with gaps."
-    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        raise problem("values", f"a masked array, {int(np.ma.getmaskarray(values).sum())} masked", "no mask", remedy)
-    try:
-        plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
-        array = values if plain else np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise problem(
-            "values", describe(values), "an array that NumPy can read", "Detach and convert it.", TypeError
-        ) from error
-    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or array.dtype.itemsize > 16:
-        raise problem("values", describe(array), "numbers", "Convert them to float first.", TypeError)
+    remedy = "Pass mask=np.isnan(values) to fit the rest and fill the gaps, or use fit_points."
+    array = number_array("values", values)
     if array.ndim == 0:
         raise problem("values", describe(array), "an array of at least one axis", "Pass the samples as an array.")
     inexact = np.issubdtype(array.dtype, np.inexact)
@@ -84,6 +105,20 @@ def _checked_values(values: Any) -> Matrix:
         bad = sum(int(np.sum(~np.isfinite(row))) for row in array)
         if bad:
             raise problem("values", f"{bad} NaN or inf in {describe(array)}", "finite numbers", remedy)
+    return array
+
+
+def number_array(argument: str, values: Any) -> Matrix:
+    """Return real or complex numbers as a NumPy array, without a copy where that can be."""
+    try:
+        plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+        array = values if plain else np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise problem(
+            argument, describe(values), "an array that NumPy can read", "Detach and convert it.", TypeError
+        ) from error
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or array.dtype.itemsize > 16:
+        raise problem(argument, describe(array), "numbers", "Convert them to float first.", TypeError)
     return array
 
 
@@ -128,7 +163,7 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
     if axes is None:
         if domain is None:
             return [np.arange(n, dtype=np.float64) for n in shape], [False] * len(shape)
-        pairs = _checked_domain(domain, len(shape))
+        pairs = checked_domain(domain, len(shape))
         cells = zip(pairs, shape, strict=True)
         return [low + (high - low) * (np.arange(n) + 0.5) / n for (low, high), n in cells], [False] * len(shape)
     result, flips = [], []
@@ -150,7 +185,8 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
     return result, flips
 
 
-def _checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
+def checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
+    """Return D pairs low < high."""
     remedy = "Pass one (low, high) per axis, low < high."
     try:
         pairs = [(float(low), float(high)) for low, high in domain]
@@ -165,7 +201,7 @@ def _frames(axes: Any, domain: Any, positions: list[Matrix]) -> list[Frame]:
     """Return where the embedders' unit interval lies on each axis; see the conventions page."""
     if domain is None:
         return [sample_frame(axis) for axis in positions]
-    pairs = _checked_domain(domain, len(positions))
+    pairs = checked_domain(domain, len(positions))
     if axes is None:  # cells of the domain: centres sit on samples, half a cell in
         return [Frame(float(x[0]), high - low, low, high) for x, (low, high) in zip(positions, pairs, strict=True)]
     for i, (x, (low, high)) in enumerate(zip(positions, pairs, strict=True)):
@@ -174,7 +210,8 @@ def _frames(axes: Any, domain: Any, positions: list[Matrix]) -> list[Frame]:
     return [Frame(low, high - low, low, high) for low, high in pairs]
 
 
-def _checked_encoding(encoding: Any, D: int) -> Kronecker | None:
+def checked_encoding(encoding: Any, D: int) -> Kronecker | None:
+    """Return a Kronecker encoding of D axes; one embedder stands for the same on each."""
     if encoding is None:
         return None
     if isinstance(encoding, Embedder):

@@ -46,6 +46,8 @@ class Embedder(ABC):
     smoothness: ClassVar[int] = 0
     #: The name of the argument that sets the scale: "width", "frequency", "scale", "exponent", or None.
     shape_parameter: ClassVar[str | None] = None
+    #: Whether `similarity` integrates numerically, which takes a while for many distances.
+    similarity_by_quadrature: ClassVar[bool] = False
 
     _kinds: ClassVar[dict[str, type[Embedder]]] = {}
 

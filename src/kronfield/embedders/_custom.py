@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class ShiftedBasis(LocalEmbedder):
     support: tuple[float, float] | None = None
     padding: int | str = 0
     name: str | None = None
+
+    similarity_by_quadrature: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if callable(self.derivatives):

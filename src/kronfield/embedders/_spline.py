@@ -43,6 +43,7 @@ class TensionSpline(LocalEmbedder):
     padding: int | str = 0
 
     smoothness: ClassVar[int] = 2
+    similarity_by_quadrature: ClassVar[bool] = True
     shape_parameter: ClassVar[str | None] = "tension"
 
     def __post_init__(self) -> None:

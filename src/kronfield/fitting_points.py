@@ -1,0 +1,301 @@
+"""`fit_points`: values at scattered points in, a field out; what is left open is chosen from the data."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import describe, problem, real, whole
+from kronfield.choice import sample_frame, tension_encoding
+from kronfield.embedders import Embedder
+from kronfield.encoding import Kronecker
+from kronfield.evaluation import at_points
+from kronfield.field import Field
+from kronfield.point_choice import (
+    Lattice,
+    PenaltySearch,
+    PointChoice,
+    RidgeSearch,
+    Trial,
+    choose_points,
+    find_lattice,
+    mean_distance,
+)
+from kronfield.point_inputs import PointInput
+from kronfield.point_report import PointReport
+from kronfield.report import Candidate
+from kronfield.solvers.assemble import RowRule, assemble
+from kronfield.solvers.banded import Matrix
+from kronfield.solvers.normal import NormalEquations, Penalty, Progress, Solution
+from kronfield.solvers.separable import Frame, GridSolver
+from kronfield.uncertainty import Uncertainty
+
+# The solver's tolerance where none is given: this, or where settings were chosen, this part of the error expected.
+TOLERANCE, PART_OF_ERROR, TIGHTEST, LOOSEST = 1e-3, 0.02, 1e-6, 1e-2
+# The most iterations before giving up.
+ITERATIONS = 2000
+# How stiff the interpolation between the nodes of a completed lattice is.
+LATTICE_TENSION = 8.0
+
+
+def fit_points(
+    points: Any,
+    values: Any,
+    encoding: Kronecker | Embedder | None = None,
+    *,
+    domain: Sequence[Sequence[float]] | None = None,
+    weights: Any = None,
+    ridge: float | None = None,
+    roughness: tuple[float, float] | None = None,
+    rows: str | None = None,
+    tolerance: float | None = None,
+    iterations: int = ITERATIONS,
+    seed: int = 0,
+    progress: Callable[[int, float], Any] | None = None,
+) -> Field:
+    """Return the field that fits values at scattered points.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kronfield as kf
+    >>> rng = np.random.default_rng(0)
+    >>> points = rng.random((500, 2))
+    >>> field = kf.fit_points(points, np.sin(4 * points[:, 0]) + points[:, 1])
+    >>> field(np.array([[0.3, 0.6]])).round(2), round(np.sin(1.2) + 0.6, 2)
+    (array([1.53]), np.float64(1.53))
+    >>> hats = kf.Triangle(32, 2 / 32)
+    >>> kf.fit_points(points, points, hats, roughness=(0.0, 1e-6)).on_grid((50, 50)).shape
+    (50, 50, 2)
+
+    Parameters
+    ----------
+    points : array of shape (P, D)
+        Positions in any units; duplicates and clusters are fine.
+    values : array of shape (P,) or (P, C)
+        Real, integer or complex. A point with NaN or a masked value is dropped and counted in the report.
+    encoding : Kronecker or Embedder, optional
+        By default chosen from the data, with its grid. One embedder stands for the same on each axis.
+    domain : sequence of D pairs (low, high), optional
+        Where the field is defined and the unit interval of the embedders lies; by default the box of the points.
+    weights : array of shape (P,), optional
+        How much each point counts: one over the variance of its noise.
+    ridge : float, optional
+        Weight of the sum of squared weights.
+    roughness : (float, float), optional
+        What to add to the mean squared residual: these times the mean of |gradient|^2 and of |second derivatives|^2, taken
+        from differences of weights. By default chosen by points held out, unless a ridge is given.
+    rows : "exact", "blending" or "linear", optional
+        Exact features of every point (sparse where features are local), the paper's blending on a virtual grid, or linear
+        blending there. By default exact where a point sees no more than 256 features, or all points together no more than
+        4 million, else the paper's.
+    tolerance : float, optional
+        How far the solver may stop from the solution, relative to the spread of the field; by default 1e-3, or a fiftieth
+        of the error expected where settings are chosen.
+    iterations : int
+        The most the solver may take; if they are not enough, `ConvergenceError` is raised.
+    seed : int
+        Decides which points are held out.
+    progress : function, optional
+        Called with (iteration, relative residual) as the final solve goes on.
+
+    Returns
+    -------
+    Field
+        With what was done in ``field.report``, and ``field.standard_error``.
+    """
+    started = time.perf_counter()
+    given = PointInput(points, values, weights, domain, encoding)
+    options = checked_options(ridge, roughness, rows, tolerance, iterations, seed, progress)
+    lattice = None
+    if given.encoding is None:
+        lattice = find_lattice(given.points)
+        if lattice is not None and given.domain is not None:
+            lattice = [_covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)]
+    return fit_checked(given, lattice, options, started)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller said of the solve."""
+
+    penalty: Penalty | None
+    rows: str | None
+    tolerance: float | None
+    iterations: int
+    seed: int
+    progress: Progress | None
+
+
+def checked_options(
+    ridge: Any,
+    roughness: Any,
+    rows: Any = None,
+    tolerance: Any = None,
+    iterations: Any = ITERATIONS,
+    seed: Any = 0,
+    progress: Any = None,
+) -> Options:
+    """Return the options of a solve, checked."""
+    remedy = "Penalty weights are zero or positive; leave them out to have them chosen."
+    penalty = None
+    if ridge is not None or roughness is not None:
+        try:
+            first, second = (0.0, 0.0) if roughness is None else roughness
+        except (TypeError, ValueError) as error:
+            raise problem("roughness", describe(roughness), "a pair", "Pass (first, second), either may be 0.") from error
+        pair = tuple(real("roughness", part, low=0.0, high=1e300, remedy=remedy) for part in (first, second))
+        penalty = Penalty(real("ridge", ridge or 0.0, low=0.0, high=1e300, remedy=remedy), (pair[0], pair[1]))
+    if tolerance is not None:
+        tolerance = real("tolerance", tolerance, low=1e-15, high=0.5, remedy="It is relative to the spread of the field.")
+    limit = whole("iterations", iterations, at_least=1)
+    return Options(penalty, rows, tolerance, limit, whole("seed", seed, at_least=0), progress)
+
+
+def fit_checked(
+    given: PointInput,
+    lattice: list[Lattice] | None,
+    options: Options,
+    started: float,
+    frames: tuple[Frame, ...] | None = None,
+) -> Field:
+    """Fit checked input: choose, assemble, solve, wrap up. ``frames`` belong to a given encoding."""
+    scale = float(np.abs(given.values).max()) or 1.0
+    values = given.values / given.dtype.type(scale)
+    if given.encoding is None:
+        box = given.domain or given.box
+        if lattice is not None:
+            box = [(axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice]
+        choice = choose_points(
+            given.points, values, given.weights, box, options.seed, lattice, options.penalty, options.rows
+        )
+    else:
+        choice = _choose_penalty(given, values, frames or given.frames(), options)
+    tolerance = options.tolerance
+    if tolerance is None:
+        tolerance = TOLERANCE
+        if choice.candidates:
+            tolerance = min(max(PART_OF_ERROR * choice.relative_error, TIGHTEST), LOOSEST)
+        if given.dtype == np.float32:
+            tolerance = max(tolerance, 1e-5)
+    rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points))
+    equations = assemble(rule, given.points, values, given.weights)
+
+    def field_of(equations: NormalEquations, scale: float, candidates: Sequence[Candidate], began: float) -> Field:
+        solution = equations.solve(choice.penalty, tolerance=tolerance, limit=options.iterations, progress=options.progress)
+        return _wrap(given, lattice, choice, rule, equations, solution, scale, options, candidates, began, again)
+
+    def again(new_values: Any) -> Field:
+        began = time.perf_counter()
+        new = PointInput(given.points, new_values, given.weights, None, None)
+        if new.dropped or (new.dtype, new.is_complex, new.channels) != (given.dtype, given.is_complex, given.channels):
+            raise problem("values", describe(new_values), f"{len(given.points)} values as before", "Use fit_points.")
+        new_scale = float(np.abs(new.values).max()) or 1.0
+        changed = assemble(rule, given.points, new.values / given.dtype.type(new_scale), given.weights)
+        return field_of(changed, new_scale, [], began)
+
+    return field_of(equations, scale, choice.candidates, started)
+
+
+def _choose_penalty(given: PointInput, values: Matrix, frames: tuple[Frame, ...], options: Options) -> PointChoice:
+    """Return the given encoding with the penalty given, or else chosen by points held out."""
+    encoding = given.encoding
+    assert encoding is not None
+    if options.penalty is not None:
+        return PointChoice(encoding, frames, options.penalty, 1.0, "given", [])
+    unit = mean_distance([(frame.low, frame.high) for frame in frames], len(given.points))
+    if len(given.points) < 5 or not np.ptp(values):
+        return PointChoice(encoding, frames, Penalty(ridge=1e-6), 1e-3, "default: too little to choose by", [])
+    trial = Trial(given.points, values, given.weights, options.seed, cropped=False)
+    equations = trial.equations(encoding, frames, options.rows)
+    search = (PenaltySearch if equations.nodes is None else RidgeSearch)(trial, equations, unit, "as given")
+    search.run()
+    decided = f"mean squared error at {len(trial.held)} points held out, relative to the variance"
+    error = math.sqrt(search.known[search.best])
+    return PointChoice(encoding, frames, search.penalty(search.best), error, decided, search.candidates())
+
+
+def _covering(axis: Lattice, low: float, high: float) -> Lattice:
+    """Return the lattice extended so that no place of [low, high] is more than half a step from a node."""
+    before = max(0, math.ceil((axis.origin - low) / axis.step - 0.5 - 1e-9))
+    last = axis.origin + (axis.count - 1) * axis.step
+    after = max(0, math.ceil((high - last) / axis.step - 0.5 - 1e-9))
+    return Lattice(axis.origin - before * axis.step, axis.step, axis.count + before + after)
+
+
+def _wrap(
+    given: PointInput,
+    lattice: list[Lattice] | None,
+    choice: PointChoice,
+    rule: RowRule,
+    equations: NormalEquations,
+    solution: Solution,
+    scale: float,
+    options: Options,
+    candidates: Sequence[Candidate],
+    started: float,
+    again: Callable[[Any], Field],
+) -> Field:
+    """Make the field and its report."""
+    encoding, frames = choice.encoding, choice.frames
+    planes = solution.weights.astype(given.dtype, copy=False)
+    if lattice is not None:  # the lattice is complete now: interpolate it smoothly
+        nodes = [axis.origin + axis.step * np.arange(axis.count) for axis in lattice]
+        frames = tuple(sample_frame(axis) for axis in nodes)
+        if given.domain is not None:
+            frames = tuple(Frame(f.origin, f.length, *pair) for f, pair in zip(frames, given.domain, strict=True))
+        encoding = tension_encoding(nodes, frames, LATTICE_TENSION)
+        complete = planes[(slice(None), *(slice(axis.count) for axis in lattice))]
+        planes = GridSolver(encoding, frames, nodes, dtype=given.dtype, smooth=2).solve(complete)
+        positions = nodes
+    else:
+        positions = [
+            np.linspace(frame.low, frame.high, max(2, round((frame.high - frame.low) / frame.length * emb.size)))
+            for emb, frame in zip(encoding.embedders, frames, strict=True)
+        ]
+    planes = np.ascontiguousarray(planes) * given.dtype.type(scale)
+    if not np.all(np.isfinite(planes)):
+        raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
+
+    def residual() -> float:
+        units = [frame.unit(given.points[:, i]) for i, frame in enumerate(frames)]
+        away = (at_points(encoding, planes, units, [0] * len(units)) - given.values).astype(np.float64) / scale
+        return scale * math.sqrt(float(np.average(np.mean(away**2, axis=0), weights=given.weights)))
+
+    energy = equations.residual_energy(solution, choice.penalty)
+    uncertainty = Uncertainty(
+        equations, choice.penalty, rule, given.points, given.weights, energy * scale**2, options.iterations
+    )
+    count = given.values.shape[0] // (2 if given.is_complex else 1)
+    report = PointReport(
+        points=len(given.points),
+        dropped=given.dropped,
+        channels=count,
+        embedders=encoding.embedders,
+        rows=rule.name,
+        method=solution.method,
+        convergence=solution.convergence,
+        penalty=choice.penalty,
+        chosen_by=choice.chosen_by,
+        candidates=candidates,
+        seconds=time.perf_counter() - started,
+        measure_residual=residual,
+        measure_freedom=lambda: uncertainty.degrees_of_freedom,
+    )
+    return Field(
+        encoding,
+        planes,
+        frames,
+        positions,
+        channels=given.channels,
+        is_complex=given.is_complex,
+        dtype=given.dtype,
+        report=report,
+        again=again,
+        uncertainty=uncertainty,
+    )

@@ -1,0 +1,109 @@
+"""What a fit to points chose, why, and how well it did."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kronfield.embedders import Embedder
+from kronfield.report import Candidate
+from kronfield.solvers.conjugate import Convergence
+from kronfield.solvers.normal import Penalty
+
+
+class PointReport:
+    """What `fit_points` did; prints readably. What takes time to compute is computed when asked for.
+
+    Attributes
+    ----------
+    points, dropped : int
+        How many points were fitted, and how many left out because a value was missing.
+    channels : int
+        The number of channels.
+    embedders : list of Embedder
+        One per axis.
+    rows : str
+        How a point sees the features: exact rows, or blending.
+    method : str
+        How the system was solved.
+    convergence : Convergence
+        Iterations, relative residual and last relative change of the solver.
+    ridge, roughness : float, (float, float)
+        The penalty used.
+    chosen_by, candidates : str, list of Candidate
+        What decided, and all that was tried.
+    seconds : float
+        How long the fit took.
+    """
+
+    def __init__(
+        self,
+        *,
+        points: int,
+        dropped: int,
+        channels: int,
+        embedders: Sequence[Embedder],
+        rows: str,
+        method: str,
+        convergence: Convergence,
+        penalty: Penalty,
+        chosen_by: str,
+        candidates: Sequence[Candidate],
+        seconds: float,
+        measure_residual: Callable[[], float],
+        measure_freedom: Callable[[], float],
+    ) -> None:
+        self.points, self.dropped, self.channels = points, dropped, channels
+        self.embedders, self.rows, self.method = list(embedders), rows, method
+        self.convergence = convergence
+        self.ridge, self.roughness = penalty.ridge, penalty.roughness
+        self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
+        self._measure_residual, self._measure_freedom = measure_residual, measure_freedom
+
+    @functools.cached_property
+    def residual(self) -> float:
+        """The root mean square, by weight, of value minus fit at the points, in the units of the values."""
+        return self._measure_residual()
+
+    @functools.cached_property
+    def degrees_of_freedom(self) -> float:
+        """The trace of the hat matrix, per channel, from seeded random samples."""
+        return self._measure_freedom()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that JSON can hold."""
+        return {
+            "points": self.points,
+            "dropped": self.dropped,
+            "channels": self.channels,
+            "embedders": [repr(emb) for emb in self.embedders],
+            "rows": self.rows,
+            "method": self.method,
+            "iterations": self.convergence.iterations,
+            "solver_residual": self.convergence.residual,
+            "solver_change": self.convergence.change,
+            "ridge": self.ridge,
+            "roughness": list(self.roughness),
+            "chosen_by": self.chosen_by,
+            "candidates": [{"setting": one.setting, "score": one.score} for one in self.candidates],
+            "degrees_of_freedom": self.degrees_of_freedom,
+            "residual": self.residual,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        missing = f" ({self.dropped} more had no value)" if self.dropped else ""
+        lines = [f"fit of {self.points} points{missing}, {self.channels} channel{'s' if self.channels > 1 else ''}"]
+        lines += [f"  axis {axis}: {embedder!r}" for axis, embedder in enumerate(self.embedders)]
+        end = self.convergence
+        lines.append(f"  {self.rows}; {self.method}")
+        lines.append(f"  {end.iterations} iterations, relative residual {end.residual:.2g}, last change {end.change:.2g}")
+        lines.append(f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})")
+        lines.append(f"  chosen by: {self.chosen_by}")
+        best = min((one.score for one in self.candidates), default=None)
+        for one in self.candidates:
+            lines.append(f"    {'*' if one.score == best else ' '} {one.setting:<52} {one.score:.4g}")
+        lines.append(f"  degrees of freedom {self.degrees_of_freedom:.1f} per channel, residual {self.residual:.3g} rms")
+        lines.append(f"  {self.seconds:.3f} s")
+        return "\n".join(lines)

@@ -1,0 +1,153 @@
+"""Preconditioned conjugate gradients for several right-hand sides, with convergence measured and said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from kronfield.solvers.banded import Matrix
+
+# The solution is compared with what it was a fifth of the iterations ago, for the first time after so many.
+LOOK_BACK, FIRST_LOOK = 0.2, 4
+
+
+class ConvergenceError(RuntimeError):
+    """The iterations ended before the residual was small enough; nothing was returned."""
+
+
+class System(Protocol):
+    """A symmetric system (data + penalty) x = b, of which the penalty is cheap where the preconditioner is."""
+
+    def data(self, x: Matrix) -> Matrix:
+        """Return the data term times x, in a new array, with all corrections to the penalty."""
+
+    def penalty(self, x: Matrix) -> Matrix:
+        """Return the penalty times x, but for those corrections, in a new array."""
+
+    def precondition(self, r: Matrix) -> tuple[Matrix, Matrix]:
+        """Return z, the residual r preconditioned, and the penalty times z, in new arrays."""
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """How the iterations ended: their number, the residual relative to that of a constant, and the last relative change.
+
+    ``change`` is how far the solution moved over the last fifth of the iterations, root mean square over the grid and
+    relative to its distance from the start of all, the best constant.
+    """
+
+    iterations: int
+    residual: float
+    change: float
+
+
+def conjugate_gradients(
+    system: System,
+    b: Matrix,
+    start: Matrix,
+    *,
+    tolerance: float,
+    limit: int,
+    origin: Matrix | None = None,
+    reference: Matrix | None = None,
+    progress: Callable[[int, float], Any] | None = None,
+) -> tuple[Matrix, Convergence]:
+    """Return x (C, ...) that has stopped moving: by less than ``tolerance`` over the last fifth of the iterations.
+
+    The residual, in the norm of the preconditioner, must be below ``tolerance`` too. Alone it would not do: where there
+    are no points it is small however far from the solution x is.
+
+    Parameters
+    ----------
+    system : System
+        What to solve.
+    b : array of shape (C, ...)
+        Right-hand sides; each has its own step lengths.
+    start : array of shape (C, ...)
+        Where to start; overwritten with the solution.
+    tolerance, limit : float, int
+        When to stop, and after how many iterations to give up with `ConvergenceError`.
+    origin : array that broadcasts to (C, ...), optional
+        Where distances are measured from; by default 0.
+    reference : array of shape (C,), optional
+        Norms of residuals to measure against; by default those of zero.
+    progress : function, optional
+        Called with (iterations, relative residual).
+    """
+    x = start
+    r = b - system.data(x)
+    r -= system.penalty(x)
+    z, penalty_p = system.precondition(r)
+    rz = _dot(r, z)
+    whole = np.sqrt(_dot(b, system.precondition(b)[0]).clip(0.0))  # the residual of zero
+    scale = whole if reference is None else reference
+    scale = np.where(scale > 0, scale, 1.0)
+    eps = float(np.finfo(b.dtype).eps)
+    floor = eps * whole
+    p = z
+    moved = np.full(len(b), np.inf)
+    snapshot, look = x.copy(), FIRST_LOOK
+    for iteration in range(limit + 1):
+        norms = np.sqrt(np.maximum(rz, 0.0))
+        if not np.all(np.isfinite(norms)):
+            raise ConvergenceError(_ADVICE.format(what="the numbers overflowed", iterations=iteration))
+        if progress is not None:
+            progress(iteration, float(np.max(norms / scale)))
+        if iteration == look:
+            moved = _distance(x, snapshot) / np.maximum(_distance(x, origin), 10 * eps / tolerance * _distance(x, None))
+            snapshot[...] = x
+            look = max(look + 2, math.ceil(look / (1 - LOOK_BACK)))
+        small = norms <= np.maximum(tolerance * scale, floor)
+        active = ~(small & (moved <= tolerance)) & (norms > floor)
+        if not active.any():
+            return x, Convergence(
+                iteration, float(np.max(norms / scale)), float(np.max(moved, where=norms > floor, initial=0.0))
+            )
+        if iteration == limit:
+            break
+        q = system.data(p)
+        q += penalty_p
+        pq = _dot(p, q)
+        step = np.where(active & (pq > 0), rz / np.where(pq > 0, pq, 1.0), 0.0)
+        if not np.any(step):
+            raise ConvergenceError(_ADVICE.format(what="rounding stalled it", iterations=iteration))
+        _add_scaled(x, p, step)
+        _add_scaled(r, q, -step)
+        z, penalty_z = system.precondition(r)
+        new = _dot(r, z)
+        beta = np.where(active & (rz > 0), new / np.where(rz > 0, rz, 1.0), 0.0)
+        rz = new
+        # p = z + beta p, and with it its penalty, which is never computed anew
+        _add_scaled(z, p, beta)
+        _add_scaled(penalty_z, penalty_p, beta)
+        p, penalty_p = z, penalty_z
+    what = f"the solution still moved by {float(np.max(moved)):.2g}, the tolerance is {tolerance:.2g}"
+    raise ConvergenceError(_ADVICE.format(what=what, iterations=limit))
+
+
+_ADVICE = (
+    "conjugate gradients: after {iterations} iterations {what}. Use more roughness or a ridge, a coarser grid, a larger "
+    "tolerance= or iterations=, or float64 values."
+)
+
+
+def _dot(a: Matrix, b: Matrix) -> Matrix:
+    # einsum, not BLAS: its threads would go on spinning and take the cores from the transforms
+    return np.array([np.einsum("i,i->", u.reshape(-1), v.reshape(-1)) for u, v in zip(a, b, strict=True)], dtype=np.float64)
+
+
+def _add_scaled(target: Matrix, other: Matrix, factors: Matrix) -> None:
+    """Add ``factors`` (C,) times ``other`` to ``target``, in place, a plane at a time so that it stays in the cache."""
+    for y, x, a in zip(target, other, factors, strict=True):
+        if a:
+            y += x * target.dtype.type(a)
+
+
+def _distance(x: Matrix, origin: Matrix | None) -> Matrix:
+    """Return the norm of x - origin for each right-hand side, (C,)."""
+    away = [one if origin is None else one - at for one, at in zip(x, x if origin is None else origin, strict=True)]
+    return np.array([math.sqrt(float(np.einsum("i,i->", one.reshape(-1), one.reshape(-1)))) for one in away])

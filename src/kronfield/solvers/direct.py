@@ -1,0 +1,88 @@
+"""The same systems by sparse factorisation: for grids small enough, where conjugate gradients would take long."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield.solvers.banded import Matrix
+from kronfield.solvers.differences import DifferencePenalty
+from kronfield.solvers.scattered import DataTerm, RowsTerm
+from kronfield.solvers.stencil import Stencil
+
+# Unknowns up to which a factorisation is affordable: on a plane, and in space, where it fills in more.
+LARGEST_PLANE, LARGEST_SPACE = 30_000, 3_000
+# Pivots below this part of the largest mean that the system is singular.
+SINGULAR = 1e-14
+
+
+def affordable(shape: Sequence[int]) -> bool:
+    """Tell whether a grid is small enough."""
+    wide = sum(n > 1 for n in shape)
+    return math.prod(shape) <= (LARGEST_PLANE if wide <= 2 else LARGEST_SPACE)
+
+
+def direct_solve(term: DataTerm, penalty: DifferencePenalty, b: Matrix) -> Matrix | None:
+    """Return the solution (C, K_1, ..., K_D), or None if the system is singular."""
+    import scipy.sparse.linalg
+
+    matrix = (sparse_term(term, penalty.shape) + sparse_penalty(penalty)).tocsc()
+    try:
+        factor = scipy.sparse.linalg.splu(
+            matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
+    except RuntimeError:  # exactly singular
+        return None
+    pivots = np.abs(factor.U.diagonal())
+    if not pivots.min() > SINGULAR * pivots.max():
+        return None
+    solved = factor.solve(np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64))
+    return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
+
+
+def sparse_penalty(penalty: DifferencePenalty) -> Any:
+    """Return the penalty as a SciPy sparse array."""
+    n = math.prod(penalty.shape)
+    import scipy.sparse
+
+    total = scipy.sparse.csr_array((n, n))
+    for weight, orders in penalty.factors():
+        total = total + weight * _squared_differences(penalty.shape, orders)
+    return total
+
+
+@functools.lru_cache(maxsize=32)
+def _squared_differences(shape: tuple[int, ...], orders: tuple[int, ...]) -> Any:
+    """Return D'D of the differences of ``orders`` along the axes: a Kronecker product of one matrix per axis."""
+    import scipy.sparse
+
+    result = scipy.sparse.csr_array(np.ones((1, 1)))
+    for n, order in zip(shape, orders, strict=True):
+        row = np.diff(np.eye(order + 1), n=order, axis=0)[0]
+        D = scipy.sparse.diags_array(row, offsets=np.arange(order + 1), shape=(n - order, n))
+        result = scipy.sparse.kron(result, D.T @ D, format="csr")
+    return result
+
+
+def sparse_term(term: DataTerm, shape: Sequence[int]) -> Any:
+    """Return the data term as a SciPy sparse array."""
+    import scipy.sparse
+
+    if isinstance(term, RowsTerm):
+        rows = term.rows.astype(np.float64)
+        weighted = rows if term.weights is None else rows.multiply(term.weights[:, None]).tocsr()
+        return rows.T @ weighted
+    assert isinstance(term, Stencil)
+    index = np.arange(math.prod(shape)).reshape(tuple(shape))
+    total = scipy.sparse.csr_array((index.size, index.size))
+    for offset in term.live:
+        here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip(offset, shape, strict=True))
+        there = tuple(slice(max(0, d), n + min(0, d)) for d, n in zip(offset, shape, strict=True))
+        entries = (term.planes[offset][here].ravel().astype(np.float64), (index[here].ravel(), index[there].ravel()))
+        part = scipy.sparse.csr_array(entries, shape=total.shape)
+        total = total + (part if not any(offset) else part + part.T)
+    return total

@@ -1,0 +1,110 @@
+"""The features that a point can see: one short run of indices per axis, and the sparse rows they multiply out to."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import problem
+from kronfield.embedders import Embedder, Gaussian, Impulse, LocalEmbedder, TensionSpline, Triangle
+from kronfield.solvers.banded import Matrix
+
+# A feature is left out where it is below this fraction of its peak.
+NEGLIGIBLE = 1e-17
+# Features that are zero at the rim of their support.
+FADING = (Gaussian, TensionSpline, Triangle)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Along one axis: features ``first`` to ``first + T - 1`` of each point, with their values (T, P)."""
+
+    first: Matrix
+    values: Matrix
+
+    @property
+    def taps(self) -> int:
+        """How many features T each point sees."""
+        return len(self.values)
+
+
+def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE) -> int | None:
+    """Return how many neighbouring features can be above ``tolerance`` of their peak at once; None for all of them."""
+    if not isinstance(embedder, LocalEmbedder):
+        return None
+    if isinstance(embedder, Impulse):
+        return 1
+    reach = embedder.reach(tolerance)
+    if not math.isfinite(reach):
+        return None
+    # a feature that ends in a jump counts where it ends; one that fades to zero does not
+    ends = 0 if isinstance(embedder, FADING) else 1
+    return min(embedder.size, max(1, math.ceil(2 * reach / embedder.spacing - 1e-9) + ends))
+
+
+def axis_run(embedder: Embedder, x: Matrix, order: int = 0, tolerance: float = NEGLIGIBLE) -> Run:
+    """Return the features within reach of each position ``x``, in the embedder's units."""
+    T = taps_in_reach(embedder, tolerance)
+    if T is None or not isinstance(embedder, LocalEmbedder):
+        values = np.asarray(embedder.derivative(x, order)).T
+        return Run(np.zeros(len(x), dtype=np.int64), values)
+    if isinstance(embedder, Impulse):
+        return Run(np.asarray(embedder._nearest(np, x)).astype(np.int64), np.ones((1, len(x))))
+    padding, per_unit = int(embedder.padding), 1.0 / embedder.spacing
+    # the first centre that lies beyond x - reach
+    start = np.ceil((x - embedder.reach(tolerance)) * per_unit - 1e-9).astype(np.int64) + padding
+    if isinstance(embedder, FADING):
+        # where that centre is exactly at reach, its feature is zero and the run starts one later
+        at = (start - padding) * embedder.spacing - x
+        start += (at <= -embedder.reach(tolerance) * (1 - 1e-9)).astype(np.int64)
+    first = np.clip(start, 0, embedder.size - T)
+    u = (first[None, :] + np.arange(T)[:, None] - padding) * embedder.spacing - x[None, :]
+    values = np.asarray(embedder._psi(np, u, order))
+    return Run(first, -values if order % 2 else values)
+
+
+def axis_runs(
+    embedders: Sequence[Embedder],
+    units: Sequence[Matrix],
+    orders: Sequence[int] | None = None,
+    tolerance: float = NEGLIGIBLE,
+) -> list[Run]:
+    """Return the runs on every axis."""
+    orders = orders or [0] * len(units)
+    return [axis_run(emb, x, order, tolerance) for emb, x, order in zip(embedders, units, orders, strict=True)]
+
+
+def corners(runs: Sequence[Run], shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Matrix, Matrix]]:
+    """Yield (offsets, flat indices (P,), values (P,)) of every combination of one feature per axis."""
+    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    base: Matrix = np.sum([run.first * step for run, step in zip(runs, steps, strict=True)], axis=0)
+    for choice in itertools.product(*(range(run.taps) for run in runs)):
+        offset = sum(i * step for i, step in zip(choice, steps, strict=True))
+        value = runs[0].values[choice[0]]
+        for run, i in zip(runs[1:], choice[1:], strict=True):
+            value = value * run.values[i]
+        yield choice, base + offset, value
+
+
+def sparse_rows(runs: Sequence[Run], shape: Sequence[int], dtype: Any) -> Any:
+    """Return the rows of the encoding as a SciPy sparse array (P, K_1 ... K_D), zeros left out."""
+    import scipy.sparse
+
+    P, n = len(runs[0].first), math.prod(shape)
+    per_row = math.prod(run.taps for run in runs)
+    if P * per_row > 2**31 - 1:
+        raise problem(
+            "points", f"{P} points with {per_row} features each", "at most 2^31 entries", "Stream: use Statistics."
+        )
+    kind = np.int32 if n < 2**31 else np.int64
+    indices, values = np.empty((P, per_row), dtype=kind), np.empty((P, per_row), dtype=dtype)
+    for k, (_, index, value) in enumerate(corners(runs, shape)):
+        indices[:, k], values[:, k] = index, value
+    rows = scipy.sparse.csr_array((values.ravel(), indices.ravel(), np.arange(P + 1) * per_row), (P, n))
+    rows.eliminate_zeros()
+    return rows

@@ -1,0 +1,265 @@
+"""Least squares at scattered points: sparse rows, a roughness penalty, conjugate gradients.
+
+Two ways to hold the data term B'WB: as a stencil on the grid of weights, of a size that does not depend on the number of
+points, or as the sparse rows B themselves, which is less where points are few and features many. Two spaces to solve in:
+the weights of local features, with the complete-grid solve in cosines as preconditioner, or the eigenbasis of any encoding,
+reached by blending.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.solvers.banded import Matrix, apply
+from kronfield.solvers.basis import AxisBasis
+from kronfield.solvers.differences import DifferencePenalty
+from kronfield.solvers.rows import Run
+
+# Lengths with a larger prime factor than this are transformed by a matrix product, unless they are longer than that.
+SMOOTH, MATRIX_UP_TO = 13, 2048
+# A penalty is weak if it adds less than this part to the diagonal of the data term, where there are data.
+WEAK = 0.3
+
+
+class DataTerm(Protocol):
+    """B'WB as an operator on planes (C, K_1, ..., K_D)."""
+
+    @property
+    def diagonal(self) -> Matrix:
+        """The diagonal of B'WB, of any shape."""
+
+    def apply(self, tensor: Matrix) -> Matrix:
+        """Return the product, in a new array."""
+
+
+class RowsTerm:
+    """B'WB from the sparse rows B (P, n) and weights (P,), never formed."""
+
+    def __init__(self, rows: Any, weights: Matrix | None) -> None:
+        self.rows, self.weights = rows, weights
+        self._transposed = rows.T.tocsr()
+
+    @property
+    def diagonal(self) -> Matrix:
+        """The diagonal of B'WB, (n,)."""
+        squares = self._transposed.copy()
+        squares.data **= 2
+        return np.asarray(squares @ (np.ones(self.rows.shape[0]) if self.weights is None else self.weights))
+
+    def apply(self, tensor: Matrix) -> Matrix:
+        """Return B' (w (B x)) for every plane."""
+        out = np.empty_like(tensor)
+        for plane, result in zip(tensor, out, strict=True):
+            seen = self.rows @ plane.reshape(-1)
+            if self.weights is not None:
+                seen *= self.weights
+            result[...] = (self._transposed @ seen).reshape(plane.shape)
+        return out
+
+
+class LocalSystem:
+    """Weights of local features, evenly spaced: the penalty is on differences of weights, the preconditioner in cosines.
+
+    Where the penalty is weak next to the data, the preconditioner is the diagonal instead: between points only the penalty
+    speaks, and what the complete grid would say there is of no use.
+
+    Parameters
+    ----------
+    term : DataTerm
+        B'WB.
+    penalty : DifferencePenalty
+        What is added to it.
+    gram : sequence of arrays
+        On each axis the mean over points of the products of a feature with itself and with its neighbours to one side:
+        what B'B would be if such points were everywhere, per point and cell.
+    density : float
+        Points per cell, by weight.
+    diagonal : array
+        The diagonal of B'WB.
+    dtype : dtype
+        float32 or float64.
+    """
+
+    def __init__(
+        self,
+        term: DataTerm,
+        penalty: DifferencePenalty,
+        gram: Sequence[Matrix],
+        density: float,
+        diagonal: Matrix,
+        dtype: Any,
+    ) -> None:
+        self.term, self._penalty = term, penalty
+        symbol: Matrix = penalty.symbol
+        self._symbol = symbol.astype(dtype)
+        stiffness = float(symbol.mean())  # the diagonal of the penalty, but for its ends
+        heaviest = float(np.sum(diagonal, dtype=np.float64)) / max(int(np.count_nonzero(diagonal)), 1)
+        self.in_cosines = stiffness > WEAK * heaviest
+        if self.in_cosines:
+            self._flat = all(len(row) == 1 or not np.any(row[1:]) for row in gram)
+            own = math.prod(float(row[0]) for row in gram)
+            complete: Any = density * (own if self._flat else _toeplitz(gram, penalty.shape))
+            self._constant = float(complete) if self._flat else 0.0
+            total = symbol + complete
+        else:
+            total = np.asarray(diagonal, dtype=np.float64) + stiffness
+        smallest = max(float(np.finfo(dtype).tiny) * 1e6, 1e-14 * float(total.max()))
+        self._inverse = (1.0 / np.maximum(total, smallest)).astype(dtype)
+
+    def data(self, x: Matrix) -> Matrix:
+        """Return B'WB x, less what the penalty in cosines charges too much at the ends."""
+        out = self.term.apply(x)
+        self._penalty.subtract_ends(out, x)
+        return out
+
+    def penalty(self, x: Matrix) -> Matrix:
+        """Return the penalty of x, ends not taken off."""
+        return self._back(self._symbol * self._cosines(x))
+
+    def precondition(self, r: Matrix) -> tuple[Matrix, Matrix]:
+        """Return z = (complete grid + penalty)^-1 r, or r over the diagonal, and the penalty of z."""
+        if not self.in_cosines:
+            z = r * self._inverse
+            return z, self.penalty(z)
+        hat = self._cosines(r)
+        hat *= self._inverse
+        if self._flat:  # the penalty of z is r less the complete grid's part, a multiple of z
+            z = self._back(hat)
+            penalty = z * r.dtype.type(-self._constant)
+            penalty += r
+            return z, penalty
+        penalty = self._back(hat * self._symbol)
+        return self._back(hat), penalty
+
+    def _cosines(self, x: Matrix) -> Matrix:
+        return cosines(x, inverse=False)
+
+    def _back(self, hat: Matrix) -> Matrix:
+        return np.ascontiguousarray(cosines(hat, inverse=True))
+
+
+def cosines(x: Matrix, *, inverse: bool) -> Matrix:
+    """Return the orthonormal cosine transform of planes (C, K_1, ..., K_D), or its inverse."""
+    import scipy.fft
+
+    awkward = [axis for axis in range(1, x.ndim) if _largest_prime(x.shape[axis]) > SMOOTH and x.shape[axis] <= MATRIX_UP_TO]
+    easy = tuple(axis for axis in range(1, x.ndim) if axis not in awkward)
+    if easy:
+        transform = scipy.fft.idctn if inverse else scipy.fft.dctn
+        x = np.asarray(transform(x, axes=easy, norm="ortho", workers=-1))
+    for axis in awkward:  # the fast transform is slow for lengths with large prime factors; a matrix product is not
+        matrix = _cosine_matrix(x.shape[axis], x.dtype.str)
+        x = apply(matrix.T if inverse else matrix, x, axis)
+    return x
+
+
+def fast_size(n: int) -> int:
+    """Return the next length of which the cosine transform is fast."""
+    import scipy.fft
+
+    return int(scipy.fft.next_fast_len(n, real=True))
+
+
+@functools.lru_cache(maxsize=8)
+def _cosine_matrix(n: int, dtype: str) -> Matrix:
+    import scipy.fft
+
+    return np.asarray(scipy.fft.dct(np.eye(n), axis=0, norm="ortho")).astype(dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _largest_prime(n: int) -> int:
+    """Return the largest prime factor of n."""
+    largest, factor = 1, 2
+    while factor * factor <= n:
+        while n % factor == 0:
+            largest, n = factor, n // factor
+        factor += 1
+    return max(largest, n)
+
+
+class BasisSystem:
+    """Any encoding in its eigenbasis on a virtual grid: penalty and preconditioner are diagonal there.
+
+    The unknowns z give values U z on the virtual grid, on which points are blended, and weights back z.
+    """
+
+    def __init__(
+        self, term: DataTerm, bases: Sequence[AxisBasis], penalty: Matrix, strength: Matrix, density: float
+    ) -> None:
+        self.term, self.bases, self.symbol = term, bases, penalty
+        self._strength = strength  # by which U z is multiplied: singular values for a ridge, else 1
+        total = penalty + density * strength**2
+        self.largest = density * float(np.max(strength)) ** 2
+        self._inverse = 1.0 / np.maximum(total, 1e-14 * float(total.max()))
+
+    def data(self, x: Matrix) -> Matrix:
+        """Return the data term in the eigenbasis."""
+        return self.adjoint(self.term.apply(self.forward(x)))
+
+    def forward(self, x: Matrix) -> Matrix:
+        """Return values on the virtual grid."""
+        x = x * self._strength
+        for axis, basis in enumerate(self.bases, start=1):
+            x = apply(basis.U, x, axis)
+        return x
+
+    def adjoint(self, values: Matrix) -> Matrix:
+        """Return the transpose of `forward` times values on the virtual grid."""
+        for axis, basis in enumerate(self.bases, start=1):
+            values = apply(basis.U.T, values, axis)
+        return np.ascontiguousarray(values * self._strength)
+
+    def weights(self, x: Matrix) -> Matrix:
+        """Return the weights (C, K_1, ..., K_D) of the encoding."""
+        for axis, basis in enumerate(self.bases, start=1):
+            x = apply(basis.back, x, axis)
+        return x
+
+    def penalty(self, x: Matrix) -> Matrix:
+        """Return the penalty of x."""
+        return self.symbol * x
+
+    def precondition(self, r: Matrix) -> tuple[Matrix, Matrix]:
+        """Return z = (complete grid + penalty)^-1 r, and the penalty of z."""
+        z = self._inverse * r
+        return z, self.symbol * z
+
+
+def mean_gram(run: Run, weights: Matrix | None) -> Matrix:
+    """Return the sum over points of the products of a feature with itself and with its neighbours to one side, (T,)."""
+    values = run.values if weights is None else run.values * weights
+    return np.array([float(np.sum(values[: run.taps - j] * run.values[j:])) for j in range(run.taps)])
+
+
+def feature_sum(embedder: Embedder) -> float:
+    """Return what all features of a local embedder sum to, in the mean over positions: weights of 1 give this value."""
+    assert isinstance(embedder, LocalEmbedder)
+    h = embedder.spacing
+    count = math.ceil(embedder.reach(1e-10) / h) + 1
+    phase = (np.arange(64) + 0.5) / 64 * h
+    return float(np.mean(np.sum(_psi(embedder, np.arange(-count, count + 1)[:, None] * h + phase[None, :]), axis=0)))
+
+
+def _psi(embedder: LocalEmbedder, u: Matrix) -> Matrix:
+    from kronfield.embedders import Impulse
+
+    if isinstance(embedder, Impulse):  # one-hot of the nearest centre: a box one spacing wide, inside the domain
+        return ((u >= -embedder.spacing / 2) & (u < embedder.spacing / 2)).astype(np.float64)
+    return np.asarray(embedder._on_line(u))
+
+
+def _toeplitz(gram: Sequence[Matrix], shape: Sequence[int]) -> Matrix:
+    """Return the eigenvalues, nearly, of the product of banded Toeplitz matrices: their symbols at the cosines' angles."""
+    total: Any = 1.0
+    for axis, (row, n) in enumerate(zip(gram, shape, strict=True)):
+        angle = np.pi * np.arange(n) / n
+        symbol = row[0] + 2.0 * sum((row[j] * np.cos(j * angle) for j in range(1, len(row))), start=np.zeros(n))
+        total = total * np.maximum(symbol, 0.0).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return np.asarray(total)

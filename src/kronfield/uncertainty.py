@@ -1,0 +1,120 @@
+"""How far a fit to points may be off: the spread of fits that the data and the penalty leave possible.
+
+With noise of variance sigma^2 per unit weight and the penalty as prior, weights are spread around the fit with covariance
+sigma^2 A^-1, A = B'WB + penalty. Small systems are inverted; for large ones random fits with that covariance are drawn,
+by solving A x = B'W^(1/2) e + penalty^(1/2) e' for normal noise e and e'.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kronfield._arrays import problem
+from kronfield.evaluation import at_points
+from kronfield.solvers.assemble import RowRule
+from kronfield.solvers.banded import Matrix
+from kronfield.solvers.normal import NormalEquations, Penalty, Solution
+from kronfield.solvers.rows import sparse_rows
+
+# Up to this many unknowns the covariance is computed exactly.
+EXACT_UP_TO = 2048
+# Random fits drawn for degrees of freedom and the noise, and the tolerance to which they are solved.
+DRAWS, TOLERANCE = 32, 3e-3
+# Query points whose exact variance is computed at a time.
+BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """The covariance of a fit, in the two ways that are affordable.
+
+    Attributes
+    ----------
+    equations, penalty
+        The system that was solved.
+    rule, points, weights
+        The rows that went into it.
+    noise_energy : array of shape (C,)
+        The weighted sum of squared residuals per channel, in units of the values.
+    limit : int
+        The most iterations of a solve.
+    """
+
+    equations: NormalEquations
+    penalty: Penalty
+    rule: RowRule
+    points: Matrix
+    weights: Matrix | None
+    noise_energy: Matrix
+    limit: int
+    known: dict[tuple[int, int], Solution] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether there are few enough unknowns to invert the matrix."""
+        return self.equations.nodes is None and math.prod(self.equations.encoding.shape) <= EXACT_UP_TO
+
+    @functools.cached_property
+    def _inverse(self) -> Matrix:
+        n = math.prod(self.equations.encoding.shape)
+        unit = np.eye(n).reshape(n, *self.equations.encoding.shape)
+        data = self.equations.term.apply(unit)
+        matrix = (data + self.equations.differences(self.penalty).apply(unit)).reshape(n, n)
+        return np.linalg.pinv((matrix + matrix.T) / 2, hermitian=True, rcond=1e-13)
+
+    @functools.cached_property
+    def degrees_of_freedom(self) -> float:
+        """The trace of the hat matrix."""
+        if self.exact:
+            n = len(self._inverse)
+            data = self.equations.term.apply(np.eye(n).reshape(n, *self.equations.encoding.shape)).reshape(n, n)
+            return float(np.sum(self._inverse * data))
+        drawn = self._draws(DRAWS, 0)  # E[x' B'WB x] is the trace of B'WB A^-1
+        return float(np.mean(self.equations.data_energy(drawn, self.penalty)))
+
+    @property
+    def noise(self) -> Matrix:
+        """The standard deviation of the noise at unit weight, per channel: residuals over what freedom was left."""
+        left = self.equations.count - self.degrees_of_freedom
+        if left < 0.01 * self.equations.count or left < 1:
+            raise problem(
+                "standard_error", f"{self.degrees_of_freedom:.0f} degrees of freedom for {self.equations.count} points",
+                "a fit that leaves residuals, from which to tell the noise",
+                "Pass noise=, the standard deviation of the values, or use more roughness.",
+            )  # fmt: skip
+        return np.sqrt(self.noise_energy / left)
+
+    def _draws(self, count: int, seed: int) -> Solution:
+        """Return ``count`` random tensors of weights, (count, K_1, ..., K_D), of covariance A^-1."""
+        if (count, seed) not in self.known:
+            rng = np.random.default_rng(seed)
+            rows = sparse_rows(self.rule.runs(self.points), self.rule.shape, np.float64)
+            noise = rng.standard_normal((count, len(self.points)))
+            if self.weights is not None:
+                noise *= np.sqrt(self.weights)
+            data = np.stack([(rows.T @ one).reshape(self.rule.shape) for one in noise])
+            prior = self.equations.sample_penalty(self.penalty, rng, count)
+            self.known.clear()
+            self.known[count, seed] = self.equations.solve(
+                self.penalty, tolerance=TOLERANCE, limit=self.limit, rhs=data, prior=prior
+            )
+        return self.known[count, seed]
+
+    def relative(self, points: Matrix, samples: int, seed: int) -> Matrix:
+        """Return the standard error at ``points`` (P, D) for noise of unit standard deviation, (P,)."""
+        if self.exact:
+            result = np.empty(len(points))
+            for start in range(0, len(points), BLOCK):
+                part = slice(start, start + BLOCK)
+                rows = sparse_rows(self.rule.runs(points[part]), self.rule.shape, np.float64)
+                variance = np.sum(rows.multiply(rows @ self._inverse), axis=1)
+                result[part] = np.sqrt(np.maximum(np.asarray(variance).ravel(), 0.0))
+            return result
+        draws = self._draws(samples, seed).weights
+        units = [frame.unit(points[:, i]) for i, frame in enumerate(self.equations.frames)]
+        values = at_points(self.equations.encoding, draws, units, [0] * len(units)).astype(np.float64)
+        return np.sqrt(np.mean(values**2, axis=0))
