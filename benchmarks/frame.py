@@ -11,6 +11,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,14 @@ class Timing:
         return f"{1e3 * self.median:9.2f} ms ({1e3 * self.low:.2f} to {1e3 * self.high:.2f})"
 
 
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what ``call`` returns, and its seconds."""
+    time.sleep(SETTLE)
+    started = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - started
+
+
 def interleaved(calls: dict[str, Callable[[], object]], repetitions: int) -> dict[str, Timing]:
     """Time every call in turn, again and again, so that a change of the machine's mood hits all alike."""
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -35,11 +44,23 @@ def interleaved(calls: dict[str, Callable[[], object]], repetitions: int) -> dic
         call()  # warm up
     for _ in range(repetitions):
         for name, call in calls.items():
-            time.sleep(SETTLE)
-            started = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - started)
+            times[name].append(timed(call)[1])
     return {name: Timing(statistics.median(one), min(one), max(one)) for name, one in times.items()}
+
+
+def in_turn(calls: dict[str, Callable[[], Any]], repetitions: int) -> dict[str, tuple[Any, Timing]]:
+    """Time every call as `interleaved` does; return what each returned last, and its timing."""
+    results: dict[str, Any] = {}
+    timings = interleaved({n: lambda n=n, c=c: results.__setitem__(n, c()) for n, c in calls.items()}, repetitions)
+    return {name: (results[name], timing) for name, timing in timings.items()}
+
+
+def table(header: list[str], rows: list[list[str]]) -> None:
+    """Print columns, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for first, *others in (header, *rows):
+        cells = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
+        print("  " + "  ".join([f"{first:<{widths[0]}}", *cells]))
 
 
 def peak_memory(call: Callable[[], object]) -> int:
@@ -51,10 +72,10 @@ def peak_memory(call: Callable[[], object]) -> int:
     return peak
 
 
-def machine() -> str:
-    """Say what this runs on, and with what."""
+def machine(*more: str) -> str:
+    """Say what this runs on, and with what, ``more`` packages included."""
     versions = []
-    for name in ("kronfield", "numpy", "scipy", "torch", "csaps", "scikit-image"):
+    for name in ("kronfield", "numpy", "scipy", "torch", "csaps", "scikit-image", *more):
         try:
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:

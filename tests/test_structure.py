@@ -34,6 +34,8 @@ LAYERS = [
     "choice",
     "inputs",
     "point_inputs",
+    "point_grids",
+    "point_search",
     "point_choice",
     "fitting_points",
     "statistics",

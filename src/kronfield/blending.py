@@ -158,7 +158,7 @@ class Blending:
             apart = apart * aa + blended * gap + 2 * cross * gap_a
             cross = cross * ab + blended * gap_b
             exact, blended = exact * aa, blended * bb
-        return xp.sqrt(xp.maximum(apart, nothing) / xp.maximum(exact, nothing + float(xp.finfo(X.dtype).tiny)))
+        return xp.sqrt(xp.maximum(apart, nothing) / xp.maximum(exact, nothing + float(xp.finfo(X.dtype).smallest_normal)))
 
     def _axis(self, xp: Any, x: Array, axis: int) -> tuple[Array, tuple[Array, Array]]:
         """Return the cell of each position, and the weights of its two ends."""

@@ -18,7 +18,7 @@ from kronfield.evaluation import grid_blocks
 from kronfield.field import Field
 from kronfield.fitting_points import checked_options, fit_checked
 from kronfield.inputs import GridInput, split_mask, sum_is_finite
-from kronfield.point_choice import even_lattice
+from kronfield.point_grids import even_lattice
 from kronfield.point_inputs import PointInput
 from kronfield.report import Candidate, FitReport
 from kronfield.solvers.banded import Matrix
@@ -150,7 +150,9 @@ def _fit_the_rest(grid: GridInput, missing: Matrix, ridge: Any, roughness: Any, 
     given = PointInput(points, rest, None, domain, grid.encoding)
     given.dropped = int(missing.sum())
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
-    field = fit_checked(given, lattice, checked_options(ridge, roughness), started, tuple(grid.frames))
+    field = fit_checked(
+        given, lattice, checked_options(ridge, roughness, None, len(grid.shape)), started, tuple(grid.frames)
+    )
     return field._with_axes(grid.given_axes)
 
 

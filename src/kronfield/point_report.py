@@ -8,7 +8,7 @@ from typing import Any
 
 from kronfield.embedders import Embedder
 from kronfield.report import Candidate
-from kronfield.solvers.conjugate import Convergence
+from kronfield.solvers.conjugate import Convergence, ConvergenceError
 from kronfield.solvers.normal import Penalty
 
 
@@ -31,6 +31,8 @@ class PointReport:
         Iterations, relative residual and last relative change of the solver.
     ridge, roughness : float, (float, float)
         The penalty used.
+    units : tuple of float or None
+        The length on each axis that counts as 1 in the roughness; None for the units of the points.
     chosen_by, candidates : str, list of Candidate
         What decided, and all that was tried.
     seconds : float
@@ -57,7 +59,7 @@ class PointReport:
         self.points, self.dropped, self.channels = points, dropped, channels
         self.embedders, self.rows, self.method = list(embedders), rows, method
         self.convergence = convergence
-        self.ridge, self.roughness = penalty.ridge, penalty.roughness
+        self.ridge, self.roughness, self.units = penalty.ridge, penalty.roughness, penalty.units
         self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
         self._measure_residual, self._measure_freedom = measure_residual, measure_freedom
 
@@ -85,6 +87,7 @@ class PointReport:
             "solver_change": self.convergence.change,
             "ridge": self.ridge,
             "roughness": list(self.roughness),
+            "units": None if self.units is None else list(self.units),
             "chosen_by": self.chosen_by,
             "candidates": [{"setting": one.setting, "score": one.score} for one in self.candidates],
             "degrees_of_freedom": self.degrees_of_freedom,
@@ -99,11 +102,16 @@ class PointReport:
         end = self.convergence
         lines.append(f"  {self.rows}; {self.method}")
         lines.append(f"  {end.iterations} iterations, relative residual {end.residual:.2g}, last change {end.change:.2g}")
-        lines.append(f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})")
+        units = "" if self.units is None else f", in units of ({', '.join(f'{unit:.3g}' for unit in self.units)})"
+        lines.append(f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g}){units}")
         lines.append(f"  chosen by: {self.chosen_by}")
         best = min((one.score for one in self.candidates), default=None)
         for one in self.candidates:
             lines.append(f"    {'*' if one.score == best else ' '} {one.setting:<52} {one.score:.4g}")
-        lines.append(f"  degrees of freedom {self.degrees_of_freedom:.1f} per channel, residual {self.residual:.3g} rms")
+        try:
+            freedom = f"{self.degrees_of_freedom:.1f}"
+        except ConvergenceError:
+            freedom = "not found (the solver did not get there)"
+        lines.append(f"  degrees of freedom {freedom} per channel, residual {self.residual:.3g} rms")
         lines.append(f"  {self.seconds:.3f} s")
         return "\n".join(lines)

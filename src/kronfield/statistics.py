@@ -17,9 +17,10 @@ from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import Field
 from kronfield.fitting_points import ITERATIONS, TOLERANCE, checked_options
 from kronfield.inputs import checked_domain, checked_encoding
-from kronfield.point_choice import GcvSearch, mean_distance
+from kronfield.point_grids import mean_distances
 from kronfield.point_inputs import PointInput, frames_for
 from kronfield.point_report import PointReport
+from kronfield.point_search import GcvWalk
 from kronfield.solvers.assemble import CHUNK, RowRule, add_values
 from kronfield.solvers.normal import NormalEquations
 from kronfield.solvers.scattered import mean_gram
@@ -145,7 +146,7 @@ class Statistics:
         alike = (self.encoding, self._rule.frames, self._rule.name) == (other.encoding, other._rule.frames, other._rule.name)
         if not alike or len(kinds) > 1 or (self._kind and other._kind and len(self._energy) != len(other._energy)):
             raise problem(
-                "statistics", "two of different grids or values", "the same encoding, domain and channels", "Check."
+                "statistics", "two of different grids or values", "one encoding, domain and kind of values", "Check."
             )
         if sign < 0 and other.count > self.count:
             raise problem("statistics", f"{other.count} points to remove", f"at most {self.count}", "So many were added.")
@@ -172,6 +173,7 @@ class Statistics:
         *,
         ridge: float | None = None,
         roughness: tuple[float, float] | None = None,
+        units: Sequence[float] | None = None,
         encoding: Kronecker | Embedder | None = None,
         tolerance: float | None = None,
         iterations: int = ITERATIONS,
@@ -182,7 +184,7 @@ class Statistics:
 
         Parameters
         ----------
-        ridge, roughness, tolerance, iterations, progress
+        ridge, roughness, units, tolerance, iterations, progress
             As in `fit_points`. A penalty left open is chosen by generalised cross-validation, with a stochastic trace.
         encoding : Kronecker or Embedder, optional
             Other features on the same nodes; of statistics with linear blending only, which do not depend on them.
@@ -190,16 +192,16 @@ class Statistics:
             Of the trace.
         """
         started = time.perf_counter()
-        options = checked_options(ridge, roughness, None, tolerance, iterations, seed, progress)
+        options = checked_options(ridge, roughness, units, len(self.domain), None, tolerance, iterations, seed, progress)
         if self.count < 1 or self._kind is None or not self.total > 0:
             raise problem("statistics", f"{self.count} points", "one at least", "Add points first.")
         equations = self._equations(encoding)
         chosen_by, candidates = "given", []
         penalty = options.penalty
         if penalty is None:
-            search = GcvSearch(equations, mean_distance(self.domain, self.count), whole("seed", seed, at_least=0))
-            search.run()
-            penalty, candidates = search.penalty(search.best), search.candidates()
+            lengths = options.units or mean_distances(self.domain, self.count)
+            walk = GcvWalk(equations, lengths, whole("seed", seed, at_least=0)).run()
+            penalty, candidates = walk.penalty, walk.candidates()
             chosen_by = "generalised cross-validation"
         solution = equations.solve(
             penalty, tolerance=options.tolerance or TOLERANCE, limit=options.iterations, progress=options.progress
@@ -219,7 +221,7 @@ class Statistics:
             candidates=candidates,
             seconds=time.perf_counter() - started,
             measure_residual=lambda: math.sqrt(float(np.mean(energy)) / self.total),
-            measure_freedom=lambda: freedom(equations, penalty, seed),
+            measure_freedom=lambda: equations.degrees_of_freedom(penalty, options.iterations),
         )
         nodes = [np.linspace(frame.low, frame.high, max(2, emb.size))
                  for emb, frame in zip(equations.encoding.embedders, equations.frames, strict=True)]  # fmt: skip
@@ -306,17 +308,6 @@ class Statistics:
             raise problem("path", f"{path}, whose parts do not fit together", "saved statistics", "Save it again.")
         result._stencil.planes = dict(zip(offsets, stencil, strict=True))
         return result
-
-
-def freedom(equations: NormalEquations, penalty: Any, seed: int) -> float:
-    """Return the trace of the hat matrix, from seeded random probes."""
-    rng = np.random.default_rng(seed)
-    count = 16
-    probes = rng.choice([-1.0, 1.0], size=(count, *equations.unknown_shape(penalty)))
-    probes = probes.astype(equations.rhs.dtype)
-    zero = np.zeros((count, *equations.rhs.shape[1:]))
-    solved = equations.solve(penalty, tolerance=1e-3, limit=ITERATIONS, rhs=zero, prior=equations.data_of(probes, penalty))
-    return float(np.sum(probes * solved.unknowns, dtype=np.float64)) / count
 
 
 def _length(domain: Any) -> int:

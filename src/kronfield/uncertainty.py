@@ -22,8 +22,8 @@ from kronfield.solvers.rows import sparse_rows
 
 # Up to this many unknowns the covariance is computed exactly.
 EXACT_UP_TO = 2048
-# Random fits drawn for degrees of freedom and the noise, and the tolerance to which they are solved.
-DRAWS, TOLERANCE = 32, 3e-3
+# The tolerance to which random fits are solved.
+TOLERANCE = 3e-3
 # Query points whose exact variance is computed at a time.
 BLOCK = 4096
 
@@ -73,8 +73,7 @@ class Uncertainty:
             n = len(self._inverse)
             data = self.equations.term.apply(np.eye(n).reshape(n, *self.equations.encoding.shape)).reshape(n, n)
             return float(np.sum(self._inverse * data))
-        drawn = self._draws(DRAWS, 0)  # E[x' B'WB x] is the trace of B'WB A^-1
-        return float(np.mean(self.equations.data_energy(drawn, self.penalty)))
+        return self.equations.degrees_of_freedom(self.penalty, self.limit)
 
     @property
     def noise(self) -> Matrix:

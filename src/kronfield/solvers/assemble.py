@@ -24,6 +24,8 @@ from kronfield.solvers.stencil import Stencil
 MOST_TAPS, IN_SIGHT = 256, 1e-10
 FEW_ENTRIES = 1 << 22
 ROUNDING = 1e-11
+# Nodes of a virtual grid per wave of features that are not local.
+NODES_PER_WAVE = 12
 # Points are put on the grid in parts of this many.
 CHUNK = 1 << 18
 
@@ -65,7 +67,11 @@ class RowRule:
         nodes = []
         for emb, frame in zip(encoding.embedders, frames, strict=True):
             low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
-            step = emb.spacing if isinstance(emb, LocalEmbedder) else (high - low) / emb.size
+            # the spacing of local features; else as many nodes as features, and enough for the highest frequency
+            if isinstance(emb, LocalEmbedder):
+                step = emb.spacing
+            else:
+                step = min((high - low) / emb.size, 1 / (NODES_PER_WAVE * emb.bandwidth(0.1)))
             nodes.append(np.linspace(low, high, max(2, math.ceil((high - low) / step - 1e-9) + 1)))
         return cls(encoding, tuple(frames), Blending(encoding, nodes, linear=rows == "linear"))
 

@@ -36,8 +36,8 @@ class System(Protocol):
 class Convergence:
     """How the iterations ended: their number, the residual relative to that of a constant, and the last relative change.
 
-    ``change`` is how far the solution moved over the last fifth of the iterations, root mean square over the grid and
-    relative to its distance from the start of all, the best constant.
+    ``change`` is how far the solution would still move: what it moved over the last fifth of the iterations, and how much
+    less that was than before, root mean square over the grid and relative to its distance from the best constant.
     """
 
     iterations: int
@@ -56,7 +56,7 @@ def conjugate_gradients(
     reference: Matrix | None = None,
     progress: Callable[[int, float], Any] | None = None,
 ) -> tuple[Matrix, Convergence]:
-    """Return x (C, ...) that has stopped moving: by less than ``tolerance`` over the last fifth of the iterations.
+    """Return x (C, ...) that has stopped moving: by less than ``tolerance`` from here on, as far as the last moves tell.
 
     The residual, in the norm of the preconditioner, must be below ``tolerance`` too. Alone it would not do: where there
     are no points it is small however far from the solution x is.
@@ -89,7 +89,7 @@ def conjugate_gradients(
     eps = float(np.finfo(b.dtype).eps)
     floor = eps * whole
     p = z
-    moved = np.full(len(b), np.inf)
+    last = moved = np.full(len(b), np.inf)
     snapshot, look = x.copy(), FIRST_LOOK
     for iteration in range(limit + 1):
         norms = np.sqrt(np.maximum(rz, 0.0))
@@ -98,7 +98,13 @@ def conjugate_gradients(
         if progress is not None:
             progress(iteration, float(np.max(norms / scale)))
         if iteration == look:
-            moved = _distance(x, snapshot) / np.maximum(_distance(x, origin), 10 * eps / tolerance * _distance(x, None))
+            before = last
+            last = _distance(x, snapshot) / np.maximum(_distance(x, origin), 10 * eps / tolerance * _distance(x, None))
+            # if every look finds a part q of the move before, q + q^2 + ... of this one is still to come
+            known = np.isfinite(before) & (before > 0)
+            ratio = np.where(known, last / np.where(known, before, 1.0), 1.0)
+            moved = np.where(ratio < 1, last * np.maximum(1.0, ratio / np.maximum(1 - ratio, 1e-12)), np.inf)
+            moved = np.minimum(moved, 10 * last)  # rounding makes the ratio meaningless in the end
             snapshot[...] = x
             look = max(look + 2, math.ceil(look / (1 - LOOK_BACK)))
         small = norms <= np.maximum(tolerance * scale, floor)

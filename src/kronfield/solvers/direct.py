@@ -15,7 +15,7 @@ from kronfield.solvers.scattered import DataTerm, RowsTerm
 from kronfield.solvers.stencil import Stencil
 
 # Unknowns up to which a factorisation is affordable: on a plane, and in space, where it fills in more.
-LARGEST_PLANE, LARGEST_SPACE = 30_000, 3_000
+LARGEST_PLANE, LARGEST_SPACE = 30_000, 4_500
 # Pivots below this part of the largest mean that the system is singular.
 SINGULAR = 1e-14
 

@@ -17,23 +17,29 @@ from kronfield.solvers.banded import Matrix
 from kronfield.solvers.conjugate import Convergence, ConvergenceError, conjugate_gradients
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.direct import affordable, direct_solve
-from kronfield.solvers.pyramid import coarse_start
+from kronfield.solvers.pyramid import coarse_start, has_gaps, row_sums
 from kronfield.solvers.scattered import BasisSystem, DataTerm, LocalSystem, feature_sum
 from kronfield.solvers.separable import Frame, GridSolver
 from kronfield.solvers.stencil import Stencil
 
-# Iterations after which a small system is factored instead.
-PATIENCE = 60
+# A system of so few unknowns is factored at once; a larger one that can be, after so many iterations to no avail.
+AT_ONCE, PATIENCE = 2500, 60
+# Random probes for the trace of a hat matrix.
+PROBES = 16
 
 Progress = Callable[[int, float], Any]
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """A ridge on the weights, and the mean squares of first and second derivatives, as `fit` has them."""
+    """A ridge on the weights, and the mean squares of first and second derivatives, as `fit` has them.
+
+    Derivatives are by position in ``units``, one length per axis; without, in the units of the points.
+    """
 
     ridge: float = 0.0
     roughness: tuple[float, float] = (0.0, 0.0)
+    units: tuple[float, ...] | None = None
 
     def __str__(self) -> str:
         first, second = self.roughness
@@ -98,7 +104,9 @@ class NormalEquations:
     def differences(self, penalty: Penalty) -> DifferencePenalty:
         """Return the penalty on the weights of local features."""
         first, second = (self._mean_slope * part for part in penalty.roughness)
-        return DifferencePenalty(self.encoding.shape, self.spacings, first, second, penalty.ridge)
+        units = penalty.units or (1.0,) * len(self.frames)
+        spacings = [h / unit for h, unit in zip(self.spacings, units, strict=True)]
+        return DifferencePenalty(self.encoding.shape, spacings, first, second, penalty.ridge)
 
     def system(self, penalty: Penalty) -> LocalSystem | BasisSystem:
         """Return the system to solve."""
@@ -120,7 +128,12 @@ class NormalEquations:
         # without any penalty the basis of a ridge serves, and the singular values that are zero stay out
         first, second = penalty.roughness
         shape = Penalty(roughness=(float(first > 0), float(second > 0))) if first or second else Penalty(ridge=1.0)
-        solver = _grid_solver(self.encoding, self.frames, tuple(axis.tobytes() for axis in self.nodes), shape)
+        units = penalty.units or (1.0,) * len(self.frames)
+        frames = tuple(
+            Frame(f.origin / u, f.length / u, f.low / u, f.high / u) for f, u in zip(self.frames, units, strict=True)
+        )
+        nodes = tuple((axis / u).tobytes() for axis, u in zip(self.nodes, units, strict=True))
+        solver = _grid_solver(self.encoding, frames, nodes, shape)
         strength = solver._total()
         if not first and not second:
             return BasisSystem(self.term, solver.bases, np.full_like(strength, penalty.ridge), strength, density)
@@ -160,12 +173,20 @@ class NormalEquations:
             x, convergence = conjugate_gradients(system, b, x, tolerance=tolerance, limit=limit, progress=progress)
             return Solution(system.weights(x), x, convergence, "conjugate gradients in the eigenbasis")
         differences = self.differences(penalty)
-        constant, reference = self._constant(system, b)
-        if start is None:
-            x = coarse_start(self.term, b, differences, constant, tolerance, limit)
-        else:
-            x = start.astype(b.dtype, copy=True)
         small = affordable(self.encoding.shape)
+        mass = row_sums(self.term, b)
+        gaps = has_gaps(mass[(slice(None), *self._inside())])
+        if math.prod(self.encoding.shape) <= AT_ONCE or (small and gaps):
+            direct = direct_solve(self.term, differences, b)
+            if direct is not None:
+                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "sparse factorisation")
+        constant, reference = self._constant(system, b)
+        if start is not None:
+            x = start.astype(b.dtype, copy=True)
+        elif gaps:
+            x = coarse_start(mass, b - constant * mass, differences, tolerance, limit) + constant
+        else:
+            x = np.ascontiguousarray(np.broadcast_to(constant, b.shape))
         solve = functools.partial(
             conjugate_gradients, system, b, tolerance=tolerance, origin=constant, reference=reference, progress=progress
         )
@@ -180,6 +201,16 @@ class NormalEquations:
                 return Solution(direct, direct, Convergence(0, 0.0, 0.0), "sparse factorisation")
             x, convergence = solve(x, limit=limit)
         return Solution(x, x, convergence, f"conjugate gradients, preconditioned {by}")
+
+    def _inside(self) -> list[slice]:
+        """Return which weights have their centre in the domain, on each axis."""
+        result = []
+        for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
+            assert isinstance(emb, LocalEmbedder)
+            at = frame.origin + frame.length * emb.centres
+            slack = 1e-9 * frame.length
+            result.append(slice(int(np.sum(at < frame.low - slack)), int(np.sum(at <= frame.high + slack))))
+        return result
 
     def _constant(self, system: LocalSystem, b: Matrix) -> tuple[Matrix, Matrix]:
         """Return the best equal weights, and the norm of what they leave: the scale on which to judge convergence."""
@@ -231,6 +262,15 @@ class NormalEquations:
     def unknown_shape(self, penalty: Penalty) -> tuple[int, ...]:
         """Return the shape of the unknowns of one channel."""
         return self.encoding.shape if self.nodes is None else self._basis_system(penalty).symbol.shape
+
+    def degrees_of_freedom(self, penalty: Penalty, limit: int) -> float:
+        """Return the trace of the hat matrix, from seeded random probes v: the mean of v' A^-1 B'WB v."""
+        shape = self.unknown_shape(penalty)
+        probes = np.random.default_rng(0).choice([-1.0, 1.0], size=(PROBES, *shape)).astype(self.rhs.dtype)
+        seen = self.data_of(probes, penalty)
+        zero = np.zeros((PROBES, *self.rhs.shape[1:]))
+        solved = self.solve(penalty, tolerance=3e-3, limit=limit, rhs=zero, prior=seen)
+        return float(np.sum(probes * solved.unknowns, dtype=np.float64)) / PROBES
 
     def data_energy(self, solution: Solution, penalty: Penalty) -> Matrix:
         """Return x'B'WB x of every channel of a solution: the weighted sum of squares of its values at the points."""

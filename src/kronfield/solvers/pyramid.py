@@ -1,13 +1,13 @@
-"""A start for conjugate gradients: the same problem on ever coarser grids, solved from the coarsest up.
+"""A start for conjugate gradients where points leave gaps: the same problem on a grid coarse enough to be factored.
 
-What reaches across large gaps between points is found where the gaps are a few cells wide, and cheaply. Only a start is
-wanted, so the data term is lumped: every node has the sum of its row as weight and what it says as value.
+What reaches across a large gap takes conjugate gradients very many iterations; on a coarse grid it is found at once, and
+the grids in between only add detail. A start is all that is wanted, so the data term is lumped: every node has the sum of
+its row as weight and what it says as value.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,71 +15,84 @@ import numpy as np
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.conjugate import ConvergenceError, conjugate_gradients
 from kronfield.solvers.differences import DifferencePenalty
+from kronfield.solvers.direct import affordable, direct_solve
 from kronfield.solvers.scattered import DataTerm, LocalSystem, fast_size
 from kronfield.solvers.stencil import Stencil
 
-# Axes shorter than this are not halved; grids with fewer unknowns than that are not worth a coarser one.
-SHORTEST, FEWEST = 12, 2048
+# Axes shorter than this are not halved.
+SHORTEST = 12
 # A coarse grid is solved to this many times the tolerance, and no more loosely than that.
-LOOSER, LOOSEST = 5.0, 0.03
+LOOSER, LOOSEST = 2.0, 0.01
 # Iterations on a coarse grid, after which its solution is taken as it is: only a start is wanted.
 ENOUGH = 200
-# A grid is covered if no node has less than this part of the heaviest node's weight: then no coarser one is needed.
-THIN = 0.01
+# There are gaps if a block of so many cells a side is empty.
+BLOCK = 8
 
 
-def coarse_start(
-    term: DataTerm, b: Matrix, penalty: DifferencePenalty, constant: Matrix, tolerance: float, limit: int
-) -> Matrix:
-    """Return a start (C, K_1, ..., K_D) for the system of ``term`` and ``penalty`` with right-hand sides ``b``."""
+def row_sums(term: DataTerm, b: Matrix) -> Matrix:
+    """Return the weight of every node, (1, K_1, ..., K_D): what the data term says of a constant."""
+    return np.maximum(term.apply(np.ones((1, *b.shape[1:]), dtype=b.dtype)), 0.0)
+
+
+def has_gaps(mass: Matrix) -> bool:
+    """Tell whether there are places of several cells a side without any point."""
+    sums = mass[0]
+    for axis, n in enumerate(sums.shape):
+        if n >= BLOCK:
+            sums = np.add.reduceat(sums, np.arange(n // BLOCK) * BLOCK, axis=axis)  # what is left over goes to the last
+    return not sums.min() > 0
+
+
+def coarse_start(mass: Matrix, b: Matrix, penalty: DifferencePenalty, tolerance: float, limit: int) -> Matrix:
+    """Return a start for (diag(mass) + penalty) x = b from the same on a grid half as fine, and so on down."""
     shape = b.shape[1:]
-    mass = np.maximum(term.apply(np.ones((1, *shape), dtype=b.dtype)), 0.0)
-    if math.prod(shape) < FEWEST or not _halved(shape) or mass.min() > THIN * mass.max():
-        return np.ascontiguousarray(np.broadcast_to(constant, b.shape))
-    return _from_coarser(mass, b - constant * mass, penalty, min(LOOSER * tolerance, LOOSEST), limit) + constant
+    halved = _halved(shape)
+    coarse_mass, coarse_b = _restricted(mass), _restricted(b)
+    factor = 2.0 ** len(halved)  # fewer nodes stand for the same domain
+    spacings = [h * (2 if axis in halved else 1) for axis, h in enumerate(penalty.spacings, start=1)]
+    coarse = DifferencePenalty(
+        coarse_b.shape[1:], spacings, penalty.first * factor, penalty.second * factor, penalty.ridge * factor
+    )
+    x = _solve(coarse_mass, coarse_b, coarse, min(LOOSER * tolerance, LOOSEST), limit)
+    for axis in halved:
+        x = prolong(x, axis, shape[axis - 1])
+    return np.ascontiguousarray(x)
 
 
 def _halved(shape: Sequence[int]) -> list[int]:
     return [axis for axis, n in enumerate(shape, start=1) if n >= SHORTEST]
 
 
-def _from_coarser(mass: Matrix, b: Matrix, penalty: DifferencePenalty, tolerance: float, limit: int) -> Matrix:
-    """Return what the solution of (diag(mass) + penalty) x = b on a grid half as fine says on this one."""
-    shape = b.shape[1:]
-    halved = _halved(shape)
-    coarse_mass, coarse_b = mass, b
-    for axis in halved:
-        coarse_mass, coarse_b = restrict(coarse_mass, axis), restrict(coarse_b, axis)
-    coarse_mass, coarse_b = np.ascontiguousarray(coarse_mass), np.ascontiguousarray(coarse_b)
-    factor = 2.0 ** len(halved)  # fewer nodes stand for the same domain
-    spacings = [h * (2 if axis in halved else 1) for axis, h in enumerate(penalty.spacings, start=1)]
-    coarse = DifferencePenalty(
-        coarse_b.shape[1:], spacings, penalty.first * factor, penalty.second * factor, penalty.ridge * factor
-    )
-    x = _solve(coarse_mass, coarse_b, coarse, tolerance, limit)
-    for axis in halved:
-        x = prolong(x, axis, shape[axis - 1])
+def _restricted(x: Matrix) -> Matrix:
+    for axis in _halved(x.shape[1:]):
+        x = restrict(x, axis)
     return np.ascontiguousarray(x)
 
 
 def _solve(mass: Matrix, b: Matrix, penalty: DifferencePenalty, tolerance: float, limit: int) -> Matrix:
-    """Return the weights that solve (diag(mass) + penalty) x = b, from a coarser grid unless there are points everywhere."""
+    """Return the solution of (diag(mass) + penalty) x = b: exact if that is affordable, else from a coarser grid up."""
     shape = b.shape[1:]
-    if mass.min() > THIN * mass.max() or not _halved(shape):
-        start = b / np.maximum(mass, THIN * mass.max() + np.finfo(b.dtype).tiny)
-    else:
-        start = _from_coarser(mass, b, penalty, tolerance, limit)
+    if affordable(shape):
+        exact = direct_solve(_diagonal(mass[0]), penalty, b)
+        if exact is not None:
+            return exact
+    start = coarse_start(mass, b, penalty, tolerance, limit) if _halved(shape) else np.zeros_like(b)
     # a few nodes more, without data, where that transforms faster
     sizes = tuple(map(fast_size, shape))
     more = [(0, 0), *((0, size - n) for size, n in zip(sizes, shape, strict=True))]
     padded = DifferencePenalty(sizes, penalty.spacings, penalty.first, penalty.second, penalty.ridge)
-    diagonal = Stencil(sizes, (1,) * len(sizes))
-    diagonal.planes = {(0,) * len(sizes): np.pad(mass, more)[0]}
+    diagonal = _diagonal(np.pad(mass, more)[0])
     system = LocalSystem(diagonal, padded, [np.ones(1)] * len(sizes), float(mass.mean()), diagonal.diagonal, b.dtype)
     x = np.pad(start, more, mode="edge")
     with contextlib.suppress(ConvergenceError):  # a start need not be good; x is as far as the iterations came
         conjugate_gradients(system, np.pad(b, more), x, tolerance=tolerance, limit=min(limit, ENOUGH))
     return x[(slice(None), *(slice(n) for n in shape))]
+
+
+def _diagonal(mass: Matrix) -> Stencil:
+    stencil = Stencil(mass.shape, (1,) * mass.ndim)
+    stencil.planes = {(0,) * mass.ndim: mass}
+    return stencil
 
 
 def prolong(x: Matrix, axis: int, size: int) -> Matrix:
