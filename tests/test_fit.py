@@ -292,7 +292,6 @@ def test_refit_gives_what_fit_gives():
     [
         ({"values": np.array([1.0, np.nan])}, "1 NaN or inf.*fit_points"),
         ({"values": np.array([1.0, np.inf])}, "fit_points"),
-        ({"values": np.ma.masked_array([1.0, 2.0], mask=[True, False])}, "masked.*fit_points"),
         ({"values": np.zeros((0, 4))}, "at least one sample"),
         ({"values": np.float64(3)}, "at least one axis"),
         ({"values": np.array(["a"])}, "numbers"),

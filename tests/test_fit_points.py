@@ -207,7 +207,7 @@ def test_blending_approaches_exact_rows():
     points = square(800)
     values = wavy(points)
     apart = []
-    for K in (16, 48):
+    for K in (14, 36):
         emb = kf.Gaussian(K + 8, 0.06, padding=4)
         pair = [kf.fit_points(points, values, emb, domain=[(0, 1)] * 2, ridge=1e-3, rows=rows, tolerance=1e-9)(points)
                 for rows in ("exact", "blending")]  # fmt: skip

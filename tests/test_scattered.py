@@ -89,6 +89,8 @@ def test_points_on_nodes_of_hats_have_one_entry():
 @each_local
 @pytest.mark.parametrize("D", [1, 2, 3])
 def test_stencil_and_rows_are_the_same_matrix(emb, D):
+    if isinstance(emb, kf.Gaussian) and D == 3:
+        emb = kf.Gaussian(5, 0.03)
     points, weights = rng.random((40, D)), rng.random(40)
     rule = RowRule.choose(kf.Kronecker(*[emb] * D), [UNIT] * D, "exact")
     runs = rule.runs(points)

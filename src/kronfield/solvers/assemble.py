@@ -24,6 +24,8 @@ from kronfield.solvers.stencil import Stencil
 MOST_TAPS, IN_SIGHT = 256, 1e-10
 FEW_ENTRIES = 1 << 22
 ROUNDING = 1e-11
+# More points than this are sorted along the grid.
+SORTED_FROM = 1 << 16
 # Nodes of a virtual grid per wave of features that are not local.
 NODES_PER_WAVE = 12
 # Points are put on the grid in parts of this many.
@@ -118,6 +120,10 @@ def assemble(rule: RowRule, points: Matrix, values: Matrix, weights: Matrix | No
     P, n = len(points), math.prod(rule.shape)
     dtype = values.dtype
     runs = rule.runs(points)
+    if P > SORTED_FROM:  # neighbours in the grid become neighbours in memory
+        order = np.argsort(np.ravel_multi_index([run.first for run in runs], rule.shape), kind="stable")
+        runs = [Run(run.first[order], np.take(run.values, order, axis=1)) for run in runs]
+        values, weights = np.take(values, order, axis=1), None if weights is None else weights[order]
     grams = [mean_gram(run, weights) for run in runs]
     entries = P * math.prod(rule.taps)
     offsets = math.prod(2 * t - 1 for t in rule.taps)  # of a full stencil

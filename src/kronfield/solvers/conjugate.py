@@ -12,7 +12,7 @@ import numpy as np
 from kronfield.solvers.banded import Matrix
 
 # The solution is compared with what it was a fifth of the iterations ago, for the first time after so many.
-LOOK_BACK, FIRST_LOOK = 0.2, 4
+LOOK_BACK, FIRST_LOOK = 0.2, 6
 
 
 class ConvergenceError(RuntimeError):
@@ -103,7 +103,7 @@ def conjugate_gradients(
             # if every look finds a part q of the move before, q + q^2 + ... of this one is still to come
             known = np.isfinite(before) & (before > 0)
             ratio = np.where(known, last / np.where(known, before, 1.0), 1.0)
-            moved = np.where(ratio < 1, last * np.maximum(1.0, ratio / np.maximum(1 - ratio, 1e-12)), np.inf)
+            moved = np.where(ratio < 1, last * ratio / np.maximum(1 - ratio, 1e-12), np.inf)
             moved = np.minimum(moved, 10 * last)  # rounding makes the ratio meaningless in the end
             snapshot[...] = x
             look = max(look + 2, math.ceil(look / (1 - LOOK_BACK)))

@@ -15,6 +15,9 @@ import numpy as np
 
 from kronfield.solvers.banded import Matrix
 
+# Numbers in a slab: so few that all that is done with them stays in the cache.
+SLAB = 1 << 17
+
 
 class DifferencePenalty:
     """ridge |w|^2 + first |grad w|^2 + second |second derivatives of w|^2, summed over the grid.
@@ -59,6 +62,42 @@ class DifferencePenalty:
             result[0] += low
             result[-1] -= high
             result[-2] += high
+
+    def whole(self, tensor: Matrix) -> Matrix:
+        """Return the product with ``tensor`` (C, K_1, ..., K_D), the fast way: L (first + second L), a slab at a time.
+
+        A slab of rows fits the cache. L reaches one row further, and twice two, so that much is added to either side and
+        cut off again.
+        """
+        out = np.empty_like(tensor)
+        rows = self.shape[0]
+        step = max(8, SLAB // max(math.prod(self.shape[1:]), 1))
+        for plane, result in zip(tensor, out, strict=True):
+            for start in range(0, rows, step):
+                stop = min(start + step, rows)
+                low, high = max(start - 2, 0), min(stop + 2, rows)
+                slab = plane[low:high]
+                inner = self._laplacian(slab)
+                inner *= slab.dtype.type(self.second)
+                inner += slab * slab.dtype.type(self.first)
+                result[start:stop] = self._laplacian(inner)[start - low : stop - low]
+            if self.ridge:
+                result += plane * plane.dtype.type(self.ridge)
+        self.subtract_ends(out, tensor)
+        return out
+
+    def _laplacian(self, slab: Matrix) -> Matrix:
+        """Return -sum over axes of second differences, with nothing beyond the ends: its eigenvectors are cosines."""
+        out = np.zeros_like(slab)
+        for axis, h in enumerate(self.spacings):
+            before = (slice(None),) * axis
+            low, high = (*before, slice(None, -1)), (*before, slice(1, None))
+            steps = slab[high] - slab[low]
+            if h != 1.0:
+                steps *= slab.dtype.type(1.0 / h**2)
+            out[low] -= steps
+            out[high] += steps
+        return out
 
     def factors(self) -> list[tuple[float, tuple[int, ...]]]:
         """Return (weight, order of difference on each axis) of every square that the penalty is a sum of."""

@@ -243,7 +243,7 @@ def _is_inverse(inverse: Matrix, P: Matrix, tolerance: float) -> bool:
 def _trim(block: Block, tolerance: float) -> Block:
     """Return the block without the outer columns that are negligible."""
     size = np.abs(block.values).max(axis=0)
-    used = np.flatnonzero(size > tolerance * size.max())
+    used = np.flatnonzero(size >= tolerance * size.max())  # all of a block of zeros, whose features no sample sees
     kept = np.ascontiguousarray(block.values[:, used[0] : used[-1] + 1])
     return Block(block.row, block.column + int(used[0]), kept)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +19,15 @@ from kronfield.solvers.banded import Matrix
 from kronfield.solvers.conjugate import Convergence, ConvergenceError, conjugate_gradients
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.direct import affordable, direct_solve
-from kronfield.solvers.pyramid import coarse_start, has_gaps, row_sums
+from kronfield.solvers.pyramid import coarse_start, has_gaps, local_means, row_sums
 from kronfield.solvers.scattered import BasisSystem, DataTerm, LocalSystem, feature_sum
 from kronfield.solvers.separable import Frame, GridSolver
 from kronfield.solvers.stencil import Stencil
 
 # A system of so few unknowns is factored at once; a larger one that can be, after so many iterations to no avail.
 AT_ONCE, PATIENCE = 2500, 60
+# Unknowns of a channel from which it gets a thread of its own.
+WORTH_A_THREAD = 1 << 14
 # Random probes for the trace of a hat matrix.
 PROBES = 16
 
@@ -186,9 +190,9 @@ class NormalEquations:
         elif gaps:
             x = coarse_start(mass, b - constant * mass, differences, tolerance, limit) + constant
         else:
-            x = np.ascontiguousarray(np.broadcast_to(constant, b.shape))
+            x = local_means(mass, b - constant * mass) + constant
         solve = functools.partial(
-            conjugate_gradients, system, b, tolerance=tolerance, origin=constant, reference=reference, progress=progress
+            _each_channel, system, b, tolerance=tolerance, origin=constant, reference=reference, progress=progress
         )
         by = "in cosines" if system.in_cosines else "by the diagonal"
         try:
@@ -283,6 +287,35 @@ class NormalEquations:
         b = self.rhs if self.nodes is None else self._basis_system(penalty).adjoint(self.rhs)
         cross = np.sum((x * b).reshape(len(x), -1), axis=1, dtype=np.float64)
         return np.asarray(np.maximum(self.energy - 2 * cross + self.data_energy(solution, penalty), 0.0))
+
+
+def _each_channel(
+    system: LocalSystem,
+    b: Matrix,
+    start: Matrix,
+    *,
+    tolerance: float,
+    limit: int,
+    origin: Matrix,
+    reference: Matrix,
+    progress: Progress | None,
+) -> tuple[Matrix, Convergence]:
+    """Run conjugate gradients for every channel in a thread of its own: what one works on stays in its cache."""
+    settings = {"tolerance": tolerance, "limit": limit}
+    if len(b) == 1 or b[0].size < WORTH_A_THREAD or progress is not None:
+        return conjugate_gradients(system, b, start, origin=origin, reference=reference, progress=progress, **settings)  # type: ignore[arg-type]
+
+    def one(c: int) -> Convergence:
+        part = slice(c, c + 1)
+        return conjugate_gradients(
+            system, b[part], start[part], origin=origin[part], reference=reference[part], **settings  # type: ignore[arg-type]
+        )[1]  # fmt: skip
+
+    system.workers = 1
+    with ThreadPoolExecutor(min(len(b), os.cpu_count() or 1)) as pool:
+        ends = list(pool.map(one, range(len(b))))
+    worst = (max(end.iterations for end in ends), max(end.residual for end in ends), max(end.change for end in ends))
+    return start, Convergence(*worst)
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from kronfield.solvers.banded import Matrix
 from kronfield.solvers.conjugate import ConvergenceError, conjugate_gradients
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.direct import affordable, direct_solve
-from kronfield.solvers.scattered import DataTerm, LocalSystem, fast_size
+from kronfield.solvers.scattered import DataTerm, LocalSystem, cosines, fast_size
 from kronfield.solvers.stencil import Stencil
 
 # Axes shorter than this are not halved.
@@ -25,6 +26,8 @@ SHORTEST = 12
 LOOSER, LOOSEST = 2.0, 0.01
 # Iterations on a coarse grid, after which its solution is taken as it is: only a start is wanted.
 ENOUGH = 200
+# How far local means reach, in squared distances of points.
+WARMTH = 0.1
 # There are gaps if a block of so many cells a side is empty.
 BLOCK = 8
 
@@ -41,6 +44,19 @@ def has_gaps(mass: Matrix) -> bool:
         if n >= BLOCK:
             sums = np.add.reduceat(sums, np.arange(n // BLOCK) * BLOCK, axis=axis)  # what is left over goes to the last
     return not sums.min() > 0
+
+
+def local_means(mass: Matrix, b: Matrix) -> Matrix:
+    """Return the weighted mean around every node: a start where there are points everywhere."""
+    mean = float(mass.mean())
+    reach = (1.0 / max(mean / float(mass.max()), 1e-3)) ** (2 / mass[0].ndim)  # the squared distance of points, in cells
+    total: Any = 0.0
+    for axis, n in enumerate(mass.shape[1:]):
+        frequency = 2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n)
+        total = total + frequency.reshape([-1 if i == axis else 1 for i in range(mass.ndim - 1)])
+    heat = np.exp(-WARMTH * reach * total).astype(b.dtype)
+    spread = [cosines(heat * cosines(part, inverse=False), inverse=True) for part in (mass, b)]
+    return np.ascontiguousarray(spread[1] / np.maximum(spread[0], 1e-3 * mean))
 
 
 def coarse_start(mass: Matrix, b: Matrix, penalty: DifferencePenalty, tolerance: float, limit: int) -> Matrix:

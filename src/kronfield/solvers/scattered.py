@@ -96,6 +96,7 @@ class LocalSystem:
         dtype: Any,
     ) -> None:
         self.term, self._penalty = term, penalty
+        self.workers = -1  # threads of a transform
         symbol: Matrix = penalty.symbol
         self._symbol = symbol.astype(dtype)
         stiffness = float(symbol.mean())  # the diagonal of the penalty, but for its ends
@@ -115,11 +116,14 @@ class LocalSystem:
     def data(self, x: Matrix) -> Matrix:
         """Return B'WB x, less what the penalty in cosines charges too much at the ends."""
         out = self.term.apply(x)
-        self._penalty.subtract_ends(out, x)
+        if self.in_cosines:
+            self._penalty.subtract_ends(out, x)
         return out
 
     def penalty(self, x: Matrix) -> Matrix:
-        """Return the penalty of x, ends not taken off."""
+        """Return the penalty of x; in cosines, ends not taken off."""
+        if not self.in_cosines:
+            return self._penalty.whole(x)
         return self._back(self._symbol * self._cosines(x))
 
     def precondition(self, r: Matrix) -> tuple[Matrix, Matrix]:
@@ -138,13 +142,13 @@ class LocalSystem:
         return self._back(hat), penalty
 
     def _cosines(self, x: Matrix) -> Matrix:
-        return cosines(x, inverse=False)
+        return cosines(x, inverse=False, workers=self.workers)
 
     def _back(self, hat: Matrix) -> Matrix:
-        return np.ascontiguousarray(cosines(hat, inverse=True))
+        return np.ascontiguousarray(cosines(hat, inverse=True, workers=self.workers))
 
 
-def cosines(x: Matrix, *, inverse: bool) -> Matrix:
+def cosines(x: Matrix, *, inverse: bool, workers: int = -1) -> Matrix:
     """Return the orthonormal cosine transform of planes (C, K_1, ..., K_D), or its inverse."""
     import scipy.fft
 
@@ -152,7 +156,7 @@ def cosines(x: Matrix, *, inverse: bool) -> Matrix:
     easy = tuple(axis for axis in range(1, x.ndim) if axis not in awkward)
     if easy:
         transform = scipy.fft.idctn if inverse else scipy.fft.dctn
-        x = np.asarray(transform(x, axes=easy, norm="ortho", workers=-1))
+        x = np.asarray(transform(x, axes=easy, norm="ortho", workers=workers))
     for axis in awkward:  # the fast transform is slow for lengths with large prime factors; a matrix product is not
         matrix = _cosine_matrix(x.shape[axis], x.dtype.str)
         x = apply(matrix.T if inverse else matrix, x, axis)
