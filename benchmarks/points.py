@@ -40,6 +40,7 @@ Array = np.ndarray
 SECTIONS = ("stream", "quality", "video", "growth", "smooth")  # the stream first: it reads the peak memory of the process
 
 ROUGHNESS = (0.0159, 0.0158)  # for a quarter of the pixels of a photograph, in pixels
+TOLERANCE = 0.01  # of the spread of the field: a hundredth of a decibel
 VIDEO_ROUGHNESS = (4e-5, 1.5e-3)  # for an eighth of the voxels, in voxels: what fit_points chooses for them, rounded
 FEATURES, WIDTH, EPOCHS, TIMED_EPOCHS = 256, 0.005, 2000, 50  # the paper's descent
 ALPHAS = (0.01, 0.03, 0.1, 0.3, 1.0)  # of the ridge, chosen by a tenth of the points
@@ -47,7 +48,7 @@ GP_STEPS, GP_GRID = 20, 240
 
 METHODS = {
     "chosen": "kronfield, nothing chosen: fit_points(points, values), and its grid",
-    "given": f"kronfield, settings given: roughness={ROUGHNESS}",
+    "given": f"kronfield, settings given: roughness={ROUGHNESS}, tolerance={TOLERANCE}",
     "linear": "SciPy LinearNDInterpolator; nearest point outside of the hull",
     "Clough": "SciPy CloughTocher2DInterpolator; nearest point outside of the hull",
     "RBF": "SciPy RBFInterpolator, thin plates, 30 neighbours",
@@ -204,7 +205,7 @@ def quality(options: argparse.Namespace) -> dict[str, Any]:
         print(f"  {name:8} {'not installed, so not measured' if name in missing else text}")
     calls: dict[str, Callable[[Task], Array]] = {
         "chosen": ours,
-        "given": lambda t: ours(t, roughness=ROUGHNESS),
+        "given": lambda t: ours(t, roughness=ROUGHNESS, tolerance=TOLERANCE),
         "linear": lambda t: triangulated(LinearNDInterpolator, t.points, t.values, t.rest),
         "Clough": lambda t: triangulated(CloughTocher2DInterpolator, t.points, t.values, t.rest),
         "RBF": lambda t: RBFInterpolator(t.points, t.values, kernel="thin_plate_spline", neighbors=30)(t.rest),
@@ -296,9 +297,9 @@ def growth(options: argparse.Namespace) -> dict[str, Any]:
     for n in (512, 2048):
         rng, grey = np.random.default_rng(0), np.pad(astronaut().mean(axis=-1), (0, n - 512), mode="reflect")
         mask = rng.random((n, n)) < 0.25
-        pixels, shades = np.argwhere(mask).astype(np.float64), grey[mask]
+        pixels, shades = np.argwhere(mask).astype(np.float64), grey[mask].astype(np.float32)
         X = rng.random((n * n // 4, 2))
-        y = map_coordinates(grey, n * X.T, order=1, mode="nearest")
+        y = map_coordinates(grey, n * X.T, order=1, mode="nearest").astype(np.float32)
         settings = {"domain": [(0, 1)] * 2, "roughness": (ROUGHNESS[0] / n**2, ROUGHNESS[1] / n**4)}
         calls[f"scattered {n}"] = lambda X=X, y=y, n=n, s=settings: kf.fit_points(X, y, kf.Triangle(n, 2 / n), **s)
         calls[f"pixels {n}"] = lambda X=pixels, y=shades: kf.fit_points(X, y, roughness=ROUGHNESS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from kronfield.solvers.banded import Matrix
+from kronfield.solvers.slabs import each_slab
 
-# The solution is compared with what it was a fifth of the iterations ago, for the first time after so many.
-LOOK_BACK, FIRST_LOOK = 0.2, 6
+# The solution is compared with what it was so large a part of the iterations ago, for the first time after so many.
+LOOK_BACK, FIRST_LOOK = 0.15, 6
 
 
 class ConvergenceError(RuntimeError):
@@ -22,21 +24,21 @@ class ConvergenceError(RuntimeError):
 class System(Protocol):
     """A symmetric system (data + penalty) x = b, of which the penalty is cheap where the preconditioner is."""
 
-    def data(self, x: Matrix) -> Matrix:
-        """Return the data term times x, in a new array, with all corrections to the penalty."""
+    def data(self, x: Matrix, out: Matrix | None = None) -> Matrix:
+        """Return the data term times x with all corrections to the penalty, in a new array or in ``out``."""
 
-    def penalty(self, x: Matrix) -> Matrix:
-        """Return the penalty times x, but for those corrections, in a new array."""
+    def penalty(self, x: Matrix, out: Matrix | None = None) -> Matrix:
+        """Return the penalty times x, but for those corrections, in a new array or in ``out``."""
 
-    def precondition(self, r: Matrix) -> tuple[Matrix, Matrix]:
-        """Return z, the residual r preconditioned, and the penalty times z, in new arrays."""
+    def precondition(self, r: Matrix, out: tuple[Matrix, Matrix] | None = None) -> tuple[Matrix, Matrix]:
+        """Return z, the residual r preconditioned, and the penalty times z, in new arrays or in ``out``."""
 
 
 @dataclass(frozen=True)
 class Convergence:
     """How the iterations ended: their number, the residual relative to that of a constant, and the last relative change.
 
-    ``change`` is how far the solution would still move: what it moved over the last fifth of the iterations, and how much
+    ``change`` is how far the solution would still move: what it moved over the last seventh of the iterations, and how much
     less that was than before, root mean square over the grid and relative to its distance from the best constant.
     """
 
@@ -88,7 +90,8 @@ def conjugate_gradients(
     scale = np.where(scale > 0, scale, 1.0)
     eps = float(np.finfo(b.dtype).eps)
     floor = eps * whole
-    p = z
+    p, q = z, np.empty_like(b)
+    spare = (np.empty_like(b), np.empty_like(b))
     last = moved = np.full(len(b), np.inf)
     snapshot, look = x.copy(), FIRST_LOOK
     for iteration in range(limit + 1):
@@ -115,22 +118,22 @@ def conjugate_gradients(
             )
         if iteration == limit:
             break
-        q = system.data(p)
-        q += penalty_p
+        q = system.data(p, q)
+        _add_scaled(q, penalty_p, np.ones(len(b)))
         pq = _dot(p, q)
         step = np.where(active & (pq > 0), rz / np.where(pq > 0, pq, 1.0), 0.0)
         if not np.any(step):
             raise ConvergenceError(_ADVICE.format(what="rounding stalled it", iterations=iteration))
         _add_scaled(x, p, step)
         _add_scaled(r, q, -step)
-        z, penalty_z = system.precondition(r)
+        z, penalty_z = system.precondition(r, spare)
         new = _dot(r, z)
         beta = np.where(active & (rz > 0), new / np.where(rz > 0, rz, 1.0), 0.0)
         rz = new
         # p = z + beta p, and with it its penalty, which is never computed anew
         _add_scaled(z, p, beta)
         _add_scaled(penalty_z, penalty_p, beta)
-        p, penalty_p = z, penalty_z
+        spare, (p, penalty_p) = (p, penalty_p), (z, penalty_z)  # arrays of that size are not made anew in every round
     what = f"the solution still moved by {float(np.max(moved)):.2g}, the tolerance is {tolerance:.2g}"
     raise ConvergenceError(_ADVICE.format(what=what, iterations=limit))
 
@@ -143,17 +146,26 @@ _ADVICE = (
 
 def _dot(a: Matrix, b: Matrix) -> Matrix:
     # einsum, not BLAS: its threads would go on spinning and take the cores from the transforms
-    return np.array([np.einsum("i,i->", u.reshape(-1), v.reshape(-1)) for u, v in zip(a, b, strict=True)], dtype=np.float64)
+    return np.array([_inner(u.reshape(-1), v.reshape(-1)) for u, v in zip(a, b, strict=True)])
+
+
+def _inner(u: Matrix, v: Matrix) -> float:
+    return math.fsum(each_slab(lambda i, j: float(np.einsum("i,i->", u[i:j], v[i:j])), len(u), 1))
 
 
 def _add_scaled(target: Matrix, other: Matrix, factors: Matrix) -> None:
-    """Add ``factors`` (C,) times ``other`` to ``target``, in place, a plane at a time so that it stays in the cache."""
+    """Add ``factors`` (C,) times ``other`` to ``target``, in place, a slab at a time."""
+
+    def work(y: Matrix, x: Matrix, a: Any, i: int, j: int) -> None:
+        y[i:j] += x[i:j] * a
+
     for y, x, a in zip(target, other, factors, strict=True):
         if a:
-            y += x * target.dtype.type(a)
+            flat = y.reshape(-1), x.reshape(-1)
+            each_slab(functools.partial(work, *flat, target.dtype.type(a)), y.size, 1)
 
 
 def _distance(x: Matrix, origin: Matrix | None) -> Matrix:
     """Return the norm of x - origin for each right-hand side, (C,)."""
     away = [one if origin is None else one - at for one, at in zip(x, x if origin is None else origin, strict=True)]
-    return np.array([math.sqrt(float(np.einsum("i,i->", one.reshape(-1), one.reshape(-1)))) for one in away])
+    return np.array([math.sqrt(_inner(one.reshape(-1), one.reshape(-1))) for one in away])

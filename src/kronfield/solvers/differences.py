@@ -7,6 +7,7 @@ squares of all first and second differences, mixed ones included.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +15,7 @@ from typing import Any
 import numpy as np
 
 from kronfield.solvers.banded import Matrix
-
-# Numbers in a slab: so few that all that is done with them stays in the cache.
-SLAB = 1 << 17
+from kronfield.solvers.slabs import each_slab
 
 
 class DifferencePenalty:
@@ -63,26 +62,27 @@ class DifferencePenalty:
             result[-1] -= high
             result[-2] += high
 
-    def whole(self, tensor: Matrix) -> Matrix:
+    def whole(self, tensor: Matrix, out: Matrix | None = None) -> Matrix:
         """Return the product with ``tensor`` (C, K_1, ..., K_D), the fast way: L (first + second L), a slab at a time.
 
         A slab of rows fits the cache. L reaches one row further, and twice two, so that much is added to either side and
         cut off again.
         """
-        out = np.empty_like(tensor)
+        out = np.empty_like(tensor) if out is None else out
         rows = self.shape[0]
-        step = max(8, SLAB // max(math.prod(self.shape[1:]), 1))
-        for plane, result in zip(tensor, out, strict=True):
-            for start in range(0, rows, step):
-                stop = min(start + step, rows)
-                low, high = max(start - 2, 0), min(stop + 2, rows)
-                slab = plane[low:high]
-                inner = self._laplacian(slab)
-                inner *= slab.dtype.type(self.second)
-                inner += slab * slab.dtype.type(self.first)
-                result[start:stop] = self._laplacian(inner)[start - low : stop - low]
+
+        def work(plane: Matrix, result: Matrix, start: int, stop: int) -> None:
+            low, high = max(start - 2, 0), min(stop + 2, rows)
+            slab = plane[low:high]
+            inner = self._laplacian(slab)
+            inner *= slab.dtype.type(self.second)
+            inner += slab * slab.dtype.type(self.first)
+            result[start:stop] = self._laplacian(inner)[start - low : stop - low]
             if self.ridge:
-                result += plane * plane.dtype.type(self.ridge)
+                result[start:stop] += plane[start:stop] * plane.dtype.type(self.ridge)
+
+        for plane, result in zip(tensor, out, strict=True):
+            each_slab(functools.partial(work, plane, result), rows, math.prod(self.shape[1:]))
         self.subtract_ends(out, tensor)
         return out
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +20,7 @@ from kronfield.solvers.direct import affordable, direct_solve
 from kronfield.solvers.pyramid import coarse_start, has_gaps, local_means, row_sums
 from kronfield.solvers.scattered import BasisSystem, DataTerm, LocalSystem, feature_sum
 from kronfield.solvers.separable import Frame, GridSolver
+from kronfield.solvers.slabs import channel_pool
 from kronfield.solvers.stencil import Stencil
 
 # A system of so few unknowns is factored at once; a larger one that can be, after so many iterations to no avail.
@@ -184,7 +183,7 @@ class NormalEquations:
             direct = direct_solve(self.term, differences, b)
             if direct is not None:
                 return Solution(direct, direct, Convergence(0, 0.0, 0.0), "sparse factorisation")
-        constant, reference = self._constant(system, b)
+        constant, reference = _constant(system, b, mass, penalty.ridge)
         if start is not None:
             x = start.astype(b.dtype, copy=True)
         elif gaps:
@@ -215,17 +214,6 @@ class NormalEquations:
             slack = 1e-9 * frame.length
             result.append(slice(int(np.sum(at < frame.low - slack)), int(np.sum(at <= frame.high + slack))))
         return result
-
-    def _constant(self, system: LocalSystem, b: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the best equal weights, and the norm of what they leave: the scale on which to judge convergence."""
-        ones = np.ones((1, *b.shape[1:]), dtype=b.dtype)
-        response = system.data(ones) + system.penalty(ones)
-        level = b.reshape(len(b), -1).sum(axis=1, dtype=np.float64) / (float(response.sum(dtype=np.float64)) or 1.0)
-        shaped = level.astype(b.dtype).reshape(-1, *[1] * (b.ndim - 1))
-        left = b - shaped * response
-        z, _ = system.precondition(left)
-        norms = np.sqrt(np.maximum(np.sum((left * z).reshape(len(b), -1), axis=1, dtype=np.float64), 0.0))
-        return shaped, norms
 
     def _banded(self, penalty: Penalty, b: Matrix) -> Matrix | None:
         """Return the weights on a line by Cholesky's factorisation; None if the matrix is singular."""
@@ -289,6 +277,19 @@ class NormalEquations:
         return np.asarray(np.maximum(self.energy - 2 * cross + self.data_energy(solution, penalty), 0.0))
 
 
+def _constant(system: LocalSystem, b: Matrix, mass: Matrix, ridge: float) -> tuple[Matrix, Matrix]:
+    """Return the best equal weights, and the norm of what they leave: the scale on which to judge convergence."""
+    response = mass + b.dtype.type(ridge) if ridge else mass  # differences of a constant are 0
+    level = b.reshape(len(b), -1).sum(axis=1, dtype=np.float64) / (float(response.sum(dtype=np.float64)) or 1.0)
+    shaped = level.astype(b.dtype).reshape(-1, *[1] * (b.ndim - 1))
+    left = b - shaped * response
+    z, _ = system.precondition(left)
+    norms = [
+        math.sqrt(max(float(np.einsum("i,i->", u.reshape(-1), v.reshape(-1))), 0.0)) for u, v in zip(left, z, strict=True)
+    ]
+    return shaped, np.array(norms)
+
+
 def _each_channel(
     system: LocalSystem,
     b: Matrix,
@@ -312,7 +313,7 @@ def _each_channel(
         )[1]  # fmt: skip
 
     system.workers = 1
-    with ThreadPoolExecutor(min(len(b), os.cpu_count() or 1)) as pool:
+    with channel_pool(len(b)) as pool:
         ends = list(pool.map(one, range(len(b))))
     worst = (max(end.iterations for end in ends), max(end.residual for end in ends), max(end.change for end in ends))
     return start, Convergence(*worst)

@@ -54,9 +54,9 @@ def local_means(mass: Matrix, b: Matrix) -> Matrix:
     for axis, n in enumerate(mass.shape[1:]):
         frequency = 2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n)
         total = total + frequency.reshape([-1 if i == axis else 1 for i in range(mass.ndim - 1)])
-    heat = np.exp(-WARMTH * reach * total).astype(b.dtype)
-    spread = [cosines(heat * cosines(part, inverse=False), inverse=True) for part in (mass, b)]
-    return np.ascontiguousarray(spread[1] / np.maximum(spread[0], 1e-3 * mean))
+    heat = np.exp(-WARMTH * reach * total).astype(np.float32)  # enough digits for a start
+    weights, sums = (cosines(heat * cosines(part.astype(np.float32), inverse=False), inverse=True) for part in (mass, b))
+    return np.ascontiguousarray(sums / np.maximum(weights, np.float32(1e-3 * mean))).astype(b.dtype)
 
 
 def coarse_start(mass: Matrix, b: Matrix, penalty: DifferencePenalty, tolerance: float, limit: int) -> Matrix:

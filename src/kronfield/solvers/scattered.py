@@ -9,6 +9,7 @@ reached by blending.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -20,11 +21,13 @@ from kronfield.solvers.banded import Matrix, apply
 from kronfield.solvers.basis import AxisBasis
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.rows import Run
+from kronfield.solvers.slabs import SEVERAL, in_turn_or_threads, multiplied, threads
 
 # Lengths with a larger prime factor than this are transformed by a matrix product, unless they are longer than that.
 SMOOTH, MATRIX_UP_TO = 13, 2048
-# A penalty is weak if it adds less than this part to the diagonal of the data term, where there are data.
-WEAK = 0.3
+# A penalty is weak if it adds less than this to the diagonal of the data term, relative to what is there, where there are
+# data: in general, and where points lie on the nodes. Measured: below, the diagonal takes fewer or cheaper iterations.
+WEAK, WEAK_ON_NODES = 5.0, 0.4
 
 
 class DataTerm(Protocol):
@@ -34,8 +37,8 @@ class DataTerm(Protocol):
     def diagonal(self) -> Matrix:
         """The diagonal of B'WB, of any shape."""
 
-    def apply(self, tensor: Matrix) -> Matrix:
-        """Return the product, in a new array."""
+    def apply(self, tensor: Matrix, out: Matrix | None = None) -> Matrix:
+        """Return the product, in a new array or in ``out``."""
 
 
 class RowsTerm:
@@ -44,6 +47,7 @@ class RowsTerm:
     def __init__(self, rows: Any, weights: Matrix | None) -> None:
         self.rows, self.weights = rows, weights
         self._transposed = rows.T.tocsr()
+        self._parts = [_split(matrix) for matrix in (rows, self._transposed)]
 
     @property
     def diagonal(self) -> Matrix:
@@ -52,15 +56,27 @@ class RowsTerm:
         squares.data **= 2
         return np.asarray(squares @ (np.ones(self.rows.shape[0]) if self.weights is None else self.weights))
 
-    def apply(self, tensor: Matrix) -> Matrix:
+    def apply(self, tensor: Matrix, out: Matrix | None = None) -> Matrix:
         """Return B' (w (B x)) for every plane."""
-        out = np.empty_like(tensor)
+        out = np.empty_like(tensor) if out is None else out
         for plane, result in zip(tensor, out, strict=True):
-            seen = self.rows @ plane.reshape(-1)
+            seen = _product(self._parts[0], plane.reshape(-1))
             if self.weights is not None:
                 seen *= self.weights
-            result[...] = (self._transposed @ seen).reshape(plane.shape)
+            result[...] = _product(self._parts[1], seen).reshape(plane.shape)
         return out
+
+
+def _split(matrix: Any) -> list[Any]:
+    """Return the matrix in parts of rows, one for each thread, or whole if it is small."""
+    count = threads() if matrix.nnz >= SEVERAL else 1
+    ends = np.linspace(0, matrix.shape[0], count + 1).astype(int)
+    return [matrix[i:j] for i, j in itertools.pairwise(ends)] if count > 1 else [matrix]
+
+
+def _product(parts: list[Any], x: Matrix) -> Matrix:
+    """Return the product of a matrix in parts with a vector."""
+    return np.concatenate(in_turn_or_threads(lambda part: part @ x, parts)) if len(parts) > 1 else parts[0] @ x
 
 
 class LocalSystem:
@@ -101,9 +117,9 @@ class LocalSystem:
         self._symbol = symbol.astype(dtype)
         stiffness = float(symbol.mean())  # the diagonal of the penalty, but for its ends
         heaviest = float(np.sum(diagonal, dtype=np.float64)) / max(int(np.count_nonzero(diagonal)), 1)
-        self.in_cosines = stiffness > WEAK * heaviest
+        self._flat = all(len(row) == 1 or not np.any(row[1:]) for row in gram)
+        self.in_cosines = stiffness > (WEAK_ON_NODES if self._flat else WEAK) * heaviest
         if self.in_cosines:
-            self._flat = all(len(row) == 1 or not np.any(row[1:]) for row in gram)
             own = math.prod(float(row[0]) for row in gram)
             complete: Any = density * (own if self._flat else _toeplitz(gram, penalty.shape))
             self._constant = float(complete) if self._flat else 0.0
@@ -113,24 +129,25 @@ class LocalSystem:
         smallest = max(float(np.finfo(dtype).tiny) * 1e6, 1e-14 * float(total.max()))
         self._inverse = (1.0 / np.maximum(total, smallest)).astype(dtype)
 
-    def data(self, x: Matrix) -> Matrix:
+    def data(self, x: Matrix, out: Matrix | None = None) -> Matrix:
         """Return B'WB x, less what the penalty in cosines charges too much at the ends."""
-        out = self.term.apply(x)
+        out = self.term.apply(x, out)
         if self.in_cosines:
             self._penalty.subtract_ends(out, x)
         return out
 
-    def penalty(self, x: Matrix) -> Matrix:
+    def penalty(self, x: Matrix, out: Matrix | None = None) -> Matrix:
         """Return the penalty of x; in cosines, ends not taken off."""
         if not self.in_cosines:
-            return self._penalty.whole(x)
+            return self._penalty.whole(x, out)
         return self._back(self._symbol * self._cosines(x))
 
-    def precondition(self, r: Matrix) -> tuple[Matrix, Matrix]:
+    def precondition(self, r: Matrix, out: tuple[Matrix, Matrix] | None = None) -> tuple[Matrix, Matrix]:
         """Return z = (complete grid + penalty)^-1 r, or r over the diagonal, and the penalty of z."""
         if not self.in_cosines:
-            z = r * self._inverse
-            return z, self.penalty(z)
+            z, penalty = out or (None, None)
+            z = multiplied(r, self._inverse, z)
+            return z, self._penalty.whole(z, penalty)
         hat = self._cosines(r)
         hat *= self._inverse
         if self._flat:  # the penalty of z is r less the complete grid's part, a multiple of z
@@ -203,8 +220,9 @@ class BasisSystem:
         self.largest = density * float(np.max(strength)) ** 2
         self._inverse = 1.0 / np.maximum(total, 1e-14 * float(total.max()))
 
-    def data(self, x: Matrix) -> Matrix:
+    def data(self, x: Matrix, out: Matrix | None = None) -> Matrix:
         """Return the data term in the eigenbasis."""
+        del out
         return self.adjoint(self.term.apply(self.forward(x)))
 
     def forward(self, x: Matrix) -> Matrix:
@@ -226,12 +244,14 @@ class BasisSystem:
             x = apply(basis.back, x, axis)
         return x
 
-    def penalty(self, x: Matrix) -> Matrix:
+    def penalty(self, x: Matrix, out: Matrix | None = None) -> Matrix:
         """Return the penalty of x."""
+        del out
         return self.symbol * x
 
-    def precondition(self, r: Matrix) -> tuple[Matrix, Matrix]:
+    def precondition(self, r: Matrix, out: tuple[Matrix, Matrix] | None = None) -> tuple[Matrix, Matrix]:
         """Return z = (complete grid + penalty)^-1 r, and the penalty of z."""
+        del out
         z = self._inverse * r
         return z, self.symbol * z
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.rows import Run, corners
+from kronfield.solvers.slabs import multiplied
 
 
 class Stencil:
@@ -63,10 +64,10 @@ class Stencil:
         other.planes = {offset: plane.astype(dtype, copy=False) for offset, plane in self.planes.items()}
         return other
 
-    def apply(self, tensor: Matrix) -> Matrix:
-        """Return the product with ``tensor`` (C, K_1, ..., K_D)."""
+    def apply(self, tensor: Matrix, out: Matrix | None = None) -> Matrix:
+        """Return the product with ``tensor`` (C, K_1, ..., K_D), in a new array or in ``out``."""
         zero = (0,) * len(self.shape)
-        out: Matrix = tensor * self.planes[zero]
+        out = multiplied(tensor, self.planes[zero], out)
         for offset in self.live:
             if offset == zero:
                 continue
