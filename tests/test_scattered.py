@@ -151,6 +151,25 @@ def test_penalty_in_all_its_forms(shape, first, second, ridge, seed):
     fast = cosines(penalty.symbol * cosines(x, inverse=False), inverse=True)
     penalty.subtract_ends(fast, x)
     np.testing.assert_allclose(fast, expected, atol=1e-10 * scale)
+    # in slabs
+    slabs = np.ones_like(x)
+    penalty.add_to(slabs, x)
+    np.testing.assert_allclose(slabs - 1, expected, atol=1e-10 * scale)
+
+
+def test_slabs_and_threads_change_nothing(monkeypatch):
+    penalty = DifferencePenalty((70, 40), (1.0, 0.5), 0.3, 0.2, 0.1)
+    x = rng.standard_normal((2, 70, 40))
+    results = []
+    for slab, several in ((1 << 20, 1 << 20), (100, 1 << 20), (100, 0)):
+        monkeypatch.setattr("kronfield.solvers.slabs.SLAB", slab)
+        monkeypatch.setattr("kronfield.solvers.slabs.SEVERAL", several)
+        out = np.zeros_like(x)
+        penalty.add_to(out, x)
+        results.append(out)
+    np.testing.assert_allclose(results[1], results[0], atol=1e-12)
+    np.testing.assert_array_equal(results[2], results[1])
+    np.testing.assert_allclose(results[0], penalty.apply(x), atol=1e-10)
 
 
 def test_straight_lines_cost_nothing():
@@ -266,11 +285,13 @@ def test_systems_are_symmetric_and_preconditioners_positive(penalty):
         shape = equations.unknown_shape(penalty)
         x, y = rng.standard_normal((1, *shape)), rng.standard_normal((1, *shape))
         dot_test(system.data, system.data, x, y)
-        dot_test(system.penalty, system.penalty, x, y)
+        if system.penalty(x) is not None:
+            dot_test(system.penalty, system.penalty, x, y)
         dot_test(lambda r, s=system: s.precondition(r)[0], lambda r, s=system: s.precondition(r)[0], x, y)
         z, penalised = system.precondition(x)
         assert np.vdot(x, z) > 0
-        np.testing.assert_allclose(penalised, system.penalty(z), atol=1e-10 * np.abs(penalised).max())
+        if penalised is not None:
+            np.testing.assert_allclose(penalised, system.penalty(z), atol=1e-10 * np.abs(penalised).max())
         if isinstance(system, BasisSystem):
             on_grid = rng.standard_normal((1, *map(len, equations.nodes)))
             dot_test(system.forward, system.adjoint, x, on_grid)

@@ -22,16 +22,20 @@ class ConvergenceError(RuntimeError):
 
 
 class System(Protocol):
-    """A symmetric system (data + penalty) x = b, of which the penalty is cheap where the preconditioner is."""
+    """A symmetric system (data + penalty) x = b.
+
+    Where the preconditioner gives the penalty away with what it computes anyway, it says so; else it says None, and the
+    penalty is part of `data`.
+    """
 
     def data(self, x: Matrix, out: Matrix | None = None) -> Matrix:
-        """Return the data term times x with all corrections to the penalty, in a new array or in ``out``."""
+        """Return the data term times x with all that `penalty` leaves out, in a new array or in ``out``."""
 
-    def penalty(self, x: Matrix, out: Matrix | None = None) -> Matrix:
-        """Return the penalty times x, but for those corrections, in a new array or in ``out``."""
+    def penalty(self, x: Matrix) -> Matrix | None:
+        """Return the penalty times x in a new array, or None if it is part of `data`."""
 
-    def precondition(self, r: Matrix, out: tuple[Matrix, Matrix] | None = None) -> tuple[Matrix, Matrix]:
-        """Return z, the residual r preconditioned, and the penalty times z, in new arrays or in ``out``."""
+    def precondition(self, r: Matrix, out: Matrix | None = None) -> tuple[Matrix, Matrix | None]:
+        """Return z, the residual r preconditioned, in a new array or in ``out``, and the penalty of z or None."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,9 @@ def conjugate_gradients(
     """
     x = start
     r = b - system.data(x)
-    r -= system.penalty(x)
+    of_start = system.penalty(x)
+    if of_start is not None:
+        r -= of_start
     z, penalty_p = system.precondition(r)
     rz = _dot(r, z)
     whole = np.sqrt(_dot(b, system.precondition(b)[0]).clip(0.0))  # the residual of zero
@@ -91,9 +97,9 @@ def conjugate_gradients(
     eps = float(np.finfo(b.dtype).eps)
     floor = eps * whole
     p, q = z, np.empty_like(b)
-    spare = (np.empty_like(b), np.empty_like(b))
-    last = moved = np.full(len(b), np.inf)
-    snapshot, look = x.copy(), FIRST_LOOK
+    spare = np.empty_like(b)
+    moved, speed = np.full(len(b), np.inf), list[Matrix]()
+    snapshot, before, looked, look = x.copy(), 0, 0, FIRST_LOOK
     for iteration in range(limit + 1):
         norms = np.sqrt(np.maximum(rz, 0.0))
         if not np.all(np.isfinite(norms)):
@@ -101,15 +107,11 @@ def conjugate_gradients(
         if progress is not None:
             progress(iteration, float(np.max(norms / scale)))
         if iteration == look:
-            before = last
-            last = _distance(x, snapshot) / np.maximum(_distance(x, origin), 10 * eps / tolerance * _distance(x, None))
-            # if every look finds a part q of the move before, q + q^2 + ... of this one is still to come
-            known = np.isfinite(before) & (before > 0)
-            ratio = np.where(known, last / np.where(known, before, 1.0), 1.0)
-            moved = np.where(ratio < 1, last * ratio / np.maximum(1 - ratio, 1e-12), np.inf)
-            moved = np.minimum(moved, 10 * last)  # rounding makes the ratio meaningless in the end
+            span = np.maximum(_distance(x, origin), 10 * eps / tolerance * _distance(x, None))
+            speed.append(_distance(x, snapshot) / span / (look - looked))  # per iteration
+            moved = _still_to_come(speed, look - looked, looked - before)
             snapshot[...] = x
-            look = max(look + 2, math.ceil(look / (1 - LOOK_BACK)))
+            before, looked, look = looked, look, max(look + 2, math.ceil(look / (1 - LOOK_BACK)))
         small = norms <= np.maximum(tolerance * scale, floor)
         active = ~(small & (moved <= tolerance)) & (norms > floor)
         if not active.any():
@@ -119,7 +121,8 @@ def conjugate_gradients(
         if iteration == limit:
             break
         q = system.data(p, q)
-        _add_scaled(q, penalty_p, np.ones(len(b)))
+        if penalty_p is not None:
+            _add_scaled(q, penalty_p, np.ones(len(b)))
         pq = _dot(p, q)
         step = np.where(active & (pq > 0), rz / np.where(pq > 0, pq, 1.0), 0.0)
         if not np.any(step):
@@ -132,8 +135,9 @@ def conjugate_gradients(
         rz = new
         # p = z + beta p, and with it its penalty, which is never computed anew
         _add_scaled(z, p, beta)
-        _add_scaled(penalty_z, penalty_p, beta)
-        spare, (p, penalty_p) = (p, penalty_p), (z, penalty_z)  # arrays of that size are not made anew in every round
+        if penalty_p is not None and penalty_z is not None:
+            _add_scaled(penalty_z, penalty_p, beta)
+        spare, p, penalty_p = p, z, penalty_z  # an array of that size is not made anew in every round
     what = f"the solution still moved by {float(np.max(moved)):.2g}, the tolerance is {tolerance:.2g}"
     raise ConvergenceError(_ADVICE.format(what=what, iterations=limit))
 
@@ -142,6 +146,21 @@ _ADVICE = (
     "conjugate gradients: after {iterations} iterations {what}. Use more roughness or a ridge, a coarser grid, a larger "
     "tolerance= or iterations=, or float64 values."
 )
+
+
+def _still_to_come(speed: list[Matrix], window: int, window_before: int) -> Matrix:
+    """Return how far x will still move if its speed goes on falling as it did between the last two looks.
+
+    With speed v, falling by a factor rho each iteration, that is v rho^(window/2) / (1 - rho) from the end of the window.
+    What was first seen includes the jump from the start, and does not count.
+    """
+    if len(speed) < 3:
+        return np.full_like(speed[-1], np.inf)
+    now, then = speed[-1], speed[-2]
+    known = (then > 0) & (now < then)
+    rho = np.where(known, np.where(known, now / np.where(then > 0, then, 1.0), 0.0) ** (2 / (window + window_before)), 1.0)
+    rest = np.where(known, now * rho ** (window / 2) / np.maximum(1 - rho, 1e-12), np.inf)
+    return np.minimum(rest, 50 * now)  # rounding makes the factor meaningless in the end
 
 
 def _dot(a: Matrix, b: Matrix) -> Matrix:

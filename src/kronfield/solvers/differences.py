@@ -62,13 +62,12 @@ class DifferencePenalty:
             result[-1] -= high
             result[-2] += high
 
-    def whole(self, tensor: Matrix, out: Matrix | None = None) -> Matrix:
-        """Return the product with ``tensor`` (C, K_1, ..., K_D), the fast way: L (first + second L), a slab at a time.
+    def add_to(self, out: Matrix, tensor: Matrix) -> None:
+        """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, the fast way: L (first + second L), in slabs.
 
         A slab of rows fits the cache. L reaches one row further, and twice two, so that much is added to either side and
         cut off again.
         """
-        out = np.empty_like(tensor) if out is None else out
         rows = self.shape[0]
 
         def work(plane: Matrix, result: Matrix, start: int, stop: int) -> None:
@@ -77,14 +76,13 @@ class DifferencePenalty:
             inner = self._laplacian(slab)
             inner *= slab.dtype.type(self.second)
             inner += slab * slab.dtype.type(self.first)
-            result[start:stop] = self._laplacian(inner)[start - low : stop - low]
+            result[start:stop] += self._laplacian(inner)[start - low : stop - low]
             if self.ridge:
                 result[start:stop] += plane[start:stop] * plane.dtype.type(self.ridge)
 
         for plane, result in zip(tensor, out, strict=True):
             each_slab(functools.partial(work, plane, result), rows, math.prod(self.shape[1:]))
         self.subtract_ends(out, tensor)
-        return out
 
     def _laplacian(self, slab: Matrix) -> Matrix:
         """Return -sum over axes of second differences, with nothing beyond the ends: its eigenvectors are cosines."""

@@ -130,24 +130,22 @@ class LocalSystem:
         self._inverse = (1.0 / np.maximum(total, smallest)).astype(dtype)
 
     def data(self, x: Matrix, out: Matrix | None = None) -> Matrix:
-        """Return B'WB x, less what the penalty in cosines charges too much at the ends."""
+        """Return B'WB x, less what the penalty in cosines charges too much at the ends; or with the whole penalty."""
         out = self.term.apply(x, out)
         if self.in_cosines:
             self._penalty.subtract_ends(out, x)
+        else:
+            self._penalty.add_to(out, x)
         return out
 
-    def penalty(self, x: Matrix, out: Matrix | None = None) -> Matrix:
-        """Return the penalty of x; in cosines, ends not taken off."""
-        if not self.in_cosines:
-            return self._penalty.whole(x, out)
-        return self._back(self._symbol * self._cosines(x))
+    def penalty(self, x: Matrix) -> Matrix | None:
+        """Return the penalty of x in cosines, ends not taken off."""
+        return self._back(self._symbol * self._cosines(x)) if self.in_cosines else None
 
-    def precondition(self, r: Matrix, out: tuple[Matrix, Matrix] | None = None) -> tuple[Matrix, Matrix]:
-        """Return z = (complete grid + penalty)^-1 r, or r over the diagonal, and the penalty of z."""
+    def precondition(self, r: Matrix, out: Matrix | None = None) -> tuple[Matrix, Matrix | None]:
+        """Return z = (complete grid + penalty)^-1 r, and the penalty of z; or r over the diagonal, and None."""
         if not self.in_cosines:
-            z, penalty = out or (None, None)
-            z = multiplied(r, self._inverse, z)
-            return z, self._penalty.whole(z, penalty)
+            return multiplied(r, self._inverse, out), None
         hat = self._cosines(r)
         hat *= self._inverse
         if self._flat:  # the penalty of z is r less the complete grid's part, a multiple of z
@@ -244,12 +242,11 @@ class BasisSystem:
             x = apply(basis.back, x, axis)
         return x
 
-    def penalty(self, x: Matrix, out: Matrix | None = None) -> Matrix:
+    def penalty(self, x: Matrix) -> Matrix:
         """Return the penalty of x."""
-        del out
         return self.symbol * x
 
-    def precondition(self, r: Matrix, out: tuple[Matrix, Matrix] | None = None) -> tuple[Matrix, Matrix]:
+    def precondition(self, r: Matrix, out: Matrix | None = None) -> tuple[Matrix, Matrix]:
         """Return z = (complete grid + penalty)^-1 r, and the penalty of z."""
         del out
         z = self._inverse * r
