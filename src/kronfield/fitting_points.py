@@ -271,9 +271,8 @@ def _wrap(
         away = (at_points(encoding, planes, units, [0] * len(units)) - given.values).astype(np.float64) / scale
         return scale * math.sqrt(float(np.average(np.mean(away**2, axis=0), weights=given.weights)))
 
-    energy = equations.residual_energy(solution, choice.penalty)
     uncertainty = Uncertainty(
-        equations, choice.penalty, rule, given.points, given.weights, energy * scale**2, options.iterations
+        equations, choice.penalty, rule, given.points, given.weights, solution, scale, options.iterations
     )
     count = given.values.shape[0] // (2 if given.is_complex else 1)
     report = PointReport(

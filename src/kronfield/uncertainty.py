@@ -38,8 +38,8 @@ class Uncertainty:
         The system that was solved.
     rule, points, weights
         The rows that went into it.
-    noise_energy : array of shape (C,)
-        The weighted sum of squared residuals per channel, in units of the values.
+    solution, scale
+        What came out, of values divided by ``scale``.
     limit : int
         The most iterations of a solve.
     """
@@ -49,7 +49,8 @@ class Uncertainty:
     rule: RowRule
     points: Matrix
     weights: Matrix | None
-    noise_energy: Matrix
+    solution: Solution
+    scale: float
     limit: int
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
 
@@ -85,7 +86,8 @@ class Uncertainty:
                 "a fit that leaves residuals, from which to tell the noise",
                 "Pass noise=, the standard deviation of the values, or use more roughness.",
             )  # fmt: skip
-        return np.sqrt(self.noise_energy / left)
+        energy = self.equations.residual_energy(self.solution, self.penalty)
+        return np.asarray(self.scale * np.sqrt(energy / left))
 
     def _draws(self, count: int, seed: int) -> Solution:
         """Return ``count`` random tensors of weights, (count, K_1, ..., K_D), of covariance A^-1."""

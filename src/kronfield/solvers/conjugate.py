@@ -14,7 +14,7 @@ from kronfield.solvers.banded import Matrix
 from kronfield.solvers.slabs import each_slab
 
 # The solution is compared with what it was so large a part of the iterations ago, for the first time after so many.
-LOOK_BACK, FIRST_LOOK = 0.15, 6
+LOOK_BACK, FIRST_LOOK = 0.15, 4
 
 
 class ConvergenceError(RuntimeError):
@@ -98,6 +98,9 @@ def conjugate_gradients(
     floor = eps * whole
     p, q = z, np.empty_like(b)
     spare = np.empty_like(b)
+    # moves below this are rounding, by the size of what the distances are measured from
+    level = np.zeros(len(b)) if origin is None else np.array([float(np.abs(at).max()) for at in origin])
+    rounding = 10 * eps / tolerance * level * math.sqrt(b[0].size)
     moved, speed = np.full(len(b), np.inf), list[Matrix]()
     snapshot, before, looked, look = x.copy(), 0, 0, FIRST_LOOK
     for iteration in range(limit + 1):
@@ -107,8 +110,8 @@ def conjugate_gradients(
         if progress is not None:
             progress(iteration, float(np.max(norms / scale)))
         if iteration == look:
-            span = np.maximum(_distance(x, origin), 10 * eps / tolerance * _distance(x, None))
-            speed.append(_distance(x, snapshot) / span / (look - looked))  # per iteration
+            span = np.maximum(_distance(x, origin), rounding)
+            speed.append(_distance(x, snapshot) / np.where(span > 0, span, 1.0) / (look - looked))  # per iteration
             moved = _still_to_come(speed, look - looked, looked - before)
             snapshot[...] = x
             before, looked, look = looked, look, max(look + 2, math.ceil(look / (1 - LOOK_BACK)))

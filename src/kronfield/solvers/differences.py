@@ -73,10 +73,11 @@ class DifferencePenalty:
         def work(plane: Matrix, result: Matrix, start: int, stop: int) -> None:
             low, high = max(start - 2, 0), min(stop + 2, rows)
             slab = plane[low:high]
-            inner = self._laplacian(slab)
-            inner *= slab.dtype.type(self.second)
-            inner += slab * slab.dtype.type(self.first)
-            result[start:stop] += self._laplacian(inner)[start - low : stop - low]
+            # L (first + second L) = L (first/second + L) second
+            inner = slab * slab.dtype.type(self.second or self.first)
+            if self.second:
+                inner = self._laplacian(inner, self.first / self.second)
+            result[start:stop] += self._laplacian(inner, 0.0)[start - low : stop - low]
             if self.ridge:
                 result[start:stop] += plane[start:stop] * plane.dtype.type(self.ridge)
 
@@ -84,17 +85,19 @@ class DifferencePenalty:
             each_slab(functools.partial(work, plane, result), rows, math.prod(self.shape[1:]))
         self.subtract_ends(out, tensor)
 
-    def _laplacian(self, slab: Matrix) -> Matrix:
-        """Return -sum over axes of second differences, with nothing beyond the ends: its eigenvectors are cosines."""
-        out = np.zeros_like(slab)
-        for axis, h in enumerate(self.spacings):
+    def _laplacian(self, slab: Matrix, plus: float) -> Matrix:
+        """Return (L + plus) slab: L is minus second differences, with nothing beyond the ends."""
+        weights = [slab.dtype.type(1.0 / h**2) for h in self.spacings]
+        out = slab * slab.dtype.type(plus + 2.0 * float(sum(weights)))
+        for axis, weight in enumerate(weights):
+            neighbour = slab if weight == 1 else slab * weight
             before = (slice(None),) * axis
+            first, last = (*before, slice(None, 1)), (*before, slice(-1, None))
             low, high = (*before, slice(None, -1)), (*before, slice(1, None))
-            steps = slab[high] - slab[low]
-            if h != 1.0:
-                steps *= slab.dtype.type(1.0 / h**2)
-            out[low] -= steps
-            out[high] += steps
+            out[low] -= neighbour[high]
+            out[high] -= neighbour[low]
+            out[first] -= neighbour[first]  # the ends have one neighbour only
+            out[last] -= neighbour[last]
         return out
 
     def factors(self) -> list[tuple[float, tuple[int, ...]]]:

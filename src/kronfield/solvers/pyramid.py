@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -50,13 +49,13 @@ def local_means(mass: Matrix, b: Matrix) -> Matrix:
     """Return the weighted mean around every node: a start where there are points everywhere."""
     mean = float(mass.mean())
     reach = (1.0 / max(mean / float(mass.max()), 1e-3)) ** (2 / mass[0].ndim)  # the squared distance of points, in cells
-    total: Any = 0.0
-    for axis, n in enumerate(mass.shape[1:]):
-        frequency = 2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n)
-        total = total + frequency.reshape([-1 if i == axis else 1 for i in range(mass.ndim - 1)])
-    heat = np.exp(-WARMTH * reach * total).astype(np.float32)  # enough digits for a start
-    weights, sums = (cosines(heat * cosines(part.astype(np.float32), inverse=False), inverse=True) for part in (mass, b))
-    return np.ascontiguousarray(sums / np.maximum(weights, np.float32(1e-3 * mean))).astype(b.dtype)
+    both = cosines(np.concatenate([mass, b]).astype(np.float32), inverse=False)  # enough digits for a start
+    for axis, n in enumerate(mass.shape[1:], start=1):  # the heat kernel is a product over the axes
+        heat = np.exp(-WARMTH * reach * (2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n))).astype(np.float32)
+        both *= heat.reshape([-1 if i == axis else 1 for i in range(mass.ndim)])
+    both = cosines(both, inverse=True)
+    both[1:] /= np.maximum(both[:1], np.float32(1e-3 * mean))
+    return np.ascontiguousarray(both[1:]).astype(b.dtype, copy=False)
 
 
 def coarse_start(mass: Matrix, b: Matrix, penalty: DifferencePenalty, tolerance: float, limit: int) -> Matrix:
