@@ -39,7 +39,7 @@ import kronfield as kf
 Array = np.ndarray
 SECTIONS = ("stream", "quality", "video", "growth", "smooth")  # the stream first: it reads the peak memory of the process
 
-ROUGHNESS = (0.0159, 0.0158)  # for a quarter of the pixels of a photograph, in pixels
+ROUGHNESS = (0.04, 0.02)  # for a quarter of the pixels of a photograph, in pixels
 TOLERANCE = 0.02  # of the spread of the field, which costs less than a hundredth of a decibel
 VIDEO_ROUGHNESS = (4e-5, 1.5e-3)  # for an eighth of the voxels, in voxels: what fit_points chooses for them, rounded
 FEATURES, WIDTH, EPOCHS, TIMED_EPOCHS = 256, 0.005, 2000, 50  # the paper's descent

@@ -33,13 +33,23 @@ def axis_matrix(embedder: Embedder, x: Matrix, order: int, dtype: Any) -> BlockB
     return np.asarray(embedder.derivative(x, order)).astype(dtype)
 
 
+def _axis_matrices(
+    encoding: Kronecker, units: Sequence[Matrix], orders: Sequence[int], dtype: Any
+) -> list[BlockBanded | Matrix]:
+    """Return the embedding matrix of every axis, computed once for axes that are alike."""
+    known: dict[Any, BlockBanded | Matrix] = {}
+    keys = [(emb, order, x.tobytes()) for emb, order, x in zip(encoding.embedders, orders, units, strict=True)]
+    for key, emb, order, x in zip(keys, encoding.embedders, orders, units, strict=True):
+        if key not in known:
+            known[key] = axis_matrix(emb, x, order, dtype)
+    return [known[key] for key in keys]
+
+
 def grid_blocks(
     encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orders: Sequence[int]
 ) -> Iterator[tuple[slice, Matrix]]:
     """Yield (rows, values) blocks, values (C, rows, M_2, ..., M_D), that together make up the grid."""
-    matrices = [
-        axis_matrix(emb, x, order, planes.dtype) for emb, x, order in zip(encoding.embedders, units, orders, strict=True)
-    ]
+    matrices = _axis_matrices(encoding, units, orders, planes.dtype)
     first = matrices[0]
     rest = math.prod(matrix.shape[0] for matrix in matrices[1:]) * planes.shape[0]
     step = max(1, BLOCK_NUMBERS // max(rest, 1))

@@ -183,13 +183,15 @@ class NormalEquations:
             direct = direct_solve(self.term, differences, b)
             if direct is not None:
                 return Solution(direct, direct, Convergence(0, 0.0, 0.0), "sparse factorisation")
-        constant, reference = _constant(system, b, mass, penalty.ridge)
+        constant, left, reference = _constant(system, b, mass, penalty.ridge)
         if start is not None:
             x = start.astype(b.dtype, copy=True)
         elif gaps:
-            x = coarse_start(mass, b - constant * mass, differences, tolerance, limit) + constant
+            x = coarse_start(mass, left, differences, tolerance, limit)
+            x += constant
         else:
-            x = local_means(mass, b - constant * mass) + constant
+            x = local_means(mass, left)
+            x += constant
         solve = functools.partial(
             _each_channel, system, b, tolerance=tolerance, origin=constant, reference=reference, progress=progress
         )
@@ -277,8 +279,8 @@ class NormalEquations:
         return np.asarray(np.maximum(self.energy - 2 * cross + self.data_energy(solution, penalty), 0.0))
 
 
-def _constant(system: LocalSystem, b: Matrix, mass: Matrix, ridge: float) -> tuple[Matrix, Matrix]:
-    """Return the best equal weights, and the norm of what they leave: the scale on which to judge convergence."""
+def _constant(system: LocalSystem, b: Matrix, mass: Matrix, ridge: float) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the best equal weights, what they leave of b, and its norm: the scale on which to judge convergence."""
     response = mass + b.dtype.type(ridge) if ridge else mass  # differences of a constant are 0
     level = b.reshape(len(b), -1).sum(axis=1, dtype=np.float64) / (float(response.sum(dtype=np.float64)) or 1.0)
     shaped = level.astype(b.dtype).reshape(-1, *[1] * (b.ndim - 1))
@@ -287,7 +289,7 @@ def _constant(system: LocalSystem, b: Matrix, mass: Matrix, ridge: float) -> tup
     norms = [
         math.sqrt(max(float(np.einsum("i,i->", u.reshape(-1), v.reshape(-1))), 0.0)) for u, v in zip(left, z, strict=True)
     ]
-    return shaped, np.array(norms)
+    return shaped, left, np.array(norms)
 
 
 def _each_channel(

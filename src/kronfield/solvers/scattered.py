@@ -27,7 +27,7 @@ from kronfield.solvers.slabs import SEVERAL, in_turn_or_threads, multiplied, thr
 SMOOTH, MATRIX_UP_TO = 13, 2048
 # A penalty is weak if it adds less than this to the diagonal of the data term, relative to what is there, where there are
 # data: in general, and where points lie on the nodes. Measured: below, the diagonal takes fewer or cheaper iterations.
-WEAK, WEAK_ON_NODES = 5.0, 0.4
+WEAK, WEAK_ON_NODES = 5.0, 0.8
 
 
 class DataTerm(Protocol):
