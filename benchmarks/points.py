@@ -292,14 +292,15 @@ def video(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def growth(options: argparse.Namespace) -> dict[str, Any]:
-    print("\n## Growth: 512² and 2048² unknowns, a quarter as many points, roughness the same per cell; fit only\n")
+    print("\n## Growth: 512² x 3 and 2048² x 3 unknowns, a quarter as many points, roughness the same per cell; fit only\n")
     calls: dict[str, Callable[[], kf.Field]] = {}
     for n in (512, 2048):
-        rng, grey = np.random.default_rng(0), np.pad(astronaut().mean(axis=-1), (0, n - 512), mode="reflect")
+        rng = np.random.default_rng(0)
+        picture = np.pad(astronaut(), ((0, n - 512), (0, n - 512), (0, 0)), mode="reflect").astype(np.float32)
         mask = rng.random((n, n)) < 0.25
-        pixels, shades = np.argwhere(mask).astype(np.float64), grey[mask].astype(np.float32)
+        pixels, shades = np.argwhere(mask).astype(np.float64), picture[mask]
         X = rng.random((n * n // 4, 2))
-        y = map_coordinates(grey, n * X.T, order=1, mode="nearest").astype(np.float32)
+        y = np.stack([map_coordinates(picture[..., c], n * X.T, order=1, mode="nearest") for c in range(3)], axis=1)
         settings = {"domain": [(0, 1)] * 2, "roughness": (ROUGHNESS[0] / n**2, ROUGHNESS[1] / n**4)}
         calls[f"scattered {n}"] = lambda X=X, y=y, n=n, s=settings: kf.fit_points(X, y, kf.Triangle(n, 2 / n), **s)
         calls[f"pixels {n}"] = lambda X=pixels, y=shades: kf.fit_points(X, y, roughness=ROUGHNESS)

@@ -37,6 +37,10 @@ class System(Protocol):
     def precondition(self, r: Matrix, out: Matrix | None = None) -> tuple[Matrix, Matrix | None]:
         """Return z, the residual r preconditioned, in a new array or in ``out``, and the penalty of z or None."""
 
+    @property
+    def inverse_diagonal(self) -> Matrix | None:
+        """What r is multiplied by where that is all the preconditioner does; else None."""
+
 
 @dataclass(frozen=True)
 class Convergence:
@@ -130,10 +134,13 @@ def conjugate_gradients(
         step = np.where(active & (pq > 0), rz / np.where(pq > 0, pq, 1.0), 0.0)
         if not np.any(step):
             raise ConvergenceError(_ADVICE.format(what="rounding stalled it", iterations=iteration))
-        _add_scaled(x, p, step)
-        _add_scaled(r, q, -step)
-        z, penalty_z = system.precondition(r, spare)
-        new = _dot(r, z)
+        if system.inverse_diagonal is not None:
+            z, penalty_z, new = spare, None, _advance(x, p, r, q, spare, system.inverse_diagonal, step)
+        else:
+            _add_scaled(x, p, step)
+            _add_scaled(r, q, -step)
+            z, penalty_z = system.precondition(r, spare)
+            new = _dot(r, z)
         beta = np.where(active & (rz > 0), new / np.where(rz > 0, rz, 1.0), 0.0)
         rz = new
         # p = z + beta p, and with it its penalty, which is never computed anew
@@ -185,6 +192,23 @@ def _add_scaled(target: Matrix, other: Matrix, factors: Matrix) -> None:
         if a:
             flat = y.reshape(-1), x.reshape(-1)
             each_slab(functools.partial(work, *flat, target.dtype.type(a)), y.size, 1)
+
+
+def _advance(x: Matrix, p: Matrix, r: Matrix, q: Matrix, z: Matrix, inverse: Matrix, step: Matrix) -> Matrix:
+    """Do x += step p, r -= step q, z = inverse r and return the products of r and z, all in one pass over the memory."""
+
+    def work(c: int, a: Any, i: int, j: int) -> float:
+        part = slice(i, j)
+        if a:
+            flat[0][c, part] += a * flat[1][c, part]
+            flat[2][c, part] -= a * flat[3][c, part]
+        np.multiply(flat[2][c, part], scale[part], out=flat[4][c, part])
+        return float(np.einsum("i,i->", flat[2][c, part], flat[4][c, part]))
+
+    flat = [array.reshape(len(x), -1) for array in (x, p, r, q, z)]
+    scale = inverse.reshape(-1)
+    steps = [x.dtype.type(a) for a in step]
+    return np.array([math.fsum(each_slab(functools.partial(work, c, a), len(scale), 1)) for c, a in enumerate(steps)])
 
 
 def _distance(x: Matrix, origin: Matrix | None) -> Matrix:

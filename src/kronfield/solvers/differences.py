@@ -62,8 +62,10 @@ class DifferencePenalty:
             result[-1] -= high
             result[-2] += high
 
-    def add_to(self, out: Matrix, tensor: Matrix) -> None:
+    def add_to(self, out: Matrix, tensor: Matrix, diagonal: Matrix | None = None) -> None:
         """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, the fast way: L (first + second L), in slabs.
+
+        With a ``diagonal`` (K_1, ..., K_D), its product with ``tensor`` is what is added to, whatever was in ``out``.
 
         A slab of rows fits the cache. L reaches one row further, and twice two, so that much is added to either side and
         cut off again.
@@ -73,6 +75,8 @@ class DifferencePenalty:
         def work(plane: Matrix, result: Matrix, start: int, stop: int) -> None:
             low, high = max(start - 2, 0), min(stop + 2, rows)
             slab = plane[low:high]
+            if diagonal is not None:
+                np.multiply(plane[start:stop], diagonal[start:stop], out=result[start:stop])
             # L (first + second L) = L (first/second + L) second
             inner = slab * slab.dtype.type(self.second or self.first)
             if self.second:

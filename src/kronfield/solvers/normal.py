@@ -20,7 +20,7 @@ from kronfield.solvers.direct import affordable, direct_solve
 from kronfield.solvers.pyramid import coarse_start, has_gaps, local_means, row_sums
 from kronfield.solvers.scattered import BasisSystem, DataTerm, LocalSystem, feature_sum
 from kronfield.solvers.separable import Frame, GridSolver
-from kronfield.solvers.slabs import channel_pool
+from kronfield.solvers.slabs import SEVERAL, channel_pool
 from kronfield.solvers.stencil import Stencil
 
 # A system of so few unknowns is factored at once; a larger one that can be, after so many iterations to no avail.
@@ -314,9 +314,12 @@ def _each_channel(
             system, b[part], start[part], origin=origin[part], reference=reference[part], **settings  # type: ignore[arg-type]
         )[1]  # fmt: skip
 
-    system.workers = 1
-    with channel_pool(len(b)) as pool:
-        ends = list(pool.map(one, range(len(b))))
+    if b[0].size >= SEVERAL:  # one channel keeps all threads busy
+        ends = [one(c) for c in range(len(b))]
+    else:
+        system.workers = 1
+        with channel_pool(len(b)) as pool:
+            ends = list(pool.map(one, range(len(b))))
     worst = (max(end.iterations for end in ends), max(end.residual for end in ends), max(end.change for end in ends))
     return start, Convergence(*worst)
 

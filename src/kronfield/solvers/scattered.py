@@ -22,6 +22,7 @@ from kronfield.solvers.basis import AxisBasis
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.rows import Run
 from kronfield.solvers.slabs import SEVERAL, in_turn_or_threads, multiplied, threads
+from kronfield.solvers.stencil import Stencil
 
 # Lengths with a larger prime factor than this are transformed by a matrix product, unless they are longer than that.
 SMOOTH, MATRIX_UP_TO = 13, 2048
@@ -113,6 +114,8 @@ class LocalSystem:
     ) -> None:
         self.term, self._penalty = term, penalty
         self.workers = -1  # threads of a transform
+        on_nodes = isinstance(term, Stencil) and term.live == [(0,) * len(penalty.shape)]
+        self._only = diagonal if on_nodes and diagonal.dtype == dtype else None  # all there is of B'WB
         symbol: Matrix = penalty.symbol
         self._symbol = symbol.astype(dtype)
         stiffness = float(symbol.mean())  # the diagonal of the penalty, but for its ends
@@ -131,12 +134,21 @@ class LocalSystem:
 
     def data(self, x: Matrix, out: Matrix | None = None) -> Matrix:
         """Return B'WB x, less what the penalty in cosines charges too much at the ends; or with the whole penalty."""
+        if not self.in_cosines and self._only is not None:
+            out = np.empty_like(x) if out is None else out
+            self._penalty.add_to(out, x, self._only)
+            return out
         out = self.term.apply(x, out)
         if self.in_cosines:
             self._penalty.subtract_ends(out, x)
         else:
             self._penalty.add_to(out, x)
         return out
+
+    @property
+    def inverse_diagonal(self) -> Matrix | None:
+        """One over the diagonal, where that is the preconditioner."""
+        return None if self.in_cosines else self._inverse
 
     def penalty(self, x: Matrix) -> Matrix | None:
         """Return the penalty of x in cosines, ends not taken off."""
@@ -222,6 +234,11 @@ class BasisSystem:
         """Return the data term in the eigenbasis."""
         del out
         return self.adjoint(self.term.apply(self.forward(x)))
+
+    @property
+    def inverse_diagonal(self) -> Matrix | None:
+        """None: the penalty comes with the preconditioner."""
+        return None
 
     def forward(self, x: Matrix) -> Matrix:
         """Return values on the virtual grid."""
