@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,11 +12,10 @@ from kronfield._arrays import problem
 from kronfield.embedders import Embedder, Impulse, LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.banded import BlockBanded, Matrix, apply, embedding_blocks
+from kronfield.solvers.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
 
 # Numbers in one block of output, and of intermediate results at points: 32 MB of float64.
 BLOCK_NUMBERS = 1 << 22
-# A feature is left out where it is below this fraction of its peak: invisible in float64.
-NEGLIGIBLE = 1e-17
 # Up to this many features within reach of a point on each axis, points are summed feature by feature.
 FEW_FEATURES = 32
 
@@ -69,7 +67,7 @@ def at_points(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orde
     for emb, order in zip(encoding.embedders, orders, strict=True):
         if order > emb.smoothness:
             emb.derivative(np.zeros(1), order)  # raises the error that says why
-    counts = [_features_in_reach(emb) for emb in encoding.embedders]
+    counts = [taps_in_reach(emb) for emb in encoding.embedders]
     sparse = all(count is not None and count <= FEW_FEATURES for count in counts)
     width = sum(encoding.shape) if sparse else max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
     step = max(1, BLOCK_NUMBERS // max(8 * C if sparse else width, 1))
@@ -80,38 +78,13 @@ def at_points(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orde
     return out
 
 
-def _features_in_reach(embedder: Embedder) -> int | None:
-    if not isinstance(embedder, LocalEmbedder) or isinstance(embedder, Impulse):
-        return None
-    reach = embedder.reach(NEGLIGIBLE)
-    return math.floor(2 * reach / embedder.spacing) + 2 if math.isfinite(reach) else None
-
-
 def _sparse(encoding: Kronecker, planes: Matrix, xs: Sequence[Matrix], orders: Sequence[int]) -> Matrix:
     """Sum over the features within reach of each point: all combinations of one per axis."""
-    per_axis = []
-    for emb, x, order in zip(encoding.embedders, xs, orders, strict=True):
-        assert isinstance(emb, LocalEmbedder)
-        per_axis.append(_features_near(emb, x, order))
+    flat = planes.reshape(planes.shape[0], -1)
     total = np.zeros((planes.shape[0], len(xs[0])))
-    for choice in itertools.product(*(range(indices.shape[0]) for indices, _ in per_axis)):
-        index = tuple(indices[i] for (indices, _), i in zip(per_axis, choice, strict=True))
-        weight = math.prod(values[i] for (_, values), i in zip(per_axis, choice, strict=True))
-        total += planes[(slice(None), *index)] * weight
+    for _, index, value in corners(axis_runs(encoding.embedders, xs, orders), encoding.shape):
+        total += flat[:, index] * value
     return total.astype(planes.dtype)
-
-
-def _features_near(embedder: LocalEmbedder, x: Matrix, order: int) -> tuple[Matrix, Matrix]:
-    """Return indices and values, both (s, P), of the features within reach of each position."""
-    count = _features_in_reach(embedder)
-    assert count is not None
-    padding = int(embedder.padding)
-    first = np.ceil((x - embedder.reach(NEGLIGIBLE)) / embedder.spacing - 1e-9).astype(np.int64) + padding
-    indices = first[None, :] + np.arange(count)[:, None]  # (s, P)
-    u = (indices - padding) * embedder.spacing - x[None, :]
-    values = np.asarray(embedder._psi(np, u, order)) * (-1.0) ** order
-    inside = (indices >= 0) & (indices < embedder.size)
-    return np.clip(indices, 0, embedder.size - 1), np.where(inside, values, 0.0)
 
 
 def _dense(encoding: Kronecker, planes: Matrix, xs: Sequence[Matrix], orders: Sequence[int]) -> Matrix:
