@@ -112,6 +112,29 @@ def test_stencil_and_rows_are_the_same_matrix(emb, D):
     assert all(np.abs(plane).max() < 1e-12 for plane in stencil.planes.values())
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rows_in_several_parts_equal_the_whole(monkeypatch, ordered, weighted):
+    monkeypatch.setattr("kronfield.solvers.scattered.SLAB", 200)
+    points = rng.random((900, 2))
+    rule = RowRule.choose(kf.Kronecker(kf.Triangle(20, 0.1), kf.Triangle(17, 0.1)), [UNIT] * 2, None)
+    runs = rule.runs(points)
+    if ordered:
+        order = np.argsort(np.ravel_multi_index([run.first for run in runs], rule.shape))
+        runs = rule.runs(points[order])
+    rows = sparse_rows(runs, rule.shape, np.float64)
+    w = rng.random(900) if weighted else None
+    term = RowsTerm(rows, w)
+    assert (len(term._parts) > 3) == ordered
+    x = rng.standard_normal((2, 20, 17))
+    dense = rows.toarray()
+    matrix = dense.T @ (dense if w is None else w[:, None] * dense)
+    np.testing.assert_allclose(term.apply(x), (x.reshape(2, -1) @ matrix).reshape(x.shape), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(term.diagonal, np.diag(matrix), rtol=1e-12)
+    with pytest.raises(ValueError, match="contiguous"):
+        term.apply(x, np.empty((2, 20, 34))[:, :, ::2])
+
+
 # The penalty -----------------------------------------------------------------------------------------------------
 
 

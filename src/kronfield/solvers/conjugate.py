@@ -213,5 +213,13 @@ def _advance(x: Matrix, p: Matrix, r: Matrix, q: Matrix, z: Matrix, inverse: Mat
 
 def _distance(x: Matrix, origin: Matrix | None) -> Matrix:
     """Return the norm of x - origin for each right-hand side, (C,)."""
-    away = [one if origin is None else one - at for one, at in zip(x, x if origin is None else origin, strict=True)]
-    return np.array([math.sqrt(_inner(one.reshape(-1), one.reshape(-1))) for one in away])
+    if origin is None:
+        return np.sqrt(_dot(x, x))
+
+    def work(one: Matrix, at: Matrix, i: int, j: int) -> float:
+        away = (one[i:j] - at[i:j]).reshape(-1)
+        return float(np.einsum("i,i->", away, away))
+
+    pairs = zip(x, np.broadcast_to(origin, x.shape), strict=True)
+    squares = [each_slab(functools.partial(work, *pair), x.shape[1], math.prod(x.shape[2:])) for pair in pairs]
+    return np.sqrt([math.fsum(parts) for parts in squares])

@@ -77,10 +77,11 @@ class DifferencePenalty:
             slab = plane[low:high]
             if diagonal is not None:
                 np.multiply(plane[start:stop], diagonal[start:stop], out=result[start:stop])
-            # L (first + second L) = L (first/second + L) second
-            inner = slab * slab.dtype.type(self.second or self.first)
+            # with L = M / h^2: L (first + second L) = M (first h^2 / second + M) second / h^4, or M first / h^2
+            square = self.spacings[0] ** 2
+            inner = slab * slab.dtype.type(self.second / square**2 or self.first / square)
             if self.second:
-                inner = self._laplacian(inner, self.first / self.second)
+                inner = self._laplacian(inner, self.first * square / self.second)
             result[start:stop] += self._laplacian(inner, 0.0)[start - low : stop - low]
             if self.ridge:
                 result[start:stop] += plane[start:stop] * plane.dtype.type(self.ridge)
@@ -90,8 +91,8 @@ class DifferencePenalty:
         self.subtract_ends(out, tensor)
 
     def _laplacian(self, slab: Matrix, plus: float) -> Matrix:
-        """Return (L + plus) slab: L is minus second differences, with nothing beyond the ends."""
-        weights = [slab.dtype.type(1.0 / h**2) for h in self.spacings]
+        """Return (h^2 L + plus) slab: L is minus second differences, nothing beyond the ends; h the first spacing."""
+        weights = [slab.dtype.type((self.spacings[0] / h) ** 2) for h in self.spacings]
         out = slab * slab.dtype.type(plus + 2.0 * float(sum(weights)))
         for axis, weight in enumerate(weights):
             neighbour = slab if weight == 1 else slab * weight

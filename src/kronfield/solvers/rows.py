@@ -101,10 +101,10 @@ def sparse_rows(runs: Sequence[Run], shape: Sequence[int], dtype: Any) -> Any:
         raise problem(
             "points", f"{P} points with {per_row} features each", "at most 2^31 entries", "Stream: use Statistics."
         )
-    kind = np.int32 if n < 2**31 else np.int64
+    kind = np.int32 if n < 2**31 else np.int64  # one kind for all: SciPy widens both if either is wide
     indices, values = np.empty((P, per_row), dtype=kind), np.empty((P, per_row), dtype=dtype)
     for k, (_, index, value) in enumerate(corners(runs, shape)):
         indices[:, k], values[:, k] = index, value
-    rows = scipy.sparse.csr_array((values.ravel(), indices.ravel(), np.arange(P + 1) * per_row), (P, n))
+    rows = scipy.sparse.csr_array((values.ravel(), indices.ravel(), np.arange(P + 1, dtype=kind) * kind(per_row)), (P, n))
     rows.eliminate_zeros()
     return rows

@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +22,7 @@ from kronfield.solvers.banded import Matrix, apply
 from kronfield.solvers.basis import AxisBasis
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.rows import Run
-from kronfield.solvers.slabs import SEVERAL, in_turn_or_threads, multiplied, threads
+from kronfield.solvers.slabs import SLAB, each_slab, in_turn_or_threads, multiplied
 from kronfield.solvers.stencil import Stencil
 
 # Lengths with a larger prime factor than this are transformed by a matrix product, unless they are longer than that.
@@ -47,37 +48,67 @@ class RowsTerm:
 
     def __init__(self, rows: Any, weights: Matrix | None) -> None:
         self.rows, self.weights = rows, weights
-        self._transposed = rows.T.tocsr()
-        self._parts = [_split(matrix) for matrix in (rows, self._transposed)]
+        parts = [_Part.of(rows, i, j) for i, j in _shares(rows)]
+        # points in the order of the grid: parts reach into their neighbours only, so every second one can be worked on at once
+        apart = all(first.stop <= third.start for first, third in zip(parts, parts[2:], strict=False))
+        self._parts = parts if apart else [_Part.of(rows, 0, rows.shape[0])]
 
     @property
     def diagonal(self) -> Matrix:
         """The diagonal of B'WB, (n,)."""
-        squares = self._transposed.copy()
+        squares = self.rows.copy()
         squares.data **= 2
-        return np.asarray(squares @ (np.ones(self.rows.shape[0]) if self.weights is None else self.weights))
+        return np.asarray(squares.T @ (np.ones(self.rows.shape[0]) if self.weights is None else self.weights))
 
     def apply(self, tensor: Matrix, out: Matrix | None = None) -> Matrix:
         """Return B' (w (B x)) for every plane."""
         out = np.empty_like(tensor) if out is None else out
         for plane, result in zip(tensor, out, strict=True):
-            seen = _product(self._parts[0], plane.reshape(-1))
-            if self.weights is not None:
-                seen *= self.weights
-            result[...] = _product(self._parts[1], seen).reshape(plane.shape)
+            x, total = plane.reshape(-1), result.reshape(-1)
+            if not np.shares_memory(total, result):
+                raise ValueError("out must have contiguous planes")
+            each_slab(functools.partial(_clear, total), len(total), 1)
+            for some in (self._parts[0::2], self._parts[1::2]):
+                in_turn_or_threads(lambda part, x=x, total=total: part.add(x, self.weights, total), some)
         return out
 
 
-def _split(matrix: Any) -> list[Any]:
-    """Return the matrix in parts of rows, one for each thread, or whole if it is small."""
-    count = threads() if matrix.nnz >= SEVERAL else 1
-    ends = np.linspace(0, matrix.shape[0], count + 1).astype(int)
-    return [matrix[i:j] for i, j in itertools.pairwise(ends)] if count > 1 else [matrix]
+def _clear(array: Matrix, start: int, stop: int) -> None:
+    array[start:stop] = 0
 
 
-def _product(parts: list[Any], x: Matrix) -> Matrix:
-    """Return the product of a matrix in parts with a vector."""
-    return np.concatenate(in_turn_or_threads(lambda part: part @ x, parts)) if len(parts) > 1 else parts[0] @ x
+def _shares(rows: Any) -> list[tuple[int, int]]:
+    """Return (first, end) of parts of the rows that fit the cache."""
+    count = max(1, math.ceil(rows.nnz / SLAB))
+    return list(itertools.pairwise(np.linspace(0, rows.shape[0], count + 1).astype(int).tolist()))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows ``first`` to ``end``, cut down to columns ``start`` to ``stop``: all that they touch."""
+
+    first: int
+    end: int
+    start: int
+    stop: int
+    matrix: Any
+
+    @classmethod
+    def of(cls, rows: Any, first: int, end: int) -> _Part:
+        import scipy.sparse
+
+        i, j = rows.indptr[first], rows.indptr[end]
+        indices = rows.indices[i:j]
+        start, stop = (int(indices.min()), int(indices.max()) + 1) if j > i else (0, 0)
+        pieces = rows.data[i:j], indices - indices.dtype.type(start), rows.indptr[first : end + 1] - i
+        return cls(first, end, start, stop, scipy.sparse.csr_array(pieces, (end - first, stop - start)))
+
+    def add(self, x: Matrix, weights: Matrix | None, total: Matrix) -> None:
+        """Add B' (w (B x)) of these rows to ``total``: both products while the rows are in the cache."""
+        seen = self.matrix @ x[self.start : self.stop]
+        if weights is not None:
+            seen *= weights[self.first : self.end]
+        total[self.start : self.stop] += self.matrix.T @ seen  # of a transposed matrix each row is scattered: no sorting
 
 
 class LocalSystem:

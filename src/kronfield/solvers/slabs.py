@@ -8,14 +8,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kronfield.solvers.banded import Matrix
 
 # Numbers in a slab, and in an array that is worth several threads.
-SLAB, SEVERAL = 1 << 17, 1 << 20
+SLAB, SEVERAL = 1 << 18, 1 << 20
 _PREFIX = "kronfield"
 
 Result = TypeVar("Result")
@@ -41,7 +41,18 @@ def in_turn_or_threads(work: Callable[[Part], Result], parts: Sequence[Part]) ->
     """Return work(part) for every part, in order: by several threads, or in turn if this is one of them."""
     if threads() == 1 or threading.current_thread().name.startswith(_PREFIX):
         return [work(part) for part in parts]
-    return list(_pool().map(work, parts))
+    results: list[Any] = [None] * len(parts)
+    left = iter(enumerate(parts))  # next() is atomic: each thread takes what is left, so there is one wait, not one a part
+
+    def take() -> None:
+        for i, part in left:
+            results[i] = work(part)
+
+    others = [_pool().submit(take) for _ in range(min(threads(), len(parts)) - 1)]
+    take()
+    for other in others:
+        other.result()
+    return results
 
 
 def each_slab(work: Callable[[int, int], Result], rows: int, numbers_per_row: int) -> list[Result]:
