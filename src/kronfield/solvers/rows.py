@@ -105,6 +105,8 @@ def sparse_rows(runs: Sequence[Run], shape: Sequence[int], dtype: Any) -> Any:
     indices, values = np.empty((P, per_row), dtype=kind), np.empty((P, per_row), dtype=dtype)
     for k, (_, index, value) in enumerate(corners(runs, shape)):
         indices[:, k], values[:, k] = index, value
-    rows = scipy.sparse.csr_array((values.ravel(), indices.ravel(), np.arange(P + 1, dtype=kind) * kind(per_row)), (P, n))
+    rows = scipy.sparse.csr_array(
+        (values.ravel(), indices.ravel(), np.arange(0, (P + 1) * per_row, per_row, dtype=kind)), (P, n)
+    )
     rows.eliminate_zeros()
     return rows

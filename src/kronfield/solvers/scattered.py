@@ -49,7 +49,7 @@ class RowsTerm:
     def __init__(self, rows: Any, weights: Matrix | None) -> None:
         self.rows, self.weights = rows, weights
         parts = [_Part.of(rows, i, j) for i, j in _shares(rows)]
-        # points in the order of the grid: parts reach into their neighbours only, so every second one can be worked on at once
+        # points in the order of the grid reach into neighbouring parts only: every second part can be worked on at once
         apart = all(first.stop <= third.start for first, third in zip(parts, parts[2:], strict=False))
         self._parts = parts if apart else [_Part.of(rows, 0, rows.shape[0])]
 
@@ -69,7 +69,7 @@ class RowsTerm:
                 raise ValueError("out must have contiguous planes")
             each_slab(functools.partial(_clear, total), len(total), 1)
             for some in (self._parts[0::2], self._parts[1::2]):
-                in_turn_or_threads(lambda part, x=x, total=total: part.add(x, self.weights, total), some)
+                in_turn_or_threads(functools.partial(_Part.add, x=x, weights=self.weights, total=total), some)
         return out
 
 
