@@ -257,7 +257,10 @@ def test_masks_on_grids():
     assert np.abs(filled - truth)[missing].max() < 0.03
     assert np.abs(filled - truth)[~missing].max() < 0.01
     assert field.domain == kf.fit(truth, axes=[x, y]).domain
-    np.testing.assert_array_equal(kf.fit(np.ma.array(truth, mask=missing), axes=[x, y]).on_grid(), filled)
+    masked = np.ma.array(truth, mask=missing)
+    np.testing.assert_array_equal(kf.fit(masked, axes=[x, y], mask=masked.mask).on_grid(), filled)
+    with pytest.raises(kf.InputError, match=r"masked array.*mask=values\.mask.*fit_points"):
+        kf.fit(masked, axes=[x, y])
     uneven = kf.fit(np.where(missing, np.nan, truth), axes=[x**1.5, y], mask=missing)
     assert np.abs(uneven.on_grid() - truth)[missing].max() < 0.05
 

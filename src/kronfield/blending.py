@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from kronfield._arrays import Array, describe, namespace, point_array, problem, real, real_numbers, to_numpy, vector
-from kronfield.embedders import Embedder
+from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding import Kronecker
 
 # Corners whose features differ (or agree) by less than this, relative, cannot be told apart by their difference (or sum).
 ALIKE = 1e-12
 # How uneven a grid may be, in spacings, and how far beyond its ends a point may lie by rounding.
 SLACK = 1e-6
+# Nodes of a virtual grid per wave of features that are not local.
+NODES_PER_WAVE = 12
 # Entries of a table of similarities, within one cell.
 TABLE = 257
 
@@ -175,6 +177,18 @@ class Blending:
             return xp.astype(cell, xp.int64), (1 - beta, beta)
         pair = blending_weights(self.encoding.embedders[axis], beta, spacing, normalise=self.normalise)
         return xp.astype(cell, xp.int64), pair
+
+
+def virtual_axis(embedder: Embedder, low: float, high: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return nodes from ``low`` to ``high`` that suit an embedder, in its units.
+
+    They are as far apart as local features; else there are as many as features, and enough for the highest frequency.
+    """
+    if isinstance(embedder, LocalEmbedder):
+        step = embedder.spacing
+    else:
+        step = min((high - low) / embedder.size, 1 / (NODES_PER_WAVE * embedder.bandwidth(0.1)))
+    return np.linspace(low, high, max(2, math.ceil((high - low) / step - 1e-9) + 1))
 
 
 def _even_nodes(argument: str, axis: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

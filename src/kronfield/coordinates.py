@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import Array, namespace, whole
+from kronfield._arrays import Array, Namespace, namespace, whole
 
 
 def even_axis(samples: int, like: Array | None = None) -> Array:
@@ -28,7 +28,12 @@ def even_axis(samples: int, like: Array | None = None) -> Array:
     count = whole("samples", samples, at_least=1)
     if like is None:
         return np.arange(count, dtype=np.float64) / count
-    return namespace(like).arange(count, dtype=like.dtype, device=like.device) / count
+    return even_positions(namespace(like), count, like)
+
+
+def even_positions(xp: Namespace, count: int, like: Array) -> Array:
+    """Return i/N for i = 0 ... N-1, in a given namespace."""
+    return xp.arange(count, dtype=like.dtype, device=like.device) / count
 
 
 def diagonals(dimensions: int) -> tuple[list[tuple[float, ...]], list[float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -197,10 +198,10 @@ class Concatenated(Encoding):
     def _seen(self, X: Array) -> list[Array]:
         """Return what each embedder sees of the points X: a vector, or columns for one of several dimensions."""
         if self.directions is None:
-            starts = np.cumsum([0, *(emb.dimensions for emb in self.embedders)])
+            starts = itertools.accumulate((emb.dimensions for emb in self.embedders), initial=0)
             return [
-                X[:, int(a)] if emb.dimensions == 1 else X[:, int(a) : int(a) + emb.dimensions]
-                for a, emb in zip(starts[:-1], self.embedders, strict=True)
+                X[:, a] if emb.dimensions == 1 else X[:, a : a + emb.dimensions]
+                for a, emb in zip(starts, self.embedders, strict=False)
             ]
         assert self.offsets is not None
         return [

@@ -82,8 +82,8 @@ def fit(
         rounding unit of the values, 1.5e-8 or for float32 3.5e-4. The fit is then the one of least norm, and a `RankWarning`
         says so.
     mask : array of bool, optional
-        True where a sample is missing, of the shape of the grid or of values; a masked array brings its own. The rest is
-        then fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
+        True where a sample is missing, of the shape of the grid or of values; a masked array needs it too, mask=values.mask.
+        The rest is then fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
 
     Returns
     -------

@@ -76,7 +76,10 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Matrix | None]:
         own = np.ma.getmaskarray(values)
         values = np.ma.getdata(values)
         if mask is None:
-            mask = own
+            if own.any():
+                got = f"a masked array with {int(own.sum())} of {own.size} values missing"
+                remedy = "Pass mask=values.mask to fit the rest and fill the gaps, or use fit_points."
+                raise problem("values", got, "values that are all there, or a mask", remedy)
         elif np.shape(mask) == own.shape:
             mask = own | np.asarray(mask)
         elif own.any():

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kronfield._arrays import Array, Namespace, fraction, real, whole
-from kronfield.coordinates import even_axis
+from kronfield.coordinates import even_axis, even_positions
 from kronfield.embedders._base import FINEST, Embedder
 
 
@@ -31,7 +31,7 @@ class _Periodic(Embedder):
         return np.asarray(even_axis(self.size))
 
     def _turns(self, xp: Namespace, x: Array) -> Array:
-        return self.frequency * (even_axis(self.size, x)[None, :] - x[:, None])  # (N, K)
+        return self.frequency * (even_positions(xp, self.size, x)[None, :] - x[:, None])  # (N, K)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._arrays import problem
-from kronfield.blending import Blending
-from kronfield.embedders import LocalEmbedder
+from kronfield.blending import Blending, virtual_axis
 from kronfield.encoding import Kronecker
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.normal import NormalEquations
@@ -26,8 +25,6 @@ FEW_ENTRIES = 1 << 22
 ROUNDING = 1e-11
 # More points than this are sorted along the grid.
 SORTED_FROM = 1 << 16
-# Nodes of a virtual grid per wave of features that are not local.
-NODES_PER_WAVE = 12
 # Points are put on the grid in parts of this many.
 CHUNK = 1 << 18
 
@@ -66,15 +63,10 @@ class RowRule:
             )
         if (few and rows is None) or rows == "exact":
             return cls(encoding, tuple(frames), None)
-        nodes = []
-        for emb, frame in zip(encoding.embedders, frames, strict=True):
-            low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
-            # the spacing of local features; else as many nodes as features, and enough for the highest frequency
-            if isinstance(emb, LocalEmbedder):
-                step = emb.spacing
-            else:
-                step = min((high - low) / emb.size, 1 / (NODES_PER_WAVE * emb.bandwidth(0.1)))
-            nodes.append(np.linspace(low, high, max(2, math.ceil((high - low) / step - 1e-9) + 1)))
+        nodes = [
+            virtual_axis(emb, float(frame.unit(frame.low)), float(frame.unit(frame.high)))
+            for emb, frame in zip(encoding.embedders, frames, strict=True)
+        ]
         return cls(encoding, tuple(frames), Blending(encoding, nodes, linear=rows == "linear"))
 
     @property
