@@ -40,7 +40,9 @@ LAYERS = [
     "fitting_points",
     "statistics",
     "fitting",
+    "progress",
     "nn",
+    "loading",
     "files",
     "plots",
     "experiments",
@@ -60,7 +62,7 @@ HOMES = {
     "safetensors": ("saving", "nn"),
     "skimage": ("files", "experiments"),
     "click": ("cli",),
-    "rich": ("cli",),
+    "rich": ("cli", "progress"),
 }
 LAZY = {"torch", "matplotlib", "PIL", "av", "tifffile", "soundfile", "nibabel", "pyarrow", "safetensors", "skimage"}
 

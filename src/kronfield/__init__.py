@@ -50,9 +50,10 @@ if TYPE_CHECKING:
         Triangle,
     )
     from kronfield.encoding import Concatenated, Encoding, Kronecker
-    from kronfield.field import Field, Saved, load
+    from kronfield.field import Field, Saved
     from kronfield.fitting import RankWarning, fit
     from kronfield.fitting_points import fit_points
+    from kronfield.loading import load
     from kronfield.modes import mode_product, multilinear
     from kronfield.point_report import PointReport
     from kronfield.report import Candidate, FitReport
@@ -131,9 +132,10 @@ _HOMES = {
     "embedders": "Embedder Gaussian Impulse LinearFourier LocalEmbedder LogFourier RandomFourier Rectangle "
     "ShiftedBasis Sine Square TensionSpline Triangle",
     "encoding": "Concatenated Encoding Kronecker",
-    "field": "Field Saved load",
+    "field": "Field Saved",
     "fitting": "RankWarning fit",
     "fitting_points": "fit_points",
+    "loading": "load",
     "modes": "mode_product multilinear",
     "point_report": "PointReport",
     "report": "Candidate FitReport",

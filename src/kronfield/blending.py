@@ -167,9 +167,10 @@ class Blending:
         nodes = self.axes[axis]
         spacing = float(nodes[-1] - nodes[0]) / (len(nodes) - 1)
         at = (x - float(nodes[0])) / spacing
-        low, high = float(xp.min(at)) if at.shape[0] else 0.0, float(xp.max(at)) if at.shape[0] else 0.0
+        seen = to_numpy(at)
+        low, high = float(seen.min(initial=0.0)), float(seen.max(initial=0.0))
         if low < -SLACK or high > len(nodes) - 1 + SLACK:
-            got = f"positions from {float(xp.min(x)):g} to {float(xp.max(x)):g} on axis {axis}"
+            got = f"positions from {to_numpy(x).min():g} to {to_numpy(x).max():g} on axis {axis}"
             raise problem("points", got, f"within the grid, {nodes[0]:g} to {nodes[-1]:g}", "Widen the grid.")
         cell = xp.clip(xp.floor(at), 0.0, float(len(nodes) - 2))
         beta = xp.clip(at - cell, 0.0, 1.0)

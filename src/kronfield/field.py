@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,7 @@ class Field:
         report: FitReport | PointReport | None = None,
         again: Callable[[Any], Field] | None = None,
         uncertainty: Uncertainty | None = None,
+        info: Mapping[str, Any] | None = None,
     ) -> None:
         self.encoding = encoding
         self._planes = planes  # (C, K_1, ..., K_D), real; a complex channel is two
@@ -71,6 +72,8 @@ class Field:
         self.report = report
         self._again = again
         self._uncertainty = uncertainty
+        #: Anything that JSON can hold, kept when the field is saved: where the samples come from, units, a frame rate.
+        self.info: dict[str, Any] = dict(info or {})
 
     def refit(self, values: Any) -> Field:
         """Return the field of other values on the same grid, with the same settings and without factoring anew."""
@@ -151,7 +154,7 @@ class Field:
         result = self._target(out, shape)
         target = result[tuple(slice(None, None, -1) if flip else slice(None) for flip in falling)]
         units = [frame.unit(x) for frame, (x, _) in zip(self._frames, inside, strict=True)]
-        for rows, block in evaluation.grid_blocks(self.encoding, self._planes, units, orders):
+        for rows, block in self._grid_blocks(units, orders):
             self._write(target[rows], self._scaled(block, orders))
         for axis, (_, bad) in enumerate(inside):
             if bad is not None:
@@ -164,7 +167,7 @@ class Field:
         orders = self._orders(derivative)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         units = [frame.unit(x) for frame, (x, _) in zip(self._frames, placed, strict=True)]
-        values = self._scaled(evaluation.at_points(self.encoding, self._planes, units, orders), orders)
+        values = self._scaled(self._at_points(units, orders), orders)
         result = self._unplanar(values).astype(self.dtype, copy=False)
         for _, bad in placed:
             if bad is not None:
@@ -209,7 +212,7 @@ class Field:
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         inside = np.stack([x for x, _ in placed], axis=1)
         relative = self._uncertainty.relative(inside, whole("samples", samples, at_least=2), whole("seed", seed, at_least=0))
-        planes = self._planes.shape[0]
+        planes = self._plane_count
         level = (
             np.full(planes, real("noise", noise, low=0.0, high=1e300, remedy="It is in units of the values."))
             if noise is not None
@@ -268,11 +271,27 @@ class Field:
             "complex": self._complex,
             "weights_dtype": str(self._planes.dtype),
             "values_dtype": str(self._real),
+            "info": self.info,
         }
         arrays = {"weights": stored, **{f"axis{i}": axis for i, axis in enumerate(self._axes)}}
         saving.write(path, arrays, metadata)
         rms = float(np.sqrt(np.mean(error**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
+
+    # What a field of another kind does differently --------------------------------------------------------------------
+
+    @property
+    def _plane_count(self) -> int:
+        """The number of real planes: a complex channel is two."""
+        return int(self._planes.shape[0])
+
+    def _grid_blocks(self, units: list[Matrix], orders: tuple[int, ...]) -> Iterator[tuple[Any, Matrix]]:
+        """Yield (where, planes (C, ...)) of parts of the grid of positions in units."""
+        return evaluation.grid_blocks(self.encoding, self._planes, units, orders)
+
+    def _at_points(self, units: list[Matrix], orders: tuple[int, ...]) -> Matrix:
+        """Return planes (C, P) at points in units."""
+        return evaluation.at_points(self.encoding, self._planes, units, orders)
 
     # Helpers -----------------------------------------------------------------------------------------------------
 
@@ -349,7 +368,7 @@ class Field:
             target[...] = self._unplanar(planes)
 
     def _target(self, out: Matrix | None, shape: tuple[int, ...]) -> Matrix:
-        channels = self._planes.shape[0] // (2 if self._complex else 1)
+        channels = self._plane_count // (2 if self._complex else 1)
         full = (*shape, channels) if self._channels else shape
         if out is None:
             return np.empty(full, dtype=self.dtype)
@@ -363,30 +382,13 @@ class Field:
         return out
 
 
-def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None) -> Field:
-    """Return the field that `Field.save` wrote; no code in the file is run.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile, os
-    >>> import kronfield as kf
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     saved = kf.fit(np.arange(10.0)).save(os.path.join(folder, "line.field"))
-    ...     kf.load(saved.path)(np.array([[2.5]])).round(6)
-    array([2.5])
-
-    Parameters
-    ----------
-    path : path
-        A file that `Field.save` wrote.
-    functions : dict, optional
-        The functions of any `ShiftedBasis`, by name.
-    """
-    arrays, metadata = saving.read(path)
-    if metadata.get("kind", "field") != "field":
-        raise problem(
-            "path", f"{path}, a file of {metadata['kind']}", "a saved field", "Use Statistics.load for statistics."
-        )
+def field_from(
+    path: Any,
+    arrays: Mapping[str, Matrix],
+    metadata: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+) -> Field:
+    """Return the field that `Field.save` wrote, from the contents of its file."""
     remedy = "It is damaged or altered: save it again from the field."
     try:
         encoding = Encoding.from_dict(metadata["encoding"], functions)
@@ -396,6 +398,7 @@ def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any
         dtype = dtypes[metadata["values_dtype"]]
         axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(len(frames))]
         channels, is_complex = bool(metadata["channels"]), bool(metadata["complex"])
+        info = dict(metadata.get("info") or {})
     except (KeyError, TypeError) as error:
         raise problem("path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy) from error
     consistent = (
@@ -408,4 +411,4 @@ def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any
     )
     if not consistent or not isinstance(encoding, Kronecker):
         raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
-    return Field(encoding, planes, frames, axes, channels=channels, is_complex=is_complex, dtype=dtype)
+    return Field(encoding, planes, frames, axes, channels=channels, is_complex=is_complex, dtype=dtype, info=info)

@@ -1,0 +1,25 @@
+"""Coordinate networks in PyTorch: encodings as modules, first layers that know their structure, one training loop."""
+
+from kronfield.nn.concatenated import ConcatenatedLinear
+from kronfield.nn.data import Samples
+from kronfield.nn.encode import Encode
+from kronfield.nn.field import NetworkField, as_field
+from kronfield.nn.inputs import Grid
+from kronfield.nn.kronecker import KroneckerLinear
+from kronfield.nn.mlp import CoordinateMLP
+from kronfield.nn.training import DivergenceError, Epoch, Training, train
+
+__all__ = [
+    "ConcatenatedLinear",
+    "CoordinateMLP",
+    "DivergenceError",
+    "Encode",
+    "Epoch",
+    "Grid",
+    "KroneckerLinear",
+    "NetworkField",
+    "Samples",
+    "Training",
+    "as_field",
+    "train",
+]

@@ -1,0 +1,199 @@
+"""The first layer of a simple encoding: on grids a sum of parts of one axis each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kronfield._arrays import problem, whole
+from kronfield.encoding import Concatenated
+from kronfield.nn.encode import Domain, Place, as_encoding, axis_modules, combine
+from kronfield.nn.inputs import Grid
+from kronfield.nn.layers import FirstLayer, Prepared, Rows
+from kronfield.nn.outer import Pair, Single, Term, outer_sum
+
+# Steps of two axes that differ by less than this, relative, are the same.
+SAME_STEP = 1e-4
+
+
+@dataclass
+class _Sum(Prepared):
+    terms: list[Term | None]  # one per embedder; None: no structure, a row of features for every point
+    positions: list[Tensor]
+    features: list[Tensor] | None
+    sizes: tuple[int, ...]
+
+
+class ConcatenatedLinear(FirstLayer):
+    """A linear layer on a Concatenated ("simple") encoding.
+
+    On a `Grid`, features of one axis are multiplied with the weights before they are spread over the grid: N_1 + N_2 + ...
+    rows instead of N_1 N_2 .... So are features of the diagonals of two axes with equal steps. The result is the same.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import kronfield as kf
+    >>> from kronfield.nn import ConcatenatedLinear, Grid
+    >>> layer = ConcatenatedLinear(kf.Concatenated.with_diagonals(kf.Gaussian(32, 0.02), 2), 16)
+    >>> grid = Grid.even((20, 30))
+    >>> torch.allclose(layer(grid), layer(grid.points()), atol=1e-5)
+    True
+
+    Parameters
+    ----------
+    encoding : Concatenated or Embedder
+        The features.
+    width : int
+        How many outputs.
+    bias : bool
+        Whether to add a learned constant.
+    trainable, domain
+        As for `Encode`.
+    """
+
+    def __init__(
+        self, encoding: Any, width: int, *, bias: bool = True, trainable: Iterable[str] = (), domain: Domain | None = None
+    ) -> None:
+        super().__init__()
+        given = as_encoding(encoding)
+        if not isinstance(given, Concatenated):
+            raise problem("encoding", repr(given), "a Concatenated encoding", "Use KroneckerLinear for this one.", TypeError)
+        self.encoding: Concatenated = given
+        self.width = whole("width", width, at_least=1)
+        self.axes = axis_modules(given, trainable)
+        self.place = Place(given.dimensions, domain)
+        like = nn.Linear(given.size, self.width, bias=bias)  # for its initial values
+        self.weight = nn.Parameter(like.weight.detach())
+        self.bias = nn.Parameter(like.bias.detach()) if bias else None
+
+    def prepare(self, inputs: Tensor | Grid) -> Prepared:
+        """Return features of points, or tables of positions of a grid."""
+        if isinstance(inputs, Grid):
+            return self._prepare_grid(inputs)
+        before, flat = self._point_units(inputs)
+        changing = self.learns or flat.requires_grad
+        features = None if changing else self._rows(flat).detach()
+        return Rows(before, len(flat), 1, flat, features)
+
+    def _rows(self, units: Tensor) -> Tensor:
+        return combine(self.encoding, self.axes, units).to(self.weight.dtype)
+
+    def _prepare_grid(self, grid: Grid) -> Prepared:
+        units = self._grid_units(grid)
+        terms, positions = [], []
+        for one in self._seen(units):
+            terms.append(one[0])
+            positions.append(one[1])
+        features = None
+        if not self.learns and not any(x.requires_grad for x in units):
+            features = [self._encoded(i, x).detach() for i, x in enumerate(positions)]
+        return _Sum(grid.shape, grid.shape[0], math.prod(grid.shape[1:]), terms, positions, features, grid.shape)
+
+    def _seen(self, units: list[Tensor]) -> list[tuple[Term | None, Tensor]]:
+        """Return for each embedder how its argument runs over the grid, and the distinct values of that argument."""
+        encoding, result = self.encoding, list[tuple[Term | None, Tensor]]()
+        everywhere: Tensor | None = None
+        if encoding.directions is None:
+            at = 0
+            for emb in encoding.embedders:
+                if emb.dimensions == 1:
+                    result.append((Single(at), units[at]))
+                else:
+                    columns = torch.meshgrid(*units, indexing="ij")[at : at + emb.dimensions]
+                    result.append((None, torch.stack(columns, dim=-1).reshape(-1, emb.dimensions)))
+                at += emb.dimensions
+            return result
+        assert encoding.offsets is not None
+        for row, offset in zip(encoding.directions, encoding.offsets, strict=True):
+            touched = [i for i, weight in enumerate(row) if weight]
+            if len(touched) == 1:
+                result.append((Single(touched[0]), row[touched[0]] * units[touched[0]] + offset))
+                continue
+            pair = _pair(units, row, touched) if len(touched) == 2 else None
+            if pair is not None:
+                i, j = _representatives(pair, len(units[touched[1]]))
+                a, b = touched
+                result.append((pair, row[a] * units[a][i] + row[b] * units[b][j] + offset))
+                continue
+            if everywhere is None:
+                everywhere = torch.stack(torch.meshgrid(*units, indexing="ij"), dim=-1).reshape(-1, len(units))
+            result.append((None, everywhere @ everywhere.new_tensor(row) + offset))
+        return result
+
+    def shared(self, prepared: Prepared) -> list[Tensor]:
+        """Return the tables Psi(x) W of every embedder, the weights of those without structure, and the bias."""
+        if isinstance(prepared, Rows):
+            return [self.weight] if self.bias is None else [self.weight, self.bias]
+        assert isinstance(prepared, _Sum)
+        blocks = self.weight.split([emb.size for emb in self.encoding.embedders], dim=1)
+        features = prepared.features or [self._encoded(i, x) for i, x in enumerate(prepared.positions)]
+        tables = list[Tensor]()
+        for term, Psi, W in zip(prepared.terms, features, blocks, strict=True):
+            tables.append(W if term is None else Psi @ W.T)
+        if self.bias is not None:
+            tables.append(self.bias)
+        return tables
+
+    def part(self, prepared: Prepared, shared: list[Tensor], start: int, stop: int) -> Tensor:
+        """Return the outputs of some points, or of some rows of a grid."""
+        bias: Tensor | None = shared[-1] if self.bias is not None else None
+        if isinstance(prepared, Rows):
+            some = slice(start, stop)
+            features = self._rows(prepared.units[some]) if prepared.features is None else prepared.features[some]
+            return nn.functional.linear(features, shared[0], bias)
+        assert isinstance(prepared, _Sum)
+        structured = [i for i, term in enumerate(prepared.terms) if term is not None]
+        terms = [term for term in prepared.terms if term is not None]
+        total: Any = 0.0
+        if terms:
+            tables = [shared[i] for i in structured]
+            if bias is not None:
+                tables[0], bias = tables[0] + bias, None
+            total = outer_sum(terms, tables, prepared.sizes, (start, stop))
+        points = slice(start * prepared.per_row, stop * prepared.per_row)
+        for i, term in enumerate(prepared.terms):
+            if term is None:
+                fixed = prepared.features
+                Psi = self._encoded(i, prepared.positions[i][points]) if fixed is None else fixed[i][points]
+                product = nn.functional.linear(Psi, shared[i], bias)
+                total, bias = total + product.reshape(stop - start, *prepared.sizes[1:], self.width), None
+        return total
+
+    def extra_repr(self) -> str:
+        """Say what goes in and out."""
+        return f"{self.encoding!r}, width={self.width}, bias={self.bias is not None}"
+
+
+def _step(x: Tensor) -> float | None:
+    """Return the step of evenly spaced positions, or None."""
+    values = x.detach().double()
+    if len(values) < 2:
+        return None
+    steps = torch.diff(values)
+    mean = float(steps.mean())
+    return mean if mean and float((steps - mean).abs().max()) <= SAME_STEP * abs(mean) else None
+
+
+def _pair(units: list[Tensor], row: tuple[float, ...], touched: list[int]) -> Pair | None:
+    """Return the pair of axes whose steps add up or cancel along a direction."""
+    a, b = touched
+    one, other = _step(units[a]), _step(units[b])
+    if one is None or other is None:
+        return None
+    ratio = row[a] * one / (row[b] * other)
+    if abs(abs(ratio) - 1) > SAME_STEP / max(len(units[a]), len(units[b])):
+        return None
+    return Pair(a, b, ratio < 0, len(units[a]))
+
+
+def _representatives(pair: Pair, second: int) -> tuple[Tensor, Tensor]:
+    """Return one (i, j) for each row of the table of a pair."""
+    k = torch.arange(pair.length + second - 1)
+    along = k.clamp(max=pair.length - 1)  # i, or N - 1 - i
+    return (pair.length - 1 - along if pair.falling else along), k - along

@@ -1,0 +1,243 @@
+"""Encodings as PyTorch modules: the same formulas, on tensors that may require gradients."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import array_api_compat.torch
+import torch
+from torch import Tensor, nn
+
+from kronfield._arrays import describe, problem, real
+from kronfield.embedders import (
+    Embedder,
+    Gaussian,
+    Impulse,
+    LocalEmbedder,
+    Rectangle,
+    ShiftedBasis,
+    Sine,
+    TensionSpline,
+    Triangle,
+)
+from kronfield.embedders._fourier import _Fourier
+from kronfield.encoding import Concatenated, Encoding, Kronecker
+
+# What may be learned, and by which embedders.
+LEARNABLE: dict[str, tuple[type[Embedder], ...]] = {
+    "width": (Gaussian, Triangle),
+    "centres": (Gaussian, Triangle, TensionSpline, ShiftedBasis),
+    "frequencies": (_Fourier, Sine),
+}
+
+
+def _as_tensor(value: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    """Return a tensor; one that is a tensor keeps its gradient."""
+    return (
+        value.to(dtype=dtype, device=device)
+        if isinstance(value, Tensor)
+        else torch.asarray(value, dtype=dtype, device=device)
+    )
+
+
+# The namespace of the formulas, but for sign(), which writes NaN through a mask (vmap cannot follow), and asarray().
+xp = types.ModuleType("kronfield.nn.torch_namespace")
+vars(xp).update({**vars(array_api_compat.torch), "sign": torch.sign, "asarray": _as_tensor})
+
+Domain = Sequence[Sequence[float]]
+
+
+class Encode(nn.Module):
+    """An encoding as a layer: points (..., D) in, features (..., size) out.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import kronfield as kf
+    >>> from kronfield.nn import Encode
+    >>> encode = Encode(kf.Concatenated(kf.Gaussian(64, 0.02), kf.Gaussian(64, 0.02)), trainable=["width"])
+    >>> encode(torch.rand(5, 7, 2)).shape
+    torch.Size([5, 7, 128])
+    >>> [name for name, _ in encode.named_parameters()]
+    ['axes.0.log_width', 'axes.1.log_width']
+
+    Parameters
+    ----------
+    encoding : Encoding or Embedder
+        What to compute. A Kronecker encoding is formed densely, size K_1 ... K_D: for a linear layer on it,
+        `KroneckerLinear` never forms it.
+    trainable : list of str
+        What to learn with the network, of "width" (Gaussian, Triangle; its logarithm is the parameter), "centres"
+        (local embedders) and "frequencies" (Fourier, Sine).
+    domain : sequence of (low, high), optional
+        One pair per axis: where the unit interval of the embedders lies. By default (0, 1).
+    """
+
+    def __init__(
+        self, encoding: Encoding | Embedder, *, trainable: Iterable[str] = (), domain: Domain | None = None
+    ) -> None:
+        super().__init__()
+        self.encoding = as_encoding(encoding)
+        self.axes = axis_modules(self.encoding, trainable)
+        self.place = Place(self.encoding.dimensions, domain)
+
+    @property
+    def size(self) -> int:
+        """The number of features of a point."""
+        return self.encoding.size
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Return the features of ``points`` (..., D) as (..., size)."""
+        units = self.place(points)
+        before = units.shape[:-1]
+        return combine(self.encoding, self.axes, units.reshape(-1, units.shape[-1])).reshape(*before, self.size)
+
+    def extra_repr(self) -> str:
+        """Say what is encoded."""
+        return repr(self.encoding)
+
+
+class EncodeAxis(nn.Module):
+    """One embedder on tensors, with what of it is learned."""
+
+    frequencies: Tensor
+
+    def __init__(self, embedder: Embedder, trainable: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.embedder = embedder
+        self.learned = sorted(name for name in trainable if isinstance(embedder, LEARNABLE[name]))
+        if "width" in self.learned:
+            assert isinstance(embedder, Gaussian | Triangle)
+            self.log_width = nn.Parameter(torch.tensor(float(embedder.width)).log())
+        if "centres" in self.learned:
+            assert isinstance(embedder, LocalEmbedder)
+            self.centres = nn.Parameter(torch.tensor(embedder.centres, dtype=torch.float32))
+        if isinstance(embedder, _Fourier):
+            b = torch.tensor(embedder._frequencies, dtype=torch.float32)
+            if "frequencies" in self.learned:
+                self.frequencies = nn.Parameter(b)
+            else:
+                self.register_buffer("frequencies", b, persistent=False)  # in float64 once the module is
+        elif "frequencies" in self.learned:
+            assert isinstance(embedder, Sine)
+            self.log_frequency = nn.Parameter(torch.tensor(float(embedder.frequency)).log())
+
+    def _apply(self, fn: Any, recurse: bool = True) -> EncodeAxis:
+        """Move or cast; fixed frequencies are made anew, since rounding them to half precision would move the phases."""
+        super()._apply(fn, recurse)
+        if isinstance(self.embedder, _Fourier) and "frequencies" not in self.learned:
+            kind = self.frequencies.dtype if self.frequencies.dtype == torch.float64 else torch.float32
+            self.frequencies = torch.tensor(self.embedder._frequencies, dtype=kind, device=self.frequencies.device)
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the features (P, K) of positions (P,), or (P, D) for frequencies of several dimensions.
+
+        Half precision is computed in float32 and cast back.
+        """
+        if not x.is_floating_point():
+            raise problem("points", describe(x), "a tensor of floats", "Convert it: points.float().", TypeError)
+        wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+        with torch.autocast(x.device.type, enabled=False):
+            return self._settings(wide)._features(xp, wide, 0).to(x.dtype)
+
+    def _settings(self, like: Tensor) -> Embedder:
+        """Return the embedder with tensors for what is learned: its formulas take either."""
+        if not self.learned and not isinstance(self.embedder, _Fourier):
+            return self.embedder
+        live = copy.copy(self.embedder)
+        if "width" in self.learned:
+            object.__setattr__(live, "width", self.log_width.to(like.dtype).exp())
+        if "centres" in self.learned:
+            object.__setattr__(live, "_centres", _Fixed(self.centres.to(like.dtype)))
+        if isinstance(live, _Fourier):
+            object.__setattr__(live, "_frequencies", self.frequencies.to(like.dtype))
+        elif "frequencies" in self.learned:
+            object.__setattr__(live, "frequency", self.log_frequency.to(like.dtype).exp())
+        return live
+
+
+class _Fixed:
+    """Centres as they are, where an embedder would compute them."""
+
+    def __init__(self, centres: Tensor) -> None:
+        self.centres = centres
+
+    def __call__(self, xp: Any, like: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
+        return self.centres[start:stop]
+
+
+class Place(nn.Module):
+    """Positions in the units of a domain, moved onto the unit interval of the embedders."""
+
+    low: Tensor
+    length: Tensor
+
+    def __init__(self, dimensions: int, domain: Domain | None) -> None:
+        super().__init__()
+        self.dimensions = dimensions
+        pairs = [(0.0, 1.0)] * dimensions if domain is None else [tuple(pair) for pair in domain]
+        if len(pairs) != dimensions or any(len(pair) != 2 for pair in pairs):
+            raise problem("domain", describe(domain), f"{dimensions} pairs (low, high)", "One pair per axis.")
+        remedy = "Pass finite ends, the lower first."
+        ends = [tuple(real("domain", end, low=-1e300, high=1e300, remedy=remedy) for end in pair) for pair in pairs]
+        if any(low >= high for low, high in ends):
+            raise problem("domain", describe(domain), "low < high on every axis", remedy)
+        self.domain = ends
+        self.unit = domain is None
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Return positions (..., D) in units."""
+        if not isinstance(points, Tensor) or points.ndim < 1 or points.shape[-1] != self.dimensions:
+            raise problem(
+                "points", describe(points), f"a tensor of shape (..., {self.dimensions})", "Coordinates come last."
+            )
+        if self.unit:
+            return points
+        return torch.stack([self.axis(points[..., i], i) for i in range(self.dimensions)], dim=-1)
+
+    def axis(self, x: Tensor, axis: int) -> Tensor:
+        """Return positions on one axis in units."""
+        if self.unit:
+            return x
+        low, high = self.domain[axis]
+        return (x - low) / (high - low)
+
+
+def as_encoding(encoding: Any) -> Concatenated | Kronecker:
+    """Return an encoding, also of a single embedder."""
+    if isinstance(encoding, Embedder):
+        return Concatenated(encoding)
+    if not isinstance(encoding, Concatenated | Kronecker):
+        raise problem(
+            "encoding", describe(encoding), "an encoding or an embedder", "For example: Kronecker(...).", TypeError
+        )
+    return encoding
+
+
+def axis_modules(encoding: Encoding, trainable: Iterable[str]) -> nn.ModuleList:
+    """Return one module per embedder; refuse what none of them can learn."""
+    names = [trainable] if isinstance(trainable, str) else list(trainable)
+    for name in names:
+        if name not in LEARNABLE:
+            raise problem("trainable", repr(name), f"of {', '.join(LEARNABLE)}", "Leave it out to learn nothing of it.")
+        if not any(isinstance(emb, LEARNABLE[name]) for emb in encoding.embedders):
+            kinds = sorted({type(emb).__name__ for emb in encoding.embedders})
+            jumps = any(isinstance(emb, Rectangle | Impulse) for emb in encoding.embedders)
+            remedy = "Features that jump have no gradient: use Triangle or Gaussian." if jumps else "Leave it out."
+            raise problem("trainable", f"{name!r} of {', '.join(kinds)}", "what these embedders have", remedy)
+    return nn.ModuleList(EncodeAxis(emb, frozenset(names)) for emb in encoding.embedders)
+
+
+def combine(encoding: Encoding, axes: nn.ModuleList, units: Tensor) -> Tensor:
+    """Return the features (P, size) of positions (P, D) in units."""
+    if isinstance(encoding, Concatenated):
+        return torch.cat([axis(x) for axis, x in zip(axes, encoding._seen(units), strict=True)], dim=1)
+    dense = axes[0](units[:, 0])
+    for i, axis in enumerate(axes[1:], start=1):
+        # one row of A (x) B is the outer product of a row of A and a row of B
+        dense = (dense[:, :, None] * axis(units[:, i])[:, None, :]).flatten(1)
+    return dense

@@ -1,0 +1,276 @@
+"""A network as a field: the same calls to evaluate it, to differentiate it, to save and to load it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kronfield import saving
+from kronfield._arrays import describe, problem, real
+from kronfield.field import Field, Saved
+from kronfield.nn.inputs import Grid
+from kronfield.nn.kronecker import KroneckerLinear
+from kronfield.nn.mlp import CoordinateMLP
+from kronfield.solvers.banded import Matrix
+from kronfield.solvers.separable import Frame
+
+# Numbers of one hidden layer that are held at a time.
+BLOCK_NUMBERS = 1 << 22
+# Integrals: cells on each axis at first, evaluations at most, and how little they may change when the cells are halved.
+FIRST_CELLS, MOST_CELLS, SETTLED = 32, 1 << 22, 1e-4
+
+
+class NetworkField(Field):
+    """A trained network with the calls of a `Field`; derivatives by autograd, in units of the domain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kronfield as kf
+    >>> from kronfield.nn import CoordinateMLP, as_field
+    >>> model = CoordinateMLP(kf.Concatenated(kf.Gaussian(8, 0.2), kf.Gaussian(8, 0.2)), depth=1, width=16)
+    >>> field = as_field(model)
+    >>> field.on_grid((20, 30)).shape, field.gradient(np.array([[0.2, 0.3]])).shape
+    ((20, 30, 3), (1, 2, 3))
+    """
+
+    def __init__(
+        self,
+        model: CoordinateMLP,
+        *,
+        domain: Sequence[Sequence[float]] | None = None,
+        axes: Sequence[Matrix] | None = None,
+        channels: bool = True,
+        report: Any = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        frames = frames_of(model, domain)
+        positions = [np.linspace(f.low, f.high, 64, endpoint=False) for f in frames] if axes is None else list(axes)
+        nothing = np.zeros((model.out, *[0] * len(frames)), dtype=np.float32)
+        dtype = np.float64 if model.first.weight.dtype == torch.float64 else np.float32
+        encoding: Any = model.encoding  # a field in closed form has a Kronecker encoding; a network may have any
+        super().__init__(encoding, nothing, frames, positions, channels=channels, dtype=dtype, report=report, info=info)
+        self.model = model
+
+    @property
+    def weights(self) -> NoReturn:
+        """A network has many: see ``field.model``."""
+        raise problem("weights", "a network", "a field in closed form", "Its weights are in field.model.state_dict().")
+
+    @property
+    def _plane_count(self) -> int:
+        return self.model.out
+
+    def __repr__(self) -> str:
+        box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
+        return f"NetworkField(on {box}, {self.encoding!r}, depth {self.model.depth}, {self.model.parameter_count} weights)"
+
+    # Evaluation --------------------------------------------------------------------------------------------------
+
+    def _grid_blocks(self, units: list[Matrix], orders: tuple[int, ...]) -> Iterator[tuple[Any, Matrix]]:
+        rows = max(1, BLOCK_NUMBERS // max(1, math.prod(len(x) for x in units[1:]) * self._hidden))
+        for start in range(0, len(units[0]), rows):
+            some = [units[0][start : start + rows], *units[1:]]
+            if any(orders):
+                points = np.stack(np.meshgrid(*some, indexing="ij"), axis=-1).reshape(-1, len(units))
+                planes = self._at_points(list(points.T), orders).reshape(-1, *[len(x) for x in some])
+            else:
+                with torch.no_grad(), _in_units(self.model):
+                    values = self.model(Grid(*[self._tensor(x) for x in some]))
+                planes = np.moveaxis(values.cpu().numpy(), -1, 0)
+            yield (slice(start, start + rows),), planes.astype(self._real, copy=False)
+
+    def _at_points(self, units: list[Matrix], orders: tuple[int, ...]) -> Matrix:
+        for emb in self.encoding.embedders:
+            if any(orders) and emb.smoothness == 0:
+                raise problem("derivative", orders, f"(0, ...) of {type(emb).__name__}", emb._smoothness_remedy())
+        points = np.stack(units, axis=1)
+        out = np.empty((self.model.out, len(points)), dtype=self._real)
+        step = max(1, BLOCK_NUMBERS // self._hidden)
+        for start in range(0, len(points), step):
+            u = self._tensor(points[start : start + step])
+            with _in_units(self.model):
+                out[:, start : start + step] = self._derived(u, orders).cpu().numpy()
+        return out
+
+    def _derived(self, u: Tensor, orders: tuple[int, ...]) -> Tensor:
+        """Return the derivative of every channel at points u (P, D) in units, (C, P)."""
+        if not any(orders):
+            with torch.no_grad():
+                return self.model(u).T
+        u = u.requires_grad_()
+        values = self.model(u)
+        columns = []
+        for v in values.T:
+            for axis, order in enumerate(orders):
+                for _ in range(order):
+                    if v.requires_grad:
+                        v = torch.autograd.grad(v.sum(), u, create_graph=True)[0][:, axis]
+                    else:  # linear pieces: what is constant has no gradient to follow
+                        v = torch.zeros_like(v)
+            columns.append(v.detach())
+        return torch.stack(columns)
+
+    @property
+    def _hidden(self) -> int:
+        return max(self.model.first.width, self.model.width if self.model.depth else 1, self.encoding_numbers)
+
+    @property
+    def encoding_numbers(self) -> int:
+        """The numbers that encode one point on its way into the network."""
+        return sum(emb.size for emb in self.encoding.embedders)
+
+    def _tensor(self, x: Matrix) -> Tensor:
+        weight = self.model.first.weight
+        return torch.as_tensor(np.array(x, dtype=np.float64), dtype=torch.float64).to(
+            weight.device, torch.float64 if weight.dtype == torch.float64 else torch.float32
+        )
+
+    def integral(self, box: Sequence[Sequence[float]] | None = None) -> Any:
+        """Return the integral over ``box``, by default the domain: a number, or an array of shape (C,).
+
+        It is the mean over ever finer cells, until halving them changes it by less than 0.01 %.
+        """
+        bounds = self.domain if box is None else box
+        if not isinstance(bounds, list | tuple) or len(bounds) != self.dimensions:
+            raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
+        ends = [[real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair] for pair in bounds]
+        volume = math.prod(high - low for low, high in ends)
+        cells, before = FIRST_CELLS, None
+        while True:
+            axes = [low + (high - low) * (np.arange(cells) + 0.5) / cells for low, high in ends]
+            values = self.on_grid(axes).astype(np.float64)
+            total = volume * values.mean(axis=tuple(range(self.dimensions)))
+            scale = abs(volume) * float(np.abs(values).mean())
+            if before is not None and np.all(np.abs(total - before) <= SETTLED * scale):
+                return total if self._channels else float(total)
+            if (2 * cells) ** self.dimensions > MOST_CELLS:
+                raise problem("box", describe(bounds), "one over which means settle", "Integrate over smaller boxes.")
+            cells, before = 2 * cells, total
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, dtype: str | None = None) -> Saved:
+        """Save to one file, whole or not at all; as `Field.save`."""
+        if dtype not in (None, "float16", "float32", "float64"):
+            raise problem("dtype", repr(dtype), '"float16", "float32" or "float64"', "Leave it out to keep them.")
+        exact = {name: _as_numpy(tensor) for name, tensor in self.model.state_dict().items()}
+        with np.errstate(over="ignore"):
+            stored = {name: array.astype(dtype or array.dtype) for name, array in exact.items()}
+        if not all(np.all(np.isfinite(array)) for array in stored.values()):
+            raise problem("dtype", dtype, "one that can hold the weights", "They overflow: use float32 or float64.")
+        errors = np.concatenate([(stored[name].astype(np.float64) - exact[name]).ravel() for name in exact])
+        metadata = {
+            "kind": "network",
+            "network": self.model.to_dict(),
+            "domain": [list(pair) for pair in self.domain],
+            "channels": self._channels,
+            "weights_dtype": str(next(iter(exact.values())).dtype),
+            "info": self.info,
+        }
+        arrays = {f"model.{name}": array for name, array in stored.items()}
+        arrays |= {f"axis{i}": axis for i, axis in enumerate(self._axes)}
+        saving.write(path, arrays, metadata)
+        rms = float(np.sqrt(np.mean(errors**2)))
+        return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(errors).max()), rms)
+
+
+def frames_of(model: CoordinateMLP, domain: Sequence[Sequence[float]] | None) -> list[Frame]:
+    """Return where the unit intervals of a network lie, and where it may be asked for values."""
+    units = model.first.place.domain
+    bounds = units if domain is None else [tuple(float(end) for end in pair) for pair in domain]
+    if len(bounds) != len(units):
+        raise problem("domain", describe(domain), f"{len(units)} pairs (low, high)", "One pair per axis.")
+    return [Frame(low, high - low, *ends) for (low, high), ends in zip(units, bounds, strict=True)]
+
+
+def as_field(
+    model: CoordinateMLP,
+    *,
+    domain: Sequence[Sequence[float]] | None = None,
+    axes: Sequence[Matrix] | None = None,
+    channels: bool = True,
+    report: Any = None,
+    info: Mapping[str, Any] | None = None,
+) -> Field:
+    """Return a network as a field; one linear layer on a Kronecker encoding becomes a field in closed form.
+
+    Examples
+    --------
+    >>> import kronfield as kf
+    >>> from kronfield.nn import CoordinateMLP, as_field
+    >>> as_field(CoordinateMLP(kf.Kronecker(kf.Gaussian(8, 0.1)), depth=0, out=1), channels=False)
+    Field(on [0, 1], Kronecker(Gaussian(size=8, width=0.1, padding=0)), float32)
+
+    Parameters
+    ----------
+    model : CoordinateMLP
+        The network.
+    domain : sequence of (low, high), optional
+        Where it may be evaluated; by default where its unit intervals lie.
+    axes : sequence of arrays, optional
+        The positions that `on_grid` takes by default.
+    channels : bool
+        Whether values have an axis of channels.
+    report, info
+        Kept with the field.
+    """
+    if not isinstance(model, CoordinateMLP):
+        raise problem("model", describe(model), "a CoordinateMLP", "Evaluate other modules by calling them.", TypeError)
+    if not channels and model.out != 1:
+        raise problem("channels", "False", f"True, for {model.out} of them", "Leave it out.")
+    first = model.first
+    if model.is_linear and isinstance(first, KroneckerLinear) and not first.learns and first.bias is None:
+        frames = frames_of(model, domain)
+        positions = [np.linspace(f.low, f.high, 64, endpoint=False) for f in frames] if axes is None else list(axes)
+        planes = _as_numpy(first.weight)
+        return Field(first.encoding, planes, frames, positions, channels=channels, report=report, info=info)
+    return NetworkField(model, domain=domain, axes=axes, channels=channels, report=report, info=info)
+
+
+def network_from(
+    path: Any,
+    arrays: Mapping[str, Matrix],
+    metadata: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+) -> NetworkField:
+    """Return the network that `NetworkField.save` wrote, from the contents of its file."""
+    remedy = "It is damaged or altered: save it again from the field."
+    try:
+        model = CoordinateMLP.from_dict(metadata["network"], functions)
+        model.to({"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}[metadata["weights_dtype"]])
+        state = {name: torch.from_numpy(arrays[f"model.{name}"]).to(old.dtype) for name, old in model.state_dict().items()}
+        model.load_state_dict(state)
+        axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(model.encoding.dimensions)]
+        return NetworkField(
+            model, domain=metadata["domain"], axes=axes, channels=bool(metadata["channels"]), info=metadata.get("info")
+        )
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise problem("path", f"{path} ({type(error).__name__}: {error})", "a saved network", remedy) from error
+
+
+def _as_numpy(tensor: Tensor) -> Matrix:
+    """Return the values of a tensor; bfloat16, which NumPy does not have, as float32."""
+    plain = tensor.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy().copy()
+
+
+@contextlib.contextmanager
+def _in_units(model: CoordinateMLP) -> Iterator[None]:
+    """Have a network take positions in units: taking off the domain needs float64, the network may not."""
+    place = model.first.place
+    before, place.unit = place.unit, True
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        place.unit = before
+        model.train(training)

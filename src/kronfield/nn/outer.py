@@ -1,0 +1,146 @@
+"""Sums of functions of one axis, or of the sum or difference of two, on a grid: a first layer without its large product."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Numbers in a row from which several threads pay.
+SEVERAL = 1 << 18
+
+
+@dataclass(frozen=True)
+class Single:
+    """A function of one axis: its table has a row for every position there."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A function of i + j, or of (N_first - 1 - i) + j, for positions i, j on two axes, ``first`` < ``second``.
+
+    Its table has N_first + N_second - 1 rows; position i sees N_second of them in a row, from `start` on.
+    """
+
+    first: int
+    second: int
+    falling: bool
+    length: int  # N_first
+
+    def start(self, i: int) -> int:
+        """Return the row of position i on the first axis and position 0 on the second."""
+        return self.length - 1 - i if self.falling else i
+
+
+Term = Single | Pair
+
+
+def outer_sum(terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int], rows: tuple[int, int]) -> Tensor:
+    """Return the sum of all terms on rows [start, stop) of the first axis: (stop - start, N_2, ..., N_D, W).
+
+    ``tables`` are (N, W) each. The first layer on a grid is such a sum, with tables Psi(x) W of N_1 + N_2 + ... rows.
+    """
+    return _OuterSum.apply(tuple(terms), tuple(shape), rows, *tables)
+
+
+class _OuterSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, terms: tuple[Term, ...], shape: tuple[int, ...], rows: tuple[int, int], *tables: Tensor) -> Tensor:
+        ctx.given = terms, shape, rows, [table.shape for table in tables]
+        out = _fill(terms, tables, shape, 0, *rows)
+        return out.clone() if len(shape) == 1 else out  # on one axis it is a view of the table
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        terms, shape, rows, sizes = ctx.given
+        tables = [gradient.new_zeros(size) for size in sizes]
+        _collect(terms, tables, shape, 0, rows[0], gradient.contiguous())
+        return None, None, None, *tables
+
+
+def _across(table: Tensor, axis: int, current: int, dimensions: int) -> Tensor:
+    """Return rows of a table of ``axis`` as they broadcast over the axes after ``current``."""
+    shape = [1] * (dimensions - current - 1)
+    shape[axis - current - 1] = len(table)
+    return table.reshape(*shape, table.shape[-1])
+
+
+def _fill(terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int], axis: int, start: int, stop: int) -> Tensor:
+    """Return the sum of the terms of ``axis`` and all axes after it, at rows [start, stop) of ``axis``."""
+    D, W = len(shape), tables[0].shape[-1]
+    own = [table[start:stop] for term, table in zip(terms, tables, strict=True) if term == Single(axis)]
+    alone = sum(own[1:], own[0]) if own else tables[0].new_zeros(stop - start, W)
+    if axis == D - 1:
+        return alone
+    rest = _fill(terms, tables, shape, axis + 1, 0, shape[axis + 1])  # the same for every row of this axis
+    pairs = [(term, table) for term, table in zip(terms, tables, strict=True) if _starts(term, axis)]
+    if not pairs:
+        return rest[None] + alone.reshape(stop - start, *[1] * (D - axis - 1), W)
+    out = rest.new_empty(stop - start, *rest.shape)
+    with _threads_for(rest):
+        for i in range(start, stop):
+            row = torch.add(rest, alone[i - start], out=out[i - start])
+            for term, table in pairs:
+                s = term.start(i)
+                row.add_(_across(table[s : s + shape[term.second]], term.second, axis, D))
+    return out
+
+
+def _collect(
+    terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int], axis: int, start: int, gradient: Tensor
+) -> None:
+    """Add the gradient of `_fill`, (rows, N_axis+1, ..., W), to the gradients of the tables."""
+    D, count = len(shape), len(gradient)
+    mine = [table[start : start + count] for term, table in zip(terms, tables, strict=True) if term == Single(axis)]
+    if axis == D - 1:
+        for table in mine:
+            table.add_(gradient)
+        return
+    pairs = [(term, table) for term, table in zip(terms, tables, strict=True) if _starts(term, axis)]
+    if pairs:
+        rest = torch.zeros_like(gradient[0])
+        alone = gradient.new_empty(count, gradient.shape[-1])
+        with _threads_for(rest):
+            for i, row in enumerate(gradient):  # each row while it is in the cache
+                rest.add_(row)
+                torch.sum(row.flatten(0, -2), dim=0, out=alone[i])
+                for term, table in pairs:
+                    s = term.start(start + i)
+                    others = [d for d in range(D - axis - 1) if d != term.second - axis - 1]
+                    table[s : s + shape[term.second]].add_(row.sum(others) if others else row)
+    else:
+        rest, alone = gradient.sum(0), gradient.flatten(1, -2).sum(1)
+    for table in mine:
+        table.add_(alone)
+    if any(_first(term) > axis for term in terms):
+        _collect(terms, tables, shape, axis + 1, 0, rest)
+
+
+def _starts(term: Term, axis: int) -> TypeGuard[Pair]:
+    return isinstance(term, Pair) and term.first == axis
+
+
+@contextlib.contextmanager
+def _threads_for(row: Tensor) -> Iterator[None]:
+    """Use one thread for rows so small that waking a second one takes longer than the work."""
+    before = torch.get_num_threads()
+    if row.numel() >= SEVERAL or row.device.type != "cpu" or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _first(term: Term) -> int:
+    return term.axis if isinstance(term, Single) else term.first
