@@ -89,7 +89,7 @@ def test_points_on_a_kronecker_encoding(depth, how):
     points = rng.random((300, 2))
     values = np.sin(5 * points[:, 0]) * points[:, 1]
     torch.manual_seed(0)
-    model = CoordinateMLP(kf.Kronecker(*[kf.Gaussian(12, 0.06)] * 2), depth, 16, out=1, points=how)
+    model = CoordinateMLP(kf.Kronecker(*[kf.Gaussian(12, 0.1, padding=2)] * 2), depth, 16, out=1, points=how)
     done = train(model, (points, values), epochs=300, rate=2e-2 if depth else None)
     assert done.best_loss < 1e-3
     assert done.field(points).shape == (300,)

@@ -1,0 +1,122 @@
+"""NumPy's own files."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from kronfield._arrays import problem
+from kronfield.files.guard import check_memory, decoding, nearest
+from kronfield.files.layout import Layout, Put, quantised
+from kronfield.files.signal import Array, Signal, describe_signal, number_values
+from kronfield.inputs import MOST_CHANNELS
+
+# Files of floats above this size stay on the disk, and are read as they are needed.
+MAPPED = 1 << 30
+
+
+def read_array(path: Path, member: str | None) -> Signal:
+    """Read a .npy file, or the array of a .npz file: its only one, or the one called ``member``."""
+    if path.suffix.lower() == ".npz":
+        raw, name = _from_npz(path, member)
+    else:
+        raw, name = _from_npy(path), None
+    if raw.ndim == 0 or raw.size == 0:
+        raise problem(
+            "path", f"{path} with an array of shape {raw.shape}", "at least one sample on each axis", "Save others."
+        )
+    values, levels = number_values("path", raw)
+    channels = ends_in_channels(raw.shape)
+    dimensions = raw.ndim - channels
+    info = describe_signal(
+        "array",
+        path.name,
+        values,
+        axes=[f"axis {i}" for i in range(dimensions)],
+        units=[""] * dimensions,
+        channels=[str(i) for i in range(raw.shape[-1])] if channels else None,
+        levels=levels,
+        dtype=raw.dtype.newbyteorder("="),
+        raw_bytes=raw.nbytes,
+        **({} if name is None else {"member": name}),
+    )
+    return Signal("array", values, channels, None, None, info)
+
+
+def ends_in_channels(shape: tuple[int, ...]) -> bool:
+    """Tell whether the last axis of an array is taken for channels, as `fit` does where nothing says otherwise."""
+    return len(shape) > 1 and shape[-1] <= MOST_CHANNELS < min(shape[:-1])
+
+
+def _from_npy(path: Path) -> Array:
+    what = "an array written by numpy.save, without objects"
+    with decoding(path, what):
+        if path.stat().st_size > MAPPED:
+            mapped = np.lib.format.open_memmap(path, mode="c")
+            if mapped.dtype in (np.float32, np.float64):
+                return mapped
+            check_memory(path, mapped.size * (mapped.dtype.itemsize + 8), "Save it as float32.")
+        with open(path, "rb") as file:
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def _from_npz(path: Path, member: str | None) -> tuple[Array, str]:
+    what = "arrays written by numpy.savez, without objects"
+    with decoding(path, what), zipfile.ZipFile(path) as archive:
+        entries = {entry.removesuffix(".npy"): entry for entry in archive.namelist() if entry.endswith(".npy")}
+        names = ", ".join(entries) or "none"
+        if member is None and len(entries) != 1:
+            first = next(iter(entries), "name")
+            raise problem("path", f"{path} with {len(entries)} arrays ({names})", "one", f"Name it: {path.name}:{first}")
+        if member is not None and member not in entries:
+            raise problem(
+                "path", f"no array {member!r} in {path}", f"one of {names}", nearest(member, entries) or "Name one of them."
+            )
+        name = next(iter(entries)) if member is None else member
+        check_memory(path, archive.getinfo(entries[name]).file_size * 2.0, "Save it as .npy, float32.")
+        with archive.open(entries[name]) as file:
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False)), name
+
+
+@contextlib.contextmanager
+def open_npy(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write an array as it comes: floats, or the whole numbers of the array that was read."""
+    with open(path, "wb") as file:
+        yield _start(file, layout)
+
+
+@contextlib.contextmanager
+def open_npz(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write the one array of a .npz file, like a .npy file."""
+    name = layout.info.get("member", "values")
+    with zipfile.ZipFile(path, "w") as archive, archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        yield _start(file, layout)
+
+
+def _start(file: IO[bytes], layout: Layout) -> Put:
+    """Write the header; return what writes the rows."""
+    dtype = _dtype(layout)
+    header: dict[str, Any] = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": layout.full}
+    np.lib.format.write_array_header_1_0(file, header)
+
+    def put(block: Array) -> None:
+        if dtype.kind == "f":
+            values = block.astype(dtype, copy=False)
+        else:
+            levels = 1 if dtype.kind == "b" else 2 ** (8 * dtype.itemsize) - 1
+            values = quantised(block, levels).astype(dtype)
+        file.write(np.ascontiguousarray(values).data.cast("B"))
+
+    return put
+
+
+def _dtype(layout: Layout) -> np.dtype[Any]:
+    own = layout.info.get("dtype")
+    if layout.info.get("kind") == "array" and own in ("uint8", "uint16", "bool"):
+        return np.dtype(own)
+    return layout.float_dtype()

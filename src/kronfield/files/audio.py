@@ -1,0 +1,140 @@
+"""Sound, through libsndfile."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import problem, whole
+from kronfield.files.guard import check_memory, decoding, extra, guarded
+from kronfield.files.layout import Layout, Put
+from kronfield.files.signal import Array, Progress, Signal, describe_signal
+
+_WHAT = "a WAV, FLAC or Ogg file"
+# Samples read or written at a time; libvorbis fails on blocks that are much larger.
+_BLOCK = 1 << 16
+_FORMATS = {".wav": ("WAV", "PCM_16"), ".flac": ("FLAC", "PCM_16"), ".ogg": ("OGG", "VORBIS")}
+_BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24, "PCM_32": 32}
+
+
+def read_audio(path: Path, progress: Progress | None) -> Signal:
+    """Read sound: (N,) or (N, C) in [-1, 1), with the times in seconds."""
+    with extra("audio"):
+        import soundfile
+
+    with contextlib.ExitStack() as stack:
+        with decoding(path, _WHAT):
+            file = stack.enter_context(soundfile.SoundFile(path))
+        total, rate, subtype, count = file.frames, file.samplerate, file.subtype, file.channels
+        if total < 1 or rate < 1:
+            raise problem("path", f"{path} with no samples", _WHAT, "Record or export it again.")
+        dtype = np.float64 if subtype in ("DOUBLE", "PCM_32") else np.float32
+        check_memory(path, total * (count * np.dtype(dtype).itemsize + 8.0), "Cut it into parts.")
+        values = np.empty((total, count), dtype)
+        done = 0
+        for block in guarded(_blocks(file, dtype), path, _WHAT):
+            values[done : done + len(block)] = block
+            done += len(block)
+            if progress is not None:
+                progress(done, total)
+    if done < total:
+        raise problem("path", f"{path} with {done} samples", f"{total}, as it announces", "It is cut off: copy it again.")
+    channels = count > 1
+    values = values if channels else values[:, 0]
+    bits = _BITS.get(subtype)
+    info = describe_signal(
+        "audio",
+        path.name,
+        values,
+        axes=["time"],
+        units=["s"],
+        channels=[str(i) for i in range(count)] if channels else None,
+        levels=None if bits is None else 2**bits - 1,
+        dtype=values.dtype,
+        raw_bytes=total * count * (np.dtype(dtype).itemsize if bits is None else bits // 8),
+        rate=rate,
+        subtype=subtype,
+    )
+    return Signal("audio", values, channels, (np.arange(total) / rate,), None, info)
+
+
+def _blocks(file: Any, dtype: Any) -> Iterator[Array]:
+    while len(block := file.read(_BLOCK, dtype=np.dtype(dtype).name, always_2d=True)):
+        yield block
+
+
+@contextlib.contextmanager
+def open_audio(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write sound at ``info["rate"]``, with the bits of the source where the format has them, else 16."""
+    with extra("audio"):
+        import soundfile
+
+    name, usual = _FORMATS[path.suffix.lower()]
+    count = layout.need("a sound", 1, range(1, 256), "Write a .npy file.")
+    if "rate" not in layout.info:
+        raise problem("info", "no rate", "samples per second", 'Add one: {"rate": 44100}')
+    rate = whole('info["rate"]', layout.info["rate"], at_least=1)
+    wanted = layout.info.get("subtype", usual)
+    subtype = wanted if soundfile.check_format(name, wanted) else usual
+    bits = _BITS.get(subtype)
+
+    with open(path, "w+b", buffering=0) as raw:  # no buffer, so that only writing can fail
+        sink = _Sink(raw)
+        try:
+            file = soundfile.SoundFile(sink, "w", rate, count, subtype, format=name)
+        except soundfile.LibsndfileError as error:
+            raise problem(
+                "info", f"{rate} Hz and {count} channels", f"what {name} can hold", "Write a .wav file."
+            ) from error
+
+        def put(block: Array) -> None:
+            part = block.reshape(-1, count)
+            for start in range(0, len(part), _BLOCK):
+                piece = part[start : start + _BLOCK]
+                samples = _whole_numbers(piece, bits) if bits else np.clip(piece, -1, 1) if name == "OGG" else piece
+                try:
+                    file.write(samples)
+                except (soundfile.LibsndfileError, AssertionError) as error:
+                    sink.check()
+                    raise OSError(f"{path.name} could not be written: {error}") from error
+                sink.check()
+
+        with file:
+            yield put
+        sink.check()
+
+
+class _Sink:
+    """A file for libsndfile, which does not tell why writing fails, nor at the end that it did."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self.read, self.seek, self.tell = file.read, file.seek, file.tell
+        self._error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write, or keep the error for later."""
+        done = 0
+        try:
+            while done < len(data):
+                done += self._file.write(data[done:])
+        except OSError as error:
+            self._error = self._error or error
+        return done
+
+    def check(self) -> None:
+        """Raise what went wrong."""
+        if self._error is not None:
+            raise self._error
+
+
+def _whole_numbers(values: Array, bits: int) -> Array:
+    """Return values in [-1, 1) as whole numbers of so many bits, in the high bits of 32."""
+    half = 2.0 ** (bits - 1)
+    scaled = np.nan_to_num(np.rint(values.astype(np.float64) * half), nan=0.0, posinf=half, neginf=-half)
+    return np.clip(scaled, -half, half - 1).astype(np.int32) << np.int32(32 - bits)

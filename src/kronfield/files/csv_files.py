@@ -1,0 +1,204 @@
+"""Tables as text: CSV and TSV."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from kronfield._arrays import problem
+from kronfield.files.guard import decoding, guarded
+from kronfield.files.layout import Layout, Put
+from kronfield.files.signal import Array, Progress, Signal
+from kronfield.files.tables import Unfit, choose, header_names, name_list, table_signal, unfit_cell
+
+_WHAT = "a table of text: CSV or TSV"
+_MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
+_BATCH = 1 << 14
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
+
+
+def read_csv(path: Path, columns: Any, coordinates: Any, progress: Progress | None) -> Signal:
+    """Read the rows of a table: points (P, D), and values (P,) or (P, C)."""
+    with open(path, "rb") as file:
+        table = _Table(path, file)
+        values, places = name_list("columns", columns, table.names), name_list("coordinates", coordinates, table.names)
+        wanted = table.names if values is None or places is None else places + values
+        numbers, unfit = table.numbers(wanted, progress)
+    choice = choose(path, table.names, unfit, places, values)
+    rows = len(numbers[choice.values[0]])
+    return table_signal(path, choice, numbers, rows * len(choice.coordinates + choice.values) * 8)
+
+
+class _Table:
+    """The cells of a file, with the names of their columns."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file = path, file
+        self._text = text = io.TextIOWrapper(file, _encoding(file), newline="")  # kept, as it closes the file when it goes
+        comments: list[str] = []  # and blank lines, before the table
+        start: list[str] = []
+        for line in guarded(text, path, _WHAT):
+            if not start and (not line.strip() or line.lstrip().startswith("#")):
+                comments.append(line.lstrip("# \t"))
+            else:
+                start.append(line)
+            if len(start) == 20:
+                break
+        if not start:
+            raise problem("path", f"{path} with no rows", _WHAT, "Export it again.")
+        self._skipped = len(comments)
+        with decoding(path, _WHAT):
+            self._delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(start)
+            self._rows = self._reader(_chain(start, text))
+            first = self._cells(next(self._rows))
+            above = self._cells(next(self._reader(comments[-1:]), []))
+        if all(_number(cell) is not None for cell in first):
+            self._kept: list[list[str]] = [first]
+            self.names = above if len(above) == len(first) else [str(i) for i in range(len(first))]
+        else:
+            self._kept = []
+            self.names = first
+        self.names = [name or str(i) for i, name in enumerate(self.names)]
+        twice = {name for name in self.names if self.names.count(name) > 1}
+        if twice:
+            raise problem(
+                "path", f"{path} with several columns called {', '.join(sorted(twice))}", "names that differ", "Rename them."
+            )
+
+    def numbers(self, wanted: Sequence[str], progress: Progress | None) -> tuple[dict[str, Array], dict[str, Unfit]]:
+        """Return the columns that are numbers, and why the others are not."""
+        places = {name: self.names.index(name) for name in wanted}
+        parts: dict[str, list[Array]] = {name: [np.empty(0)] for name in wanted}
+        unfit: dict[str, Unfit] = {}
+        total = self._path.stat().st_size
+        for lines, rows in guarded(self._batches(), self._path, _WHAT):
+            cells = list(zip(*rows, strict=True))
+            for name in [name for name in wanted if name not in unfit]:
+                found = _floats(cells[places[name]], lines)
+                if isinstance(found, Unfit):
+                    earlier = any(np.isfinite(part).any() for part in parts.pop(name))
+                    unfit[name] = replace(found, mixed=found.mixed or earlier)
+                else:
+                    parts[name].append(found)
+            if progress is not None:
+                progress(min(self._file.tell(), total), total)
+        return {name: np.concatenate(column) for name, column in parts.items()}, unfit
+
+    def _batches(self) -> Iterator[tuple[list[int], list[list[str]]]]:
+        """Yield line numbers and rows, all of one length, some thousands at a time."""
+        rows = self._lines()
+        while batch := list(islice(rows, _BATCH)):
+            yield [line for line, _ in batch], [row for _, row in batch]
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        width = len(self.names)
+        for row in self._kept:
+            yield self._skipped + self._rows.line_num, row
+        for row in self._rows:
+            if not row or (len(row) == 1 and not row[0].strip()):
+                continue
+            if len(row) != width:
+                row = self._cells(row)
+            if len(row) != width:
+                line = self._skipped + self._rows.line_num
+                raise problem(
+                    "path",
+                    f"{self._path} with {len(row)} cells in line {line}",
+                    f"{width}, as in the first",
+                    "Correct that line.",
+                )
+            yield self._skipped + self._rows.line_num, row
+
+    def _reader(self, lines: Iterable[str]) -> Any:
+        return csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
+
+    def _cells(self, row: Sequence[str]) -> list[str]:
+        """Return the cells of a row without blanks; blanks at the end of a row are no cell."""
+        cells = [cell.strip() for cell in row]
+        return cells[:-1] if self._delimiter == " " and cells and not cells[-1] else cells
+
+
+def _chain(start: Sequence[str], text: Iterable[str]) -> Iterator[str]:
+    yield from start
+    yield from text
+
+
+def _encoding(file: BinaryIO) -> str:
+    """Return the encoding: that of the mark at the start, else UTF-8 if the first part is, else Latin-1."""
+    start = file.read(1 << 16)
+    file.seek(0)
+    for mark, name in _MARKS.items():
+        if start.startswith(mark):
+            return name
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """Return what separates cells: what splits the first lines into several, as many in each.
+
+    The rare ones go first: a comma may stand inside numbers, and a blank nearly anywhere.
+    """
+    for delimiter in ("\t", ";", "|", ",", " "):
+        rows = filter(None, csv.reader((line.strip(" ") for line in lines), delimiter=delimiter, skipinitialspace=True))
+        counts = {len(row) for row in rows}
+        if len(counts) == 1 and counts != {1}:
+            return delimiter
+    return ","
+
+
+def _number(cell: str) -> float | None:
+    """Return a cell as a number, NaN where it is missing, None where it is neither."""
+    text = cell.strip()
+    if text.lower() in _MISSING:
+        return np.nan
+    try:
+        return None if "_" in text else float(text)  # Python takes 2024_01_01 for a number
+    except ValueError:
+        return None
+
+
+def _floats(cells: Sequence[str], lines: Sequence[int]) -> Array | Unfit:
+    """Return cells as numbers, or why they are not."""
+    if "_" not in "".join(cells):
+        with contextlib.suppress(ValueError):
+            return np.array(list(map(float, cells)))
+    result = np.empty(len(cells))
+    for i, cell in enumerate(cells):
+        number = _number(cell)
+        if number is None:
+            numbers = any(_number(other) is not None and other.strip() for other in cells)
+            return unfit_cell(cell, lines[i], mixed=numbers)
+        result[i] = number
+    return result
+
+
+@contextlib.contextmanager
+def open_csv(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write rows (P,) or (P, C) under a header; NaN becomes an empty cell.
+
+    The columns are called as in ``info``: its axes and channels if there are as many, or its channels.
+    """
+    count = layout.need("a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns).")
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", lineterminator="\n")
+        table.writerow(header_names(count, layout.info))
+
+        def put(block: Array) -> None:
+            text = block.reshape(len(block), count).astype(str)
+            text[text == "nan"] = ""
+            table.writerows(text.tolist())
+
+        yield put

@@ -1,0 +1,172 @@
+"""Pictures in and out, through Pillow."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import describe, problem
+from kronfield._atomic import replacing
+from kronfield.files.guard import decoding
+from kronfield.files.layout import Layout, Put, quantised
+from kronfield.files.png_reading import is_deep, read_png
+from kronfield.files.signal import Array, Signal, channel_names, describe_signal, pixel_values
+
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+_ORIENTATION = 0x0112
+# What each mode is turned into, and with transparency; all other modes stay as they are.
+_CONVERT = {
+    "1": ("L", "L"),
+    "L": ("L", "LA"),
+    "La": ("LA", "LA"),
+    "P": ("RGB", "RGBA"),
+    "PA": ("RGBA", "RGBA"),
+    "RGB": ("RGB", "RGBA"),
+    "RGBa": ("RGBA", "RGBA"),
+    **dict.fromkeys(("CMYK", "YCbCr", "LAB", "HSV", "RGBX"), ("RGB", "RGB")),
+}
+# Of each format: channels, the longest side, and how to save.
+_SAVE: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
+    "JPEG": ((1, 3), 65500, {"quality": 95, "subsampling": 0}),
+    "WEBP": ((1, 3, 4), 16383, {"quality": 95}),
+    "BMP": ((1, 3), 32767, {}),
+}
+
+
+def read_image(path: Path) -> Signal:
+    """Read a picture: its first and only frame, upright."""
+    from PIL import Image
+
+    with decoding(path, "a PNG, JPEG, WebP, BMP or GIF picture"):
+        try:
+            with Image.open(path, formats=_FORMATS) as picture:
+                frames = getattr(picture, "n_frames", 1)
+                if frames > 1 and picture.format != "MPO":  # MPO: a photograph with another view behind it
+                    raise problem("path", f"{path} with {frames} frames", "a single picture", "Convert it to a video: .mp4")
+                pixels = read_png(path) if is_deep(path) else pillow_pixels(picture)
+                pixels = upright(pixels, _orientation(picture))
+        except Image.DecompressionBombError as error:
+            limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+            raise problem(
+                "path",
+                f"{path} ({error})".replace("\n", " "),
+                f"at most {limit} pixels",
+                "If you trust it, save it as .tif or .npy, or raise PIL.Image.MAX_IMAGE_PIXELS.",
+            ) from error
+    return image_signal(path, pixels, _levels(pixels))
+
+
+def image_signal(path: Path, pixels: Array, levels: int | None) -> Signal:
+    """Return the signal of one upright picture (H, W) or (H, W, C)."""
+    values = pixel_values(pixels, levels)
+    channels = pixels.ndim == 3
+    info = describe_signal(
+        "image",
+        path.name,
+        values,
+        axes=["row", "column"],
+        units=["px", "px"],
+        channels=channel_names(pixels.shape[2]) if channels else None,
+        levels=levels,
+        dtype=pixels.dtype.newbyteorder("="),
+        raw_bytes=pixels.nbytes,
+    )
+    return Signal("image", values, channels, None, None, info)
+
+
+def pillow_pixels(picture: Any) -> Array:
+    """Return the pixels of a Pillow picture: grey, RGB, either with alpha, 8 or 16 bit or float."""
+    plain, transparent = _CONVERT.get(picture.mode, (picture.mode, picture.mode))
+    mode = transparent if "transparency" in picture.info else plain
+    return np.array(picture if mode == picture.mode else picture.convert(mode))
+
+
+def upright(pixels: Array, orientation: int) -> Array:
+    """Return (H, W, ...) turned and mirrored as an EXIF or TIFF orientation says."""
+    turned = {
+        2: lambda a: a[:, ::-1],
+        3: lambda a: a[::-1, ::-1],
+        4: lambda a: a[::-1],
+        5: lambda a: a.swapaxes(0, 1),
+        6: lambda a: np.rot90(a, -1),
+        7: lambda a: a.swapaxes(0, 1)[::-1, ::-1],
+        8: lambda a: np.rot90(a),
+    }.get(orientation)
+    return pixels if turned is None else np.ascontiguousarray(turned(pixels))
+
+
+def _orientation(picture: Any) -> int:
+    """Return the EXIF orientation; 1, as it is, if there is none that can be read."""
+    try:
+        return int(picture.getexif().get(_ORIENTATION, 1))
+    except (SyntaxError, ValueError, TypeError, KeyError, OSError, struct.error):  # the pixels are good all the same
+        return 1
+
+
+def _levels(pixels: Array) -> int | None:
+    return 2 ** (8 * pixels.dtype.itemsize) - 1 if pixels.dtype.kind == "u" else None
+
+
+@contextlib.contextmanager
+def open_pillow(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write JPEG, WebP or BMP, 8 bit; the picture is once in memory in 8 bit, as these encoders want it whole."""
+    from PIL import Image
+
+    name = Image.registered_extensions()[path.suffix.lower()]
+    if name not in _SAVE:
+        raise problem("path", f"a {name} file", "a format that keeps the colours", "Write a .png file.")
+    channels, longest, options = _SAVE[name]
+    count = layout.need(f"a {name} picture", 2, channels, "Write a .png file, or choose channels.")
+    if max(layout.shape) > longest:
+        size = " x ".join(map(str, layout.shape))
+        raise problem("shape", size, f"at most {longest} a side in a {name} file", "Write a .png or .tif file.")
+    pixels = np.empty((*layout.shape, count) if count > 1 else layout.shape, np.uint8)
+    done = 0
+
+    def put(block: Array) -> None:
+        nonlocal done
+        pixels[done : done + len(block)] = quantised(block, 255).reshape(len(block), *pixels.shape[1:])
+        done += len(block)
+
+    yield put
+    _save(pixels, path, name, **options)
+
+
+class _File(io.BufferedRandom):
+    """A file that Pillow must write to through Python: by itself it takes no notice of a disk that is full."""
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation
+
+
+def _save(pixels: Array, path: Path, name: str, **options: Any) -> None:
+    from PIL import Image
+
+    with _File(io.FileIO(path, "w+b")) as file:
+        Image.fromarray(pixels).save(file, format=name, **options)
+
+
+def to_bytes(values: Array) -> Array:
+    """Return values in [0, 1] as 8-bit, rounded to nearest; what lies outside is clipped."""
+    return np.clip(np.rint(np.asarray(values, dtype=np.float32) * 255), 0, 255).astype(np.uint8)
+
+
+def write_image(path: str | os.PathLike[str], values: Array, *, overwrite: bool = True) -> None:
+    """Write values in [0, 1], (H, W) or (H, W, 1, 3 or 4), as an 8-bit image, whole or not at all."""
+    from PIL import Image
+
+    if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (1, 3, 4)) or 0 in values.shape:
+        raise problem("values", describe(values), "shape (H, W), or (H, W, C) with 1, 3 or 4 channels", "Choose channels.")
+    name = Image.registered_extensions().get(Path(path).suffix.lower())
+    if name is None:
+        raise problem("path", os.fspath(path), "the name of an image file", "For example: picture.png")
+    pixels = to_bytes(values)
+    with replacing(path, overwrite=overwrite) as temporary:
+        _save(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels, temporary, name)

@@ -1,0 +1,82 @@
+"""Which files are known, by how their names end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kronfield._arrays import problem
+
+_KINDS = {
+    "image": (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
+    "video": (".mp4", ".webm", ".mkv", ".mov", ".avi"),
+    "volume": (".nii", ".nii.gz"),
+    "array": (".npy", ".npz"),
+    "audio": (".wav", ".flac", ".ogg"),
+    "table": (".csv", ".tsv", ".parquet"),
+}
+# The extra that brings the library, where one is needed.
+_EXTRAS = {
+    **dict.fromkeys((".tif", ".tiff"), "volume"),
+    **dict.fromkeys(_KINDS["video"], "video"),
+    **dict.fromkeys(_KINDS["volume"], "nifti"),
+    **dict.fromkeys(_KINDS["audio"], "audio"),
+    ".parquet": "parquet",
+}
+
+
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """Return what a file holds, by how its name ends.
+
+    Parameters
+    ----------
+    path : str or path
+        It need not exist.
+
+    Returns
+    -------
+    "image", "video", "volume", "array", "audio" or "table". A TIFF counts as an image; `read` calls one of several
+    pages a volume.
+
+    Examples
+    --------
+    >>> from kronfield.files import kind_of
+    >>> kind_of("holiday.JPG"), kind_of("brain.nii.gz"), kind_of("arrays.npz:density")
+    ('image', 'volume', 'array')
+    """
+    suffix = suffix_of(split_member(path)[0])
+    return next(kind for kind, suffixes in _KINDS.items() if suffix in suffixes)
+
+
+def suffix_of(path: Path) -> str:
+    """Return the ending of a name that says its format, in lower case."""
+    name = path.name.lower()
+    for suffix in (suffix for suffixes in _KINDS.values() for suffix in suffixes):
+        if name.endswith(suffix):
+            return suffix
+    raise problem(
+        "path", path, f"a name that ends in one of: {_supported()}", "In brackets: the extra that must be installed."
+    )
+
+
+def split_member(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
+    """Split ``file.npz:name`` into the file and the name of an array in it."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise problem("path", repr(text), "a str or a pathlib.Path", "Decode it with os.fsdecode.", TypeError)
+    at = text.lower().rfind(".npz:")
+    if at >= 0 and not os.path.exists(text):
+        return Path(text[: at + 4]), text[at + 5 :]
+    return Path(text), None
+
+
+def _supported() -> str:
+    """List the endings of each kind, with the extra each needs."""
+    groups: dict[tuple[str, str | None], list[str]] = {}
+    for kind, suffixes in _KINDS.items():
+        for suffix in suffixes:
+            groups.setdefault((kind, _EXTRAS.get(suffix)), []).append(suffix)
+    return "; ".join(
+        f"{kind} {' '.join(suffixes)}" + (f" [kronfield[{needs}]]" if needs else "")
+        for (kind, needs), suffixes in groups.items()
+    )

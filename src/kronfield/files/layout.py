@@ -1,0 +1,128 @@
+"""What is going to be written, and its numbers as files hold them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kronfield._arrays import describe, problem, whole
+from kronfield.files.signal import Array
+
+# What a format's writer hands out: a function that takes the next rows.
+Put: TypeAlias = Callable[[Array], None]
+# Numbers converted at a time: what a writer needs in memory beside the block it is given.
+PIECE = 1 << 20
+_LONG = {"float64", "float128", "longdouble", "int32", "int64", "uint32", "uint64"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of the grid, the number of channels (None: no such axis), and what is known of the source."""
+
+    shape: tuple[int, ...]
+    channels: int | None
+    info: Mapping[str, Any]
+
+    @classmethod
+    def checked(cls, shape: Any, channels: Any, info: Any) -> Layout:
+        """Return the layout of arguments that a user gave."""
+        if not isinstance(info, Mapping):
+            raise problem("info", describe(info), "a dictionary", "Pass the info of a Signal, or {}.", TypeError)
+        try:
+            lengths = tuple(shape)
+        except TypeError as error:
+            raise problem(
+                "shape", describe(shape), "a tuple of whole numbers", "For example: (480, 640)", TypeError
+            ) from error
+        if not lengths:
+            raise problem("shape", "()", "at least one axis", "For example: (480, 640)")
+        sizes = tuple(whole(f"shape[{i}]", n, at_least=1) for i, n in enumerate(lengths))
+        return cls(sizes, None if channels is None else whole("channels", channels, at_least=1), info)
+
+    @property
+    def full(self) -> tuple[int, ...]:
+        """The shape of the whole array, channels too."""
+        return self.shape if self.channels is None else (*self.shape, self.channels)
+
+    @property
+    def row(self) -> int:
+        """How many numbers one step along the first axis holds."""
+        return math.prod(self.full[1:])
+
+    def need(self, what: str, axes: int, channels: Iterable[int], remedy: str) -> int:
+        """Refuse grids that ``what`` cannot hold; return the number of channels, one where there is no such axis."""
+        count = 1 if self.channels is None else self.channels
+        wanted = sorted(channels)
+        if len(self.shape) != axes or count not in wanted:
+            names = " or ".join(map(str, wanted))
+            raise problem(
+                "shape", self._text(), f"for {what} {axes} ax{'is' if axes == 1 else 'es'} and {names} channels", remedy
+            )
+        return count
+
+    def levels(self, most: int) -> int:
+        """Return the largest whole number that a pixel may be: 255, or 65535 where the source had more than 8 bit."""
+        levels = self.info.get("levels")
+        return most if isinstance(levels, int) and levels > 255 else 255
+
+    def float_dtype(self) -> np.dtype[Any]:
+        """Return float64 if the source had the digits for it, else float32."""
+        return np.dtype(np.float64 if self.info.get("dtype") in _LONG else np.float32)
+
+    def _text(self) -> str:
+        return f"{' x '.join(map(str, self.shape))} with " + (
+            "no channels" if self.channels is None else f"{self.channels} channels"
+        )
+
+
+class Blocks:
+    """Takes blocks along the first axis, in order; what `writer` hands out."""
+
+    def __init__(self, put: Put, layout: Layout) -> None:
+        self._put, self._layout = put, layout
+        self.written = 0
+
+    def write(self, block: Any) -> None:
+        """Write the next rows: an array (n, N_2, ..., N_D) or (n, N_2, ..., N_D, C) of floats."""
+        array = np.asarray(block)
+        full = self._layout.full
+        if array.dtype.kind != "f":
+            raise problem(
+                "block",
+                describe(array),
+                "floats",
+                "Whole numbers are not taken for pixels: scale them to [0, 1].",
+                TypeError,
+            )
+        if array.shape[1:] != full[1:] or array.ndim != len(full):
+            raise problem(
+                "block", describe(array), f"shape {('n', *full[1:])}".replace("'", ""), "Blocks go along the first axis."
+            )
+        if self.written + len(array) > full[0]:
+            raise problem("block", f"{self.written + len(array)} rows in all", f"{full[0]}, as announced", "Write no more.")
+        step = max(1, PIECE // max(self._layout.row, 1))
+        for start in range(0, len(array), step):
+            piece = array[start : start + step]
+            self._put(piece.astype(np.float64 if piece.dtype.itemsize > 4 else np.float32, copy=False))
+        self.written += len(array)
+
+    def finish(self) -> None:
+        """Refuse to end before all rows came."""
+        total = self._layout.shape[0]
+        if self.written != total:
+            raise problem(
+                "block", f"{self.written} rows in all", f"{total}, as announced", "Write every row before the end."
+            )
+
+
+def quantised(values: Array, levels: int) -> Array:
+    """Return values in [0, 1] as whole numbers from 0 to ``levels``, rounded to nearest.
+
+    What lies outside is clipped; NaN becomes 0.
+    """
+    scaled = np.nan_to_num(values * values.dtype.type(levels), nan=0.0, posinf=levels, neginf=0.0)
+    return np.clip(np.rint(scaled), 0, levels).astype(np.uint8 if levels <= 255 else np.uint16)

@@ -1,0 +1,132 @@
+"""NIfTI: volumes with a size in millimetres, as scanners give them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import describe, problem
+from kronfield.files.guard import check_memory, decoding, extra
+from kronfield.files.layout import Layout, Put
+from kronfield.files.signal import Array, Signal, describe_signal
+
+_WHAT = "a NIfTI volume"
+_NAMES = ("x", "y", "z", "t")
+# Where the samples begin: a header of 348 bytes, and 4 that say no more follows.
+_OFFSET = 352
+
+
+def read_nifti(path: Path) -> Signal:
+    """Read a volume (X, Y, Z) or a series (X, Y, Z, T): values as the scanner meant them, positions in units."""
+    with extra("nifti"):
+        import nibabel
+
+    with decoding(path, _WHAT):
+        picture = nibabel.load(path)
+        header = picture.header
+        stored = header.get_data_dtype()
+        if stored.kind not in "iuf":
+            raise problem("path", f"{path} with samples of dtype {stored}", "real numbers", "Save the parts as volumes.")
+        check_memory(path, math.prod(picture.shape) * 8.0, "Cut it into parts.")
+        single = stored.itemsize <= 2 or stored == np.float32
+        values = np.asarray(picture.dataobj, dtype=np.float32 if single else np.float64)
+        while values.ndim > 3 and values.shape[-1] == 1:
+            values = values[..., 0]
+        zooms = [float(zoom) for zoom in header.get_zooms()[: values.ndim]]
+        space, time = header.get_xyzt_units()
+        affine = np.asarray(picture.affine, dtype=np.float64).tolist()
+    if values.ndim > 4 or values.size == 0:
+        raise problem("path", f"{path} of shape {values.shape}", "3 axes, or 4 with time", "Save one component as a volume.")
+    zooms = [zoom if math.isfinite(zoom) and zoom > 0 else 1.0 for zoom in zooms]
+    unit = {"micron": "um", "meter": "m"}.get(space, "mm")
+    units = [unit] * min(values.ndim, 3) + [{"msec": "ms", "usec": "us"}.get(time, "s")] * (values.ndim - 3)
+    info = describe_signal(
+        "volume",
+        path.name,
+        values,
+        axes=_NAMES[: values.ndim],
+        units=units,
+        channels=None,
+        levels=None,
+        dtype=values.dtype,
+        raw_bytes=values.size * stored.itemsize,
+        spacing=zooms,
+        affine=affine,
+    )
+    axes = tuple(zoom * np.arange(n) for zoom, n in zip(zooms, values.shape, strict=True))
+    return Signal("volume", values, False, axes, None, info)
+
+
+@contextlib.contextmanager
+def open_nifti(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write a volume of floats.
+
+    The affine map to the scanner's space is that of the source. If the shape is another, the same box is taken to
+    be cut into so many cells.
+    """
+    if layout.channels is not None or len(layout.shape) > 4:
+        raise problem("shape", f"{layout.full}", "for NIfTI up to 4 axes and no channels", "Write a .tif or .npy file.")
+    dtype = layout.float_dtype()
+    header = _header(layout, dtype)
+    packed = path.suffix.lower() == ".gz"
+    plain = path.with_suffix(".unpacked") if packed else path
+    try:
+        with open(plain, "wb") as file:
+            file.write(header)
+            size = math.prod(layout.shape) * dtype.itemsize
+            if hasattr(os, "posix_fallocate"):  # a full disk shows here, not as a crash in the memory map
+                os.posix_fallocate(file.fileno(), 0, _OFFSET + size)
+        samples = np.memmap(plain, dtype, "r+", _OFFSET, layout.shape, order="F")
+        done = 0
+
+        def put(block: Array) -> None:
+            nonlocal done
+            samples[done : done + len(block)] = block
+            done += len(block)
+
+        yield put
+        samples.flush()
+        if packed:
+            with open(plain, "rb") as source, gzip.open(path, "wb", compresslevel=6) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+    finally:
+        if packed:
+            plain.unlink(missing_ok=True)
+
+
+def _header(layout: Layout, dtype: np.dtype[Any]) -> bytes:
+    """Return the first bytes of the file."""
+    with extra("nifti"):
+        import nibabel
+
+    info, dimensions = layout.info, len(layout.shape)
+    if max(layout.shape) > 32767:
+        raise problem("shape", f"{layout.shape}", "at most 32767 samples on an axis of NIfTI", "Write a .npy file.")
+    before = list(info.get("shape", layout.shape))[:dimensions]
+    before = before if len(before) == dimensions else list(layout.shape)
+    spacing = np.asarray(info.get("spacing", [1.0] * dimensions), dtype=np.float64)
+    affine = np.asarray(info.get("affine", np.diag([*spacing[:3], *[1.0] * (4 - len(spacing[:3]))])), dtype=np.float64)
+    if affine.shape != (4, 4) or spacing.shape != (dimensions,) or not np.isfinite(affine).all():
+        raise problem("info", describe(affine), 'a 4 x 4 "affine", and a "spacing" per axis', "Use what read gave.")
+    factors = np.array(before) / np.array(layout.shape)
+    step = np.eye(4)
+    for i, factor in enumerate(factors[:3]):
+        step[i, i], step[i, 3] = factor, (factor - 1) / 2  # cell centres: (j + 1/2) factor - 1/2
+    header = nibabel.Nifti1Header(endianness="<")
+    header.set_data_dtype(dtype)
+    header.set_data_shape(layout.shape)
+    header.set_sform(affine @ step, code=1)
+    header.set_zooms(tuple(spacing * factors))
+    units = list(info.get("units", ()))
+    space = {"um": "micron", "m": "meter"}.get(units[0] if units else "", "mm")
+    header.set_xyzt_units(space, {"ms": "msec", "us": "usec"}.get(units[3], "sec") if len(units) > 3 else "sec")
+    header["vox_offset"], header["magic"] = _OFFSET, b"n+1"
+    return bytes(header.binaryblock) + bytes(_OFFSET - len(header.binaryblock))

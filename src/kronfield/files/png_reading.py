@@ -1,0 +1,129 @@
+"""PNG of 16 bit with several channels, which Pillow would read as 8 bit."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from kronfield.files.png import COLOUR_TYPES, SIGNATURE
+from kronfield.files.signal import Array
+
+_CHANNELS = {colour: count for count, colour in COLOUR_TYPES.items()}
+# Passes of an interlaced picture: first column, first row, step of columns, step of rows.
+_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+# Rows undone together.
+_BAND = 512
+
+
+def is_deep(path: Path) -> bool:
+    """Tell whether a file is a PNG of 16 bit with more than one channel."""
+    with open(path, "rb") as file:
+        start = file.read(26)
+    return start[:8] == SIGNATURE and len(start) == 26 and start[24] == 16 and start[25] in (2, 4, 6)
+
+
+def read_png(path: Path) -> Array:
+    """Return the pixels of a PNG of 8 or 16 bit without palette, (H, W, C), as the file has them.
+
+    Damage shows as ValueError, struct.error or zlib.error.
+    """
+    chunks = _chunks(path.read_bytes())
+    name, header = next(chunks)
+    if name != b"IHDR":
+        raise ValueError("no header")
+    width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", header)
+    count, size = _CHANNELS[colour], depth // 8
+    passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
+    parts = [(x, y, dx, dy, -(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
+    parts = [part for part in parts if part[4] > 0 and part[5] > 0]
+    total = sum(h * (1 + w * count * size) for *_, w, h in parts)
+    compressed = b"".join(data for name, data in chunks if name == b"IDAT")
+    # no more than the header announces, however much the stream would expand to
+    stream = np.frombuffer(zlib.decompressobj().decompress(compressed, total), np.uint8)
+    if len(stream) < total:
+        raise ValueError(f"{len(stream)} bytes of pixels instead of {total}")
+    pixels = np.empty((height, width, count), np.uint8 if size == 1 else np.uint16)
+    start = 0
+    for x, y, dx, dy, w, h in parts:
+        stop = start + h * (1 + w * count * size)
+        lines = _unfiltered(stream[start:stop].reshape(h, -1), count * size)
+        pixels[y::dy, x::dx] = lines.view(f">u{size}").reshape(h, w, count)
+        start = stop
+    return pixels
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield name and content of each chunk, checked."""
+    at = len(SIGNATURE)
+    name = b""
+    while name != b"IEND":
+        (length,) = struct.unpack_from(">I", data, at)
+        name, content = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        (check,) = struct.unpack_from(">I", data, at + 8 + length)
+        if check != zlib.crc32(content, zlib.crc32(name)):
+            raise ValueError(f"checksum of {name!r} is wrong")
+        yield name, content
+        at += 12 + length
+
+
+def _unfiltered(lines: Array, step: int) -> Array:
+    """Undo the row filters: (H, 1 + W step) with the filter first becomes (H, W step)."""
+    if lines[:, 0].max() > 4:
+        raise ValueError("unknown row filter")
+    height, stride = len(lines), lines.shape[1] - 1
+    result = np.empty((height, stride), np.uint8)
+    above: Array = np.zeros(stride, np.uint8)
+    for first in range(0, height, _BAND):
+        band, out = lines[first : first + _BAND], result[first : first + _BAND]
+        if band[:, 0].max() <= 2:
+            _undo_rows(band, above, step, out)
+        else:
+            _undo_diagonals(band, above, step, out)
+        above = out[-1]
+    return result
+
+
+def _undo_rows(band: Array, above: Array, step: int, out: Array) -> None:
+    """Undo filters that look only to the left (1), or only up (2): a row at a time."""
+    for line, row in zip(band, out, strict=True):
+        if line[0] == 1:
+            np.add.accumulate(line[1:].reshape(-1, step), axis=0, dtype=np.uint8, out=row.reshape(-1, step))
+        elif line[0] == 2:
+            np.add(line[1:], above, out=row)
+        else:
+            row[:] = line[1:]
+        above = row
+
+
+def _undo_diagonals(band: Array, above: Array, step: int, out: Array) -> None:
+    """Undo any filters.
+
+    Each byte was stored as its difference to a prediction from its neighbours on the left, above, and above on the
+    left. All pixels of a diagonal (row + column the same) depend on earlier diagonals only, so a diagonal is one
+    vector. In the flat padded band its pixels lie W apart, and so do their neighbours.
+    """
+    rows, width = len(band), out.shape[1] // step
+    padded = np.zeros((rows + 1, width + 1, step), np.uint8)
+    padded[0, 1:] = above.reshape(width, step)
+    padded[1:, 1:] = band[:, 1:].reshape(rows, width, step)
+    flat = padded.reshape(-1, step)
+    wanted = [np.repeat(band[:, :1] == kind, step, axis=1) for kind in range(5)]
+    for diagonal in range(rows + width - 1):
+        low, high = max(0, diagonal - width + 1), min(rows, diagonal + 1)
+        corner = diagonal + low * width  # of the first pixel's neighbour above on the left
+        end = corner + (high - low - 1) * width + 1
+        c, b, a, here = (
+            flat[corner + shift : end + shift : width].astype(np.int16) for shift in (0, 1, width + 1, width + 2)
+        )
+        part = [mask[low:high] for mask in wanted]
+        to_a, to_b = b - c, a - c  # a + b - c is so far from a, from b, and by their sum from c
+        far_a, far_b, far_c = np.abs(to_a), np.abs(to_b), np.abs(to_a + to_b)
+        guess = np.where((far_a <= far_b) & (far_a <= far_c), a, np.where(far_b <= far_c, b, c))
+        for kind, other in ((0, 0), (1, a), (2, b), (3, (a + b) >> 1)):
+            np.copyto(guess, other, where=part[kind])
+        flat[corner + width + 2 : end + width + 2 : width] = here + guess  # modulo 256
+    out[:] = padded[1:, 1:].reshape(rows, -1)

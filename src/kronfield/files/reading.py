@@ -1,0 +1,85 @@
+"""Any file in."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kronfield._arrays import describe, problem
+from kronfield.files.arrays import read_array
+from kronfield.files.audio import read_audio
+from kronfield.files.csv_files import read_csv
+from kronfield.files.guard import check_source
+from kronfield.files.images import read_image
+from kronfield.files.kinds import kind_of, split_member, suffix_of
+from kronfield.files.nifti import read_nifti
+from kronfield.files.parquet import read_parquet
+from kronfield.files.signal import Progress, Signal
+from kronfield.files.tiff import read_tiff
+from kronfield.files.video import read_video
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    columns: Any = None,
+    coordinates: Any = None,
+    frames: Any = None,
+    progress: Progress | None = None,
+) -> Signal:
+    """Read a file.
+
+    Parameters
+    ----------
+    path : str or path
+        An image, video, volume, sound, array or table, told by how the name ends; see `kind_of`. Of a .npz file with
+        several arrays one is named by ``file.npz:name``.
+    columns, coordinates : sequence of str, optional
+        The columns of a table that are values, and those that are coordinates. By default coordinates are columns with
+        usual names (x, y, z, t, lat, lon, ...), else all numbers but the last column; values are the other numbers.
+        What was taken is in ``info``. Rows without coordinates are dropped and counted; missing values are NaN.
+    frames : pair, optional
+        The first frame of a video to read, and the one before which to stop; either may be None.
+    progress : callable, optional
+        Called with how much is done, and how much there is in all or None: frames of a video, samples of sound, bytes
+        of a CSV file.
+
+    Returns
+    -------
+    Signal
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> from kronfield.files import read, write
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "a.png", np.eye(3), {})
+    ...     signal = read(Path(folder) / "a.png")
+    >>> signal.kind, signal.values.shape, signal.info["levels"]
+    ('image', (3, 3), 255)
+    """
+    kind = kind_of(path)
+    file, member = split_member(path)
+    for argument, value, home in (
+        ("columns", columns, "table"),
+        ("coordinates", coordinates, "table"),
+        ("frames", frames, "video"),
+    ):
+        if value is not None and kind != home:
+            raise problem(argument, f"{describe(value)} for a file that is no {home}", f"a {home}", "Leave it out.")
+    check_source(file)
+    suffix = suffix_of(file)
+    if kind == "video":
+        return read_video(file, frames, progress)
+    if kind == "audio":
+        return read_audio(file, progress)
+    if kind == "array":
+        return read_array(file, member)
+    if kind == "volume":
+        return read_nifti(file)
+    if suffix == ".parquet":
+        return read_parquet(file, columns, coordinates)
+    if kind == "table":
+        return read_csv(file, columns, coordinates, progress)
+    return read_tiff(file) if suffix in (".tif", ".tiff") else read_image(file)

@@ -1,0 +1,112 @@
+"""What a file holds, as numbers, and all that is needed to write the like again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kronfield._arrays import problem
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+# Called with how much is done, and how much there is in all where that is known.
+Progress: TypeAlias = Callable[[int, int | None], None]
+
+_CHANNEL_NAMES = {1: ["grey"], 2: ["grey", "alpha"], 3: ["red", "green", "blue"], 4: ["red", "green", "blue", "alpha"]}
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What `read` returns.
+
+    Attributes
+    ----------
+    kind : str
+        "image", "video", "volume", "audio", "array" or "table".
+    values : array
+        A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); of a table (P,) or (P, C). float32, or float64 where the file
+        holds more digits. Pixels are in [0, 1], sound in [-1, 1); other numbers are as the file has them.
+    channels : bool
+        Whether the last axis of ``values`` is channels.
+    axes : tuple of arrays, or None
+        The positions on each axis, in ``info["units"]``; None where they are the numbers of the samples.
+    points : array of shape (P, D), or None
+        The coordinates of a table's rows, float64.
+    info : dict
+        What else is known; it can be written as JSON, and `write` and `writer` take it.
+    """
+
+    kind: str
+    values: Array
+    channels: bool
+    axes: tuple[Array, ...] | None
+    points: Array | None
+    info: dict[str, Any]
+
+
+def describe_signal(
+    kind: str,
+    source: str,
+    values: Array,
+    *,
+    axes: Sequence[str],
+    units: Sequence[str],
+    channels: Sequence[str] | None,
+    levels: int | None,
+    dtype: object,
+    raw_bytes: int,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the entries of ``info`` that every kind has, and ``more``."""
+    return {
+        "kind": kind,
+        "source": source,
+        "shape": list(values.shape),
+        "axes": list(axes),
+        "units": list(units),
+        "channels": None if channels is None else list(channels),
+        "levels": levels,
+        "dtype": str(dtype),
+        "raw_bytes": int(raw_bytes),
+        **more,
+    }
+
+
+def channel_names(count: int) -> list[str]:
+    """Return the names of the channels of a picture."""
+    return _CHANNEL_NAMES.get(count, [str(i) for i in range(count)])
+
+
+def pixel_values(pixels: Array, levels: int | None) -> Array:
+    """Return pixels as floats: whole numbers from 0 to ``levels`` in [0, 1], floats as they are."""
+    if pixels.dtype.kind == "f":
+        return pixels.astype(np.float64 if pixels.dtype.itemsize > 4 else np.float32, copy=False)
+    values = pixels.astype(np.float32)
+    if levels is not None:
+        values /= levels
+    return values
+
+
+def number_values(argument: str, numbers: Array) -> tuple[Array, int | None]:
+    """Return any real array as floats, and its levels.
+
+    Unsigned numbers of 8 and 16 bit and booleans are taken for pixels and scaled to [0, 1]. All else keeps its
+    values: whole numbers of 32 bit and more as float64, which has the digits for them.
+    """
+    kind, size = numbers.dtype.kind, numbers.dtype.itemsize
+    if kind == "b":
+        return numbers.astype(np.float32), 1
+    if kind == "u" and size <= 2:
+        levels = 2 ** (8 * size) - 1
+        return pixel_values(numbers, levels), levels
+    if kind in "iu":
+        return numbers.astype(np.float32 if size <= 2 else np.float64), None
+    if kind == "f":
+        return pixel_values(numbers, None), None
+    what = "complex numbers" if kind == "c" else "no numbers"
+    remedy = (
+        "Save the real and the imaginary part as two channels." if kind == "c" else "Convert them to float and save again."
+    )
+    raise problem(argument, f"{what}, an array of dtype {numbers.dtype}", "real numbers", remedy, TypeError)

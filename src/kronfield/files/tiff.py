@@ -1,0 +1,170 @@
+"""TIFF: one page is a picture, several of one size are a volume."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import problem
+from kronfield.files.guard import check_memory, damaged, decoding, extra
+from kronfield.files.images import image_signal, pillow_pixels, upright
+from kronfield.files.layout import Layout, Put, quantised
+from kronfield.files.signal import Array, Signal, channel_names, describe_signal, number_values, pixel_values
+
+_WHAT = "a TIFF file"
+_NAMES = {"Y": "row", "X": "column", "Z": "slice", "T": "frame", "I": "page", "Q": "page"}
+# Photometric interpretations, by their numbers in the standard.
+_WHITE_IS_ZERO, _PALETTE, _SEPARATED, _LAB = 0, 3, 5, (8, 9, 10)
+
+
+def read_tiff(path: Path) -> Signal:
+    """Read a TIFF: an upright picture (H, W[, C]), or a volume (pages, H, W[, C])."""
+    with extra("volume"):
+        import tifffile
+
+    with decoding(path, _WHAT), tifffile.TiffFile(path) as tiff:
+        if not len(tiff.pages) or not _chain_is_whole(tiff):
+            raise damaged(path, "pages are missing", _WHAT)
+        series = tiff.series
+        if len(series) > 1:
+            sizes = ", ".join(" x ".join(map(str, one.shape)) for one in series[:4])
+            raise problem(
+                "path", f"{path} with pages of {len(series)} sizes ({sizes})", "pages of one size", "Split it into files."
+            )
+        check_memory(path, series[0].size * (series[0].dtype.itemsize + 4), "Cut it into parts.")
+        stored, levels, axes = _pixels(path, tiff)
+        pixels, axes = _ordered(path, stored, axes)
+        if pixels.size == 0:
+            raise damaged(path, "no pixels", _WHAT)
+        orientation = int(tiff.pages.first.tags.valueof("Orientation", default=1))
+    values, found = (pixel_values(pixels, levels), levels) if levels else number_values("path", pixels)
+    channels = axes.endswith("S")
+    grid = axes[:-1] if channels else axes
+    if grid == "YX" and pixels.dtype.kind in "ubf":
+        flat = upright(pixels, orientation)
+        return image_signal(path, flat if flat.dtype != bool else flat.astype(np.uint8), found)
+    kind = "image" if grid == "YX" else "volume"
+    info = describe_signal(
+        kind,
+        path.name,
+        values,
+        axes=[_NAMES.get(letter, letter.lower()) for letter in grid],
+        units=["px" if letter in "YX" else "" for letter in grid],
+        channels=channel_names(values.shape[-1]) if channels else None,
+        levels=found,
+        dtype=pixels.dtype.newbyteorder("="),
+        raw_bytes=pixels.nbytes,
+    )
+    return Signal(kind, values, channels, None, None, info)
+
+
+def _chain_is_whole(tiff: Any) -> bool:
+    """Tell whether the last page that was found is the last there is: a file cut off leads on to nowhere."""
+    form, file = tiff.tiff, tiff.filehandle
+    file.seek(tiff.pages[-1].offset)
+    (count,) = struct.unpack(form.tagnoformat, file.read(form.tagnosize))
+    file.seek(count * form.tagsize, 1)
+    (following,) = struct.unpack(form.offsetformat, file.read(form.offsetsize))
+    return following < file.size
+
+
+def _pixels(path: Path, tiff: Any) -> tuple[Array, int | None, str]:
+    """Return the samples of the series, colours resolved to grey or RGB; their levels if not all bits are used; axes."""
+    series, key = tiff.series[0], tiff.pages.first
+    try:
+        pixels, axes = series.asarray(), series.axes
+    except (ValueError, ImportError) as error:
+        if isinstance(error, ValueError) and "imagecodecs" not in str(error):
+            raise
+        pixels, axes = _through_pillow(path, tiff)
+        return pixels, None, axes
+    photometric, bits = int(key.photometric), int(key.bitspersample)
+    levels = 2**bits - 1 if pixels.dtype.kind == "u" and bits < 8 * pixels.dtype.itemsize <= 16 else None
+    if photometric in _LAB:
+        raise problem("path", f"{path} in Lab colours", "grey or RGB", "Convert it to RGB.")
+    if photometric == _WHITE_IS_ZERO and pixels.dtype.kind in "ub":
+        pixels = ~pixels if pixels.dtype == bool else (2**bits - 1) - pixels
+    elif photometric == _PALETTE and key.colormap is not None:
+        colours = (key.colormap >> 8).astype(np.uint8)  # 16 bit by the standard, made from 8 by all who write it
+        pixels, levels, axes = np.moveaxis(colours[:, pixels], 0, -1), None, axes + "S"
+    elif photometric == _SEPARATED and pixels.shape[-1] == 4:
+        most = float(np.iinfo(pixels.dtype).max)
+        light = 1 - pixels / most
+        pixels = np.rint(light[..., :3] * light[..., 3:] * most).astype(pixels.dtype)
+    return pixels, levels, axes
+
+
+def _through_pillow(path: Path, tiff: Any) -> tuple[Array, str]:
+    """Return pages in a compression that tifffile decodes only with a further library, but Pillow by itself."""
+    from PIL import Image, UnidentifiedImageError
+
+    series, key = tiff.series[0], tiff.pages.first
+    try:
+        with Image.open(path, formats=("TIFF",)) as picture:
+            pages = []
+            for page in series.pages:
+                picture.seek(page.index)
+                pages.append(pillow_pixels(picture))
+    except (UnidentifiedImageError, AttributeError) as error:
+        name = getattr(key.compression, "name", key.compression)
+        raise problem(
+            "path", f"{path} in {name} compression", "one that can be decoded", "Install it with: pip install imagecodecs"
+        ) from error
+    lead = len(series.shape) - key.ndim
+    stacked = np.stack(pages).reshape(*series.shape[:lead], *pages[0].shape)
+    return stacked, series.axes[:lead] + ("YX" if pages[0].ndim == 2 else "YXS")
+
+
+def _ordered(path: Path, pixels: Array, axes: str) -> tuple[Array, str]:
+    """Return the pixels with channels, S, last, and without axes of length one, but for rows and columns."""
+    keep = [i for i, letter in enumerate(axes) if letter in "YX" or pixels.shape[i] > 1]
+    pixels, axes = pixels.reshape([pixels.shape[i] for i in keep]), "".join(axes[i] for i in keep)
+    found = [i for i, letter in enumerate(axes) if letter in "CS"]
+    if len(found) > 1:
+        raise problem("path", f"{path} with several axes of channels ({axes})", "one", "Split the channels into files.")
+    for i in found:
+        pixels, axes = np.moveaxis(pixels, i, -1), axes[:i] + axes[i + 1 :] + "S"
+    return pixels, axes
+
+
+@contextlib.contextmanager
+def open_tiff(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write a picture or a volume, uncompressed: 8 or 16 bit where the source had whole numbers, else float."""
+    with extra("volume"):
+        import tifffile
+
+    if len(layout.shape) < 2:
+        raise problem("shape", layout.shape, "for a TIFF file at least 2 axes", "Write a .npy or .csv file.")
+    count = layout.channels or 1
+    pages = "QTZ"[-(len(layout.shape) - 2) :] if len(layout.shape) > 2 else ""
+    pages = "Q" * (len(layout.shape) - 2 - len(pages)) + pages
+    levels = layout.levels(65535) if layout.info.get("levels") is not None else None
+    dtype = layout.float_dtype() if levels is None else np.dtype(np.uint8 if levels == 255 else np.uint16)
+    colours: dict[str, Any] = {"photometric": "rgb" if count in (3, 4) else "minisblack"}
+    if count > 1:
+        colours["planarconfig"] = "contig"
+        alpha = count in (2, 4)
+        extras = count - (3 if count in (3, 4) else 1)
+        colours["extrasamples"] = (["unassalpha"] if alpha else ["unspecified"]) * extras
+    offset, _ = tifffile.imwrite(
+        path,
+        shape=(*layout.shape, count) if count > 1 else layout.shape,
+        dtype=dtype,
+        returnoffset=True,
+        metadata={"axes": f"{pages}YX" + ("S" if count > 1 else "")},
+        **colours,
+    )
+    # the samples lie in one piece behind the first header, and are filled in as they come
+    with open(path, "r+b") as file:
+        file.seek(offset)
+
+        def put(block: Array) -> None:
+            values = block.astype(dtype, copy=False) if levels is None else quantised(block, levels)
+            file.write(np.ascontiguousarray(values).data.cast("B"))
+
+        yield put

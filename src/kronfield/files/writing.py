@@ -1,0 +1,127 @@
+"""Any file out, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import describe, problem
+from kronfield.files.arrays import ends_in_channels, open_npy, open_npz
+from kronfield.files.audio import open_audio
+from kronfield.files.csv_files import open_csv
+from kronfield.files.guard import output
+from kronfield.files.images import open_pillow
+from kronfield.files.kinds import kind_of, suffix_of
+from kronfield.files.layout import Blocks, Layout, Put
+from kronfield.files.nifti import open_nifti
+from kronfield.files.parquet import open_parquet
+from kronfield.files.png import open_png
+from kronfield.files.tiff import open_tiff
+from kronfield.files.video_writing import open_video
+
+_OPEN: dict[str, Callable[[Path, Layout], AbstractContextManager[Put]]] = {
+    ".png": open_png,
+    **dict.fromkeys((".jpg", ".jpeg", ".webp", ".bmp", ".gif"), open_pillow),
+    **dict.fromkeys((".tif", ".tiff"), open_tiff),
+    **dict.fromkeys((".mp4", ".webm", ".mkv", ".mov", ".avi"), open_video),
+    **dict.fromkeys((".nii", ".nii.gz"), open_nifti),
+    ".npy": open_npy,
+    ".npz": open_npz,
+    **dict.fromkeys((".wav", ".flac", ".ogg"), open_audio),
+    **dict.fromkeys((".csv", ".tsv"), open_csv),
+    ".parquet": open_parquet,
+}
+
+
+@contextlib.contextmanager
+def writer(
+    path: str | os.PathLike[str],
+    shape: tuple[int, ...],
+    channels: int | None,
+    info: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+) -> Iterator[Blocks]:
+    """Write a file in blocks along its first axis, in little memory; it appears whole at the end, or not at all.
+
+    Parameters
+    ----------
+    path : str or path
+        The name says the format; see `kind_of`.
+    shape : tuple of int
+        The grid (N_1, ..., N_D), without channels; of a table or a sound (P,).
+    channels : int or None
+        How many channels the last axis of the blocks holds; None if there is no such axis.
+    info : dict
+        That of the `Signal` that was read, changed where needed; what matters is ``levels`` (above 255: 16 bit in PNG
+        and TIFF; none: floats in TIFF), ``fps`` of a video, ``rate`` of a sound, ``affine`` of NIfTI, and of a table the
+        names in ``axes`` and ``channels``.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+
+    Yields
+    ------
+    Blocks
+        Its ``write(block)`` takes arrays of floats (n, N_2, ..., N_D) or (n, N_2, ..., N_D, C): pixels in [0, 1] and
+        sound in [-1, 1), clipped and rounded to nearest; NaN becomes 0. JPEG, WebP and BMP hold the picture in memory
+        once, in 8 bit; all other formats no more than a few blocks.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> from kronfield.files import read, writer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with writer(Path(folder) / "a.png", (4, 5), 3, {"levels": 65535}) as picture:
+    ...         for row in np.linspace(0, 1, 4):
+    ...             picture.write(np.full((1, 5, 3), row))
+    ...     read(Path(folder) / "a.png").values[:, 0, 0].round(3)
+    array([0.   , 0.333, 0.667, 1.   ], dtype=float32)
+    """
+    opened = _OPEN[suffix_of(Path(path))]
+    layout = Layout.checked(shape, channels, info)
+    with output(path, overwrite=overwrite) as temporary, opened(temporary, layout) as put:
+        blocks = Blocks(put, layout)
+        yield blocks
+        blocks.finish()
+
+
+def write(path: str | os.PathLike[str], values: Any, info: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """Write an array as a file, whole or not at all; see `writer` for formats and ``info``.
+
+    Parameters
+    ----------
+    path : str or path
+        The name says the format.
+    values : array of floats
+        A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); of a table the rows (P,) or (P, columns).
+    info : dict
+        That of the `Signal` that was read. In TIFF, NumPy and NIfTI files its ``axes`` say how many axes there are
+        before channels; without them a short last axis is taken for channels, as `kronfield.fit` does.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind != "f" or array.ndim == 0 or array.size == 0:
+        raise problem("values", describe(array), "an array of floats", "Scale pixels to [0, 1].", TypeError)
+    dimensions = _dimensions(Path(path), array, info)
+    channels = array.shape[-1] if array.ndim > dimensions else None
+    with writer(path, array.shape[:dimensions], channels, info, overwrite=overwrite) as blocks:
+        blocks.write(array)
+
+
+def _dimensions(path: Path, array: Any, info: Any) -> int:
+    """Return how many axes of an array are not channels: what the format fixes, else what the info says, else a guess."""
+    fixed = {"image": 2, "video": 3, "audio": 1, "table": 1}.get(kind_of(path))
+    if fixed is not None and suffix_of(path) not in (".tif", ".tiff"):
+        return fixed if array.ndim in (fixed, fixed + 1) else array.ndim
+    axes = info.get("axes") if isinstance(info, Mapping) else None
+    if axes is not None and array.ndim in (len(axes), len(axes) + 1):
+        return len(axes)
+    return int(array.ndim) - ends_in_channels(array.shape)
