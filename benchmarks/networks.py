@@ -13,7 +13,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,10 +131,16 @@ def cases() -> dict[str, Callable[[], tuple[CoordinateMLP, Any, np.ndarray, floa
 def peak(name: str, kind: str, queue: Any) -> None:
     """Measure in a process of its own: the memory one step needs beyond what was there before, in MiB."""
     torch.set_num_threads(2)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = high_water()
     torch.manual_seed(0)
     (Ours if kind == "ours" else Plain)(*cases()[name]()).step()
-    queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    queue.put(high_water() - before)
+
+
+def high_water() -> float:
+    """Return the peak memory of this process in MiB; what getrusage says includes that of the process that started it."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
 def memory(name: str, kind: str) -> float:

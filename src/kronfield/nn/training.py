@@ -27,7 +27,7 @@ from kronfield.progress import Bar
 LINEAR_RATE, DEEP_RATE = 1e-1, 5e-3
 # Points of a full batch that go through the network at a time: their hidden layers stay in the cache.
 CHUNK_NUMBERS = 1 << 20
-# A loss so many times that of the start has diverged.
+# A loss so many times that of the start, or of the best constant, has diverged.
 DIVERGED = 1e4
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -232,6 +232,8 @@ class _Run:
             model.parameters(), lr=self.rate, betas=(float(betas[0]), float(betas[1])), weight_decay=decay
         )
         self.generator = torch.Generator().manual_seed(self.seed)
+        flat = self.data.values.reshape(-1, model.out)
+        self.constant_loss = float(self.loss(flat.mean(0).expand_as(flat), flat))
         per_point = max(model.first.width, model.width if model.depth else 1)
         self.chunk = max(1, CHUNK_NUMBERS // per_point) if chunk is None else whole("chunk", chunk, at_least=1)
         self.fingerprint = {
@@ -383,7 +385,7 @@ class _Run:
         )
 
     def _check(self, value: float, number: int, rate: float, first: float, best: dict[str, Tensor]) -> None:
-        if math.isfinite(value) and value <= DIVERGED * max(first, 1e-30):
+        if math.isfinite(value) and value <= DIVERGED * max(first, self.constant_loss, 1e-30):
             return
         self.model.load_state_dict(best)
         raise DivergenceError(
