@@ -187,3 +187,21 @@ def test_the_contract_embedders_all_fit_without_trouble():
             warnings.simplefilter("ignore", kf.RankWarning)
             field = kf.fit(values, encoding=emb, ridge=0.0)
         assert np.all(np.isfinite(field.on_grid((200,))))
+
+
+@pytest.mark.parametrize(
+    "emb",
+    [kf.TensionSpline(300, 1.0, padding=2), kf.Gaussian(300, 0.7 / 300), kf.Triangle(300, 2 / 300), kf.Impulse(300)],
+    ids=repr,
+)
+def test_long_lines_are_summed_feature_by_feature(emb, monkeypatch):
+    field = kf.fit(
+        np.sin(np.arange(300) / 9)[:, None] * [1.0, 2.0], encoding=kf.Kronecker(emb), ridge=0.0, roughness=(0.0, 0.0)
+    )
+    orders = range(min(emb.smoothness, 2) + 1)
+    short = [field.on_grid((700,), derivative=(d,)) for d in orders]
+    monkeypatch.setattr("kronfield.evaluation.LONG_LINE", 10)
+    monkeypatch.setattr("kronfield.evaluation.BLOCK_NUMBERS", 100)
+    for d, expected in zip(orders, short, strict=True):
+        found = field.on_grid((700,), derivative=(d,))
+        np.testing.assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())

@@ -18,6 +18,8 @@ from kronfield.solvers.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
 BLOCK_NUMBERS = 1 << 22
 # Up to this many features within reach of a point on each axis, points are summed feature by feature.
 FEW_FEATURES = 32
+# Positions on a line from which they are treated as points.
+LONG_LINE = 1 << 14
 
 
 def axis_matrix(embedder: Embedder, x: Matrix, order: int, dtype: Any) -> BlockBanded | Matrix:
@@ -47,6 +49,14 @@ def grid_blocks(
     encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orders: Sequence[int]
 ) -> Iterator[tuple[slice, Matrix]]:
     """Yield (rows, values) blocks, values (C, rows, M_2, ..., M_D), that together make up the grid."""
+    taps = taps_in_reach(encoding.embedders[0])
+    if len(units) == 1 and len(units[0]) >= LONG_LINE and taps is not None and taps <= FEW_FEATURES:
+        # on a line nothing is gained by a matrix: what few features each position sees is summed directly
+        step = max(1, BLOCK_NUMBERS // planes.shape[0])
+        for start in range(0, len(units[0]), step):
+            part = slice(start, min(start + step, len(units[0])))
+            yield part, at_points(encoding, planes, [units[0][part]], orders)
+        return
     matrices = _axis_matrices(encoding, units, orders, planes.dtype)
     first = matrices[0]
     rest = math.prod(matrix.shape[0] for matrix in matrices[1:]) * planes.shape[0]
