@@ -191,7 +191,7 @@ def test_the_contract_embedders_all_fit_without_trouble():
 
 @pytest.mark.parametrize(
     "emb",
-    [kf.TensionSpline(300, 1.0, padding=2), kf.Gaussian(300, 0.7 / 300), kf.Triangle(300, 2 / 300), kf.Impulse(300)],
+    [kf.TensionSpline(300, 1.0), kf.Gaussian(300, 0.7 / 300), kf.Triangle(300, 2 / 300), kf.Impulse(300)],
     ids=repr,
 )
 def test_long_lines_are_summed_feature_by_feature(emb, monkeypatch):

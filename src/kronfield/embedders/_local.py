@@ -267,8 +267,11 @@ class Triangle(LocalEmbedder):
         height = 1 - xp.abs(u) / half
         if order == 0:
             return xp.maximum(height, xp.zeros_like(height))
-        # Slope -sign(u)/half inside, 0 outside; half of it on the rim and 0 at the tip: the mean of both sides.
-        return -xp.sign(u) * (1 + xp.sign(height)) / (2 * half)
+        # Slope -sign(u)/half inside, 0 outside; half of it on the rim and 0 at the tip: the mean of both sides. What is on
+        # either but for the rounding of a position counts as on it.
+        slack = 8 * float(xp.finfo(u.dtype).eps)
+        tip, rim = (xp.where(xp.abs(z) > slack, xp.sign(z), xp.zeros_like(z)) for z in (u, height * half))
+        return -tip * (1 + rim) / (2 * half)
 
     def _similarity(self, xp: Namespace, dx: Array) -> Array:
         # A hat convolved with itself is the cubic B-spline, v = |dx| / half width.

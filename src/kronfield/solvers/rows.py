@@ -16,8 +16,11 @@ from kronfield.solvers.banded import Matrix
 
 # A feature is left out where it is below this fraction of its peak.
 NEGLIGIBLE = 1e-17
-# Features that are zero at the rim of their support.
-FADING = (Gaussian, TensionSpline, Triangle)
+
+
+def _fades(embedder: Embedder, order: int) -> bool:
+    """Tell whether a feature, differentiated so often, goes to zero at the rim of its support; the slope of a hat jumps."""
+    return isinstance(embedder, Gaussian | TensionSpline) or (isinstance(embedder, Triangle) and order == 0)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Run:
         return len(self.values)
 
 
-def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE) -> int | None:
+def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int = 0) -> int | None:
     """Return how many neighbouring features can be above ``tolerance`` of their peak at once; None for all of them."""
     if not isinstance(embedder, LocalEmbedder):
         return None
@@ -43,13 +46,13 @@ def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE) -> int | No
     if not math.isfinite(reach):
         return None
     # a feature that ends in a jump counts where it ends; one that fades to zero does not
-    ends = 0 if isinstance(embedder, FADING) else 1
+    ends = 0 if _fades(embedder, order) else 1
     return min(embedder.size, max(1, math.ceil(2 * reach / embedder.spacing - 1e-9) + ends))
 
 
 def axis_run(embedder: Embedder, x: Matrix, order: int = 0, tolerance: float = NEGLIGIBLE) -> Run:
     """Return the features within reach of each position ``x``, in the embedder's units."""
-    T = taps_in_reach(embedder, tolerance)
+    T = taps_in_reach(embedder, tolerance, order)
     if T is None or not isinstance(embedder, LocalEmbedder):
         values = np.asarray(embedder.derivative(x, order)).T
         return Run(np.zeros(len(x), dtype=np.int64), values)
@@ -58,7 +61,7 @@ def axis_run(embedder: Embedder, x: Matrix, order: int = 0, tolerance: float = N
     padding, per_unit = int(embedder.padding), 1.0 / embedder.spacing
     # the first centre that lies beyond x - reach
     start = np.ceil((x - embedder.reach(tolerance)) * per_unit - 1e-9).astype(np.int64) + padding
-    if isinstance(embedder, FADING):
+    if _fades(embedder, order):
         # where that centre is exactly at reach, its feature is zero and the run starts one later
         at = (start - padding) * embedder.spacing - x
         start += (at <= -embedder.reach(tolerance) * (1 - 1e-9)).astype(np.int64)
