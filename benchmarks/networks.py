@@ -26,7 +26,7 @@ from frame import interleaved, machine, table
 import kronfield as kf
 from kronfield.nn import CoordinateMLP, Grid
 from kronfield.nn.data import samples
-from kronfield.nn.training import _Run
+from kronfield.nn.run import Run
 
 SIDE, CUBE = 256, 64
 
@@ -95,7 +95,7 @@ class Ours:
 
     def __init__(self, model: CoordinateMLP, inputs: Grid | torch.Tensor, values: np.ndarray, rate: float) -> None:
         data = samples((inputs, torch.from_numpy(values)), model)
-        self.run = _Run(
+        self.run = Run(
             model, data, None, 10**6, rate, (0.9, 0.999), 1e-8, None, None, "constant", "mse", None, None, None, 0, None
         )
         self.prepared = self.run._prepared()

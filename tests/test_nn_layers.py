@@ -80,6 +80,60 @@ def test_what_is_learned_of_the_encoding_has_a_gradient_on_grids_too(encoding):
     same_gradients(model, model(square), model(square.points()))
 
 
+@cases
+def test_gradients_by_position_and_of_second_order_on_grids(encoding, grid):
+    model = CoordinateMLP(encoding, 1, width=6, out=2, activation="tanh").double()
+    with torch.no_grad():
+        model.first.weight.normal_()
+    moving = Grid(*[axis.clone().requires_grad_() for axis in grid.axes])
+    parameters = list(model.parameters())
+    for inputs in (lambda: moving, lambda: grid):
+        results = []
+        for values in (model(inputs()), model(inputs().points())):
+            wanted = [*moving.axes, *parameters] if inputs() is moving else parameters
+            first = torch.autograd.grad(values.square().sum(), wanted, create_graph=True)
+            again = torch.autograd.grad(sum(g.square().sum() for g in first), parameters)
+            results.append([*first, *again])
+        torch.testing.assert_close(results[0], results[1], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch's own use of it
+@pytest.mark.parametrize("encoding", [diagonal, kf.Kronecker(gaussian, gaussian)], ids=repr)
+def test_forward_mode_and_functional_gradients(encoding):
+    model = CoordinateMLP(encoding, 1, width=6, activation="tanh").double()
+    points = torch.rand(5, 2, dtype=torch.float64)
+    _, tangent = torch.func.jvp(model, (points,), (torch.ones_like(points),))
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda u: model(u[None])[0]))(points)
+    torch.testing.assert_close(tangent, jacobian.sum(-1))
+    parameters = dict(model.named_parameters())
+
+    def loss(values):
+        return torch.func.functional_call(model, values, (square,)).square().sum()
+
+    found = torch.func.grad(loss)(parameters)
+    expected = torch.autograd.grad(model(square).square().sum(), list(parameters.values()))
+    torch.testing.assert_close(list(found.values()), list(expected))
+
+
+@pytest.mark.parametrize("n", [2048, 2500, 5000])
+def test_diagonals_of_long_axes_keep_their_structure(n):
+    layer = ConcatenatedLinear(diagonal, 2)
+    for grid in (Grid.even((n, n)), Grid.even((n, n), torch.float64)):
+        assert all(term is not None for term in layer.prepare(grid, cache=False).terms)
+    drifting = Grid(torch.arange(n) / n, torch.arange(n) / n * (1 + 5e-5))
+    assert any(term is None for term in layer.prepare(drifting, cache=False).terms)
+
+
+def test_features_without_structure_are_not_kept_beyond_a_limit(monkeypatch):
+    model = CoordinateMLP(kf.Concatenated(waves), 1, 8).double()
+    expected = model(two)
+    for module in ("concatenated", "layers"):
+        monkeypatch.setattr(f"kronfield.nn.{module}.CACHE_NUMBERS", 10)
+    prepared = model.prepare(two)
+    assert prepared.features == [None]
+    torch.testing.assert_close(model(prepared), expected)
+
+
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5), st.data())
 @settings(max_examples=60)
 def test_outer_sum_against_indexing(shape, width, data):

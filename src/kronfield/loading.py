@@ -45,4 +45,5 @@ def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any
             got = f"{path}, a network, in a Python without PyTorch"
             raise problem("path", got, "PyTorch", "Install it with: pip install 'kronfield[torch]'") from error
         return network_from(path, arrays, metadata, functions)
-    raise problem("path", f"{path}, a file of {kind}", "a saved field", "Use Statistics.load for statistics.")
+    remedy = {"checkpoint": "Go on with train(..., checkpoint=..., resume=True)."}.get(kind, "Use Statistics.load.")
+    raise problem("path", f"{path}, a file of {kind}", "a saved field", remedy)

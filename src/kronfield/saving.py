@@ -24,7 +24,7 @@ _REMEDY = "It is damaged, altered, or not a saved field: save it again from the 
 def _checksum(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape)
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
         digest.update(array.data)
     return digest.hexdigest()
@@ -35,7 +35,8 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any
     from safetensors.numpy import save_file
 
     text = json.dumps({"format": FORMAT, "version": FORMAT_VERSION, **metadata}, allow_nan=False, sort_keys=True)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # others would be scrambled
+    # others would be scrambled; a single number would become an array of one
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     with replacing(path) as temporary:
         save_file(contiguous, temporary, metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)})
 

@@ -7,7 +7,8 @@ from kronfield.nn.field import NetworkField, as_field
 from kronfield.nn.inputs import Grid
 from kronfield.nn.kronecker import KroneckerLinear
 from kronfield.nn.mlp import CoordinateMLP
-from kronfield.nn.training import DivergenceError, Epoch, Training, train
+from kronfield.nn.run import DivergenceError, Epoch, Training
+from kronfield.nn.training import train
 
 __all__ = [
     "ConcatenatedLinear",

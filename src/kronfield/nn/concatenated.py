@@ -14,18 +14,18 @@ from kronfield._arrays import problem, whole
 from kronfield.encoding import Concatenated
 from kronfield.nn.encode import Domain, Place, as_encoding, axis_modules, combine
 from kronfield.nn.inputs import Grid
-from kronfield.nn.layers import FirstLayer, Prepared, Rows
+from kronfield.nn.layers import CACHE_NUMBERS, FirstLayer, Prepared, Rows
 from kronfield.nn.outer import Pair, Single, Term, outer_sum
 
-# Steps of two axes that differ by less than this, relative, are the same.
-SAME_STEP = 1e-4
+# How far from even positions may be, and how far apart two axes with one step may drift, in steps.
+EVEN, SAME_STEP = 1e-6, 1e-3
 
 
 @dataclass
 class _Sum(Prepared):
     terms: list[Term | None]  # one per embedder; None: no structure, a row of features for every point
     positions: list[Tensor]
-    features: list[Tensor] | None
+    features: list[Tensor | None]  # kept, or not
     sizes: tuple[int, ...]
 
 
@@ -68,34 +68,34 @@ class ConcatenatedLinear(FirstLayer):
         self.width = whole("width", width, at_least=1)
         self.axes = axis_modules(given, trainable)
         self.place = Place(given.dimensions, domain)
+        self.extent = [(0.0, 1.0)] * given.dimensions
         like = nn.Linear(given.size, self.width, bias=bias)  # for its initial values
         self.weight = nn.Parameter(like.weight.detach())
         self.bias = nn.Parameter(like.bias.detach()) if bias else None
 
-    def prepare(self, inputs: Tensor | Grid) -> Prepared:
+    def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
         """Return features of points, or tables of positions of a grid."""
         if isinstance(inputs, Grid):
-            return self._prepare_grid(inputs)
+            return self._prepare_grid(inputs, cache)
         before, flat = self._point_units(inputs)
-        changing = self.learns or flat.requires_grad
-        features = None if changing else self._rows(flat).detach()
-        return Rows(before, len(flat), 1, flat, features)
+        keep = cache and not self.learns and not flat.requires_grad and len(flat) * self.encoding.size <= CACHE_NUMBERS
+        return Rows(before, len(flat), 1, flat, self._rows(flat).detach() if keep else None)
 
     def _rows(self, units: Tensor) -> Tensor:
         return combine(self.encoding, self.axes, units).to(self.weight.dtype)
 
-    def _prepare_grid(self, grid: Grid) -> Prepared:
+    def _prepare_grid(self, grid: Grid, cache: bool) -> Prepared:
         units = self._grid_units(grid)
-        terms, positions = [], []
-        for one in self._seen(units):
-            terms.append(one[0])
-            positions.append(one[1])
-        features = None
-        if not self.learns and not any(x.requires_grad for x in units):
-            features = [self._encoded(i, x).detach() for i, x in enumerate(positions)]
+        moving = any(x.requires_grad for x in units)  # then every point of a diagonal has a gradient of its own
+        steps = [None if moving else _step(self.place.axis(x.detach().double(), i), x) for i, x in enumerate(grid.axes)]
+        terms, positions = map(list, zip(*self._seen(units, steps), strict=True))
+        features = list[Tensor | None]()
+        for i, x in enumerate(positions):
+            keep = cache and not self.learns and not moving and len(x) * self.encoding.embedders[i].size <= CACHE_NUMBERS
+            features.append(self._encoded(i, x).detach() if keep else None)
         return _Sum(grid.shape, grid.shape[0], math.prod(grid.shape[1:]), terms, positions, features, grid.shape)
 
-    def _seen(self, units: list[Tensor]) -> list[tuple[Term | None, Tensor]]:
+    def _seen(self, units: list[Tensor], steps: list[float | None]) -> list[tuple[Term | None, Tensor]]:
         """Return for each embedder how its argument runs over the grid, and the distinct values of that argument."""
         encoding, result = self.encoding, list[tuple[Term | None, Tensor]]()
         everywhere: Tensor | None = None
@@ -115,7 +115,7 @@ class ConcatenatedLinear(FirstLayer):
             if len(touched) == 1:
                 result.append((Single(touched[0]), row[touched[0]] * units[touched[0]] + offset))
                 continue
-            pair = _pair(units, row, touched) if len(touched) == 2 else None
+            pair = _pair(units, steps, row, touched) if len(touched) == 2 else None
             if pair is not None:
                 i, j = _representatives(pair, len(units[touched[1]]))
                 a, b = touched
@@ -132,10 +132,9 @@ class ConcatenatedLinear(FirstLayer):
             return [self.weight] if self.bias is None else [self.weight, self.bias]
         assert isinstance(prepared, _Sum)
         blocks = self.weight.split([emb.size for emb in self.encoding.embedders], dim=1)
-        features = prepared.features or [self._encoded(i, x) for i, x in enumerate(prepared.positions)]
         tables = list[Tensor]()
-        for term, Psi, W in zip(prepared.terms, features, blocks, strict=True):
-            tables.append(W if term is None else Psi @ W.T)
+        for i, (term, W) in enumerate(zip(prepared.terms, blocks, strict=True)):
+            tables.append(W if term is None else self._table(prepared, i, slice(None)) @ W.T)
         if self.bias is not None:
             tables.append(self.bias)
         return tables
@@ -159,35 +158,39 @@ class ConcatenatedLinear(FirstLayer):
         points = slice(start * prepared.per_row, stop * prepared.per_row)
         for i, term in enumerate(prepared.terms):
             if term is None:
-                fixed = prepared.features
-                Psi = self._encoded(i, prepared.positions[i][points]) if fixed is None else fixed[i][points]
-                product = nn.functional.linear(Psi, shared[i], bias)
+                product = nn.functional.linear(self._table(prepared, i, points), shared[i], bias)
                 total, bias = total + product.reshape(stop - start, *prepared.sizes[1:], self.width), None
         return total
+
+    def _table(self, prepared: _Sum, i: int, rows: slice) -> Tensor:
+        """Return features of one embedder, kept or computed."""
+        kept = prepared.features[i]
+        return self._encoded(i, prepared.positions[i][rows]) if kept is None else kept[rows]
 
     def extra_repr(self) -> str:
         """Say what goes in and out."""
         return f"{self.encoding!r}, width={self.width}, bias={self.bias is not None}"
 
 
-def _step(x: Tensor) -> float | None:
-    """Return the step of evenly spaced positions, or None."""
-    values = x.detach().double()
-    if len(values) < 2:
+def _step(units: Tensor, given: Tensor) -> float | None:
+    """Return the step of evenly spaced positions, or None; uneven is what the rounding of ``given`` does not explain."""
+    if len(units) < 2:
         return None
-    steps = torch.diff(values)
-    mean = float(steps.mean())
-    return mean if mean and float((steps - mean).abs().max()) <= SAME_STEP * abs(mean) else None
+    step = float(units[-1] - units[0]) / (len(units) - 1)
+    line = units[0] + step * torch.arange(len(units), dtype=units.dtype, device=units.device)
+    rounding = 4 * torch.finfo(given.dtype).eps * max(1.0, float(units.abs().max()))
+    return step if step and float((units - line).abs().max()) <= max(rounding, EVEN * abs(step)) else None
 
 
-def _pair(units: list[Tensor], row: tuple[float, ...], touched: list[int]) -> Pair | None:
+def _pair(units: list[Tensor], steps: list[float | None], row: tuple[float, ...], touched: list[int]) -> Pair | None:
     """Return the pair of axes whose steps add up or cancel along a direction."""
     a, b = touched
-    one, other = _step(units[a]), _step(units[b])
+    one, other = steps[a], steps[b]
     if one is None or other is None:
         return None
     ratio = row[a] * one / (row[b] * other)
-    if abs(abs(ratio) - 1) > SAME_STEP / max(len(units[a]), len(units[b])):
+    # over the whole axis the two may drift apart by a small part of a step, as the rounding of positions lets them
+    if abs(abs(ratio) - 1) * max(len(units[a]), len(units[b])) > SAME_STEP:
         return None
     return Pair(a, b, ratio < 0, len(units[a]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,13 @@ class Samples:
         return Samples(points[keep], values[keep], self.channels)
 
     def digest(self) -> str:
-        """Return a fingerprint of the values, to tell whether a run goes on with the same data."""
-        found = hashlib.sha256(str((tuple(self.values.shape), self.count)).encode())
-        found.update(np.ascontiguousarray(self.values.detach().cpu().float().numpy()).data)
+        """Return a fingerprint of values and positions, to tell whether a run goes on with the same data."""
+        found = hashlib.sha256()
+        inputs = self.inputs.axes if isinstance(self.inputs, Grid) else [self.inputs]
+        for tensor in (self.values, *inputs, *([] if self.used is None else [self.used])):
+            plain = tensor.detach().cpu().contiguous()
+            found.update(f"{tuple(plain.shape)} {plain.dtype}".encode())
+            found.update((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy().data)
         return found.hexdigest()
 
 
@@ -60,8 +65,9 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
     Values alone lie at the paper's positions i/N of the domain of the network.
     """
     D, C = model.encoding.dimensions, model.out
+    used = None
     if isinstance(data, Samples):
-        return data
+        used, data = data.used, (data.inputs, data.values if data.channels else data.values[..., 0])
     inputs, given = data if isinstance(data, tuple) and len(data) == 2 else (None, data)
     values = _tensor("data", given)
     if not bool(torch.isfinite(values).all()):
@@ -84,27 +90,46 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
         inputs = Grid(*[low + (high - low) * x for (low, high), x in zip(ends, steps, strict=True)])
     elif (inputs.shape if isinstance(inputs, Grid) else (len(inputs),)) != shape:
         raise problem("data", f"values of shape {tuple(values.shape)}", f"one for each of {describe(inputs)}", "Match them.")
-    if 0 in shape:
+    if 0 in shape or (used is not None and not bool(used.any())):
         raise problem("data", "no samples", "at least one", "Pass values.")
-    return Samples(inputs, values if channels else values[..., None], channels)
+    if used is not None and (tuple(used.shape) != shape or used.dtype != torch.bool):
+        raise problem("used", describe(used), f"bools of shape {shape}", "One for each sample.")
+    _check_places(inputs, model)
+    return Samples(inputs, values if channels else values[..., None], channels, used)
+
+
+def _check_places(inputs: Grid | Tensor, model: CoordinateMLP) -> None:
+    """Refuse positions that are no numbers, or outside of where the features of the network are."""
+    columns = inputs.axes if isinstance(inputs, Grid) else list(inputs.T)
+    remedy = "Build the network with domain=[(low, high), ...] that holds them."
+    for i, (x, ends) in enumerate(zip(columns, model.first.extent, strict=True)):
+        low, length = model.first.place.domain[i][0], model.first.place.domain[i][1] - model.first.place.domain[i][0]
+        if not bool(torch.isfinite(x).all()):
+            raise problem("points", f"NaN or inf on axis {i}", "finite positions", "Leave such samples out.")
+        slack = 1e-6 * length
+        if float(x.min()) < low + ends[0] * length - slack or float(x.max()) > low + ends[1] * length + slack:
+            got = f"positions from {float(x.min()):g} to {float(x.max()):g} on axis {i}"
+            raise problem("points", got, f"within [{low + ends[0] * length:g}, {low + ends[1] * length:g}]", remedy)
 
 
 def split(data: Samples, held_out: Any, model: CoordinateMLP, seed: int) -> tuple[Samples, Samples | None]:
     """Return the samples to learn from and those held out: a fraction of them, by chance, or other data."""
     if held_out is None:
         return data, None
-    if not isinstance(held_out, int | float):
-        return data, samples(held_out, model)
+    if not isinstance(held_out, numbers.Real):
+        return data, samples(held_out, model).flat()
     part = real("held_out", held_out, low=0.0, high=0.9, open_low=True, remedy="Pass a fraction, or (points, values).")
     shape = data.values.shape[:-1]
     generator = torch.Generator().manual_seed(seed)
     out = torch.rand(shape, generator=generator) < part
-    if not bool(out.any()) or bool(out.all()):
+    among = torch.ones(shape, dtype=torch.bool) if data.used is None else data.used.cpu()
+    kept_out = out & among
+    if not bool(kept_out.any()) or not bool((~out & among).any()):
         raise problem("held_out", held_out, "a fraction that leaves samples on both sides", "There are few: pass data.")
-    kept = Samples(data.inputs, data.values, data.channels, ~out)
+    kept = Samples(data.inputs, data.values, data.channels, ~out & among)
     if not isinstance(data.inputs, Grid):
         kept = kept.flat()
-    return kept, Samples(data.inputs, data.values, data.channels, out).flat()
+    return kept, Samples(data.inputs, data.values, data.channels, kept_out).flat()
 
 
 def _tensor(name: str, value: Any) -> Tensor:

@@ -116,11 +116,11 @@ class EncodeAxis(nn.Module):
             assert isinstance(embedder, LocalEmbedder)
             self.centres = nn.Parameter(torch.tensor(embedder.centres, dtype=torch.float32))
         if isinstance(embedder, _Fourier):
-            b = torch.tensor(embedder._frequencies, dtype=torch.float32)
+            b = torch.tensor(embedder._frequencies, dtype=torch.float64)
             if "frequencies" in self.learned:
-                self.frequencies = nn.Parameter(b)
+                self.frequencies = nn.Parameter(b.float())
             else:
-                self.register_buffer("frequencies", b, persistent=False)  # in float64 once the module is
+                self.register_buffer("frequencies", b, persistent=False)
         elif "frequencies" in self.learned:
             assert isinstance(embedder, Sine)
             self.log_frequency = nn.Parameter(torch.tensor(float(embedder.frequency)).log())
@@ -129,8 +129,9 @@ class EncodeAxis(nn.Module):
         """Move or cast; fixed frequencies are made anew, since rounding them to half precision would move the phases."""
         super()._apply(fn, recurse)
         if isinstance(self.embedder, _Fourier) and "frequencies" not in self.learned:
-            kind = self.frequencies.dtype if self.frequencies.dtype == torch.float64 else torch.float32
-            self.frequencies = torch.tensor(self.embedder._frequencies, dtype=kind, device=self.frequencies.device)
+            device = self.frequencies.device
+            kind = torch.float32 if device.type == "mps" else torch.float64  # which has no float64
+            self.frequencies = torch.tensor(self.embedder._frequencies, dtype=kind, device=device)
         return self
 
     def forward(self, x: Tensor) -> Tensor:

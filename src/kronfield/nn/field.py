@@ -23,7 +23,7 @@ from kronfield.solvers.separable import Frame
 
 # Numbers of one hidden layer that are held at a time.
 BLOCK_NUMBERS = 1 << 22
-# Integrals: cells on each axis at first, evaluations at most, and how little they may change when the cells are halved.
+# Integrals: cells on each axis of a picture at first, evaluations at most, and the change that ends the halving of cells.
 FIRST_CELLS, MOST_CELLS, SETTLED = 32, 1 << 22, 1e-4
 
 
@@ -78,7 +78,7 @@ class NetworkField(Field):
         rows = max(1, BLOCK_NUMBERS // max(1, math.prod(len(x) for x in units[1:]) * self._hidden))
         for start in range(0, len(units[0]), rows):
             some = [units[0][start : start + rows], *units[1:]]
-            if any(orders):
+            if any(orders) or self._blends:
                 points = np.stack(np.meshgrid(*some, indexing="ij"), axis=-1).reshape(-1, len(units))
                 planes = self._at_points(list(points.T), orders).reshape(-1, *[len(x) for x in some])
             else:
@@ -119,6 +119,12 @@ class NetworkField(Field):
         return torch.stack(columns)
 
     @property
+    def _blends(self) -> bool:
+        """Whether points are blended: then grids are too, so that a field has one value at one place."""
+        first = self.model.first
+        return isinstance(first, KroneckerLinear) and first.points == "blending"
+
+    @property
     def _hidden(self) -> int:
         return max(self.model.first.width, self.model.width if self.model.depth else 1, self.encoding_numbers)
 
@@ -139,11 +145,11 @@ class NetworkField(Field):
         It is the mean over ever finer cells, until halving them changes it by less than 0.01 %.
         """
         bounds = self.domain if box is None else box
-        if not isinstance(bounds, list | tuple) or len(bounds) != self.dimensions:
+        if not isinstance(bounds, list | tuple | np.ndarray) or np.shape(np.asarray(bounds)) != (self.dimensions, 2):
             raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
         ends = [[real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair] for pair in bounds]
         volume = math.prod(high - low for low, high in ends)
-        cells, before = FIRST_CELLS, None
+        cells, before = max(4, round(FIRST_CELLS ** (2 / max(2, self.dimensions)))), None
         while True:
             axes = [low + (high - low) * (np.arange(cells) + 0.5) / cells for low, high in ends]
             values = self.on_grid(axes).astype(np.float64)
@@ -185,7 +191,9 @@ class NetworkField(Field):
 def frames_of(model: CoordinateMLP, domain: Sequence[Sequence[float]] | None) -> list[Frame]:
     """Return where the unit intervals of a network lie, and where it may be asked for values."""
     units = model.first.place.domain
-    bounds = units if domain is None else [tuple(float(end) for end in pair) for pair in domain]
+    reach = zip(units, model.first.extent, strict=True)
+    usual = [(low + a * (high - low), low + b * (high - low)) for (low, high), (a, b) in reach]
+    bounds = usual if domain is None else [tuple(float(end) for end in pair) for pair in domain]
     if len(bounds) != len(units):
         raise problem("domain", describe(domain), f"{len(units)} pairs (low, high)", "One pair per axis.")
     return [Frame(low, high - low, *ends) for (low, high), ends in zip(units, bounds, strict=True)]
@@ -214,7 +222,7 @@ def as_field(
     model : CoordinateMLP
         The network.
     domain : sequence of (low, high), optional
-        Where it may be evaluated; by default where its unit intervals lie.
+        Where it may be evaluated; by default where its unit intervals lie, or the field it was made from.
     axes : sequence of arrays, optional
         The positions that `on_grid` takes by default.
     channels : bool
@@ -227,10 +235,12 @@ def as_field(
     if not channels and model.out != 1:
         raise problem("channels", "False", f"True, for {model.out} of them", "Leave it out.")
     first = model.first
-    if model.is_linear and isinstance(first, KroneckerLinear) and not first.learns and first.bias is None:
+    exact = isinstance(first, KroneckerLinear) and first.points == "exact"  # blending is part of what was trained
+    if model.is_linear and isinstance(first, KroneckerLinear) and exact and not first.learns and first.bias is None:
         frames = frames_of(model, domain)
         positions = [np.linspace(f.low, f.high, 64, endpoint=False) for f in frames] if axes is None else list(axes)
         planes = _as_numpy(first.weight)
+        planes = planes if planes.itemsize >= 4 else planes.astype(np.float32)
         return Field(first.encoding, planes, frames, positions, channels=channels, report=report, info=info)
     return NetworkField(model, domain=domain, axes=axes, channels=channels, report=report, info=info)
 
@@ -244,7 +254,8 @@ def network_from(
     """Return the network that `NetworkField.save` wrote, from the contents of its file."""
     remedy = "It is damaged or altered: save it again from the field."
     try:
-        model = CoordinateMLP.from_dict(metadata["network"], functions)
+        with torch.random.fork_rng(devices=[]):  # the weights it is made with are replaced: no chance is used up
+            model = CoordinateMLP.from_dict(metadata["network"], functions)
         model.to({"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}[metadata["weights_dtype"]])
         state = {name: torch.from_numpy(arrays[f"model.{name}"]).to(old.dtype) for name, old in model.state_dict().items()}
         model.load_state_dict(state)

@@ -95,7 +95,7 @@ class KroneckerLinear(FirstLayer):
         if points == "blending" and self.learns:
             raise problem("trainable", describe(trainable), 'nothing, with points="blending"', 'Use points="exact".')
         self.place = Place(encoding.dimensions, domain)
-        self.extent = [(0.0, 1.0)] * encoding.dimensions  # where points may lie for blending, in units
+        self.extent = [(0.0, 1.0)] * encoding.dimensions
         self.weight = nn.Parameter(torch.zeros(self.width, *encoding.shape))
         self.bias = nn.Parameter(torch.zeros(self.width)) if bias else None
         if init == "random":
@@ -108,12 +108,12 @@ class KroneckerLinear(FirstLayer):
         """The number of features on each axis."""
         return self.encoding.shape
 
-    def prepare(self, inputs: Tensor | Grid) -> Prepared:
+    def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
         """Return the embedding of each axis of a grid, the features of points, or the corners of their cells."""
         if isinstance(inputs, Grid):
             units = self._grid_units(inputs)
-            changing = self.learns or any(x.requires_grad for x in units)
-            matrices = None if changing else [self._encoded(i, x).detach() for i, x in enumerate(units)]
+            keep = cache and not self.learns and not any(x.requires_grad for x in units)
+            matrices = None if not keep else [self._encoded(i, x).detach() for i, x in enumerate(units)]
             return _Axes(inputs.shape, inputs.shape[0], math.prod(inputs.shape[1:]), units, matrices)
         if self.points == "blending":
             return self.blended(inputs)
@@ -125,7 +125,7 @@ class KroneckerLinear(FirstLayer):
         before, flat = self._point_units(points)
         blending = self._blending
         indices, weights = blending.corners(flat)
-        mixer = Mixer(indices, weights if flat.requires_grad else weights.detach(), math.prod(blending.shape))
+        mixer = Mixer(indices, weights, math.prod(blending.shape))
         nodes = [self._encoded(i, self.weight.new_tensor(axis)).detach() for i, axis in enumerate(blending.axes)]
         return _Mixed(before, len(flat), 1, mixer, nodes)
 

@@ -19,6 +19,9 @@ from kronfield.encoding import Encoding
 from kronfield.nn.encode import Place
 from kronfield.nn.inputs import Grid
 
+# Features that are kept from step to step, in numbers; more are computed anew, a part at a time.
+CACHE_NUMBERS = 1 << 27
+
 
 @dataclass
 class Prepared:
@@ -40,6 +43,7 @@ class FirstLayer(nn.Module):
     axes: nn.ModuleList
     weight: nn.Parameter
     width: int
+    extent: list[tuple[float, float]]  # where points may lie, in units, on each axis
 
     @property
     def learns(self) -> bool:
@@ -47,8 +51,8 @@ class FirstLayer(nn.Module):
         return any(True for _ in self.axes.parameters())
 
     @abstractmethod
-    def prepare(self, inputs: Tensor | Grid) -> Prepared:
-        """Return inputs with what does not change from step to step."""
+    def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
+        """Return inputs with what does not change from step to step; its features too, with ``cache``."""
 
     @abstractmethod
     def shared(self, prepared: Any) -> list[Tensor]:
@@ -60,7 +64,7 @@ class FirstLayer(nn.Module):
 
     def forward(self, inputs: Tensor | Grid | Prepared) -> Tensor:
         """Return the outputs for points (..., D), a `Grid`, or what `prepare` made of them: (..., width)."""
-        prepared = inputs if isinstance(inputs, Prepared) else self.prepare(inputs)
+        prepared = inputs if isinstance(inputs, Prepared) else self.prepare(inputs, cache=False)
         return self.part(prepared, self.shared(prepared), 0, prepared.rows).reshape(*prepared.shape, self.width)
 
     def _grid_units(self, grid: Grid) -> list[Tensor]:

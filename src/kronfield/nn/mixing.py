@@ -36,14 +36,21 @@ class _Product(torch.autograd.Function):
     """B @ table and its adjoint B' @ gradient, itself such a product: gradients of any order."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
-        ctx.pair = matrix, transposed
+    def forward(table: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
         return matrix @ table
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.pair = inputs[1:]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         matrix, transposed = ctx.pair
         return _Product.apply(gradient.contiguous(), transposed, matrix), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        return _Product.apply(tangent, *ctx.pair)
 
 
 def _sparse_pair(indices: Tensor, weights: Tensor, columns: int) -> tuple[Tensor, Tensor]:

@@ -112,9 +112,12 @@ class CoordinateMLP(nn.Module):
         """Whether this is one linear layer on a Kronecker encoding: what a closed form solves."""
         return self.depth == 0 and isinstance(self.first, KroneckerLinear)
 
-    def prepare(self, inputs: Tensor | Grid) -> Prepared:
-        """Return inputs with all that does not change from step to step, to be passed in their place."""
-        return self.first.prepare(inputs)
+    def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
+        """Return inputs with all that does not change from step to step, to be passed in their place.
+
+        Features are kept with ``cache``, unless they are very many; they then have no gradient by position.
+        """
+        return self.first.prepare(inputs, cache=cache)
 
     def part(self, prepared: Prepared, shared: list[Tensor], start: int, stop: int) -> Tensor:
         """Return the values of rows [start, stop) of the inputs; ``shared`` from ``first.shared(prepared)``."""
@@ -137,7 +140,7 @@ class CoordinateMLP(nn.Module):
         units learn is added to that.
         """
         planes = getattr(field, "_planes", None)
-        if planes is None or getattr(field, "_complex", False):
+        if planes is None or not planes.size or getattr(field, "_complex", False):
             raise problem("field", describe(field), "a field of real values from fit or fit_points", "Fit one first.")
         C = len(planes)
         if depth and width < 2 * C:
@@ -179,7 +182,7 @@ class CoordinateMLP(nn.Module):
             "points": first.points if isinstance(first, KroneckerLinear) else "exact",
             "trainable": self.trainable,
             "domain": None if first.place.unit else [list(pair) for pair in first.place.domain],
-            "extent": [list(ends) for ends in first.extent] if isinstance(first, KroneckerLinear) else None,
+            "extent": [list(ends) for ends in first.extent],
         }
 
     @classmethod
@@ -189,8 +192,7 @@ class CoordinateMLP(nn.Module):
         only_keys("network", data, keys)
         settings = {key: data[key] for key in keys if key not in ("encoding", "extent")}
         model = cls(Encoding.from_dict(data["encoding"], functions), **settings)
-        if isinstance(model.first, KroneckerLinear):
-            model.first.extent = [(float(low), float(high)) for low, high in data["extent"]]
+        model.first.extent = [(float(low), float(high)) for low, high in data["extent"]]
         return model
 
 

@@ -9,7 +9,6 @@ from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 # Numbers in a row from which several threads pay.
 SEVERAL = 1 << 18
@@ -51,19 +50,47 @@ def outer_sum(terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[i
 
 
 class _OuterSum(torch.autograd.Function):
+    """Tables to their sum on a grid, and `_Collected` back: linear both ways, so gradients of any order are these two."""
+
     @staticmethod
-    def forward(ctx: Any, terms: tuple[Term, ...], shape: tuple[int, ...], rows: tuple[int, int], *tables: Tensor) -> Tensor:
-        ctx.given = terms, shape, rows, [table.shape for table in tables]
+    def forward(terms: tuple[Term, ...], shape: tuple[int, ...], rows: tuple[int, int], *tables: Tensor) -> Tensor:
         out = _fill(terms, tables, shape, 0, *rows)
         return out.clone() if len(shape) == 1 else out  # on one axis it is a view of the table
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.given = *inputs[:3], [table.shape for table in inputs[3:]]
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        return None, None, None, *_Collected.apply(*ctx.given, gradient)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
         terms, shape, rows, sizes = ctx.given
+        like = next(one for one in tangents[3:] if one is not None)
+        tables = [like.new_zeros(size) if one is None else one for one, size in zip(tangents[3:], sizes, strict=True)]
+        return _OuterSum.apply(terms, shape, rows, *tables)
+
+
+class _Collected(torch.autograd.Function):
+    """What each row of each table adds up to over the grid: the transpose of `_OuterSum`."""
+
+    @staticmethod
+    def forward(
+        terms: tuple[Term, ...], shape: tuple[int, ...], rows: tuple[int, int], sizes: list[Any], gradient: Tensor
+    ) -> tuple[Tensor, ...]:
         tables = [gradient.new_zeros(size) for size in sizes]
         _collect(terms, tables, shape, 0, rows[0], gradient.contiguous())
-        return None, None, None, *tables
+        return tuple(tables)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.given = inputs[:3]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        return None, None, None, None, _OuterSum.apply(*ctx.given, *gradients)
 
 
 def _across(table: Tensor, axis: int, current: int, dimensions: int) -> Tensor:
