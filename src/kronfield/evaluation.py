@@ -54,8 +54,8 @@ def grid_blocks(
         # on a line nothing is gained by a matrix: what few features each position sees is summed directly
         step = max(1, BLOCK_NUMBERS // planes.shape[0])
         for start in range(0, len(units[0]), step):
-            part = slice(start, min(start + step, len(units[0])))
-            yield part, at_points(encoding, planes, [units[0][part]], orders)
+            some = slice(start, min(start + step, len(units[0])))
+            yield some, at_points(encoding, planes, [units[0][some]], orders)
         return
     matrices = _axis_matrices(encoding, units, orders, planes.dtype)
     first = matrices[0]
