@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from kronfield.solvers.inverse import dense_embedding, dense_inverse, smoothest
 
 # Gauss-Legendre nodes per panel of the integrals of squared derivatives, and panels per spacing of the features.
 NODES, PANELS = 4, 2
+# Axes of up to this many samples or features have their basis kept.
+KEPT_UP_TO = 1024
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,24 @@ def ridge_basis(embedder: Embedder, x: Matrix, rcond: float) -> AxisBasis:
 
 
 def roughness_basis(
+    embedder: Embedder, x: Matrix, low: float, high: float, *, rcond: float, smooth: int, order: int
+) -> AxisBasis:
+    """Return `compute_roughness_basis`; the last few are kept, since every weight of a penalty needs the same."""
+    if max(len(x), embedder.size) > KEPT_UP_TO:
+        return compute_roughness_basis(embedder, x, low, high, rcond=rcond, smooth=smooth, order=order)
+    return _kept(embedder, x.tobytes(), low, high, rcond, smooth, order)
+
+
+@functools.lru_cache(maxsize=4)
+def _kept(embedder: Embedder, positions: bytes, low: float, high: float, rcond: float, smooth: int, order: int) -> AxisBasis:
+    x = np.frombuffer(positions, dtype=np.float64)
+    basis = compute_roughness_basis(embedder, x, low, high, rcond=rcond, smooth=smooth, order=order)
+    for array in (basis.U, basis.back, basis.strength):
+        array.flags.writeable = False
+    return basis
+
+
+def compute_roughness_basis(
     embedder: Embedder, x: Matrix, low: float, high: float, *, rcond: float, smooth: int, order: int
 ) -> AxisBasis:
     """Return the basis that is orthonormal at the samples and in the roughness: U'U = I, back' S back = diag(roughness).
