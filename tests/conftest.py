@@ -1,8 +1,29 @@
 """Settings for all tests."""
 
 import hypothesis
+import pytest
 import torch
 
 hypothesis.settings.register_profile("kronfield", deadline=None, derandomize=True, print_blob=False)
 hypothesis.settings.load_profile("kronfield")
 torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory):
+    """A folder with small files of every kind, and fields of them."""
+    from clifiles import make_fields, make_files
+
+    folder = tmp_path_factory.mktemp("workshop")
+    make_files(folder)
+    make_fields(folder)
+    return folder
+
+
+@pytest.fixture
+def here(workshop, tmp_path, monkeypatch):
+    """The current folder, a new one with links to the files of the workshop."""
+    for path in workshop.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -29,6 +29,8 @@ NOISY = 0.92
 LONGEST_SMOOTHED = 1024
 # Samples of an axis on which a roughness is judged.
 JUDGED = 400
+# Scores, and gaps of an axis, that differ by less than this part are alike.
+EVEN = 1e-6
 # Features per sample that uneven axes may get, so that their narrowest gap is resolved.
 MOST_FEATURES, ENOUGH_FEATURES = 4, 2048
 
@@ -90,7 +92,7 @@ def tension_encoding(axes: Sequence[Matrix], frames: Sequence[Frame], tension: f
     for axis, frame in zip(axes, frames, strict=True):
         inside = len(axis)
         if inside > 1:
-            needed = math.ceil(frame.length / float(np.diff(axis).min()) - 1e-6)
+            needed = math.ceil(frame.length / float(np.diff(axis).min()) * (1 - EVEN))  # even but for rounding is even
             inside = min(max(inside, needed), max(MOST_FEATURES * inside, ENOUGH_FEATURES))
         embedders.append(TensionSpline(inside + 2 * PADDING, tension, padding=PADDING))
     return Kronecker(*embedders)
@@ -200,7 +202,9 @@ def best_ridge(solver: GridSolver, values: Matrix) -> tuple[float, list[Candidat
 
     exponents = np.arange(-14.0, 2.5, 0.5)
     candidates = [Candidate(f"ridge {strongest * 10.0**e:.3g}", score(float(e))) for e in exponents]
-    best = int(np.argmin([one.score for one in candidates]))
+    # features that do not overlap at the samples make every ridge score alike: then the least is taken
+    scores = np.array([one.score for one in candidates])
+    best = int(np.argmax(scores <= scores.min() * (1 + EVEN)))
     return (0.0 if best == 0 else strongest * 10.0 ** float(exponents[best])), candidates
 
 

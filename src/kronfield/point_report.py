@@ -73,8 +73,8 @@ class PointReport:
         """The trace of the hat matrix, per channel, from seeded random samples."""
         return self._measure_freedom()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data that JSON can hold."""
+    def to_dict(self, *, freedom: bool = True) -> dict[str, Any]:
+        """Return the report as plain data that JSON can hold; ``freedom`` is what may take long."""
         return {
             "points": self.points,
             "dropped": self.dropped,
@@ -90,7 +90,7 @@ class PointReport:
             "units": None if self.units is None else list(self.units),
             "chosen_by": self.chosen_by,
             "candidates": [{"setting": one.setting, "score": one.score} for one in self.candidates],
-            "degrees_of_freedom": self.degrees_of_freedom,
+            "degrees_of_freedom": self.degrees_of_freedom if freedom else None,
             "residual": self.residual,
             "seconds": self.seconds,
         }

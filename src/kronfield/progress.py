@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,33 +18,72 @@ class Bar:
     >>> with Bar("Training", total=3, shown=False) as bar:
     ...     for epoch in range(3):
     ...         bar.update(epoch + 1, "loss 0.1")
+
+    Parameters
+    ----------
+    title : str
+        What is being done.
+    total : int, optional
+        How much there is to do; it may become known later.
+    shown : bool
+        Whether to show it, if there is a terminal.
+    after : float
+        Seconds before it shows: what is done sooner needs no bar.
     """
 
-    def __init__(self, title: str, total: int | None = None, *, shown: bool = True) -> None:
-        self.title, self.total, self.shown = title, total, shown
+    def __init__(self, title: str, total: int | None = None, *, shown: bool = True, after: float = 0.0) -> None:
+        self.title, self.total, self.shown = title, total, shown and sys.stderr.isatty()
+        self._due = time.perf_counter() + after
         self._bar: Any = None
         self._task: Any = None
 
     def __enter__(self) -> Self:
-        if self.shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            console = Console(stderr=True)
-            columns = (
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"),
-                TimeRemainingColumn(),
-            )  # fmt: skip
-            self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-            self._bar.start()
-            self._task = self._bar.add_task(self.title, total=self.total, figures="")
+        if self.shown and time.perf_counter() >= self._due:
+            self._start()
         return self
 
-    def update(self, done: int, figures: str = "") -> None:
-        """Set how much is done, and the figures beside the bar."""
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+        )  # fmt: skip
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar.start()
+        self._task = self._bar.add_task(self.title, total=self.total, figures="")
+
+    def update(self, done: int, figures: str = "", *, total: int | None = None) -> None:
+        """Set how much is done, the figures beside the bar, and if it is known only now how much there is."""
+        if self.shown and self._bar is None and time.perf_counter() >= self._due:
+            self._start()
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, figures=figures)
+            self._bar.update(self._task, completed=done, figures=figures, total=self.total if total is None else total)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+@contextlib.contextmanager
+def spinner(title: str, *, shown: bool = True) -> Iterator[None]:
+    """Show that something goes on of which nobody knows how long it takes, if there is a terminal.
+
+    Examples
+    --------
+    >>> with spinner("Fitting", shown=False):
+    ...     total = sum(range(100))
+    """
+    if not shown or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        bar.add_task(title, total=None)
+        yield

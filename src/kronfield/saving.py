@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,13 +34,19 @@ def _checksum(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]], metadata: dict[str, Any]) -> None:
     """Write arrays and metadata to one file, whole or not at all."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     text = json.dumps({"format": FORMAT, "version": FORMAT_VERSION, **metadata}, allow_nan=False, sort_keys=True)
     # others would be scrambled; a single number would become an array of one
     contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     with replacing(path) as temporary:
-        save_file(contiguous, temporary, metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)})
+        try:
+            save_file(contiguous, temporary, metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)})
+        except SafetensorError as error:  # it tells the system's error in words alone: a full disk, say
+            found = re.search(r"os error (\d+)", str(error))
+            number = int(found[1]) if found else errno.EIO
+            raise OSError(number, os.strerror(number), os.fspath(path)) from error
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:

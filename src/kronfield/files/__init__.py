@@ -5,9 +5,21 @@
 
 from kronfield.files.images import to_bytes, write_image
 from kronfield.files.kinds import kind_of
-from kronfield.files.reading import read
+from kronfield.files.reading import announced_shape, read, read_columns
 from kronfield.files.samples import sample_clip, sample_photograph
 from kronfield.files.signal import Signal
 from kronfield.files.writing import write, writer
 
-__all__ = ["Signal", "kind_of", "read", "sample_clip", "sample_photograph", "to_bytes", "write", "write_image", "writer"]
+__all__ = [
+    "Signal",
+    "announced_shape",
+    "kind_of",
+    "read",
+    "read_columns",
+    "sample_clip",
+    "sample_photograph",
+    "to_bytes",
+    "write",
+    "write_image",
+    "writer",
+]

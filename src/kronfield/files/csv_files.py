@@ -18,7 +18,7 @@ from kronfield._arrays import problem
 from kronfield.files.guard import decoding, guarded
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Array, Progress, Signal
-from kronfield.files.tables import Unfit, choose, header_names, name_list, table_signal, unfit_cell
+from kronfield.files.tables import Unfit, choose, header_names, name_list, named_columns, table_signal, unfit_cell
 
 _WHAT = "a table of text: CSV or TSV"
 _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
@@ -36,6 +36,16 @@ def read_csv(path: Path, columns: Any, coordinates: Any, progress: Progress | No
     choice = choose(path, table.names, unfit, places, values)
     rows = len(numbers[choice.values[0]])
     return table_signal(path, choice, numbers, rows * len(choice.coordinates + choice.values) * 8)
+
+
+def read_csv_columns(path: Path, names: Sequence[str], progress: Progress | None) -> Array:
+    """Read some columns, (P, len(names))."""
+    with open(path, "rb") as file:
+        table = _Table(path, file)
+        wanted = named_columns(table.names, {}, names)
+        numbers, unfit = table.numbers(wanted, progress)
+    named_columns(table.names, unfit, wanted)
+    return np.stack([numbers[name] for name in wanted], axis=1)
 
 
 class _Table:

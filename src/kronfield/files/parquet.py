@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from kronfield.files.guard import check_memory, decoding, extra
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Array, Signal
-from kronfield.files.tables import Unfit, choose, header_names, name_list, table_signal
+from kronfield.files.tables import Unfit, choose, header_names, name_list, named_columns, table_signal
 
 _WHAT = "a Parquet table"
 
@@ -34,6 +34,19 @@ def read_parquet(path: Path, columns: Any, coordinates: Any) -> Signal:
         numbers = {name: _floats(table.column(name)) for name in taken}
         raw_bytes = sum(max(1, schema.field(name).type.bit_width // 8) for name in taken) * file.metadata.num_rows
     return table_signal(path, choice, numbers, raw_bytes)
+
+
+def read_parquet_columns(path: Path, names: Sequence[str]) -> Array:
+    """Read some columns, (P, len(names))."""
+    with extra("parquet"):
+        import pyarrow.parquet
+
+    with decoding(path, _WHAT), pyarrow.parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        unfit = {field.name: reason for field in schema if (reason := _unfit(field.type)) is not None}
+        wanted = named_columns(list(schema.names), unfit, names)
+        table = file.read(columns=wanted)
+        return np.stack([_floats(table.column(name)).astype(np.float64) for name in wanted], axis=1)
 
 
 def _unfit(kind: Any) -> Unfit | None:

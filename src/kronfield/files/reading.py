@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from kronfield._arrays import describe, problem
 from kronfield.files.arrays import read_array
 from kronfield.files.audio import read_audio
-from kronfield.files.csv_files import read_csv
+from kronfield.files.csv_files import read_csv, read_csv_columns
 from kronfield.files.guard import check_source
 from kronfield.files.images import read_image
 from kronfield.files.kinds import kind_of, split_member, suffix_of
 from kronfield.files.nifti import read_nifti
-from kronfield.files.parquet import read_parquet
-from kronfield.files.signal import Progress, Signal
+from kronfield.files.parquet import read_parquet, read_parquet_columns
+from kronfield.files.signal import Array, Progress, Signal
 from kronfield.files.tiff import read_tiff
-from kronfield.files.video import read_video
+from kronfield.files.video import read_video, video_shape
 
 
 def read(
@@ -83,3 +84,38 @@ def read(
     if kind == "table":
         return read_csv(file, columns, coordinates, progress)
     return read_tiff(file) if suffix in (".tif", ".tiff") else read_image(file)
+
+
+def read_columns(path: str | os.PathLike[str], names: Sequence[str], *, progress: Progress | None = None) -> Array:
+    """Read some columns of a table by name: the places at which a field is wanted, say.
+
+    Parameters
+    ----------
+    path : str or path
+        A table.
+    names : sequence of str
+        The columns. A table with as many columns, none of these names, is taken as it stands.
+    progress : callable, optional
+        As in `read`.
+
+    Returns
+    -------
+    array of shape (P, len(names))
+        float64; missing numbers are NaN.
+    """
+    if kind_of(path) != "table":
+        raise problem("path", os.fspath(path), "a table: .csv, .tsv or .parquet", "Save the points as one.")
+    file, _ = split_member(path)
+    check_source(file)
+    if suffix_of(file) == ".parquet":
+        return read_parquet_columns(file, names)
+    return read_csv_columns(file, names, progress)
+
+
+def announced_shape(path: str | os.PathLike[str], *, frames: Any = None) -> tuple[int | None, ...] | None:
+    """Return the shape of the values that a video will have, before it is read; None for all other files."""
+    if kind_of(path) != "video":
+        return None
+    file, _ = split_member(path)
+    check_source(file)
+    return video_shape(file, frames)

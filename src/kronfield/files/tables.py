@@ -63,6 +63,16 @@ def name_list(argument: str, names: Any, known: Sequence[str]) -> list[str] | No
     return wanted
 
 
+def named_columns(known: Sequence[str], unfit: Mapping[str, Unfit], names: Sequence[str]) -> list[str]:
+    """Return the columns to read for ``names``: those, or if none is there and the table has as many, all it has."""
+    wanted = list(known) if len(known) == len(names) and not set(known) & set(names) else list(names)
+    checked = name_list("columns", wanted, known) or []
+    for name in checked:
+        if name in unfit:
+            raise _refusal("columns", name, unfit[name])
+    return checked
+
+
 def choose(
     path: Path, names: Sequence[str], unfit: Mapping[str, Unfit], coordinates: list[str] | None, values: list[str] | None
 ) -> Choice:

@@ -73,6 +73,19 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
     return Signal("video", values, True, axes, None, info)
 
 
+def video_shape(path: Path, frames: Any = None) -> tuple[int | None, int, int, int]:
+    """Return the shape that `read_video` will give, without reading; None for a number of frames that nobody tells."""
+    with extra("video"):
+        import av
+
+    start, stop = _range(frames)
+    with decoding(path, _WHAT), av.open(str(path.resolve())) as container:
+        if not container.streams.video:
+            raise problem("path", f"{path} without pictures", _WHAT, "If it is sound, convert it to .wav or .flac.")
+        stream = container.streams.video[0]
+        return _expected(stream, container, start, stop), stream.height, stream.width, 3
+
+
 def exact_colours() -> int:
     """Return how to convert colours: FFmpeg's usual way is quicker, and darkens by more than one level of 255."""
     from av.video.reformatter import Interpolation as Way

@@ -1,0 +1,252 @@
+"""What all commands share: the group that loads them, errors in one line, output, options."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import importlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kronfield.progress import Bar, spinner
+
+if TYPE_CHECKING:
+    from kronfield.field import Field
+    from kronfield.files import Signal
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# What to do about it, where the system alone says what went wrong.
+_REMEDIES = {
+    errno.ENOSPC: "Free some space, or write to another disk.",
+    errno.EDQUOT: "Free some space, or write to another disk.",
+    errno.EFBIG: "Choose another disk, or a smaller size.",
+    errno.EACCES: "Check the permissions, or choose another folder.",
+    errno.EPERM: "Check the permissions, or choose another folder.",
+    errno.EROFS: "Choose a folder that can be written.",
+    errno.ENOENT: "Check the name and the folder.",
+}
+FIELD_SUFFIX = ".field"
+# Where a command notes what it writes, for errors that do not say.
+_TARGET = "kronfield.target"
+
+
+class Failure(click.ClickException):
+    """What a user can put right: one line on standard error."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Commands(click.Group):
+    """A group that loads its commands on use, and turns what a user can put right into one line and exit code 2."""
+
+    def __init__(self, *args: Any, names: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._names = tuple(names)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the help."""
+        return list(self._names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command."""
+        if cmd_name not in self._names:
+            return None
+        command = importlib.import_module(f"kronfield.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        with told_warnings():
+            try:
+                return super().invoke(ctx)
+            except click.exceptions.NoArgsIsHelpError:
+                raise
+            except click.UsageError as error:
+                name = error.ctx.command_path if error.ctx else "kronfield"
+                raise Failure(f"{error.format_message()} See: {name} --help") from error
+            except KeyboardInterrupt:
+                click.echo("Interrupted: no file is left half written.", err=True)
+                ctx.exit(130)
+            except BrokenPipeError:
+                raise  # whoever read our output has gone; click ends quietly
+            except MemoryError as error:
+                raise Failure(f"Out of memory{_detail(error)}. Use a smaller size or a part of the input.") from error
+            except OSError as error:
+                raise Failure(_os_message(error, ctx.meta.get(_TARGET))) from error
+            except (ValueError, RuntimeError) as error:
+                if not _is_ours(error):
+                    raise
+                raise Failure(str(error)) from error
+
+
+def _is_ours(error: Exception) -> bool:
+    """Tell whether an error says what to do: ours do."""
+    return any(
+        kind.__module__.startswith("kronfield.") and kind.__name__ in ("InputError", "ConvergenceError", "DivergenceError")
+        for kind in type(error).__mro__
+    )
+
+
+def _detail(error: MemoryError) -> str:
+    return f" ({error})" if str(error) else ""
+
+
+def _os_message(error: OSError, target: str | None) -> str:
+    name = error.filename2 or error.filename
+    if target is not None and (name is None or ".part" in os.path.basename(os.fspath(name))):
+        name = target  # what is being written, not the temporary file
+    reason = error.strerror or str(error) or type(error).__name__
+    remedy = _REMEDIES.get(error.errno or 0, "")
+    return f"{f'{os.fspath(name)}: ' if isinstance(name, str | os.PathLike) else ''}{reason}. {remedy}"
+
+
+@contextlib.contextmanager
+def told_warnings() -> Iterator[None]:
+    """Print what warns the user in one line each; what libraries say to programmers is dropped."""
+
+    def show(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
+        context = click.get_current_context(silent=True)
+        quiet = context is not None and context.find_root().meta.get("quiet")
+        if category.__module__.startswith("kronfield") and not quiet:
+            click.echo(f"Warning: {' '.join(str(message).split())}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = show
+        yield
+
+
+class Output:
+    """What a command says: lines for people, or one JSON object for scripts, or nothing."""
+
+    def __init__(self, quiet: bool, as_json: bool) -> None:
+        self.quiet, self.as_json = quiet, as_json
+        context = click.get_current_context(silent=True)
+        if context is not None:
+            context.find_root().meta["quiet"] = quiet
+
+    def say(self, text: str) -> None:
+        """Print a line for people."""
+        if not self.quiet and not self.as_json:
+            click.echo(text)
+
+    def result(self, **data: Any) -> None:
+        """Print the result for scripts."""
+        if self.as_json:
+            from kronfield.signals import plain
+
+            click.echo(json.dumps(plain(data), indent=2))
+
+    def bar(self, title: str, total: int | None = None) -> Bar:
+        """Return a bar that shows if the work takes longer than a moment."""
+        return Bar(title, total, shown=not self.quiet, after=0.5)
+
+    def working(self, title: str) -> AbstractContextManager[None]:
+        """Show that something goes on."""
+        return spinner(title, shown=not self.quiet)
+
+
+def output_options(command: Function) -> Function:
+    """Add --force, --quiet and --json; the command gets ``force``, and ``out`` to speak through."""
+
+    @click.option("--force", is_flag=True, help="Overwrite what exists.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors; no progress bar.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, quiet: bool, as_json: bool, **kwargs: Any) -> Any:
+        return command(*args, out=Output(quiet, as_json), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+# Files -------------------------------------------------------------------------------------------------------------------
+
+PATH = click.Path(path_type=Path)
+# A name that may end in ":array" of a .npz file is no path yet.
+SOURCE = click.Path()
+
+
+def check_output(path: Path, *, force: bool, field: bool = False) -> None:
+    """Refuse, before any work is done, a place that cannot be written or that is taken, and names that say no format."""
+    from kronfield._arrays import InputError, problem
+    from kronfield._atomic import refuse_existing
+    from kronfield.files import kind_of
+
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.find_root().meta[_TARGET] = str(path)
+    if field:
+        with contextlib.suppress(InputError):
+            kind = kind_of(path)
+            raise Failure(f"-o: got {path}, the name of a file of kind {kind}; expected a field. Name it {path.stem}.field")
+    else:
+        kind_of(path)
+    refuse_existing(path, force)
+    folder = path.parent
+    if not folder.is_dir():
+        raise problem("path", path, "a file in a folder that exists", f"Create {folder} first.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise problem("path", path, "a folder that can be written", "Check its permissions, or choose another.")
+
+
+def default_output(source: str, ending: str) -> Path:
+    """Return a name in the current folder, made from that of the input."""
+    from kronfield.files.kinds import split_member, suffix_of
+
+    path, member = split_member(source)
+    stem = path.name[: -len(suffix_of(path))]
+    return Path(f"{stem}-{member}{ending}" if member else f"{stem}{ending}")
+
+
+def read_signal(source: str, out: Output, **options: Any) -> Signal:
+    """Read a file, with a bar where that takes long."""
+    from kronfield.files import read
+
+    name = os.path.basename(source)
+    with out.bar(f"Reading {name}") as bar:
+        return read(
+            source, progress=lambda done, total: bar.update(done, total=total), **{k: v for k, v in options.items() if v}
+        )
+
+
+def load_field(path: Path, out: Output) -> Field:
+    """Load a field."""
+    import kronfield as kf
+
+    if not path.is_file() and path.suffix != FIELD_SUFFIX and path.with_name(path.name + FIELD_SUFFIX).is_file():
+        raise Failure(f"{path}: there is no such file. Did you mean {path}{FIELD_SUFFIX}?")
+    with out.working(f"Loading {path.name}"):
+        return kf.load(path)
+
+
+def given_options(ctx: click.Context) -> dict[str, Any]:
+    """Return the options that were given, as plain data."""
+    from click.core import ParameterSource
+
+    silent = {"source", "force", "quiet", "as_json", "report", "output", "checkpoint", "resume", "places"}
+    return {
+        name: value if isinstance(value, int | float | str | bool | list | tuple) else str(value)
+        for name, value in ctx.params.items()
+        if name not in silent and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
+    }
+
+
+def size_text(count: float) -> str:
+    """Return a number of bytes as people read it."""
+    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if count >= 10**power:
+            return f"{count / 10**power:.1f} {unit}"
+    return f"{count:.0f} bytes"

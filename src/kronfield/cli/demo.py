@@ -1,0 +1,68 @@
+"""``kronfield demo``: the daily jobs, on a photograph that ships with scikit-image."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kronfield.cli.common import PATH
+
+
+@click.command(
+    "demo",
+    short_help="Try the daily jobs on a photograph.",
+    epilog="""\b
+Examples:
+  kronfield demo --output pictures --scale 2
+""",
+)
+@click.option("-o", "--output", type=PATH, default=Path("demo"), show_default=True, help="A folder.")
+@click.option("--scale", type=click.IntRange(1, 16), default=4, show_default=True, help="How many times larger to render.")
+def command(output: Path, scale: int) -> None:
+    """Fit, render, inpaint and denoise a photograph; each command is printed as it is run."""
+    from kronfield.files import sample_photograph, write_image
+
+    output.mkdir(parents=True, exist_ok=True)
+    photograph = sample_photograph()
+    holes, scratched, noisy = _spoiled(photograph)
+    for name, picture in (("photograph", photograph), ("mask", holes), ("scratched", scratched), ("noisy", noisy)):
+        write_image(output / f"{name}.png", picture)
+    click.echo(f"Wrote photograph.png, mask.png, scratched.png and noisy.png to {output}")
+    for line in (
+        "fit {}/photograph.png -o {}/photograph.field --dtype float16 --report {}/report --force",
+        f"render {{}}/photograph.field -o {{}}/photograph-{scale}x.png --scale {scale} --force",
+        "render {}/photograph.field -o {}/detail.png --crop row=64:144,column=176:256 --scale 8 --force",
+        "render {}/photograph.field -o {}/slope.png --derivative 0,1 --force",
+        "inpaint {}/scratched.png --mask {}/mask.png -o {}/inpainted.png --force",
+        "denoise {}/noisy.png -o {}/denoised.png --force",
+        "info {}/photograph.field",
+    ):
+        _run([part.replace("{}", output.as_posix()) for part in line.split()])
+    click.echo(f"\nOpen {output / 'report' / 'index.html'} to see the fit from all sides.")
+
+
+def _run(arguments: list[str]) -> None:
+    """Print a command, and run it."""
+    from kronfield.cli import main
+
+    click.echo(f"\n$ {shlex.join(['kronfield', *arguments])}")
+    main.main(arguments, prog_name="kronfield", standalone_mode=False)
+
+
+def _spoiled(photograph: Any) -> tuple[Any, Any, Any]:
+    """Return a mask of scratches and lost pixels, the photograph with them, and the photograph with noise."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    height, width = photograph.shape[:2]
+    rows, columns = np.mgrid[:height, :width]
+    holes = rng.random((height, width)) < 0.1
+    for _ in range(12):
+        y, x, angle = rng.random() * height, rng.random() * width, rng.random() * np.pi
+        holes |= np.abs((rows - y) * np.cos(angle) + (columns - x) * np.sin(angle)) < 2
+    scratched = np.where(holes[..., None], 1.0, photograph)
+    noisy = photograph + 0.1 * rng.standard_normal(photograph.shape)
+    return holes.astype(np.float32), scratched, noisy

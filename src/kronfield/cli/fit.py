@@ -1,0 +1,182 @@
+"""``kronfield fit``: a file in, a field out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import kronfield as kf
+from kronfield.cli.common import (
+    FIELD_SUFFIX,
+    PATH,
+    SOURCE,
+    Failure,
+    Output,
+    check_output,
+    default_output,
+    given_options,
+    output_options,
+    size_text,
+)
+from kronfield.cli.inputs import describe_fit, describe_signal, frames_option, signal_to_fit, table_options
+from kronfield.cli.parsing import Domain, Numbers, Roughness
+
+# The longest axis on which a ridge is chosen unasked: its singular values are computed.
+LONGEST_RIDGE = 4096
+
+
+@click.command(
+    "fit",
+    short_help="Fit a field to a file.",
+    epilog="""\b
+Examples:
+  kronfield fit photo.png
+  kronfield fit photo.png -o photo16.field --dtype float16 --report report
+  kronfield fit photo.png -e gaussian --ridge 0 -o paper.field
+  kronfield fit photo.png -e triangle:width=0.05 -e gaussian:width=0.02 --size 40,60 -o small.field
+  kronfield fit clip.mp4 --frames 0:10
+  kronfield fit scan.nii.gz --json
+  kronfield fit sound.wav --quiet
+  kronfield fit stations.csv --coordinates lon,lat --columns temperature
+  kronfield fit stations.csv --columns temperature --at places.csv --error -o forecast.csv
+""",
+)
+@click.argument("source", metavar="INPUT", type=SOURCE)
+@click.option("-o", "--output", type=PATH, help="The field to write. Default: INPUT's name with .field, in this folder.")
+@click.option(
+    "-e",
+    "--encoding",
+    "specs",
+    multiple=True,
+    metavar="NAME[:KEY=VALUE,...]",
+    help="An embedder for every axis, or repeat it for each. Default: chosen from the data.",
+)
+@click.option(
+    "--size",
+    type=Numbers("64, or 40,60", whole=True),
+    metavar="K[,K...]",
+    help="Features on each axis. Default: one per sample.",
+)
+@click.option("--width", type=float, help="Of the features, in units of the domain. Default: about a sample.")
+@click.option("--ridge", type=float, help="Weight of the sum of squared weights. Default: chosen.")
+@click.option(
+    "--roughness",
+    type=Roughness(),
+    metavar="A,B|gcv",
+    help="Weights of squared first and second derivatives, or gcv to have them chosen. Default: only if noise is found.",
+)
+@click.option(
+    "--domain",
+    type=Domain(),
+    metavar="LOW:HIGH,...",
+    help="The box that the samples fill, one LOW:HIGH per axis; sets the units of pictures and arrays.",
+)
+@click.option("--dtype", type=click.Choice(["float16", "float32", "float64"]), help="How to store the weights.")
+@table_options
+@frames_option
+@click.option("--at", "places", type=SOURCE, metavar="POINTS", help="Of a table: write values at these points, not a field.")
+@click.option("--error", is_flag=True, help="With --at: add the standard error of each value.")
+@click.option("--noise", type=float, help="With --error: the standard deviation of the values. Default: from the fit.")
+@click.option("--report", type=PATH, metavar="DIR", help="Write pictures and a page about the fit to this folder.")
+@output_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    source: str,
+    output: Path | None,
+    specs: tuple[str, ...],
+    size: Any,
+    width: float | None,
+    ridge: float | None,
+    roughness: Any,
+    domain: Any,
+    dtype: str | None,
+    columns: Any,
+    coordinates: Any,
+    frames: Any,
+    places: str | None,
+    error: bool,
+    noise: float | None,
+    report: Path | None,
+    force: bool,
+    out: Output,
+) -> None:
+    """Fit a field to a picture, video, volume, sound, array or table of points.
+
+    Nothing but INPUT is needed: what is left open is chosen from the data. Coordinates are pixel and sample numbers for
+    pictures and arrays, seconds for video and sound, millimetres for NIfTI, and those of the table for points.
+    """
+    from kronfield.cli.parsing import parse_encoding
+    from kronfield.signals import fit_signal, remember
+
+    target = output or default_output(source, FIELD_SUFFIX if places is None else "-values.csv")
+    _check(target, places, error or noise is not None, report, dtype, force)
+    penalised = roughness is not None or bool(ridge)
+    signal = signal_to_fit(source, out, penalised=penalised, columns=columns, coordinates=coordinates, frames=frames)
+    out.say(describe_signal(signal))
+    if places is not None and signal.points is None:
+        raise Failure("--at: expected a table of points as INPUT. For grids: kronfield fit, then kronfield render --at")
+    counts = _sample_counts(signal)
+    encoding = parse_encoding(specs, size, width, counts)
+    on_grid = encoding is not None and signal.points is None
+    if on_grid and encoding and ridge is None and roughness is None and max(*counts, *encoding.shape) > LONGEST_RIDGE:
+        ridge = 0.0
+        out.say(f"No ridge: an axis is longer than {LONGEST_RIDGE}, so that none is chosen")
+    with out.working("Fitting"):
+        field = fit_signal(signal, encoding, domain=domain, ridge=ridge, roughness=roughness)
+        remember(field, "kronfield fit", given_options(ctx), kf.__version__)
+        text = describe_fit(field)
+    out.say(text)
+    if places is not None:
+        from kronfield.cli.points import write_values
+
+        write_values(field, places, target, out, force=force, error=error or noise is not None, noise=noise)
+        return
+    with out.working("Saving"):
+        saved = field.save(target, dtype=dtype)
+    cost = f"; {dtype} costs {saved.largest_error:.1g} at most" if saved.largest_error else ""
+    raw = signal.info["raw_bytes"]
+    out.say(f"Wrote {target}, {size_text(saved.bytes)} (the samples: {size_text(raw)}){cost}")
+    if report is not None:
+        from kronfield.cli.reports import write_fit_report
+
+        write_fit_report(report, signal, field, out, force=force)
+    out.result(
+        input=source,
+        output=target,
+        kind=signal.kind,
+        shape=signal.info["shape"],
+        bytes=saved.bytes,
+        raw_bytes=raw,
+        report_folder=report,
+        **field.info["made"],
+    )
+
+
+def _check(target: Path, places: str | None, error: bool, report: Path | None, dtype: str | None, force: bool) -> None:
+    """Refuse what cannot be, before any work is done."""
+    if places is None:
+        if error:
+            raise Failure("--error: expected --at POINTS as well. A saved field does not know its errors")
+        check_output(target, force=force, field=True)
+    else:
+        from kronfield.cli.points import check_table
+
+        check_table(target, force=force)
+        if report is not None or dtype is not None:
+            raise Failure("--at: writes values, not a field. Leave out --report and --dtype, or --at")
+    if report is not None:
+        from kronfield.cli.reports import check_folder
+
+        check_folder(report, force=force)
+
+
+def _sample_counts(signal: Any) -> list[int]:
+    """Return how many features each axis gets where nothing says so."""
+    if signal.points is None:
+        shape = signal.values.shape
+        return list(shape[:-1] if signal.channels else shape)
+    count, D = signal.points.shape
+    return [min(512, max(4, round(float(count) ** (1 / D))))] * int(D)

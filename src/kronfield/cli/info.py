@@ -1,0 +1,32 @@
+"""``kronfield info``: what is in a field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kronfield.cli.common import PATH, Output, load_field, output_options
+
+
+@click.command(
+    "info",
+    short_help="Say what is in a field.",
+    epilog="""\b
+Examples:
+  kronfield info photo.field
+  kronfield info clip.field --json
+""",
+)
+@click.argument("path", metavar="FIELD", type=PATH)
+@output_options
+def command(path: Path, force: bool, out: Output) -> None:
+    """Say what a field is, how it was made, its stable ranks, and its size on disk against the samples."""
+    from kronfield.cli.tables import print_facts
+    from kronfield.facts import field_facts, told_facts
+
+    field = load_field(path, out)
+    facts = field_facts(field, stored=path.stat().st_size)
+    if not out.as_json and not out.quiet:
+        print_facts(told_facts(facts))
+    out.result(field=path, **facts)

@@ -1,0 +1,132 @@
+"""``kronfield inpaint``: what is missing in a picture, filled in from what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kronfield.cli.common import PATH, SOURCE, Failure, Output, check_output, default_output, output_options, read_signal
+from kronfield.cli.inputs import describe_signal, frames_option, grid_only, signal_to_fit
+from kronfield.cli.parsing import Missing, Numbers
+
+if TYPE_CHECKING:
+    from kronfield.files import Signal
+
+
+@click.command(
+    "inpaint",
+    short_help="Fill in missing pixels.",
+    epilog="""\b
+Examples:
+  kronfield inpaint scratched.png --mask mask.png
+  kronfield inpaint scratched.png --missing 0 -o filled.png
+  kronfield inpaint scratched.png --mask mask.png --smooth -o smooth.png
+  kronfield inpaint gaps.tif --missing nan
+""",
+)
+@click.argument("source", metavar="IMAGE", type=SOURCE)
+@click.option("--mask", "mask_path", type=SOURCE, help="A picture of the same size, white where pixels are missing.")
+@click.option("--invert", is_flag=True, help="Missing is where the mask is black.")
+@click.option(
+    "--missing",
+    type=Missing(),
+    metavar="VALUE",
+    help="The value of missing pixels: a level (0), a colour (255,0,255), nan, or transparent.",
+)
+@click.option("-o", "--output", type=PATH, help="The file to write. Default: IMAGE's name with -inpainted.")
+@click.option("--smooth", is_flag=True, help="Write the field everywhere, not only where pixels were missing.")
+@click.option("--roughness", type=Numbers("0,1e-5", count=2), metavar="A,B", help="How smooth to fill. Default: chosen.")
+@frames_option
+@output_options
+def command(
+    source: str,
+    mask_path: str | None,
+    invert: bool,
+    missing: Any,
+    output: Path | None,
+    smooth: bool,
+    roughness: Any,
+    frames: Any,
+    force: bool,
+    out: Output,
+) -> None:
+    """Fill in missing pixels of a picture, or samples of a video, volume, sound or array.
+
+    Pixels that are there stay as they are.
+    """
+    import numpy as np
+
+    from kronfield.files import write
+    from kronfield.files.kinds import split_member, suffix_of
+    from kronfield.signals import fit_signal, missing_samples, straight_colours
+
+    if mask_path is None and missing is None:
+        raise Failure("inpaint: expected --mask MASK or --missing VALUE. For example: --missing 0")
+    suffix = suffix_of(split_member(source)[0])
+    target = output or default_output(source, f"-inpainted{'.png' if suffix == '.gif' else suffix}")
+    check_output(target, force=force)
+    signal = signal_to_fit(source, out, penalised=True, frames=frames)
+    grid_only(signal, "inpaint")
+    holes = missing_samples(signal)
+    if mask_path is not None:
+        holes = holes | _mask(read_signal(mask_path, out), mask_path, holes.shape, invert)
+    if missing is not None:
+        holes = holes | _with_value(signal, missing)
+    count = int(holes.sum())
+    out.say(describe_signal(signal))
+    if count in (0, holes.size):
+        which = "no sample is" if count == 0 else "all samples are"
+        raise Failure(f"{source}: {which} missing; expected some. Check --mask and --missing")
+    with out.working(f"Filling {count} of {holes.size} samples"):
+        field = fit_signal(signal, roughness=roughness, missing=holes)
+        found = field.on_grid()
+        found = straight_colours(found) if field.info.get("multiplied") else found
+        wide = holes[..., None] if signal.channels else holes
+        result = found if smooth else np.where(wide, found, signal.values)
+    write(target, result, signal.info, overwrite=force)
+    out.say(f"Wrote {target}: {count} of {holes.size} samples filled in{', all smoothed' if smooth else ''}")
+    out.result(input=source, output=target, filled=count, samples=holes.size)
+
+
+def _mask(mask: Signal, path: str, shape: tuple[int, ...], invert: bool) -> Any:
+    """Return where a mask is white; one picture serves for all frames of a video."""
+    import numpy as np
+
+    values = mask.values
+    if mask.channels:
+        colours = [i for i, name in enumerate(mask.info["channels"]) if name != "alpha"]
+        values = values[..., colours].mean(axis=-1)
+    if values.shape != shape and values.shape != shape[1:]:
+        got, wanted = (" x ".join(map(str, one)) for one in (values.shape, shape))
+        raise Failure(f"--mask: got {path} of {got} pixels; expected {wanted}, as the picture. Resize the mask")
+    if values.max() > 1:
+        raise Failure(f"--mask: got {path} with values up to {values.max():g}; expected 0 to 1. Save it as 8 bit, or bool")
+    white = (values < 0.5) if invert else (values >= 0.5)
+    return np.broadcast_to(white, shape)
+
+
+def _with_value(signal: Signal, missing: Any) -> Any:
+    """Return where samples have the value that stands for nothing."""
+    import numpy as np
+
+    names = signal.info.get("channels") or []
+    values = signal.values
+    if missing == "nan":
+        return np.zeros(values.shape[:-1] if signal.channels else values.shape, dtype=bool)  # these are found anyway
+    if missing == "transparent":
+        if not names or names[-1] != "alpha":
+            raise Failure("--missing: got transparent for a picture without alpha; expected one with. Name a value")
+        return values[..., -1] < 0.5 / 255
+    levels = signal.info.get("levels")
+    wanted = np.array(missing, dtype=np.float64) / (levels or 1)
+    near = 0.5 / levels if levels else 0.0
+    if not signal.channels:
+        if len(wanted) > 1:
+            raise Failure(f"--missing: got {len(wanted)} numbers for one channel; expected one. For example: 0")
+        return np.abs(values - wanted[0]) <= near
+    colours = [i for i, name in enumerate(names) if name != "alpha" or len(wanted) == len(names)]
+    if len(wanted) not in (1, len(colours)):
+        raise Failure(f"--missing: got {len(wanted)} numbers; expected 1 or {len(colours)}. One per channel")
+    return np.all(np.abs(values[..., colours] - wanted) <= near, axis=-1)

@@ -1,0 +1,63 @@
+"""Values of a field at the points of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kronfield.cli.common import Failure, Output, check_output
+
+if TYPE_CHECKING:
+    from kronfield.field import Field
+
+
+def check_table(target: Path, *, force: bool) -> None:
+    """Refuse an output that is no table."""
+    from kronfield.files import kind_of
+
+    if kind_of(target) != "table":
+        raise Failure(f"-o: got {target}; expected a table for values at points. Name it {target.stem}.csv")
+    check_output(target, force=force)
+
+
+def write_values(
+    field: Field,
+    places: str,
+    target: Path,
+    out: Output,
+    *,
+    force: bool,
+    derivative: Any = None,
+    error: bool = False,
+    noise: float | None = None,
+) -> None:
+    """Write coordinates and values at the points of a table; outside the domain and without coordinates they are empty."""
+    import numpy as np
+
+    from kronfield.exporting import at_points
+    from kronfield.field_axes import axis_names, channel_count
+    from kronfield.files import read_columns, writer
+
+    names = axis_names(field)
+    with out.bar(f"Reading {Path(places).name}") as bar:
+        points = read_columns(places, names, progress=lambda done, total: bar.update(done, total=total))
+    if not len(points):
+        raise Failure(f"--at: got {places} with no rows; expected at least one point. Export it again")
+    count = channel_count(field)
+    known = field.info.get("channels")
+    channels = list(known) if isinstance(known, list) and len(known) == count else [f"value {i}" for i in range(count)]
+    with out.working("Evaluating"):
+        values = np.concatenate(list(at_points(field, points, derivative=derivative)))
+        outside = int(np.isnan(values).any(axis=1).sum())
+        if error:
+            spread = np.full_like(values, np.nan)
+            inside = np.isfinite(points).all(axis=1)
+            spread[inside] = field.standard_error(points[inside], noise=noise, outside="nan").reshape(-1, count)
+            values = np.concatenate([values, spread], axis=1)
+            channels += [f"{name} error" for name in channels]
+    info = {"kind": "table", "axes": names, "channels": channels, "dtype": "float64"}
+    with writer(target, (len(points),), len(names) + len(channels), info, overwrite=force) as file:
+        file.write(np.concatenate([points, values], axis=1))
+    note = f"; {outside} outside the domain, left empty" if outside else ""
+    out.say(f"Wrote {target}: {', '.join(channels)} at {len(points)} points{note}")
+    out.result(output=target, points=len(points), outside=outside, columns=[*names, *channels])

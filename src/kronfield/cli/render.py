@@ -1,0 +1,210 @@
+"""``kronfield render``: a field in, a file out, at any size."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kronfield.cli.common import PATH, SOURCE, Failure, Output, check_output, load_field, output_options
+from kronfield.cli.parsing import Crop, Numbers, Range, Rate, Size, Slice
+
+if TYPE_CHECKING:
+    from kronfield.exporting import Exported
+    from kronfield.field import Field
+    from kronfield.rendering import View
+
+
+@click.command(
+    "render",
+    short_help="Render a field at any size to a file.",
+    epilog="""\b
+Examples:
+  kronfield render photo.field -o large.png --scale 4
+  kronfield render photo.field -o wide.jpg --size 320x240
+  kronfield render photo.field -o detail.png --crop row=10:30,column=20:50 --scale 8
+  kronfield render photo.field -o slope.png --derivative 1,0
+  kronfield render photo.field -o slope.tif --derivative 0,1
+  kronfield render clip.field -o smooth.mp4 --fps 50
+  kronfield render clip.field -o slow.mp4 --slow 4 --crop time=0:0.2
+  kronfield render clip.field -o still.png --slice time=0.1
+  kronfield render scan.field -o slice.png --slice z=12.5 --scale 4
+  kronfield render sound.field -o sound48.wav --rate 48000
+  kronfield render stations.field -o map.png --size 400x300
+  kronfield render stations.field -o grid.csv --size 20,30
+  kronfield render stations.field --at places.csv -o values.csv
+""",
+)
+@click.argument("path", metavar="FIELD", type=PATH)
+@click.option("-o", "--output", type=PATH, required=True, help="The file to write; its name says the format.")
+@click.option(
+    "--size",
+    type=Size(),
+    metavar="WxH|N[,N...]",
+    help="Width x height; or one number per axis of the output; or the longest side.",
+)
+@click.option(
+    "--scale",
+    type=Numbers("4, or 1,2,2"),
+    metavar="S[,S...]",
+    help="So many times the samples. One number leaves the time of a video alone.",
+)
+@click.option(
+    "--crop",
+    "crops",
+    type=Crop(),
+    multiple=True,
+    metavar="AXIS=LOW:HIGH,...",
+    help="A region, in pixels or samples as slices count them (10:30 are the 20 from 10 on), else in the units of the axis.",
+)
+@click.option(
+    "--slice",
+    "cuts",
+    type=Slice(),
+    multiple=True,
+    metavar="AXIS=POSITION",
+    help="Cut through an axis, at any position in its units; repeat for more axes.",
+)
+@click.option("--fps", "--rate", "rate", type=Rate(), help="Frames of a video, or samples of sound, per second.")
+@click.option("--slow", type=float, default=1.0, help="So many times slower, by frames in between. Keeps the frame rate.")
+@click.option(
+    "--derivative",
+    type=Numbers("1,0", whole=True),
+    metavar="N[,N...]",
+    help="How many times to differentiate along each axis, per unit of the axis.",
+)
+@click.option("--range", "tone_range", type=Range(), metavar="LOW:HIGH", help="The values that are black and white.")
+@click.option("--channel", help="The name or number of one channel to write.")
+@click.option("--at", "places", type=SOURCE, metavar="POINTS", help="Write a table of values at the points of this table.")
+@output_options
+def command(
+    path: Path,
+    output: Path,
+    size: Any,
+    scale: Any,
+    crops: Any,
+    cuts: Any,
+    rate: Fraction | None,
+    slow: float,
+    derivative: Any,
+    tone_range: Any,
+    channel: str | None,
+    places: str | None,
+    force: bool,
+    out: Output,
+) -> None:
+    """Render a field at any size, frame rate or region, to a picture, video, volume, sound, array or table.
+
+    It is evaluated block by block, so that memory is bounded whatever the size. What is smaller than the samples is
+    averaged. Numbers that are no picture, and derivatives, become grey from the least to the largest value in pictures, and
+    are written as they are to TIFF, NumPy, NIfTI and tables.
+    """
+    from kronfield.files import kind_of
+
+    if places is not None:
+        from kronfield.cli.points import check_table, write_values
+
+        check_table(output, force=force)
+        if size or scale or crops or cuts or rate or tone_range or channel:
+            raise Failure("--at: says all positions. Leave out the options for grids")
+        field = load_field(path, out)
+        write_values(field, places, output, out, force=force, derivative=_orders(field, derivative))
+        return
+    check_output(output, force=force)
+    field = load_field(path, out)
+    target = kind_of(output)
+    where = _view(field, size, scale, crops, cuts, rate, slow, upright=target == "image")
+    write_view(
+        field, where, output, out, force=force, derivative=_orders(field, derivative), tones=tone_range, channel=channel
+    )
+
+
+def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:
+    if derivative is None:
+        return None
+    if len(derivative) != field.dimensions or min(derivative) < 0:
+        from kronfield.field_axes import axis_names
+
+        names = ", ".join(axis_names(field))
+        given = ",".join(map(str, derivative))
+        raise Failure(f"--derivative: got {given}; expected {field.dimensions} orders, one per axis. They are: {names}")
+    return tuple(derivative)
+
+
+def _view(field: Field, size: Any, scale: Any, crops: Any, cuts: Any, rate: Any, slow: float, *, upright: bool) -> View:
+    from kronfield.field_axes import axis_named, frame_rate
+    from kronfield.rendering import view
+
+    cropped: dict[int, Any] = {}
+    for name, span in (part for crop in crops for part in crop):
+        cropped[axis_named(field, name)] = span
+    cut = {axis_named(field, name): position for name, position in cuts}
+    if slow != 1 and frame_rate(field) is None:
+        raise Failure("--slow: got a field without time; expected one of a video or a sound. Leave it out")
+    factor = scale[0] if scale is not None and len(scale) == 1 else scale
+    return view(field, size=size, scale=factor, crop=cropped, cut=cut, rate=rate, slow=slow, upright=upright)
+
+
+def write_view(
+    field: Field,
+    where: View,
+    output: Path,
+    out: Output,
+    *,
+    force: bool,
+    derivative: Any = None,
+    tones: Any = None,
+    channel: str | None = None,
+    **more: Any,
+) -> None:
+    """Write a view of a field, with a bar, and say what was written."""
+    from dataclasses import replace
+
+    from kronfield.exporting import export
+    from kronfield.files import kind_of
+    from kronfield.tones import Tones
+
+    if kind_of(output) == "video" and where.rate is None:
+        from kronfield.exporting import USUAL_RATE
+
+        where = replace(where, rate=USUAL_RATE)
+    with out.bar(f"Writing {output.name}", where.shape[0]) as bar:
+        done = export(
+            field,
+            output,
+            where,
+            derivative=derivative,
+            tones=None if tones is None else Tones(*tones),
+            channel=channel,
+            overwrite=force,
+            progress=lambda n, total: bar.update(n),
+        )
+    out.say(f"Wrote {output}, {describe_export(done)}")
+    if done.tones is not None:
+        middle = (done.tones.black + done.tones.white) / 2
+        out.say(f"Black is {done.tones.black:.4g}, middle grey {middle:.4g}, white {done.tones.white:.4g}")
+    out.result(
+        output=output,
+        shape=done.shape,
+        channels=done.channels,
+        rate=None if done.rate is None else float(done.rate),
+        black=done.tones and done.tones.black,
+        white=done.tones and done.tones.white,
+        **more,
+    )
+
+
+def describe_export(done: Exported) -> str:
+    """Return what was written, in a few words."""
+    from kronfield.files import kind_of
+
+    kind, shape = kind_of(done.path), done.shape
+    if kind in ("image", "video") and len(shape) in (2, 3):
+        size = f"{shape[-1]} x {shape[-2]} pixels"
+        frames = f"{shape[0]} {'frames' if kind == 'video' else 'pages'} of " if len(shape) == 3 else ""
+        return frames + size + (f", {float(done.rate):.4g} per second" if kind == "video" and done.rate else "")
+    if kind == "audio" and done.rate:
+        return f"{shape[0]} samples, {float(done.rate):g} per second"
+    return " x ".join(map(str, shape)) + " samples"

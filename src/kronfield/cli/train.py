@@ -1,0 +1,162 @@
+"""``kronfield train``: a coordinate network, trained on a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import kronfield as kf
+from kronfield.cli.common import (
+    FIELD_SUFFIX,
+    PATH,
+    SOURCE,
+    Failure,
+    Output,
+    check_output,
+    default_output,
+    given_options,
+    output_options,
+    size_text,
+)
+from kronfield.cli.inputs import describe_signal, frames_option, signal_to_fit, table_options
+
+
+@click.command(
+    "train",
+    short_help="Train a coordinate network on a file.",
+    epilog="""\b
+Examples:
+  kronfield train photo.png --epochs 50
+  kronfield train photo.png --encoding simple --depth 2 --width 32 --epochs 20 -o deep.field
+  kronfield train photo.png -e gaussian:width=0.02 --epochs 40 --held-out 0.1 -o wide.field
+  kronfield train photo.png --epochs 60 --checkpoint run.checkpoint --resume -o long.field
+""",
+)
+@click.argument("source", metavar="INPUT", type=SOURCE)
+@click.option("-o", "--output", type=PATH, help="The field to write. Default: INPUT's name with -network.field.")
+@click.option(
+    "--encoding",
+    type=click.Choice(["kronecker", "simple"]),
+    default="kronecker",
+    show_default=True,
+    help="All combinations of the features of the axes, or features of axes and diagonals side by side.",
+)
+@click.option(
+    "-e",
+    "--embedder",
+    "spec",
+    metavar="NAME[:KEY=VALUE,...]",
+    help="The features. Default: the paper's, Gaussian; one per sample if kronecker, 128 of width 0.006 if simple.",
+)
+@click.option("--depth", type=click.IntRange(0, 64), help="Hidden layers. Default: 0 for kronecker, 4 for simple.")
+@click.option("--width", type=click.IntRange(1, 65536), default=256, show_default=True, help="Of each hidden layer.")
+@click.option(
+    "--epochs", type=click.IntRange(1), default=2000, show_default=True, help="How often to go through all samples."
+)
+@click.option("--rate", type=float, help="The learning rate. Default: 0.1 for one linear layer on kronecker, else 0.005.")
+@click.option("--batch", type=click.IntRange(1), help="Samples a step. Default: all.")
+@click.option("--held-out", type=float, metavar="PART", help="A part of the samples to judge by, 0.1 say.")
+@click.option("--patience", type=click.IntRange(1), help="Stop after so many epochs without a better held-out loss.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the first weights, batches and what is held out.")
+@click.option("--checkpoint", type=PATH, help="Where to keep the state of the run. Default with --resume: beside the field.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@table_options
+@frames_option
+@output_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    source: str,
+    output: Path | None,
+    encoding: str,
+    spec: str | None,
+    depth: int | None,
+    width: int,
+    epochs: int,
+    rate: float | None,
+    batch: int | None,
+    held_out: float | None,
+    patience: int | None,
+    seed: int,
+    checkpoint: Path | None,
+    resume: bool,
+    columns: Any,
+    coordinates: Any,
+    frames: Any,
+    force: bool,
+    out: Output,
+) -> None:
+    """Train a coordinate network as the paper does: Adam, all samples at once.
+
+    Ctrl-C ends the run and saves the best so far, with exit code 130. One linear layer is what `kronfield fit` solves in
+    closed form, at once.
+    """
+    target = output or default_output(source, f"-network{FIELD_SUFFIX}")
+    kept = checkpoint or (target.with_suffix(".checkpoint") if resume else None)
+    check_output(target, force=force or resume, field=True)
+    if kept is not None and kept.exists() and not resume and not force:
+        raise Failure(f"--checkpoint: got {kept}, which exists. Go on with --resume, or overwrite it with --force")
+    _need_torch()
+    from kronfield.cli.parsing import parse_embedder
+    from kronfield.signal_networks import SIMPLE_DEPTH, SignalNetwork, paper_encoding
+    from kronfield.signals import missing_samples, plain
+
+    signal = signal_to_fit(source, out, columns=columns, coordinates=coordinates, frames=frames)
+    if signal.points is None and missing_samples(signal).any():
+        raise Failure("train: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint")
+    out.say(describe_signal(signal))
+    deep = depth if depth is not None else 0 if encoding == "kronecker" else SIMPLE_DEPTH
+    run = SignalNetwork(signal)
+    embedders = None if spec is None else [parse_embedder(spec, None, samples=n) for n in run.counts]
+    model = run.build(paper_encoding(encoding, run.counts, embedders), deep, width, seed=seed)
+    scale = run.scale
+    out.say(f"Training {model.parameter_count} weights: {encoding} encoding, {deep} hidden layers")
+    from kronfield.nn import train
+
+    done = train(
+        model,
+        run.data,
+        epochs=epochs,
+        rate=rate,
+        batch=batch,
+        held_out=held_out,
+        patience=patience,
+        seed=seed,
+        checkpoint=kept,
+        resume=resume,
+        progress=not out.quiet,
+    )
+    field = run.field(done)
+    report = {
+        "epochs": done.epochs,
+        "stopped_by": done.stopped_by,
+        "best_epoch": done.best_epoch,
+        "best_loss": done.best_loss * scale**2,
+        "psnr": done.psnr,
+        "seconds": done.seconds,
+        "weights": model.parameter_count,
+    }
+    field.info["made"] = plain(
+        {"command": "kronfield train", "options": given_options(ctx), "version": kf.__version__, "report": report}
+    )
+    saved = field.save(target)
+    where = "at samples held out" if held_out else "at the samples"
+    out.say(
+        f"{done.epochs} epochs in {done.seconds:.1f} s, stopped by {done.stopped_by}; "
+        f"best: epoch {done.best_epoch}, PSNR {done.psnr:.2f} dB {where}"
+    )
+    out.say(f"Wrote {target}, {size_text(saved.bytes)}")
+    out.result(input=source, output=target, bytes=saved.bytes, checkpoint=kept, **report)
+    if done.stopped_by == "interrupt":
+        ctx.exit(130)
+
+
+def _need_torch() -> None:
+    try:
+        import kronfield.nn  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise Failure("train: needs PyTorch. Install it with: pip install 'kronfield[torch]'") from error

@@ -1,0 +1,8 @@
+"""Pictures of results. Matplotlib only here, imported on use; nothing is computed here."""
+
+from kronfield.plots.base import COLOURS, DASHES, check_target
+from kronfield.plots.contests import save_contest
+from kronfield.plots.curves import save_comparison
+from kronfield.plots.fits import fit_pictures
+
+__all__ = ["COLOURS", "DASHES", "check_target", "fit_pictures", "save_comparison", "save_contest"]

@@ -1,0 +1,57 @@
+"""Figures that belong to no window system, and their way into files."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from kronfield._arrays import problem
+from kronfield._atomic import refuse_existing, replacing
+
+# Colours that stay apart for colour-blind readers, and dashes that tell apart what they cannot.
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222", "#ee7733")
+DASHES = ("-", "--", "-.", (0, (1, 1)))
+# Of pictures in files of their own, and of those in a report.
+DPI, REPORT_DPI = 150, 120
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return a matplotlib Figure that belongs to no window system."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise problem(
+            "plot", "a Python without matplotlib", "matplotlib", "Install it with: pip install 'kronfield[plots]'"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Refuse, before any work is done, a file that cannot be written or that exists and may not be replaced."""
+    known = sorted(new_figure(1.0, 1.0).canvas.get_supported_filetypes())
+    suffix = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
+    if suffix not in known:
+        raise problem("plot", os.fspath(path), f"a file name that ends in one of {known}", "For example: analysis.png")
+    refuse_existing(Path(path), overwrite)
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Write a figure, whole or not at all."""
+    check_target(path, overwrite=overwrite)
+    with replacing(path, overwrite=overwrite) as temporary:
+        figure.savefig(temporary, dpi=DPI)
+
+
+def png_bytes(figure: Any) -> bytes:
+    """Return a figure as a PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=REPORT_DPI)
+    return buffer.getvalue()
+
+
+def tidy(axes: Any) -> None:
+    """Give curves a light grid and no box."""
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,158 @@
+"""Small files of every kind, and the command line run in a folder of them."""
+
+import csv
+import itertools
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import skimage
+from click.testing import CliRunner
+from PIL import Image
+
+import kronfield as kf
+from kronfield.cli import main
+from kronfield.files import sample_clip, write
+from kronfield.signals import fit_signal
+
+COMMAND = Path(sys.executable).with_name("kronfield")
+PHOTOGRAPHS = Path(skimage.__file__).parent / "data"
+
+
+def installed(*arguments, cwd, timeout=120, **kwargs):
+    """Run the installed command."""
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=timeout, check=False, **kwargs
+    )
+
+
+def run(line, *, code=0):
+    """Run a line of the command line in this process, in the current folder; check how it ends."""
+    arguments = shlex.split(line) if isinstance(line, str) else list(map(str, line))
+    if arguments[0] == "kronfield":
+        arguments = arguments[1:]
+    done = CliRunner().invoke(main, arguments, prog_name="kronfield")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == code, f"{line}: exit code {done.exit_code}\n{done.output}"
+    return done
+
+
+def refused(line, *words):
+    """Run a line that cannot work: one line of error with these words, exit code 2, nothing written."""
+    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
+    done = run(line, code=2)
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
+    return done
+
+
+def as_json(line):
+    return json.loads(run(line + " --json").stdout)
+
+
+def pixels(path):
+    with Image.open(path) as picture:
+        return np.asarray(picture)
+
+
+def colours(path):
+    """Return how many colours a picture has at some of its places: few if it is blank."""
+    return len(np.unique(pixels(path)[::5, ::5, :3].reshape(-1, 3), axis=0))
+
+
+def photograph(height=48, width=64):
+    """Return a part of a photograph of scikit-image, shrunk, float32 in [0, 1]."""
+    with Image.open(PHOTOGRAPHS / "astronaut.png") as picture:
+        part = picture.crop((100, 20, 420, 260)).resize((width, height), Image.Resampling.BOX)
+    return np.asarray(part, dtype=np.float32) / 255
+
+
+def stations(count=120, seed=0):
+    """Return lon, lat, temperature and wind of made-up stations; some have no value."""
+    rng = np.random.default_rng(seed)
+    lon, lat = 5 + 10 * rng.random(count), 45 + 8 * rng.random(count)
+    temperature = 20 - 1.5 * (lat - 45) + 2 * np.sin(lon) + 0.2 * rng.standard_normal(count)
+    return lon, lat, temperature, 3 + np.cos(lat)
+
+
+def write_table(path, header, columns, gaps=()):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(header)
+        for i, row in enumerate(zip(*columns, strict=True)):
+            table.writerow([f"{value:.6g}" if j < len(row) - 1 or i not in gaps else "" for j, value in enumerate(row)])
+
+
+def make_files(folder):
+    """Fill a folder with small files of every kind, named as the examples name them."""
+    picture = photograph()
+    rng = np.random.default_rng(0)
+    write(folder / "photo.png", picture, {"levels": 255})
+    write(folder / "photo.jpg", picture, {"levels": 255})
+    holes = rng.random(picture.shape[:2]) < 0.1
+    holes[20:24] = True
+    write(folder / "mask.png", holes.astype(np.float32), {"levels": 255})
+    write(folder / "scratched.png", np.where(holes[..., None], 0, np.clip(picture, 0.01, 1)), {"levels": 255})
+    write(folder / "gaps.tif", np.where(holes, np.nan, picture[..., 0]), {"axes": ["row", "column"]})
+    write(folder / "noisy.png", picture + 0.1 * rng.standard_normal(picture.shape), {"levels": 255})
+    clip = sample_clip("carphone_pristine", frames=(0, 12))
+    write(folder / "clip.mp4", clip.values[:, 24:88, 40:120], clip.info)
+    x, y, z = np.meshgrid(*[np.linspace(-1, 1, n) for n in (24, 20, 16)], indexing="ij")
+    volume = 100 * np.exp(-3 * (x**2 + y**2 + 2 * z**2)).astype(np.float32)
+    spacing = [1.5, 1.5, 2.0]
+    write(folder / "scan.nii.gz", volume, {"spacing": spacing, "affine": np.diag([*spacing, 1]).tolist()})
+    t = np.arange(2000) / 8000
+    tone = 0.5 * np.sin(2 * np.pi * 440 * t) * np.exp(-4 * t)
+    write(folder / "sound.wav", tone, {"rate": 8000})
+    slow = 0.5 * np.sin(2 * np.pi * 110 * t)
+    write(folder / "hiss.wav", slow + 0.05 * rng.standard_normal(len(t)), {"rate": 8000})
+    names = ("lon", "lat", "wind [m/s]", "temperature")
+    lon, lat, temperature, wind = stations()
+    write_table(folder / "stations.csv", names, (lon, lat, wind, temperature), gaps=(3, 17))
+    write_table(
+        folder / "places.csv", ("lon", "lat"), (np.array([6.0, 9.5, 14.0, 30.0]), np.array([46.0, 50.0, 52.0, 47.0]))
+    )
+
+
+FIELDS = {"photo.field": "photo.png", "clip.field": "clip.mp4", "scan.field": "scan.nii.gz", "sound.field": "sound.wav"}
+
+
+def make_fields(folder):
+    """Fit the files that examples of rendering name."""
+    from kronfield.files import read
+
+    for name, source in FIELDS.items():
+        fit_signal(read(folder / source)).save(folder / name)
+    table = read(folder / "stations.csv", coordinates=["lon", "lat"], columns=["temperature"])
+    fit_signal(table).save(folder / "stations.field")
+    assert kf.load(folder / "photo.field").info["kind"] == "image"
+
+
+def copy_named(line, source, target):
+    """Copy the files that a line names as its input, if there are such, to another folder."""
+    words = shlex.split(line)
+    outputs = {after for word, after in itertools.pairwise(words) if word in ("-o", "--picture", "--plot")}
+    for word in words:
+        if word not in outputs and (source / word).is_file():
+            shutil.copy(source / word, target)
+
+
+def limited(bytes_per_file):
+    """Return what makes a process fail when a file grows beyond so many bytes, as a full disk does."""
+    import resource
+
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_per_file, bytes_per_file))
+
+
+def environment(**changes):
+    return {**os.environ, **changes}
