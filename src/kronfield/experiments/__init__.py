@@ -1,0 +1,6 @@
+"""Every table and figure of the paper: specs, one runner, tables beside its numbers, a verdict on each claim."""
+
+from kronfield.experiments.reproduce import NAMES, Report, reproduce
+from kronfield.experiments.spec import Spec, load_spec
+
+__all__ = ["NAMES", "Report", "Spec", "load_spec", "reproduce"]

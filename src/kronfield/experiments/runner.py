@@ -1,0 +1,174 @@
+"""One runner for every experiment: image x method x seed, each finished job on disk before the next begins."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield.experiments.data import Item, TooSmallError, digest, items
+from kronfield.experiments.methods import Outcome, run_method
+from kronfield.experiments.results import Results, Row, fingerprint, machine, versions
+from kronfield.experiments.spec import Method, Size, Spec
+from kronfield.experiments.tasks import Array, Task, make_task
+from kronfield.files import write_image
+
+# Called with what is done and what there is to do, in estimated seconds, and with what is being done.
+Progress = Callable[[float, float, str], None]
+# The part of a picture that is kept, for the visual comparisons.
+DETAIL = 96
+# Products of a processor a second, for the estimate of the time left: it only weighs jobs against each other.
+SPEED = 2e10
+
+
+@dataclass(frozen=True)
+class Job:
+    """One method on one item with one seed."""
+
+    item: Item
+    method: Method
+    seed: int
+    work: float
+
+
+def run_spec(
+    spec: Spec,
+    size: Size,
+    output: Path,
+    *,
+    source: str | os.PathLike[str] | None = None,
+    methods: str | None = None,
+    progress: Progress | None = None,
+) -> list[Row]:
+    """Run what is not yet in the results of an experiment, and return all rows.
+
+    A job that is in the file with the same settings and data is not run again; one that failed is. Ctrl-C leaves all that is
+    finished in the file.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    results = Results(output / f"{spec.name}.jsonl")
+    chosen = spec.select(methods)
+    jobs = [
+        Job(item, method, seed, _work(spec, size, method))
+        for item in items(spec.kind, source, size.count)
+        for method in chosen
+        for seed in size.seeds
+    ]
+    total, done = sum(job.work for job in jobs) or 1.0, 0.0
+    about = {**versions(), **machine()}
+    about["threads"] = about["cores"]  # of NumPy; networks say their own
+    held: tuple[str, Array | None] = ("", None)
+    for job in jobs:
+        if held[0] != job.item.name:
+            held = (job.item.name, _load(spec, size, job.item, results))
+        values = held[1]
+        if values is not None:
+            title = f"{spec.name}, {job.item.name}, {job.method.key}"
+
+            def tell(part: float, job: Job = job, before: float = done, title: str = title) -> None:
+                if progress is not None:
+                    progress(before + part * job.work, total, title)
+
+            tell(0.0)
+            _run(spec, size, job, values, results, about, tell)
+        done += job.work
+    if progress is not None:
+        progress(total, total, spec.name)
+    return results.rows
+
+
+def _load(spec: Spec, size: Size, item: Item, results: Results) -> Array | None:
+    """Return the values of an item; one that is too small is left out, and a row says so."""
+    try:
+        return item.load(size.side)
+    except TooSmallError as error:
+        row = {"spec": spec.name, "size": size.name, "item": item.name, "method": "", "side": size.side}
+        key = fingerprint(row)
+        results.add({**row, "error": f"left out: {error}", "fingerprint": key})
+        return None
+
+
+def _run(
+    spec: Spec, size: Size, job: Job, values: Array, results: Results, about: dict[str, Any], tell: Callable[[float], None]
+) -> None:
+    side = values.shape[0]
+    method = spec.scaled(job.method, size, side)
+    epochs = size.epochs.get(method.group, 1) if method.how == "descent" else 0
+    decisive = {
+        "spec": spec.name, "task": spec.task, "fraction": spec.fraction, "epochs": epochs, "seed": job.seed,
+        "data": digest(values), **method.settings(),
+    }  # fmt: skip
+    key = fingerprint(decisive)
+    if key in results:
+        return
+    task = make_task(values, spec.task, spec.fraction, job.seed)
+    row: Row = {
+        **decisive,
+        "fingerprint": key,
+        "size": size.name,
+        "item": job.item.name,
+        "method": job.method.key,
+        "side": side,
+        "samples": task.count,
+        "asked": int(task.asked.sum()),
+        "scaled": spec.what_is_scaled(job.method, side, epochs, method.hidden),
+        **about,
+    }
+    checkpoint = results.path.with_name(f".{spec.name}-{key}.safetensors")
+    try:
+        outcome = run_method(method, task, epochs, job.seed, checkpoint, tell)
+    except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
+        results.add({**row, "error": f"{type(error).__name__}: {error}"})
+    else:
+        row |= _measured(task, outcome)
+        if spec.keep:
+            _keep(results.path.parent, spec, row, task, outcome)
+        results.add(row)
+    checkpoint.unlink(missing_ok=True)
+
+
+def _measured(task: Task, outcome: Outcome) -> Row:
+    quality, likeness = task.score(outcome.prediction)
+    return {
+        "psnr": round(quality, 4) if math.isfinite(quality) else None,
+        "ssim": round(likeness, 5),
+        "parameters": outcome.parameters,
+        "seconds": round(outcome.seconds, 5),
+        "evaluation_seconds": round(outcome.evaluation_seconds, 5),
+        **outcome.more,
+    }
+
+
+def _keep(output: Path, spec: Spec, row: Row, task: Task, outcome: Outcome) -> None:
+    """Write the centre of the picture and of what it should be."""
+    folder = output / "pictures"
+    folder.mkdir(exist_ok=True)
+    for name, values in ((row["fingerprint"], outcome.prediction), (row["data"], task.values)):
+        write_image(folder / f"{spec.name}-{name}.png", detail(np.clip(values, 0.0, 1.0)))
+
+
+def detail(values: Array) -> Array:
+    """Return the centre of a picture, as large as is kept."""
+    starts = [max(0, (n - DETAIL) // 2) for n in values.shape[:2]]
+    return np.ascontiguousarray(values[tuple(slice(start, start + DETAIL) for start in starts)])
+
+
+def _work(spec: Spec, size: Size, method: Method) -> float:
+    """Return about how many seconds a job takes."""
+    D = spec.dimensions
+    samples = (size.side // 2) ** D if spec.task == "grid" else spec.fraction * size.side**D
+    if method.how != "descent":
+        return 0.05 + 2e-6 * samples * (10 if method.how == "fit_points" else 1)
+    small = spec.scaled(method, size, size.side)
+    if method.group in ("simple", "line"):
+        weights = small.features * max(1, small.hidden) + max(0, method.depth - 1) * small.hidden**2
+        products = samples * weights
+    else:
+        width = small.hidden if method.depth else 3
+        products = width * D * float(small.features) ** (D + 1) + samples * width * (1 if spec.task == "grid" else 2**D)
+    return size.epochs.get(method.group, 1) * (1e-3 + 6 * products / SPEED)

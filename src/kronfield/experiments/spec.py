@@ -1,0 +1,267 @@
+"""What an experiment is: read from TOML, checked, and scaled to the size of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.resources
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from kronfield._arrays import only_keys, problem
+
+SPECS = ("table1", "table2", "table3", "table4", "rank-depth", "visual-grid", "visual-random")
+SIZES = ("paper", "quick", "tiny")
+GROUPS = {
+    "simple": "simple encoding, network",
+    "complex": "complex encoding, descent",
+    "closed": "complex encoding, closed form",
+    "ours": "kronfield",
+    "line": "one axis, network",
+}
+ENCODERS = ("LinF", "LogF", "RFF", "Tri", "Gau")
+DIMENSIONS = {"line": 1, "image": 2, "video": 3}
+NOUNS = {"line": "lines", "image": "images", "video": "clips"}
+# How a method is run: descent on a network, the paper's closed form, or ours on a grid or at points.
+HOWS = ("descent", "closed", "fit", "fit_points")
+# Exponents of frequencies are not scaled below this: one octave is left.
+LEAST_EXPONENT = 1.0
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table: an encoding, a model on it, and what the paper prints.
+
+    ``setting`` is in the paper's terms: the width of Gau, half the width of Tri, the scale of RFF, the exponent of LinF and
+    LogF. ``features`` are in all for the group "simple", else per axis.
+    """
+
+    group: str
+    how: str
+    name: str = ""
+    encoder: str = ""
+    features: int = 0
+    setting: float = 0.0
+    depth: int = 0
+    hidden: int = 0
+    rate: float = 0.0
+    note: str = ""
+    paper: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What the method is called in results."""
+        if self.name:
+            return f"{self.group}: {self.name}"
+        tail = f" {self.setting:g}" if self.group == "line" else ""
+        return f"{self.group}: {self.encoder}{tail}" + (f", depth {self.depth}" if self.how == "descent" else "")
+
+    @property
+    def label(self) -> str:
+        """What the method is called within its group."""
+        return self.key.partition(": ")[2]
+
+    def settings(self) -> dict[str, Any]:
+        """Return what decides the outcome, for the fingerprint of a job."""
+        names = ("group", "how", "name", "encoder", "features", "setting", "depth", "hidden", "rate")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of an experiment is run; ``epochs`` and ``hidden`` by group, ``hidden`` 0 where the method says it."""
+
+    name: str
+    side: int
+    count: int
+    epochs: Mapping[str, int]
+    hidden: int = 0
+    seeds: tuple[int, ...] = (0,)
+
+    def replace(self, *, side: int | None = None, count: int | None = None, epochs: int | None = None) -> Size:
+        """Return the size with some of it given otherwise."""
+        changes: dict[str, Any] = {}
+        if side is not None:
+            changes["side"] = side
+        if count is not None:
+            changes["count"] = count
+        if epochs is not None:
+            changes["epochs"] = dict.fromkeys(GROUPS, epochs)
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An experiment: data, task, sizes and methods."""
+
+    name: str
+    title: str
+    kind: str
+    task: str
+    fraction: float
+    keep: bool
+    sizes: Mapping[str, Size]
+    methods: tuple[Method, ...]
+
+    @property
+    def dimensions(self) -> int:
+        """The number of axes of the data."""
+        return DIMENSIONS[self.kind]
+
+    @property
+    def paper(self) -> Size:
+        """The size of the paper."""
+        return self.sizes["paper"]
+
+    def method(self, key: str) -> Method | None:
+        """Return the method with a key, or None."""
+        return next((m for m in self.methods if m.key == key), None)
+
+    def select(self, names: str | None) -> list[Method]:
+        """Return the methods of some groups, encoders or both ("simple:Gau"), with commas between; all if None."""
+        if names is None:
+            return list(self.methods)
+        wanted = {name.strip().lower() for name in names.split(",") if name.strip()}
+        seen = set[str]()
+        found = []
+        for method in self.methods:
+            own = {method.group.lower(), method.encoder.lower(), f"{method.group}:{method.encoder}".lower()} - {""}
+            seen |= own & wanted
+            if own & wanted:
+                found.append(method)
+        known = sorted({m.group for m in self.methods} | {m.encoder for m in self.methods if m.encoder})
+        if wanted - seen - {group.lower() for group in GROUPS} - {one.lower() for one in ENCODERS}:
+            raise problem(
+                "methods", names, f"of {', '.join(known)}", "Groups, encoders or both as in simple:Gau, with commas between."
+            )
+        return found
+
+    def scaled(self, method: Method, size: Size, side: int) -> Method:
+        """Return a method as it is run on data of ``side`` samples a side: the one place that scales.
+
+        With r = side / the paper's side: r times as many features, widths 1/r times as large in units of the domain (so
+        equal in samples), RFF scales r times, and exponents larger by log2 r, since the domain holds r times as much.
+        """
+        hidden = size.hidden if size.hidden and method.hidden else method.hidden
+        r = side / self.paper.side
+        if r == 1 or not method.encoder:
+            return dataclasses.replace(method, hidden=hidden)
+        step = 2  # Fourier features come in pairs
+        if method.group == "simple":
+            step = {1: 2, 2: 4, 3: 6}[self.dimensions]
+        features = max(1, round(method.features * r / step)) * step
+        if method.encoder in ("Gau", "Tri"):
+            setting = method.setting / r
+        elif method.encoder == "RFF":
+            setting = method.setting * r
+        else:
+            setting = max(LEAST_EXPONENT, method.setting + math.log2(r))
+        return dataclasses.replace(method, features=features, setting=setting, hidden=hidden)
+
+    def what_is_scaled(self, method: Method, side: int, epochs: int, hidden: int) -> list[str]:
+        """Return in words how a run of a method differs from the paper's; nothing if it does not."""
+        words = []
+        if side != self.paper.side:
+            words.append(f"{_box(side, self.dimensions)} instead of {_box(self.paper.side, self.dimensions)}")
+        full = self.paper.epochs.get(method.group, 0)
+        if method.how == "descent" and epochs != full:
+            words.append(f"{epochs} epochs instead of {full}")
+        if method.how == "descent" and hidden != method.hidden:
+            words.append(f"hidden layers of {hidden} instead of {method.hidden}")
+        return words
+
+
+def _box(side: int, dimensions: int) -> str:
+    return " x ".join([str(side)] * dimensions)
+
+
+@functools.lru_cache
+def load_spec(name: str) -> Spec:
+    """Return an experiment by its name.
+
+    Examples
+    --------
+    >>> from kronfield.experiments import load_spec
+    >>> spec = load_spec("table1")
+    >>> spec.kind, spec.sizes["paper"].side, len(spec.methods)
+    ('image', 512, 18)
+    """
+    if name not in SPECS:
+        raise problem("name", repr(name), f"one of {', '.join(SPECS)}", "Each is a table or an experiment of the paper.")
+    text = importlib.resources.files("kronfield.experiments").joinpath("specs", f"{name}.toml").read_text(encoding="utf-8")
+    return parse_spec(name, text)
+
+
+def parse_spec(name: str, text: str) -> Spec:
+    """Return the experiment that a TOML text describes; refuse what is unknown or missing."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise problem(name, str(error), "TOML", "See the specs that ship with kronfield.") from error
+    only_keys(name, {**{"fraction": 0.0, "keep": False}, **data}, SPEC_KEYS)
+    _known(name, "kind", data["kind"], DIMENSIONS)
+    _known(name, "task", data["task"], ("grid", "random"))
+    sizes = {key: _size(name, key, value) for key, value in data["size"].items()}
+    if set(sizes) != set(SIZES):
+        raise problem(f"{name}.size", sorted(sizes), f"{', '.join(SIZES)}", "Give all of them.")
+    methods = tuple(_method(name, one) for one in data["method"])
+    keys = [m.key for m in methods]
+    if len(set(keys)) != len(keys):
+        raise problem(f"{name}.method", sorted(k for k in keys if keys.count(k) > 1), "one of each", "Name them apart.")
+    fraction = float(data.get("fraction", 0.0))
+    if (data["task"] == "random") != (0 < fraction < 1):
+        raise problem(f"{name}.fraction", fraction, "a fraction for a random task only", "The paper has 0.25 and 0.125.")
+    return Spec(
+        name, str(data["title"]), data["kind"], data["task"], fraction, bool(data.get("keep", False)), sizes, methods
+    )
+
+
+SPEC_KEYS = ("title", "kind", "task", "fraction", "keep", "size", "method")
+
+
+def _size(spec: str, name: str, data: Mapping[str, Any]) -> Size:
+    only_keys(f"{spec}.size.{name}", {"hidden": 0, "seeds": [0], **data}, ("side", "count", "epochs", "hidden", "seeds"))
+    given = data["epochs"]
+    epochs = {g: int(n) for g, n in given.items()} if isinstance(given, Mapping) else dict.fromkeys(GROUPS, int(given))
+    side, count = int(data["side"]), int(data["count"])
+    if side < 8 or side % 2 or count < 1 or min(epochs.values()) < 1:
+        raise problem(f"{spec}.size.{name}", dict(data), "an even side, a count and epochs", "They are whole numbers.")
+    return Size(name, side, count, epochs, int(data.get("hidden", 0)), tuple(data.get("seeds", (0,))))
+
+
+def _method(spec: str, data: Mapping[str, Any]) -> Method:
+    names = [f.name for f in dataclasses.fields(Method)]
+    if unknown := set(data) - set(names):
+        raise problem(f"{spec}.method", sorted(unknown), f"of {', '.join(names)}", "See the other methods.")
+    group = data.get("group", "")
+    _known(spec, "group", group, GROUPS)
+    how = data.get("how", "closed" if group == "closed" else "descent")
+    _known(spec, "how", how, HOWS)
+    if how in ("descent", "closed") or "encoder" in data:
+        _known(spec, "encoder", data.get("encoder", ""), ENCODERS)
+        if int(data.get("features", 0)) < 2 or "setting" not in data:
+            raise problem(f"{spec}.method", dict(data), "features and a setting", "Give both.")
+    if how == "descent" and not float(data.get("rate", 0.0)) > 0:
+        raise problem(f"{spec}.method", dict(data), "a rate", "Networks are trained: give rate.")
+    values = dict(data)
+    values["how"] = how
+    if "setting" in values:
+        values["setting"] = _number(values["setting"])
+    return Method(**values)
+
+
+def _number(value: Any) -> float:
+    """Return a number, also one written as a quotient: "2.5/128"."""
+    if isinstance(value, str):
+        top, _, bottom = value.partition("/")
+        return float(Fraction(top) / Fraction(bottom or "1"))
+    return float(value)
+
+
+def _known(spec: str, key: str, value: Any, known: Any) -> None:
+    if value not in known:
+        raise problem(f"{spec}.{key}", repr(value), f"one of {', '.join(known)}", "Choose one.")

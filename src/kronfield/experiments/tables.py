@@ -1,0 +1,169 @@
+"""Rows of results as tables: means beside the paper's numbers, as Markdown and CSV."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kronfield.experiments.results import Row, to_csv
+from kronfield.experiments.spec import GROUPS, NOUNS, Spec
+
+HEAD = ("PSNR here", "PSNR paper", "difference", "SSIM", "parameters", "seconds here", "seconds paper")
+
+
+@dataclass(frozen=True)
+class Line:
+    """The mean of one method at one protocol."""
+
+    group: str
+    method: str
+    key: str
+    protocol: str
+    items: int
+    psnr: float
+    spread: float
+    ssim: float
+    parameters: int
+    seconds: float
+    paper_psnr: float | None
+    paper_spread: float | None
+    difference: float | None
+    paper_parameters: int | None
+    paper_seconds: float | None
+
+
+def current(spec: Spec, rows: Iterable[Row]) -> list[Row]:
+    """Return the rows that are finished, and of methods as the spec has them today."""
+    found = []
+    for row in rows:
+        method = spec.method(row.get("method", ""))
+        if method is None or row.get("error") or row.get("psnr") is None:
+            continue
+        size = spec.sizes.get(row["size"], spec.paper)
+        settings = spec.scaled(method, size, row["side"]).settings() | {"hidden": row["hidden"]}
+        if all(row.get(name) == value for name, value in settings.items()):
+            found.append(row)
+    return found
+
+
+def notes(rows: Iterable[Row]) -> list[str]:
+    """Return what went wrong or was left out, in words."""
+    bad = [row for row in rows if row.get("error")]
+    return list(dict.fromkeys(f"{', '.join(filter(None, (row['item'], row['method'])))}: {row['error']}" for row in bad))
+
+
+def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
+    """Return the mean of every method at every protocol, in the order of the spec, full protocols first."""
+    groups = dict[tuple[str, str], list[Row]]()
+    for row in current(spec, rows):
+        groups.setdefault((row["method"], protocol(spec, row)), []).append(row)
+    order = {method.key: i for i, method in enumerate(spec.methods)}
+    lines = []
+    for (key, how), some in sorted(groups.items(), key=lambda pair: (order[pair[0][0]], len(pair[0][1]), pair[0][1])):
+        method = spec.method(key)
+        assert method is not None
+        psnrs = [row["psnr"] for row in some]
+        paper = method.paper
+        mean = statistics.fmean(psnrs)
+        lines.append(
+            Line(
+                group=method.group,
+                method=method.label,
+                key=key,
+                protocol=how,
+                items=len({row["item"] for row in some}),
+                psnr=mean,
+                spread=statistics.pstdev(psnrs),
+                ssim=statistics.fmean(row["ssim"] for row in some),
+                parameters=max(row["parameters"] for row in some),
+                seconds=statistics.fmean(row["seconds"] for row in some),
+                paper_psnr=paper.get("psnr"),
+                paper_spread=paper.get("spread"),
+                difference=None if "psnr" not in paper else mean - paper["psnr"],
+                paper_parameters=None if "parameters" not in paper else int(paper["parameters"]),
+                paper_seconds=paper.get("seconds"),
+            )
+        )
+    return lines
+
+
+def protocol(spec: Spec, row: Row) -> str:
+    """Return in words how a row was made: "full", or what was scaled."""
+    scaled = row.get("scaled") or []
+    return "; ".join(scaled) if scaled else "full"
+
+
+def markdown(spec: Spec, rows: Sequence[Row]) -> str:
+    """Return the table of an experiment, with what was scaled and on which machine it ran."""
+    lines = summarise(spec, rows)
+    if not lines:
+        return f"No results of {spec.name} yet: run `kronfield reproduce {spec.name}`.\n"
+    protocols = list(dict.fromkeys(line.protocol for line in lines))
+    marks = {"full": ""} | {name: f" ({chr(97 + i)})" for i, name in enumerate(p for p in protocols if p != "full")}
+    head = ["", "encoding", NOUNS[spec.kind], *HEAD]
+    text = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    before = ""
+    for line in lines:
+        group = GROUPS[line.group] if line.group != before else ""
+        before = line.group
+        cells = [
+            group,
+            line.method + marks[line.protocol],
+            str(line.items),
+            f"{line.psnr:.2f} ± {line.spread:.2f}",
+            "" if line.paper_psnr is None else _paper(line),
+            "" if line.difference is None else f"{line.difference:+.2f}",
+            f"{line.ssim:.3f}",
+            _parameters(line),
+            short(line.seconds),
+            "" if line.paper_seconds is None else short(line.paper_seconds),
+        ]
+        text.append(f"| {' | '.join(cells)} |")
+    text.append("")
+    text += _legend(spec, rows, marks, lines)
+    return "\n".join(text) + "\n"
+
+
+def _legend(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]) -> list[str]:
+    fresh = current(spec, rows)
+    words = []
+    if any(line.protocol == "full" for line in lines):
+        words.append("Rows without a letter follow the paper's protocol, on as many items as the third column says.")
+    words += [f"{mark.strip()}: {name}." for name, mark in marks.items() if mark]
+    if any(row["side"] != spec.paper.side for row in fresh):
+        words.append("Features, widths and frequencies are scaled with the side.")
+    names = sorted({row["item"] for row in fresh})
+    shown = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
+    words.append(
+        f"Data: {shown}; the paper's {spec.paper.count} {NOUNS[spec.kind]} are others, so differences are of data too."
+    )
+    machines = sorted({f"{row['cores']} cores, {row.get('memory_gib', '?')} GiB" for row in fresh})
+    words.append(f"Seconds are of training or fitting, on {' / '.join(machines)}; the paper's machine is another.")
+    stale = len([row for row in rows if row.get("method") and not row.get("error")]) - len(fresh)
+    if stale:
+        words.append(f"{stale} rows of earlier settings are not counted.")
+    words += [f"Note: {note}." for note in notes(rows)]
+    return [" ".join(words)]
+
+
+def _paper(line: Line) -> str:
+    return f"{line.paper_psnr:.2f}" + ("" if line.paper_spread is None else f" ± {line.paper_spread:.2f}")
+
+
+def _parameters(line: Line) -> str:
+    here = f"{line.parameters:,}"
+    other = line.paper_parameters
+    return here if other in (None, line.parameters) else f"{here} (paper {other:,})"
+
+
+def short(seconds: float) -> str:
+    """Return seconds with two or three digits."""
+    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.3g}"
+
+
+def summary_csv(spec: Spec, rows: Sequence[Row]) -> str:
+    """Return the means as CSV."""
+    lines: list[dict[str, Any]] = [asdict(line) for line in summarise(spec, rows)]
+    return to_csv(lines, list(Line.__dataclass_fields__))

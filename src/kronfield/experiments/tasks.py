@@ -1,0 +1,90 @@
+"""What is given and what is asked for: every second sample on each axis, or some samples at random."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kronfield.coordinates import even_axis
+from kronfield.measures import psnr, ssim
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Values (N, ..., N, C) in [0, 1] on a grid at positions i/N, and which of them are given.
+
+    ``given`` is None for a grid task: every second sample on each axis. All that is not given is asked for.
+    """
+
+    values: Array
+    given: Array | None
+
+    @property
+    def dimensions(self) -> int:
+        """The number of axes."""
+        return self.values.ndim - 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Samples on each axis."""
+        return self.values.shape[:-1]
+
+    @property
+    def channels(self) -> int:
+        """The number of channels."""
+        return int(self.values.shape[-1])
+
+    @functools.cached_property
+    def axes(self) -> list[Array]:
+        """The positions i/N on each axis."""
+        return [even_axis(n) for n in self.shape]
+
+    @property
+    def coarse_axes(self) -> list[Array]:
+        """The positions that are given on each axis, of a grid task."""
+        return [x[::2] for x in self.axes]
+
+    @property
+    def coarse(self) -> Array:
+        """The values that are given, of a grid task, as a grid."""
+        return np.ascontiguousarray(self.values[(slice(None, None, 2),) * self.dimensions])
+
+    @functools.cached_property
+    def asked(self) -> Array:
+        """True where a value is to be predicted."""
+        if self.given is not None:
+            return ~self.given
+        asked = np.ones(self.shape, dtype=bool)
+        asked[(slice(None, None, 2),) * self.dimensions] = False
+        return asked
+
+    @property
+    def count(self) -> int:
+        """How many samples are given."""
+        return int(self.asked.size - self.asked.sum())
+
+    def indices(self) -> Array:
+        """Return the indices of the samples that are given, (P, D), as floats."""
+        return np.argwhere(~self.asked).astype(np.float64)
+
+    def score(self, prediction: Array) -> tuple[float, float]:
+        """Return the PSNR on what was asked for and the SSIM of the whole, both clipped to [0, 1]."""
+        clipped = np.clip(prediction, 0.0, 1.0)
+        quality = psnr(clipped[self.asked], self.values[self.asked], peak=1.0)
+        return quality, ssim(clipped, self.values, peak=1.0, channels=True)
+
+
+def make_task(values: Array, kind: str, fraction: float, seed: int) -> Task:
+    """Return the task of a spec on values: "grid", or "random" with a fraction of the samples, drawn by seed."""
+    if kind == "grid":
+        return Task(values, None)
+    total = int(np.prod(values.shape[:-1]))
+    chosen = np.random.default_rng(seed).permutation(total)[: int(fraction * total)]
+    given = np.zeros(total, dtype=bool)
+    given[chosen] = True
+    return Task(values, given.reshape(values.shape[:-1]))
