@@ -168,8 +168,12 @@ def fit_checked(
     options: Options,
     started: float,
     frames: tuple[Frame, ...] | None = None,
+    loosest: float = LOOSEST,
 ) -> Field:
-    """Fit checked input: choose, assemble, solve, wrap up. ``frames`` belong to a given encoding."""
+    """Fit checked input: choose, assemble, solve, wrap up. ``frames`` belong to a given encoding.
+
+    ``loosest`` is the largest tolerance that may be chosen.
+    """
     scale = float(np.abs(given.values).max()) or 1.0
     values = given.values / given.dtype.type(scale)
     if given.encoding is None:
@@ -196,7 +200,7 @@ def fit_checked(
     if tolerance is None:
         tolerance = TOLERANCE
         if choice.candidates:
-            tolerance = min(max(PART_OF_ERROR * choice.relative_error, TIGHTEST), LOOSEST)
+            tolerance = min(max(PART_OF_ERROR * choice.relative_error, TIGHTEST), loosest)
         if given.dtype == np.float32:
             tolerance = max(tolerance, 1e-5)
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points))

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 
 from kronfield._arrays import problem
-from kronfield.choice import sample_frame
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
@@ -17,7 +16,6 @@ from kronfield.files import Signal
 from kronfield.files.guard import memory_size
 from kronfield.fitting import fit
 from kronfield.fitting_points import fit_points
-from kronfield.inputs import checked_domain
 from kronfield.point_report import PointReport
 from kronfield.report import FitReport
 from kronfield.solvers.banded import Matrix
@@ -89,40 +87,22 @@ def fit_signal(
         raise problem("roughness", "gcv where samples are missing", "two numbers", "Leave it out to have it chosen.")
     if gaps:
         ridge = ridge or None  # without any penalty nothing says what is in a gap
-    if gaps and encoding is None:
-        field = _fit_rest(seen, holes, signal.axes, domain, ridge, roughness)
-    else:
-        field = fit(
-            seen,
-            signal.axes,
-            encoding,
-            domain=domain,
-            ridge=ridge,
-            roughness=roughness,
-            channels=signal.channels,
-            mask=holes if gaps else None,
-        )
+    field = fit(
+        seen,
+        signal.axes,
+        encoding,
+        domain=domain,
+        ridge=ridge,
+        roughness=roughness,
+        channels=signal.channels,
+        mask=holes if gaps else None,
+    )
     field.info = {**signal.info, "range": value_range(values), "missing": int(holes.sum())}
     if domain is not None and signal.axes is None:
         field.info["units"] = [""] * field.dimensions  # no longer those of the file
     if has_alpha(signal.info):
         field.info["multiplied"] = True
     return field
-
-
-def _fit_rest(values: Matrix, holes: Matrix, axes: Any, domain: Any, ridge: float | None, roughness: Any) -> Field:
-    """Fit the samples that are there, as points: as `fit` with a mask, but to the end, so that gaps are filled well."""
-    domain = None if domain is None else checked_domain(domain, holes.ndim)
-    if axes is None and domain is not None:
-        cells = zip(domain, holes.shape, strict=True)
-        axes = [low + (high - low) * (np.arange(n) + 0.5) / n for (low, high), n in cells]
-    places = [np.arange(n, dtype=np.float64) for n in holes.shape] if axes is None else [np.asarray(x) for x in axes]
-    frames = [sample_frame(np.sort(x)) for x in places]
-    box = [(frame.low, frame.high) for frame in frames] if domain is None else domain
-    there = np.nonzero(~holes)
-    points = np.stack([x[i] for x, i in zip(places, there, strict=True)], axis=1)
-    field = _fit_points(points, values[~holes], None, domain=box, ridge=ridge, roughness=roughness)
-    return field._with_axes(places)
 
 
 def _fit_points(points: Matrix, values: Matrix, encoding: Any, **options: Any) -> Field:
