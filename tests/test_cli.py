@@ -1,5 +1,6 @@
 """The command line as a whole: help, errors, interrupts, completion; `analyze`, `info`, `demo`."""
 
+import functools
 import json
 import os
 import re
@@ -244,7 +245,10 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
 
 def test_ctrl_c_saves_the_best_network(here):
     line = "train photo.png --epochs 100000 --checkpoint run.checkpoint -o a.field"
-    with subprocess.Popen([COMMAND, *line.split()], stdout=-1, stderr=-1, text=True, cwd=here) as process:
+    # where the tests run in the background, Ctrl-C is ignored by all that they start
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen([COMMAND, *line.split()], stdout=-1, stderr=-1, text=True, cwd=here, preexec_fn=heed)
+    try:
         for _ in range(1200):
             if Path("run.checkpoint").exists():
                 break
@@ -252,6 +256,9 @@ def test_ctrl_c_saves_the_best_network(here):
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
     assert process.returncode == 130, errors
     assert "stopped by interrupt" in output
     assert kf.load("a.field").on_grid().shape == (48, 64, 3)

@@ -115,6 +115,8 @@ def command(
     out.say(f"Training {model.parameter_count} weights: {encoding} encoding, {deep} hidden layers")
     from kronfield.nn import train
 
+    if kept is not None and not resume:
+        kept.unlink(missing_ok=True)  # --force allowed it
     done = train(
         model,
         run.data,
