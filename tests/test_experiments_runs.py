@@ -24,7 +24,7 @@ from kronfield.experiments.reproduce import END, START, update_page
 from kronfield.experiments.results import Results, read_rows
 from kronfield.experiments.runner import run_spec
 from kronfield.experiments.spec import SPECS
-from kronfield.experiments.tables import current, markdown, summarise
+from kronfield.experiments.tables import current, fullest, markdown, summarise
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +94,17 @@ def test_full_rows_and_scaled_rows_stand_apart(tiny):
     lines = summarise(spec, [row, full])
     assert [(line.protocol == "full", line.items) for line in lines] == [(True, 1), (False, 1)]
     assert "Rows without a letter follow the paper's protocol" in markdown(spec, [row, full])
+
+
+def test_the_fullest_rows_are_judged():
+    rows = [
+        {"method": "a", "side": 32, "epochs": 9, "psnr": 1},
+        {"method": "a", "side": 64, "epochs": 2, "psnr": 2},
+        {"method": "a", "side": 64, "epochs": 5, "psnr": 3},
+        {"method": "b", "side": 64, "epochs": 0, "psnr": 4},
+    ]
+    assert [row["psnr"] for row in fullest(rows)] == [3, 4]
+    assert fullest([]) == []
 
 
 # Resuming ----------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What holds for every format: whole or not at all, in blocks, in order; and damage never shows as anything but ours."""
 
+import contextlib
 import json
 import os
 import resource
@@ -94,20 +95,21 @@ def test_every_row_must_come(name, tmp_path):
         write_parts(tmp_path, name, values)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_disk():
-    """Files cannot grow beyond some bytes, like on a disk that is full."""
+    """Files cannot grow beyond some bytes, like on a disk that is full; nor can the file that tests may be reported to."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (700, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @every_format
-@pytest.mark.usefixtures("small_disk")
 def test_a_full_disk(name, tmp_path):
     values, _, info = EXAMPLES[name]
-    with pytest.raises(OSError, match=r"too large|could not be written"):
+    with pytest.raises(OSError, match=r"too large|could not be written"), small_disk():
         write(tmp_path / name, values, info)
     assert os.listdir(tmp_path) == []
 

@@ -57,7 +57,7 @@ class Panel(Protocol):
         """Where they are sampled."""
 
 
-def _save(figure: Any, stem: str | os.PathLike[str]) -> list[Path]:
+def _save(figure: Any, stem: str | os.PathLike[str], colours: int = 256) -> list[Path]:
     """Write PNG and SVG, the same bytes for the same figure; return the paths."""
     import matplotlib
 
@@ -66,16 +66,16 @@ def _save(figure: Any, stem: str | os.PathLike[str]) -> list[Path]:
         with replacing(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "kronfield"}):
             figure.savefig(temporary, dpi=DPI, metadata={"Date": None} if path.suffix == ".svg" else None)
             if path.suffix == ".png":
-                few_colours(temporary)
+                few_colours(temporary, colours)
     return paths
 
 
-def few_colours(path: Path) -> None:
-    """Store a PNG in 256 colours, which takes a third."""
+def few_colours(path: Path, colours: int = 256) -> None:
+    """Store a PNG in a few colours, which takes a third or less."""
     from PIL import Image
 
     with Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        few = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
 
 
@@ -241,4 +241,4 @@ def visual(
                 axes.set_title(title, fontsize=7, pad=2)
             if j == 0:
                 axes.set_ylabel(encoder, fontsize=8)
-    return _save(figure, stem)
+    return _save(figure, stem, colours=96)

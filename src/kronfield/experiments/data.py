@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ FRAME = 256
 FRAMES_AT_A_TIME = 32
 # The arrays to take from the files of the paper's authors; of others, all that fit.
 NPZ_KEYS = ("test_data", "train")
+# Of how many pictures lines are taken at most, unless more lines are asked for.
+MOST_PICTURES = 16
 # Decides which rows and columns are taken of which photograph.
 LINE_SEED = 0
 
@@ -60,7 +62,7 @@ def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[
         The most to return.
     """
     if kind == "line":
-        return _lines(items("image", source, count), count)
+        return _lines(items("image", source, max(count, MOST_PICTURES)), count)
     if source is None:
         found = [_photograph(name) for name in PHOTOGRAPHS] if kind == "image" else [_clip(name) for name in CLIPS]
         return found[:count]
@@ -201,21 +203,23 @@ def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 def _lines(pictures: list[Item], count: int) -> list[Item]:
     """Return rows and columns in turn, of the pictures in turn, at places drawn by a fixed seed."""
-    rng = np.random.default_rng(LINE_SEED)
-    places = rng.random(count)
-
-    def make() -> Iterator[Item]:
-        for i in range(count):
-            picture, row = pictures[(i // 2) % len(pictures)], i % 2 == 0
-            yield Item(f"{picture.name}-{'row' if row else 'column'}{i:02d}", _line_loader(picture, row, float(places[i])))
-
-    return list(make())
+    places = np.random.default_rng(LINE_SEED).random(count)
+    return [
+        Item(f"{'column' if i % 2 else 'row'}{i:02d}", _line_loader(pictures, i // 2, i % 2 == 0, float(places[i])))
+        for i in range(count)
+    ]
 
 
-def _line_loader(picture: Item, row: bool, place: float) -> Callable[[int], Array]:
+def _line_loader(pictures: list[Item], index: int, row: bool, place: float) -> Callable[[int], Array]:
     def load(side: int) -> Array:
-        values = picture.load(side).mean(axis=-1, keepdims=True)
-        at = int(place * len(values))
-        return np.ascontiguousarray(values[at] if row else values[:, at])
+        for step in range(len(pictures)):  # the next one that is large enough
+            values = pictures[(index + step) % len(pictures)].load(side)
+            if len(values) == side:
+                break
+        else:
+            values = pictures[index % len(pictures)].load(side)
+        grey = values.mean(axis=-1, keepdims=True)
+        at = int(place * len(grey))
+        return np.ascontiguousarray(grey[at] if row else grey[:, at])
 
     return load

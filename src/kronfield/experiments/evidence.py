@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kronfield.experiments.encodings import simple_encoding
 from kronfield.experiments.results import Row
 from kronfield.experiments.spec import SPECS, Method, load_spec
-from kronfield.experiments.tables import current
+from kronfield.experiments.tables import current, fullest
 from kronfield.experiments.theory_claims import Finding
 
 
@@ -78,11 +78,10 @@ class Evidence:
 
     def encoder_gap(self, table: str, group: str, some: Sequence[str], others: Sequence[str]) -> Number | None:
         """Return the best mean of some encoders minus that of others, within a group and at its largest side."""
-        rows = [row for row in self.rows[table] if row["group"] == group]
-        if not rows:
+        at = fullest(row for row in self.rows[table] if row["group"] == group)
+        if not at:
             return None
-        side = max(row["side"] for row in rows)
-        at = [row for row in rows if row["side"] == side]
+        side = at[0]["side"]
         parts = [[row for row in at if row["encoder"] in names] for names in (some, others)]
         if not all(parts):
             return None
@@ -137,17 +136,15 @@ class Evidence:
 
     def _visual(self, name: str, encoder: str, group: str, depth: int) -> float | None:
         rows = [r for r in self.rows[name] if (r["encoder"], r["group"], r["depth"]) == (encoder, group, depth)]
-        side = max((row["side"] for row in rows), default=0)
-        found = [row["psnr"] for row in rows if row["side"] == side]
+        found = [row["psnr"] for row in fullest(rows)]
         return statistics.fmean(found) if found else None
 
     def line_means(self) -> dict[str, dict[str, list[float]]] | None:
         """Return the mean PSNR by encoder, setting (from high rank to low) and depth, of the rows and columns."""
-        spec, rows = load_spec("rank-depth"), self.rows["rank-depth"]
-        side = max((row["side"] for row in rows), default=0)
+        spec, rows = load_spec("rank-depth"), fullest(self.rows["rank-depth"])
         means = dict[str, dict[str, list[float]]]()
         for method in spec.methods:
-            found = [row["psnr"] for row in rows if row["method"] == method.key and row["side"] == side]
+            found = [row["psnr"] for row in rows if row["method"] == method.key]
             if not found:
                 return None
             means.setdefault(method.encoder, {}).setdefault(f"{method.setting:g}", []).append(statistics.fmean(found))
@@ -178,7 +175,7 @@ class Evidence:
             parts = [[row for row in rows if row["group"] == group and row["side"] == side] for group in (first, second)]
             common = {row["item"] for row in parts[0]} & {row["item"] for row in parts[1]}
             if common:
-                a, b = ([row for row in part if row["item"] in common] for part in parts)
+                a, b = (fullest(row for row in part if row["item"] in common) for part in parts)
                 return a, b, side
         return None
 

@@ -146,24 +146,26 @@ def singular_values(count: int = 256, seed: int = 0) -> dict[str, list[Curve]]:
 FIGURES = ("sampling", "gaussian-rank", "embedders", "gaussian-rff", "encodings", "blending", "singular-values")
 
 
-def draw_figure(name: str, stem: Path) -> list[Path]:
-    """Compute and draw a figure; return the files, PNG and SVG."""
+def draw_figure(name: str, stem: Path, *, coarse: bool = False) -> list[Path]:
+    """Compute and draw a figure, with fewer samples if it may be coarse; return the files, PNG and SVG."""
     from kronfield import paper_plots
     from kronfield.plots import save_comparison
 
     if name == "embedders":
         paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
-        ranks, similarities = embedders()
+        ranks, similarities = embedders(64 if coarse else 512)
         for path in paths:
             save_comparison(path, ranks, similarities)
         paper_plots.few_colours(paths[0])
         return paths
     draw: dict[str, Callable[[], list[Path]]] = {
         "sampling": lambda: paper_plots.sampling(stem, sampling()),
-        "gaussian-rank": lambda: paper_plots.gaussian_rank(stem, *gaussian_rank()),
-        "gaussian-rff": lambda: paper_plots.gaussian_and_rff(stem, gaussian_and_rff()),
+        "gaussian-rank": lambda: paper_plots.gaussian_rank(
+            stem, *(gaussian_rank((16, 64), 7) if coarse else gaussian_rank())
+        ),
+        "gaussian-rff": lambda: paper_plots.gaussian_and_rff(stem, gaussian_and_rff(64 if coarse else 512)),
         "encodings": lambda: paper_plots.encodings(stem, *encodings()),
         "blending": lambda: paper_plots.blending(stem, *blending()),
-        "singular-values": lambda: paper_plots.singular_values(stem, singular_values()),
+        "singular-values": lambda: paper_plots.singular_values(stem, singular_values(64 if coarse else 256)),
     }
     return draw[name]()

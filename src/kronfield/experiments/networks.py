@@ -46,7 +46,7 @@ def build(method: Method, dimensions: int, channels: int, seed: int) -> Coordina
             return CoordinateMLP(encoding, method.depth, max(1, method.hidden), channels)
         encoding = normalised(complex_encoding(method, dimensions, seed))
         model = CoordinateMLP(encoding, method.depth, max(1, method.hidden), channels, points="blending")
-        first = _PaperLayer(encoding, model.first.width, bias=method.depth > 0, points="blending", init="zeros")
+        first = _PaperLayer(encoding, model.first.width, bias=False, points="blending", init="zeros")
         if method.group != "ours":
             torch.nn.init.uniform_(first.weight, -1 / math.sqrt(first.width), 1 / math.sqrt(first.width))
         model.first = first

@@ -106,7 +106,7 @@ def reproduce(
                 spec, sizes[spec.name], chosen[spec.name], folder, source, methods, _nested(progress, i, len(specs)), report
             )
     for figure in FIGURES if name == "all" else [name] if name in FIGURES else []:
-        report.files += draw_figure(figure, folder / figure)
+        report.files += draw_figure(figure, folder / figure, coarse=size == "tiny")
     if name == "report":
         for spec in (load_spec(one) for one in SPECS):
             if (folder / f"{spec.name}.jsonl").exists():
@@ -218,28 +218,26 @@ def _draw_lines(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
     """Draw PSNR against rank for every depth, at the largest side there is."""
     from kronfield import paper_plots
 
-    side = max((row["side"] for row in rows), default=0)
+    some = tables.fullest(rows)
     found = dict[str, dict[int, list[tuple[str, float, float]]]]()
     for method in spec.methods:
-        values = [row["psnr"] for row in rows if row["method"] == method.key and row["side"] == side]
+        values = [row["psnr"] for row in some if row["method"] == method.key]
         if not values:
             return []
         point = (f"σ = {method.setting:.4g}", statistics.fmean(values), statistics.pstdev(values))
         found.setdefault(method.encoder, {}).setdefault(method.depth, []).append(point)
-    count = len({row["item"] for row in rows if row["side"] == side})
-    return paper_plots.rank_depth(
-        folder / spec.name, found, f"{count} rows and columns of {side} samples, every second given"
-    )
+    caption = f"{len({row['item'] for row in some})} rows and columns of {some[0]['side']} samples, every second given"
+    return paper_plots.rank_depth(folder / spec.name, found, caption)
 
 
 def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
     """Draw the details that were kept, at the largest side there is."""
     from kronfield import paper_plots
 
-    side = max((row["side"] for row in rows), default=0)
-    some = [row for row in rows if row["side"] == side]
+    some = tables.fullest(rows)
     if not some:
         return []
+    side = some[0]["side"]
     item = some[-1]["item"]
     shown = {(row["encoder"], row["group"], row["depth"]): row for row in some if row["item"] == item}
 

@@ -48,6 +48,17 @@ def current(spec: Spec, rows: Iterable[Row]) -> list[Row]:
     return found
 
 
+def fullest(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows nearest to the full protocol: of the largest side, and of each method with the most epochs."""
+    given = list(rows)
+    side = max((row["side"] for row in given), default=0)
+    most = dict[str, int]()
+    for row in given:
+        if row["side"] == side:
+            most[row["method"]] = max(most.get(row["method"], 0), row["epochs"])
+    return [row for row in given if row["side"] == side and row["epochs"] == most[row["method"]]]
+
+
 def notes(rows: Iterable[Row]) -> list[str]:
     """Return what went wrong or was left out, in words."""
     bad = [row for row in rows if row.get("error")]
