@@ -9,8 +9,15 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 demo: $(VENV)/.demo
 	$(BIN)/kronfield demo --output demo
 
+# Two halves at once, one thread of linear algebra each: the command line and the experiments, and all the rest.
+JOBS := tests/test_cli*.py tests/test_docs.py tests/test_experiments*.py tests/test_reporting.py
+
 test: lint
-	$(BIN)/python -m pytest
+	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1; \
+	$(BIN)/python -m pytest $(JOBS) > $(VENV)/jobs.log 2>&1 & jobs=$$!; \
+	$(BIN)/python -m pytest $(foreach name,$(JOBS),--ignore-glob='*/$(name)'); rest=$$?; \
+	wait $$jobs; status=$$?; cat $(VENV)/jobs.log; \
+	test $$rest -eq 0 -a $$status -eq 0
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
