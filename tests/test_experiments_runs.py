@@ -54,6 +54,18 @@ def test_every_experiment_runs(tiny, name):
     assert current(spec, rows) == rows
 
 
+def test_a_factored_first_layer_changes_nothing_but_the_time(tiny):
+    for name in ("table1", "table3"):
+        rows = {row["method"]: row for row in read_rows(tiny[0] / f"{name}.jsonl")}
+        factored = [row for row in rows.values() if row["group"] == "factored"]
+        assert factored
+        for row in factored:
+            plain = rows[row["method"].replace("factored", "simple")]
+            assert row["epochs"] == plain["epochs"] > 1
+            assert row["psnr"] == pytest.approx(plain["psnr"], abs=1e-3)
+            assert row["parameters"] == plain["parameters"]
+
+
 def test_all_files_are_there(tiny):
     folder, report = tiny
     assert all(path.is_file() for path in report.files)

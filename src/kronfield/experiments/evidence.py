@@ -190,7 +190,7 @@ def _best(rows: Sequence[Row]) -> tuple[float, str]:
 
 def parameter_count(method: Method, dimensions: int) -> int:
     """Return how many weights the network of a method has, for three channels."""
-    if method.group == "simple":
+    if method.is_simple:
         sizes = [simple_encoding(method, dimensions, 0).size, *[method.hidden] * method.depth, 3]
         return sum((a + 1) * b for a, b in itertools.pairwise(sizes))
     return 3 * method.features**dimensions

@@ -44,7 +44,7 @@ def run_method(
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
     """Run a method; ``progress`` is called with the part that is done."""
-    if method.how == "descent":
+    if method.is_network:
         return _descent(method, task, epochs, seed, checkpoint, progress)
     started = time.perf_counter()
     with warnings.catch_warnings():

@@ -41,7 +41,7 @@ def build(method: Method, dimensions: int, channels: int, seed: int) -> Coordina
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if method.group in ("simple", "line"):
+        if method.is_simple:
             encoding = normalised(simple_encoding(method, dimensions, seed))
             return CoordinateMLP(encoding, method.depth, max(1, method.hidden), channels)
         encoding = normalised(complex_encoding(method, dimensions, seed))
@@ -65,10 +65,10 @@ def descend(
     import torch
 
     model = build(method, task.dimensions, task.channels, seed)
-    if task.given is None:
+    if task.given is None and (method.group == "factored" or not method.is_simple):
         data: Any = (Grid(*[torch.from_numpy(x) for x in task.coarse_axes]), task.coarse)
-    else:
-        data = (task.indices() / np.array(task.shape), task.values[task.given])
+    else:  # the paper's way with simple encodings, also on a grid: a row of features for every point
+        data = (task.indices() / np.array(task.shape), task.values[~task.asked])
     kept = checkpoint if method.depth and epochs * _products(method, task) >= LONG else None
     done = train(
         model,
@@ -113,6 +113,6 @@ def threads(method: Method, task: Task) -> int:
 def _products(method: Method, task: Task) -> float:
     """Return about how many products an epoch takes, forward."""
     width = method.hidden if method.depth else task.channels
-    if method.group in ("simple", "line"):
+    if method.is_simple:
         return float(task.count) * width * (method.features + max(0, method.depth - 1) * width)
     return float(width) * task.dimensions * method.features ** (task.dimensions + 1)

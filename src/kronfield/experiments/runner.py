@@ -98,7 +98,7 @@ def _run(
 ) -> None:
     side = values.shape[0]
     method = spec.scaled(job.method, size, side)
-    epochs = size.epochs.get(method.group, 1) if method.how == "descent" else 0
+    epochs = size.epochs_of(method)
     decisive = {
         "spec": spec.name, "task": spec.task, "fraction": spec.fraction, "epochs": epochs, "seed": job.seed,
         "data": digest(values), **method.settings(),
@@ -162,13 +162,13 @@ def _work(spec: Spec, size: Size, method: Method) -> float:
     """Return about how many seconds a job takes."""
     D = spec.dimensions
     samples = (size.side // 2) ** D if spec.task == "grid" else spec.fraction * size.side**D
-    if method.how != "descent":
+    if not method.is_network:
         return 0.05 + 2e-6 * samples * (10 if method.how == "fit_points" else 1)
     small = spec.scaled(method, size, size.side)
-    if method.group in ("simple", "line"):
+    if method.is_simple:
         weights = small.features * max(1, small.hidden) + max(0, method.depth - 1) * small.hidden**2
         products = samples * weights
     else:
         width = small.hidden if method.depth else 3
         products = width * D * float(small.features) ** (D + 1) + samples * width * (1 if spec.task == "grid" else 2**D)
-    return size.epochs.get(method.group, 1) * (1e-3 + 6 * products / SPEED)
+    return size.epochs_of(method) * (1e-3 + 6 * products / SPEED)

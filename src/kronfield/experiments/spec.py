@@ -21,6 +21,7 @@ GROUPS = {
     "complex": "complex encoding, descent",
     "closed": "complex encoding, closed form",
     "ours": "kronfield",
+    "factored": "kronfield: simple encoding, first layer from its factors",
     "line": "one axis, network",
 }
 ENCODERS = ("LinF", "LogF", "RFF", "Tri", "Gau")
@@ -37,7 +38,7 @@ class Method:
     """One row of a table: an encoding, a model on it, and what the paper prints.
 
     ``setting`` is in the paper's terms: the width of Gau, half the width of Tri, the scale of RFF, the exponent of LinF and
-    LogF. ``features`` are in all for the group "simple", else per axis.
+    LogF. ``features`` are in all for simple encodings, else per axis.
     """
 
     group: str
@@ -58,12 +59,22 @@ class Method:
         if self.name:
             return f"{self.group}: {self.name}"
         tail = f" {self.setting:g}" if self.group == "line" else ""
-        return f"{self.group}: {self.encoder}{tail}" + (f", depth {self.depth}" if self.how == "descent" else "")
+        return f"{self.group}: {self.encoder}{tail}" + (f", depth {self.depth}" if self.is_network else "")
 
     @property
     def label(self) -> str:
         """What the method is called within its group."""
         return self.key.partition(": ")[2]
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is trained, as opposed to solved."""
+        return self.how == "descent"
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether its encoding is the paper's simple one."""
+        return self.group in ("simple", "factored", "line")
 
     def settings(self) -> dict[str, Any]:
         """Return what decides the outcome, for the fingerprint of a job."""
@@ -81,6 +92,10 @@ class Size:
     epochs: Mapping[str, int]
     hidden: int = 0
     seeds: tuple[int, ...] = (0,)
+
+    def epochs_of(self, method: Method) -> int:
+        """Return how many epochs a method is trained: a factored first layer changes nothing but the time."""
+        return self.epochs.get("simple" if method.group == "factored" else method.group, 1) if method.is_network else 0
 
     def replace(self, *, side: int | None = None, count: int | None = None, epochs: int | None = None) -> Size:
         """Return the size with some of it given otherwise."""
@@ -151,7 +166,7 @@ class Spec:
         if r == 1 or not method.encoder:
             return dataclasses.replace(method, hidden=hidden)
         step = 2  # Fourier features come in pairs
-        if method.group == "simple":
+        if method.is_simple:
             step = {1: 2, 2: 4, 3: 6}[self.dimensions]
         features = max(1, round(method.features * r / step)) * step
         if method.encoder in ("Gau", "Tri"):
@@ -167,10 +182,10 @@ class Spec:
         words = []
         if side != self.paper.side:
             words.append(f"{_box(side, self.dimensions)} instead of {_box(self.paper.side, self.dimensions)}")
-        full = self.paper.epochs.get(method.group, 0)
-        if method.how == "descent" and epochs != full:
+        full = self.paper.epochs_of(method)
+        if method.is_network and epochs != full:
             words.append(f"{epochs} epochs instead of {full}")
-        if method.how == "descent" and hidden != method.hidden:
+        if method.is_network and hidden != method.hidden:
             words.append(f"hidden layers of {hidden} instead of {method.hidden}")
         return words
 
@@ -188,7 +203,7 @@ def load_spec(name: str) -> Spec:
     >>> from kronfield.experiments import load_spec
     >>> spec = load_spec("table1")
     >>> spec.kind, spec.sizes["paper"].side, len(spec.methods)
-    ('image', 512, 18)
+    ('image', 512, 20)
     """
     if name not in SPECS:
         raise problem("name", repr(name), f"one of {', '.join(SPECS)}", "Each is a table or an experiment of the paper.")

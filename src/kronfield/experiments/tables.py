@@ -152,11 +152,22 @@ def _legend(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Seque
     )
     machines = sorted({f"{row['cores']} cores, {row.get('memory_gib', '?')} GiB" for row in fresh})
     words.append(f"Seconds are of training or fitting, on {' / '.join(machines)}; the paper's machine is another.")
+    words += _threads(fresh)
     stale = len([row for row in rows if row.get("method") and not row.get("error")]) - len(fresh)
     if stale:
         words.append(f"{stale} rows of earlier settings are not counted.")
     words += [f"Note: {note}." for note in notes(rows)]
     return [" ".join(words)]
+
+
+def _threads(rows: Sequence[Row]) -> list[str]:
+    """Return which networks were trained on one thread, if others had more: their seconds cannot be compared with those."""
+    most = max((row["threads"] for row in rows), default=1)
+    single = {(row["group"], row["side"]) for row in rows if row["epochs"] and row["threads"] < most}
+    if not single:
+        return []
+    names = ", ".join(f"{group} of side {side}" for group, side in sorted(single))
+    return [f"Trained on fewer threads than {most}: {names}."]
 
 
 def _paper(line: Line) -> str:
