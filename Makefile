@@ -4,13 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/kronfield demo --output demo
 
 # Two halves at once, one thread of linear algebra each: the command line and the experiments, and all the rest.
-JOBS := tests/test_cli*.py tests/test_docs.py tests/test_experiments*.py tests/test_reporting.py
+JOBS := tests/test_cli*.py tests/test_docs.py tests/test_experiments*.py tests/test_benchmarks.py tests/test_reporting.py
 
 test: lint
 	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1; \
@@ -24,8 +24,12 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# 20 minutes at most on 2 cores; BENCH=full for more, PHOTOGRAPHS=folder for other pictures.
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks --size $(or $(BENCH),quick) $(if $(PHOTOGRAPHS),--photographs $(PHOTOGRAPHS))
+
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) demo bench build dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -36,4 +40,11 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[test]'
+	@touch $@
+
+# A peer that does not install is reported by the benchmark, and stops nothing.
+PEERS := csaps scikit-learn gpytorch
+
+$(VENV)/.bench: $(VENV)/.test
+	@for peer in $(PEERS); do $(PIP) $$peer || echo "$$peer could not be installed: its rows will say so"; done
 	@touch $@

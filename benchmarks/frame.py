@@ -1,32 +1,77 @@
-"""What every benchmark shares: interleaved repetitions, medians with spread, ratios, peak memory, and the machine."""
+"""What every section shares: rows, methods in turn on the same data, medians with spread, ratios, memory, the machine."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import importlib.metadata
+import importlib.util
+import math
+import multiprocessing
 import os
 import platform
 import statistics
 import time
-import tracemalloc
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 # Threads of different libraries spin for a while after their work; each measurement starts when they have stopped.
 SETTLE = 0.02
+# Ours: what every ratio is relative to, and what a peer must not be both faster and better than.
+OURS = "kronfield"
+# The packages whose versions count.
+PACKAGES = ("kronfield", "numpy", "scipy", "torch", "pillow", "scikit-image", "csaps", "scikit-learn", "gpytorch")
 
 
 @dataclass(frozen=True)
-class Timing:
-    median: float
-    low: float
-    high: float
+class Row:
+    """One method in one case. Times are medians over ``repetitions`` with the extremes; quality is the mean over items.
 
-    def __str__(self) -> str:
-        return f"{1e3 * self.median:9.2f} ms ({1e3 * self.low:.2f} to {1e3 * self.high:.2f})"
+    ``ratio`` is the median of its time over ours on the same item. ``ours_psnr`` is our quality on the items that the method
+    did, which may be fewer than all. ``x`` is what a scaling curve runs over, ``limit`` the seconds that the machine allows.
+    """
+
+    section: str
+    case: str
+    method: str
+    seconds: float | None = None
+    low: float | None = None
+    high: float | None = None
+    repetitions: int = 0
+    ratio: float | None = None
+    psnr: float | None = None
+    ours_psnr: float | None = None
+    ssim: float | None = None
+    peak_mib: float | None = None
+    x: float | None = None
+    limit: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Method:
+    """Something that takes part: a function from a task to values, the module it needs, and on how many items it is run."""
+
+    name: str
+    call: Callable[[Any], Any]
+    needs: str = ""
+    most: int = 10**9
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is run: "tiny" shows that it runs, "quick" ends within 20 minutes on 2 cores, "full" takes what it takes."""
+
+    size: str = "quick"
+    photographs: Path | None = None
+    say: Callable[[str], None] = field(default=print)
+
+    def pick(self, tiny: Any, quick: Any, full: Any) -> Any:
+        """Return what belongs to the size."""
+        return {"tiny": tiny, "quick": quick, "full": full}[self.size]
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -37,68 +82,134 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - started
 
 
-def interleaved(calls: dict[str, Callable[[], object]], repetitions: int) -> dict[str, Timing]:
-    """Time every call in turn, again and again, so that a change of the machine's mood hits all alike."""
+def contest(
+    section: str,
+    case: str,
+    items: Mapping[str, Any],
+    methods: Sequence[Method],
+    settings: Settings,
+    *,
+    score: Callable[[Any, Any], tuple[float, float | None]] | None = None,
+    warm: Any = None,
+    repetitions: int = 1,
+    memory: Callable[[str], Peak | None] | None = None,
+) -> list[Row]:
+    """Run every method on every item in turn, so that a change of the machine's mood hits all alike; ours is the first.
+
+    ``score`` gives (PSNR, SSIM) of what a method returned for an item; ``warm`` is a small item that all do before;
+    ``memory`` says how to measure the peak memory of a method.
+    """
+    rows, able = list[Row](), list[Method]()
+    for method in methods:
+        if method.needs and importlib.util.find_spec(method.needs) is None:
+            rows.append(Row(section, case, method.name, note=f"not measured: {method.needs} is not installed"))
+        elif method.most:
+            able.append(method)
+            if warm is not None and method.most >= len(items):  # what is run on a few only takes long anyway
+                method.call(warm)
+    seconds: dict[str, list[float]] = {method.name: [] for method in able}
+    scores: dict[str, dict[str, tuple[float, float | None]]] = {method.name: {} for method in able}
+    ours: dict[tuple[str, int], float] = {}
+    ratios: dict[str, list[float]] = {method.name: [] for method in able}
+    for number, (name, item) in enumerate(items.items()):
+        for turn in range(repetitions):
+            for method in able:
+                if number >= method.most or (turn and method.most < len(items)):
+                    continue
+                result, spent = timed(functools.partial(method.call, item))
+                seconds[method.name].append(spent)
+                if method.name == able[0].name:
+                    ours[name, turn] = spent
+                ratios[method.name].append(spent / ours[name, turn])
+                if score is not None and not turn:
+                    scores[method.name][name] = score(item, result)
+        settings.say(f"  {section}, {case}: {name} done")
+    found = list[Row]()
+    for method in able:
+        done, mine = scores[method.name], scores[able[0].name]
+        found.append(
+            Row(
+                section, case, method.name, *spread(seconds[method.name]), ratio=statistics.median(ratios[method.name]),
+                psnr=_mean(value for value, _ in done.values()), ours_psnr=_mean(mine[name][0] for name in done),
+                ssim=_mean(value for _, value in done.values()),
+                peak_mib=None if memory is None else peak(memory(method.name)), note=method.note,
+            )
+        )  # fmt: skip
+    return found + rows
+
+
+def spread(seconds: Sequence[float]) -> tuple[float, float, float, int]:
+    """Return the median, the extremes and the count."""
+    return statistics.median(seconds), min(seconds), max(seconds), len(seconds)
+
+
+def interleaved(calls: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
+    """Time every call in turn, again and again, after once to warm up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
-        call()  # warm up
+        call()
     for _ in range(repetitions):
         for name, call in calls.items():
             times[name].append(timed(call)[1])
-    return {name: Timing(statistics.median(one), min(one), max(one)) for name, one in times.items()}
+    return times
 
 
-def in_turn(calls: dict[str, Callable[[], Any]], repetitions: int) -> dict[str, tuple[Any, Timing]]:
-    """Time every call as `interleaved` does; return what each returned last, and its timing."""
-    results: dict[str, Any] = {}
-    timings = interleaved({n: lambda n=n, c=c: results.__setitem__(n, c()) for n, c in calls.items()}, repetitions)
-    return {name: (results[name], timing) for name, timing in timings.items()}
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
-def table(header: list[str], rows: list[list[str]]) -> None:
-    """Print columns, the first to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for first, *others in (header, *rows):
-        cells = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
-        print("  " + "  ".join([f"{first:<{widths[0]}}", *cells]))
+@dataclass(frozen=True)
+class Peak:
+    """What to measure in a process of its own: a function, as "module:name", that returns a call for arguments."""
+
+    target: str
+    arguments: tuple[Any, ...] = ()
 
 
-def peak_memory(call: Callable[[], object]) -> int:
-    """Return the bytes that ``call`` holds at most through NumPy and Python, result included."""
-    tracemalloc.start()
+def peak(what: Peak | None) -> float | None:
+    """Return the MiB that a call needs at most beyond what was there before it, result included, in a process of its own."""
+    if what is None or not Path("/proc/self/clear_refs").exists():
+        return None
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=_measure, args=(what, queue))
+    process.start()
+    process.join()
+    return None if process.exitcode else float(queue.get())
+
+
+def _measure(what: Peak, queue: Any) -> None:
+    module, _, name = what.target.partition(":")
+    call = getattr(importlib.import_module(module), name)(*what.arguments)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark starts anew
+    before = _status("VmRSS")
     call()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+    queue.put(max(0.0, _status("VmHWM") - before))
 
 
-def machine(*more: str) -> str:
-    """Say what this runs on, and with what, ``more`` packages included."""
-    versions = []
-    for name in ("kronfield", "numpy", "scipy", "torch", "csaps", "scikit-image", *more):
+def _status(key: str) -> float:
+    """Return a line of this process's status in MiB."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(key))) / 1024
+
+
+def psnr(values: Any, truth: Any, peak_value: float = 1.0) -> float:
+    """Return the PSNR in dB; values of pictures are clipped to [0, 1] by the caller."""
+    import numpy as np
+
+    error = float(np.mean((np.asarray(values, dtype=np.float64) - truth) ** 2))
+    return 10 * math.log10(peak_value**2 / max(error, 1e-300))
+
+
+def machine() -> dict[str, Any]:
+    """Return what this runs on, and with what."""
+    found: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count(), "processor": platform.machine()}
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    found["memory GiB"] = round(pages / 2**30, 1)
+    for name in PACKAGES:
         try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
+            found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            versions.append(f"{name} not installed")
-    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {', '.join(versions)}"
-
-
-def photographs(folder: Path | None, side: int = 480) -> dict[str, np.ndarray]:
-    """Return square centre crops, float32 in [0, 1]: of the images in ``folder``, else of scikit-image's own."""
-    from PIL import Image
-
-    if folder is not None:
-        images = {path.stem: np.asarray(Image.open(path).convert("RGB")) for path in sorted(folder.glob("*.png"))}
-        if not images:
-            raise SystemExit(f"no PNG files in {folder}")
-    else:
-        from skimage import data
-
-        images = {name: getattr(data, name)()[..., :3] for name in ("astronaut", "chelsea", "coffee", "rocket")}
-    crops = {}
-    for name, image in images.items():
-        height, width = image.shape[:2]
-        size = min(side, height // 2 * 2, width // 2 * 2)
-        top, left = (height - size) // 2, (width - size) // 2
-        crops[name] = image[top : top + size, left : left + size].astype(np.float32) / 255
-    return crops
+            found[name] = "not installed"
+    return found

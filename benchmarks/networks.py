@@ -1,34 +1,27 @@
-"""Networks against a plain PyTorch implementation of the paper's recipe: steps a second, the same losses, memory.
-
-    python benchmarks/networks.py
-    python benchmarks/networks.py --steps 5 --json networks.json
+"""Networks against a plain PyTorch implementation of the paper's recipe: a step of training, the same losses, memory.
 
 Each pair starts from the same weights and takes the same steps; what both computed is compared. Plain means: encode all
-points once, then a Sequential of Linear and ReLU, full batch, Adam. Nothing here fails because it is slow.
+points once, then a Sequential of Linear and ReLU, full batch, Adam.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
 import os
+import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads of one library must not steal from the next
 
 import numpy as np
 import torch
-from frame import interleaved, machine, table
 
 import kronfield as kf
+from benchmarks.frame import OURS, Peak, Row, Settings, interleaved, peak, spread
 from kronfield.nn import CoordinateMLP, Grid
 from kronfield.nn.data import samples
 from kronfield.nn.run import Run
 
 SIDE, CUBE = 256, 64
+PLAIN = "the paper's recipe, plain PyTorch"
 
 
 def picture(shape: tuple[int, ...]) -> np.ndarray:
@@ -104,18 +97,18 @@ class Ours:
         return self.run._epoch(self.prepared)
 
 
-def cases() -> dict[str, Callable[[], tuple[CoordinateMLP, Any, np.ndarray, float]]]:
+def cases(side: int = SIDE, cube: int = CUBE) -> dict[str, Callable[[], tuple[CoordinateMLP, Any, np.ndarray, float]]]:
     def image(encoding: Any, depth: int, rate: float) -> Callable[[], Any]:
-        return lambda: (CoordinateMLP(encoding, depth, 256), Grid.even((SIDE, SIDE)), picture((SIDE, SIDE)), rate)
+        return lambda: (CoordinateMLP(encoding, depth, 256), Grid.even((side, side)), picture((side, side)), rate)
 
     def video(encoding: Any, depth: int, rate: float) -> Callable[[], Any]:
-        shape = (CUBE, CUBE, CUBE)
+        shape = (cube, cube, cube)
         return lambda: (CoordinateMLP(encoding, depth, 512), Grid.even(shape), picture(shape), rate)
 
     def scattered() -> tuple[CoordinateMLP, Any, np.ndarray, float]:
         encoding = kf.Kronecker(*[kf.Gaussian(256, 0.005)] * 2)
-        points = torch.rand(SIDE * SIDE, 2, generator=torch.Generator().manual_seed(0))
-        return CoordinateMLP(encoding, 0, points="blending"), points, picture((SIDE, SIDE)).reshape(-1, 3), 1e-1
+        points = torch.rand(side * side, 2, generator=torch.Generator().manual_seed(0))
+        return CoordinateMLP(encoding, 0, points="blending"), points, picture((side, side)).reshape(-1, 3), 1e-1
 
     return {
         "image, simple Gau, depth 4": image(kf.Concatenated.with_diagonals(kf.Gaussian(128, 0.006), 2), 4, 5e-3),
@@ -123,75 +116,40 @@ def cases() -> dict[str, Callable[[], tuple[CoordinateMLP, Any, np.ndarray, floa
         "image, simple RFF, depth 4": image(kf.Concatenated(kf.RandomFourier(512, 14.0, dimensions=2)), 4, 5e-3),
         "image, Kronecker Gau, depth 0": image(kf.Kronecker(*[kf.Gaussian(256, 0.004)] * 2), 0, 1e-1),
         "points, Kronecker Gau blended, depth 0": scattered,
-        "video 64³, simple Gau, depth 5": video(kf.Concatenated(*[kf.Gaussian(256, 0.015)] * 3), 5, 5e-3),
-        "video 64³, Kronecker Gau, depth 0": video(kf.Kronecker(*[kf.Gaussian(64, 0.015)] * 3), 0, 1e-1),
+        "video, simple Gau, depth 5": video(kf.Concatenated(*[kf.Gaussian(256, 0.015)] * 3), 5, 5e-3),
+        "video, Kronecker Gau, depth 0": video(kf.Kronecker(*[kf.Gaussian(64, 0.015)] * 3), 0, 1e-1),
     }
 
 
-def peak(name: str, kind: str, queue: Any) -> None:
-    """Measure in a process of its own: the memory one step needs beyond what was there before, in MiB."""
-    torch.set_num_threads(2)
-    before = high_water()
-    torch.manual_seed(0)
-    (Ours if kind == "ours" else Plain)(*cases()[name]()).step()
-    queue.put(high_water() - before)
-
-
-def high_water() -> float:
-    """Return the peak memory of this process in MiB; what getrusage says includes that of the process that started it."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
-
-
-def memory(name: str, kind: str) -> float:
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=peak, args=(name, kind, queue))
-    process.start()
-    found = queue.get()
-    process.join()
-    return float(found)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=5, help="timed, after one to warm up")
-    parser.add_argument("--only", help="cases whose name contains this")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
-    options = parser.parse_args()
+def steps(settings: Settings) -> list[Row]:
+    """One step of training, both ways in turn, from the same weights."""
     torch.set_num_threads(os.cpu_count() or 1)
-    used = machine()
-    print(f"# Networks: one step of training\n\n{used}\n")
-    rows, figures = [], {"machine": used}
-    for name, make in cases().items():
-        if options.only and options.only not in name:
-            continue
+    rows = list[Row]()
+    side, cube = settings.pick((8, 4), (SIDE, CUBE), (SIDE, CUBE))
+    for name, make in cases(side, cube).items():
         torch.manual_seed(0)
-        settings = make()
-        plain, ours = Plain(*settings), Ours(*settings)
-        losses: dict[str, list[float]] = {"plain": [], "ours": []}
-        calls = {
-            "plain": lambda p=plain, k=losses: k["plain"].append(p.step()),
-            "ours": lambda o=ours, k=losses: k["ours"].append(o.step()),
-        }
-        timings = interleaved(calls, options.steps)
-        apart = max(abs(a - b) / b for a, b in zip(losses["ours"], losses["plain"], strict=True))
-        used_memory = {kind: memory(name, kind) for kind in ("plain", "ours")}
-        ratio = timings["plain"].median / timings["ours"].median
-        rows.append([
-            name, f"{1 / timings['plain'].median:.2f}", f"{1 / timings['ours'].median:.2f}", f"{ratio:.2f} x",
-            f"{apart:.0e}", f"{used_memory['plain']:.0f}", f"{used_memory['ours']:.0f}",
-        ])  # fmt: skip
-        figures[name] = {
-            "plain": vars(timings["plain"]), "ours": vars(timings["ours"]), "ratio": ratio, "losses differ by": apart,
-            "MiB": used_memory,
-        }  # fmt: skip
-        print(f"  {name}: {ratio:.2f} x", flush=True)
-    print()
-    table(["", "plain steps/s", "ours", "ratio", "losses apart", "plain MiB", "ours MiB"], rows)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        given = make()
+        runners = {OURS: Ours(*given), PLAIN: Plain(*given)}
+        losses: dict[str, list[float]] = {method: [] for method in runners}
+
+        def step(method: str, runners: dict[str, Any] = runners, losses: dict[str, list[float]] = losses) -> None:
+            losses[method].append(runners[method].step())
+
+        calls = {method: lambda m=method, s=step: s(m) for method in runners}
+        times = interleaved(calls, settings.pick(1, 7, 15))
+        apart = max(abs(a - b) / b for a, b in zip(losses[OURS], losses[PLAIN], strict=True))
+        case = f"a step, {name}, {side}²" if "video" not in name else f"a step, {name}, {cube}³"
+        for method, seconds in times.items():
+            ratio = statistics.median(b / a for a, b in zip(times[OURS], seconds, strict=True))
+            memory = None if settings.size == "tiny" else peak(Peak("benchmarks.networks:peak_call", (name, method)))
+            note = f"losses differ by {apart:.0e} of themselves" if method == PLAIN else ""
+            rows.append(Row("networks", case, method, *spread(seconds), ratio=ratio, peak_mib=memory, note=note))
+        settings.say(f"  networks, {name}: done")
+    return rows
 
 
-if __name__ == "__main__":
-    main()
+def peak_call(name: str, method: str) -> Callable[[], object]:
+    """Return a call that builds and takes one step, for its memory."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    torch.manual_seed(0)
+    return lambda: (Ours if method == OURS else Plain)(*cases()[name]()).step()

@@ -321,3 +321,24 @@ def test_refit_gives_what_fit_gives():
 def test_bad_input_to_fit(arguments, words):
     with pytest.raises(kf.InputError, match=words):
         kf.fit(**arguments)
+
+
+def test_what_all_channels_share_is_texture_and_not_noise():
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 6, 240)
+    shape = np.sin(x)[:, None] * [1.0, 0.8, 1.2]
+    texture = shape + 0.3 * rng.standard_normal((240, 1))
+    noise = shape + 0.3 * rng.standard_normal((240, 3))
+    kept, smoothed = kf.fit(texture, channels=True), kf.fit(noise, channels=True)
+    assert kept.report.roughness == (0.0, 0.0)
+    assert np.abs(kept.on_grid([np.arange(240.0)]) - texture).max() < 1e-6
+    assert max(smoothed.report.roughness) > 0
+    assert np.sqrt(np.mean((smoothed.on_grid([np.arange(240.0)]) - shape) ** 2)) < 0.1
+
+
+def test_one_noisy_channel_on_a_line_is_smoothed_where_the_signal_is_plain():
+    rng = np.random.default_rng(0)
+    signal = np.sin(np.linspace(0, 12, 400))
+    field = kf.fit(signal + 0.2 * rng.standard_normal(400))
+    assert max(field.report.roughness) > 0
+    assert np.sqrt(np.mean((field.on_grid([np.arange(400.0)]) - signal) ** 2)) < 0.08

