@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kronfield as kf
-from clifiles import COMMAND, PHOTOGRAPHS, as_json, installed, pixels, run
+from clifiles import COMMAND, PHOTOGRAPHS, as_json, installed, pixels, refused, run
 from kronfield.files import read
 from kronfield.rendering import view
 
@@ -191,3 +191,11 @@ def test_eight_thousand_pixels_a_side_take_little_memory(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (tmp_path / "large.tif").stat().st_size > 2**26
     assert 30_000 < int(done.stdout) < 500_000  # kB
+
+
+def test_a_picture_has_no_frame_rate(here):
+    refused("render photo.field -o still.png --fps 30", "--fps: got a picture to write", "Leave it out")
+
+
+def test_what_no_disk_can_hold_is_refused_at_once(here):
+    refused("render photo.field -o huge.png --scale 1e6", "size: got", "at most 1,000,000,000,000 samples in all")

@@ -214,3 +214,15 @@ def test_parquet(tmp_path):
     (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-10])
     with pytest.raises(kf.InputError, match="cannot be read"):
         read(tmp_path / "a.parquet")
+
+
+def test_a_coordinate_is_not_taken_for_the_value_in_place_of_text(tmp_path):
+    with pytest.raises(ValueError, match="columns: got no number in column v"):
+        read(table(tmp_path, "x,y,v\n0,1,low\n1,2,high\n2,3,low\n"))
+    named = read(table(tmp_path, "x,y,v\n0,1,low\n1,2,high\n2,3,low\n"), columns=["y"])
+    assert named.info["channels"] == ["y"]
+
+
+def test_a_field_is_not_read_as_samples(tmp_path):
+    with pytest.raises(ValueError, match="It is a field already: kronfield render"):
+        read(tmp_path / "photo.field")

@@ -342,3 +342,33 @@ def test_one_noisy_channel_on_a_line_is_smoothed_where_the_signal_is_plain():
     field = kf.fit(signal + 0.2 * rng.standard_normal(400))
     assert max(field.report.roughness) > 0
     assert np.sqrt(np.mean((field.on_grid([np.arange(400.0)]) - signal) ** 2)) < 0.08
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: kf.fit(np.ones((4, 5)), mask=np.ones((4, 5), bool)), "mask: got True at all of 20.*~mask"),
+        (lambda: kf.fit(np.ones((4, 5)), mask=np.ones((4, 5))), "mask.astype"),
+        (lambda: kf.fit([[1.0, 2.0], [3.0]]), "make all rows as long"),
+        (lambda: kf.fit(np.array([1.0, np.inf, 2.0])), "mask=~np.isfinite"),
+        (lambda: kf.fit_points(np.ones((0, 2)), np.ones(0)), "points: got .*; expected at least one point"),
+        (lambda: kf.fit_points(np.ones((3, 2)), np.ones(3), weights=-np.ones(3)), "weights: got 3 below 0, the least -1"),
+        (lambda: kf.fit_points(np.ones((3, 2)), np.ones(3), weights=np.zeros(3)), "no weight above 0"),
+        (lambda: kf.width_for_rank(kf.Gaussian(10, 0.1), 50), "Pass Gaussian, without settings"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_to_do(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_reports_show_themselves():
+    assert repr(kf.fit(np.arange(20.0)).report).startswith("fit of 20 samples")
+    assert repr(kf.fit_points(np.arange(20.0)[:, None], np.arange(20.0)).report).startswith("fit of 20 points")
+
+
+def test_modules_are_attributes():
+    assert kf.files.kind_of("a.png") == "image"
+    assert kf.measures.psnr(np.zeros(3), np.ones(3)) == 0
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        kf.nonsense  # noqa: B018

@@ -407,13 +407,13 @@ WIDE = kf.Gaussian(9, 0.5)
         ({"points": np.ones((5, 2)), "values": np.ones(4)}, "one row per point"),
         ({"points": np.ones((5, 2)), "values": np.ones((5, 2, 2))}, "one row per point"),
         ({"points": np.full((5, 2), np.nan), "values": np.ones(5)}, "points"),
-        ({"points": np.ones((0, 2)), "values": np.ones(0)}, "one value at least"),
+        ({"points": np.ones((0, 2)), "values": np.ones(0)}, "at least one point"),
         ({"points": np.ones((5, 2)), "values": np.full(5, np.nan)}, "5 missing of 5"),
         ({"points": np.ones((5, 2)), "values": np.full(5, np.inf)}, "inf"),
         ({"points": np.ones((5, 2)), "values": ["a"] * 5}, "numbers"),
         ({"weights": -np.ones(9)}, "zero or more"),
         ({"weights": np.ones(4)}, "weights"),
-        ({"weights": np.zeros(9)}, "one value at least"),
+        ({"weights": np.zeros(9)}, "one at least that counts"),
         ({"domain": [(0, 1)]}, "domain"),
         ({"domain": [(0, 0.1), (0, 1)]}, "Widen the domain"),
         ({"ridge": -1.0}, "ridge"),
@@ -442,7 +442,7 @@ def test_bad_input(arguments, words):
     [
         (np.zeros((3, 3), dtype=bool), "shape"),
         (np.zeros((5, 6)), "bool"),
-        (np.ones((5, 6), dtype=bool), "one value at least"),
+        (np.ones((5, 6), dtype=bool), "True at all of 30"),
     ],
 )
 def test_bad_masks(mask, words):

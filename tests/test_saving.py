@@ -152,3 +152,13 @@ def test_other_files(tmp_path):
     for name in ("pickle", "empty", "header"):
         with pytest.raises(kf.InputError, match="path"):
             kf.load(tmp_path / f"{name}.field")
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [(b"\x89PNG\r\n\x1a\n" + b"0" * 40, "a picture; fit it first"), (b"nonsense" * 9, "damaged"), (b"", "empty")],
+)
+def test_what_is_no_field_is_told(head, words, tmp_path):
+    (tmp_path / "photo.png").write_bytes(head)
+    with pytest.raises(ValueError, match=words):
+        kf.load(tmp_path / "photo.png")

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ import kronfield as kf
 from kronfield.solvers.assemble import RowRule, assemble
 from kronfield.solvers.conjugate import ConvergenceError, conjugate_gradients
 from kronfield.solvers.differences import DifferencePenalty, differences, differences_transposed
-from kronfield.solvers.direct import direct_solve, sparse_penalty, sparse_term
+from kronfield.solvers.direct import data_band, direct_solve, lower_band, sparse_penalty, sparse_solve, sparse_term
 from kronfield.solvers.normal import Penalty
 from kronfield.solvers.pyramid import prolong, restrict
 from kronfield.solvers.rows import axis_run, sparse_rows, taps_in_reach
@@ -275,8 +276,15 @@ def test_exact_rows_against_dense_least_squares(emb, D, penalty):
         x, end = conjugate_gradients(system, equations.rhs, np.zeros_like(equations.rhs), tolerance=1e-11, limit=5000)
         np.testing.assert_allclose(x.reshape(2, -1), expected, atol=1e-8 * size)
         assert 0 < end.iterations < 1000
-        direct = direct_solve(equations.term, equations.differences(penalty), equations.rhs)
-        np.testing.assert_allclose(direct.reshape(2, -1), expected, atol=1e-8 * size)
+        rhs = equations.rhs.copy()
+        for solve in (direct_solve, sparse_solve):
+            direct = solve(equations.term, equations.differences(penalty), equations.rhs)
+            np.testing.assert_allclose(direct.reshape(2, -1), expected, atol=1e-8 * size)
+        one = equations.rhs[:1].astype(np.float64)  # of one channel the transpose is a view
+        for _ in range(2):
+            direct = direct_solve(equations.term, equations.differences(penalty), one)
+            np.testing.assert_allclose(direct.reshape(1, -1), expected[:1], atol=1e-8 * size)
+        np.testing.assert_array_equal(one, rhs[:1])
     # the energy of the residuals, from the statistics alone
     away = values - solution.weights.reshape(2, -1) @ B.T
     np.testing.assert_allclose(equations.residual_energy(solution, penalty), (weights * away**2).sum(axis=1), rtol=1e-7)
@@ -359,3 +367,18 @@ def test_a_gap_is_crossed():
     equations = assemble(rule, np.stack([i, j], axis=1).astype(float), truth[present][None], None)
     solution = equations.solve(Penalty(roughness=(0.0, 1e-3)), tolerance=1e-3, limit=300)
     assert np.abs(solution.weights[0] - truth).max() < 0.02  # a plane costs nothing, so it fills the hole
+
+
+def test_bands_are_the_lower_diagonals_and_not_too_wide():
+    rng = np.random.default_rng(0)
+    half = scipy.sparse.random_array((30, 30), density=0.1, rng=rng)
+    matrix = (half + half.T).tocsr()
+    band = lower_band(matrix)
+    dense = matrix.toarray()
+    for k, row in enumerate(band):
+        np.testing.assert_allclose(row[: 30 - k], np.diag(dense, -k))
+        assert not row[30 - k :].any()
+    assert not any(np.diag(dense, -k).any() for k in range(len(band), 30))
+    equations = equations_for(kf.Triangle(6, 0.5), 2)[0]
+    assert len(data_band(equations.term, (6, 6))) > 0
+    assert len(data_band(equations.term, (400, 400))) == 0

@@ -143,10 +143,14 @@ _HOMES = {
     "spectra": "numerical_rank spectrum stable_rank",
     "statistics": "Statistics",
 }
+# Modules that are reached as attributes without being imported first.
+_MODULES = ("contest", "exporting", "experiments", "files", "measures", "nn", "rendering", "reporting", "signals")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"kronfield.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'kronfield' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"kronfield.{_HOME_OF[name]}"), name)

@@ -207,7 +207,12 @@ class Field:
             As in `on_grid`.
         """
         if self._uncertainty is None:
-            raise problem("standard_error", "a field that was not fitted to points here", "one from fit_points", "Use it.")
+            raise problem(
+                "standard_error",
+                "a field that was not fitted to points here",
+                "one from fit_points",
+                "Ask the field that it returned.",
+            )
         X = self._points(points)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         inside = np.stack([x for x, _ in placed], axis=1)

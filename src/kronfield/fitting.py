@@ -96,7 +96,9 @@ def fit(
     if missing is not None:
         return _fit_the_rest(grid, missing, ridge, roughness, started)
     if isinstance(roughness, str) and (roughness != "gcv" or encoding is not None or ridge):
-        raise problem("roughness", repr(roughness), 'two numbers, or "gcv" with nothing else given', "Leave out the rest.")
+        raise problem(
+            "roughness", repr(roughness), 'two numbers, or "gcv" with no encoding and ridge', "For example (0.0, 0.01)."
+        )
     if rcond is None:
         rcond = math.sqrt(np.finfo(grid.dtype.type).eps)
     rcond = real("rcond", rcond, low=0.0, high=1.0, remedy="It is a fraction of the largest singular value.")
@@ -129,7 +131,7 @@ def fit(
         began = time.perf_counter()
         new = GridInput(new_values, axes, kronecker, domain, grid.channels)
         if new.shape != grid.shape or (new.dtype, new.is_complex) != (grid.dtype, grid.is_complex):
-            raise problem("values", describe(new_values), f"the grid {grid.shape}, {grid.dtype}", "Use fit.")
+            raise problem("values", describe(new_values), f"the grid {grid.shape}, {grid.dtype}", "For others call kf.fit.")
         return _field(solver, new, "given, as in an earlier fit", [], began, again)
 
     return _field(solver, grid, chosen_by, candidates, started, again)
@@ -223,8 +225,8 @@ def _warn_of_rank(solver: GridSolver, encoding: Kronecker, grid: GridInput) -> N
         if rank < full and not solver.bases and not solver.smooth:
             warnings.warn(
                 f"axis {i}: {emb!r} has effective rank {rank} of {full} on {len(axis)} samples at rcond={solver.rcond:g}; "
-                "the fit is the one of least norm and does not meet all samples. Use a narrower width, another embedder, "
-                "or a ridge.",
+                "the fit is the one of least norm and does not meet all samples. Use a narrower width (of Fourier features "
+                "a larger scale or exponent), another embedder, or a ridge.",
                 RankWarning,
                 stacklevel=3,
             )

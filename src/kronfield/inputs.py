@@ -90,7 +90,16 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Matrix | None]:
     array = number_array("values", values)
     if missing.dtype != bool or missing.shape not in (array.shape, array.shape[:-1]):
         expected = f"an array of bool of shape {array.shape}" + (f" or {array.shape[:-1]}" if array.ndim > 1 else "")
-        raise problem("mask", describe(missing), expected, "True where a sample is missing.")
+        raise problem(
+            "mask", describe(missing), expected, "True where a sample is missing; of numbers pass mask.astype(bool)."
+        )
+    if missing.all():
+        raise problem(
+            "mask",
+            f"True at all of {missing.size}",
+            "a sample that is there",
+            "True means missing: is it ~mask that is meant?",
+        )
     if not missing.any():
         return array, None
     wide = missing if missing.ndim == array.ndim else missing[..., None]
@@ -98,7 +107,7 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Matrix | None]:
 
 
 def _checked_values(values: Any) -> Matrix:
-    remedy = "Pass mask=np.isnan(values) to fit the rest and fill the gaps, or use fit_points."
+    remedy = "Pass mask=~np.isfinite(values) to fit the rest and fill the gaps, or use fit_points."
     array = number_array("values", values)
     if array.ndim == 0:
         raise problem("values", describe(array), "an array of at least one axis", "Pass the samples as an array.")
@@ -118,8 +127,9 @@ def number_array(argument: str, values: Any) -> Matrix:
         array = values if plain else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise problem(
-            argument, describe(values), "an array that NumPy can read", "Detach and convert it.", TypeError
-        ) from error
+            argument, describe(values), "an array that NumPy can read",
+            "Of a list, make all rows as long; of a tensor, pass values.detach().cpu().", TypeError,
+        ) from error  # fmt: skip
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or array.dtype.itemsize > 16:
         raise problem(argument, describe(array), "numbers", "Convert them to float first.", TypeError)
     return array

@@ -22,15 +22,16 @@ class PointInput:
         X = real_numbers("points", points)
         if X.ndim != 2 or X.shape[1] < 1:
             raise problem("points", describe(X), "shape (P, D)", "One row per point: for a line pass x[:, None].")
+        if not len(X):
+            raise problem("points", describe(X), "at least one point", "Pass (P, D) positions.")
         y, missing = _checked_values(values, len(X))
         w = _checked_weights(weights, len(X))
         self.dropped = int(missing.sum())
         if self.dropped:
             X, y, w = X[~missing], y[~missing], None if w is None else w[~missing]
         if not len(X) or (w is not None and not np.any(w)):
-            raise problem(
-                "values", f"{self.dropped} missing of {self.dropped + len(X)}", "one value at least", "Check them."
-            )
+            got = f"{self.dropped} of {self.dropped + len(X)} missing, and no weight above 0 among the rest"
+            raise problem("values", got, "one at least that counts", "NaN is missing; points of weight 0 do not count.")
         self.points, self.weights, self.D = X, w, X.shape[1]
         self.channels = y.ndim == 2
         self.is_complex = np.issubdtype(y.dtype, np.complexfloating)
@@ -107,8 +108,9 @@ def _checked_weights(weights: Any, P: int) -> Matrix | None:
     if weights is None:
         return None
     w = real_numbers("weights", weights)
-    if w.shape != (P,) or np.any(w < 0):
-        raise problem(
-            "weights", describe(w), f"shape ({P},), zero or more", "A point counts by its weight, 1 over variance."
-        )
+    if w.shape != (P,):
+        raise problem("weights", describe(w), f"shape ({P},)", "One for each point.")
+    if np.any(w < 0):
+        got = f"{int(np.sum(w < 0))} below 0, the least {float(w.min()):g}"
+        raise problem("weights", got, "zero or more", "A point counts by its weight, 1 over variance.")
     return w

@@ -95,6 +95,9 @@ class PointReport:
             "seconds": self.seconds,
         }
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         missing = f" ({self.dropped} more had no value)" if self.dropped else ""
         lines = [f"fit of {self.points} points{missing}, {self.channels} channel{'s' if self.channels > 1 else ''}"]

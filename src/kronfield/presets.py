@@ -61,7 +61,7 @@ def kind_named(name: str) -> type[Embedder]:
     """Return the class of an embedder by any of its names, in capitals or not."""
     kind = NAMES.get(name.strip().lower())
     if kind is None:
-        raise problem("embedder", repr(name), f"one of {', '.join(NAMES)}", "For example: gaussian:width=0.01")
+        raise problem("embedder", repr(name), f"one of {', '.join(NAMES)}", "For example: gaussian")
     return kind
 
 

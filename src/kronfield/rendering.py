@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,6 +21,8 @@ BLOCK_NUMBERS = 1 << 22
 COARSE = 1.25
 # The longest side of what scattered points are drawn at, where nothing is said.
 POINTS_SIDE = 512
+# Samples of a view, on an axis and in all: more is a slip of the keyboard, and fits no disk.
+MOST_ON_AXIS, MOST_IN_ALL = 10**9, 10**12
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ def view(
             x, step = field.axes[i], spacing
         else:
             n = count or max(1, round((high - low) / spacing * factor))
+            if n > MOST_ON_AXIS:
+                _too_large(f"{n} samples on axis {axis_names(field)[i]}", f"{MOST_ON_AXIS:,}")
             x, step = low + (high - low) * (np.arange(n) + 0.5) / n, (high - low) / n
             x = x[::-1] if field.axes[i][0] > field.axes[i][-1] else x
         axes.append(x)
@@ -180,11 +184,17 @@ def view(
         taps.append(
             1 if film or step <= COARSE * spacing or field.info.get("kind") == "table" else math.ceil(step / spacing)
         )
+    if math.prod(map(len, axes)) > MOST_IN_ALL:
+        _too_large(" x ".join(str(len(x)) for x in axes), f"{MOST_IN_ALL:,} samples in all")
     axes = [np.sort(x)[::-1] if i in turned else x for i, x in enumerate(axes)]
     return View(tuple(axes), tuple(steps), tuple(taps), order, play if time in free else rate)
 
 
 # Helpers -----------------------------------------------------------------------------------------------------------------
+
+
+def _too_large(got: str, most: str) -> NoReturn:
+    raise problem("size", got, f"at most {most}", "Choose a smaller size or scale, or crop.")
 
 
 def _counts(

@@ -112,6 +112,9 @@ class FitReport:
             "seconds": self.seconds,
         }
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         grid = " x ".join(map(str, self.samples))
         lines = [f"fit of {grid} samples, {self.channels} channel{'s' if self.channels > 1 else ''}"]

@@ -65,10 +65,20 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]],
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
         if isinstance(error, InputError):
             raise
-        raise problem("path", f"{target} ({error})", "a saved field", _REMEDY) from error
+        raise problem("path", f"{target} ({_seen(target)})", "a saved field", _REMEDY) from error
     if _checksum(header[FORMAT], arrays) != header.get(_CHECKSUM):
         raise problem("path", f"{target}, whose contents do not match their checksum", "a saved field", _REMEDY)
     return arrays, metadata
+
+
+def _seen(target: Path) -> str:
+    """Return in words what a file is that is no field: by its first bytes, else cut short or damaged."""
+    with target.open("rb") as file:
+        head = file.read(12)
+    pictures = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*", b"MM\x00*")
+    if head.startswith(pictures) or head[8:12] == b"WEBP":
+        return "a picture; fit it first"
+    return "cut short or damaged" if head else "empty"
 
 
 def _metadata(target: Path, header: Mapping[str, str]) -> dict[str, Any]:

@@ -50,6 +50,8 @@ def width_for_rank(kind: type[Embedder], rank: float) -> float:
         return math.log2(rank / 2 + 1)  # rank = 2 (2^exponent - 1)
     if kind is LogFourier:
         return _solve_log_fourier(rank)
+    if isinstance(kind, Embedder):
+        raise problem("kind", repr(kind), "a class of embedder", f"Pass {type(kind).__name__}, without settings.", TypeError)
     raise problem(
         "kind", getattr(kind, "__name__", describe(kind)), "an embedder whose width sets its rank",
         "Impulse has rank min(n, size), Sine 2 and Square pi^2/4 whatever their settings.",

@@ -161,8 +161,12 @@ class Output:
 
 def output_options(command: Function) -> Function:
     """Add --force, --quiet and --json; the command gets ``force``, and ``out`` to speak through."""
+    return click.option("--force", is_flag=True, help="Overwrite what exists.")(speech_options(command))
 
-    @click.option("--force", is_flag=True, help="Overwrite what exists.")
+
+def speech_options(command: Function) -> Function:
+    """Add --quiet and --json; the command gets ``out`` to speak through."""
+
     @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors; no progress bar.")
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     @functools.wraps(command)

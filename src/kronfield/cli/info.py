@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kronfield.cli.common import PATH, Output, load_field, output_options
+from kronfield.cli.common import PATH, Output, load_field, speech_options
 
 
 @click.command(
@@ -19,8 +19,8 @@ Examples:
 """,
 )
 @click.argument("path", metavar="FIELD", type=PATH)
-@output_options
-def command(path: Path, force: bool, out: Output) -> None:
+@speech_options
+def command(path: Path, out: Output) -> None:
     """Say what a field is, how it was made, its stable ranks, and its size on disk against the samples."""
     from kronfield.cli.tables import print_facts
     from kronfield.facts import field_facts, told_facts

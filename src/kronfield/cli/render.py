@@ -115,6 +115,8 @@ def command(
     check_output(output, force=force)
     field = load_field(path, out)
     target = kind_of(output)
+    if rate is not None and target == "image":
+        raise Failure(f"--fps: got a picture to write, {output}; expected a video or a sound. Leave it out")
     where = _view(field, size, scale, crops, cuts, rate, slow, upright=target == "image")
     write_view(
         field, where, output, out, force=force, derivative=_orders(field, derivative), tones=tone_range, channel=channel

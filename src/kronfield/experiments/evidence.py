@@ -101,10 +101,18 @@ class Evidence:
         return Number(statistics.fmean(gains), ranks[0]) if gains else None
 
     def settled(self, table: str) -> tuple[float, float, str, bool] | None:
-        """Return the mean epoch at which the loss is settled: simple, complex, in words, and whether epochs are equal."""
+        """Return the mean epoch at which the loss is settled: simple, complex, in words, and whether epochs are equal.
+
+        If both groups were given the same epochs on the same side somewhere, it is there that they are compared.
+        """
         means, given, words = list[float](), set[int](), list[str]()
+        both = [
+            {(row["side"], row["epochs"]) for row in self.rows[table] if row["group"] == g} for g in ("simple", "complex")
+        ]
+        common = max(both[0] & both[1], default=None)
         for group in ("simple", "complex"):
             rows = [row for row in self.rows[table] if row["group"] == group]
+            rows = [row for row in rows if common is None or (row["side"], row["epochs"]) == common]
             if not rows:
                 return None
             means.append(statistics.fmean(row["settled_epoch"] for row in rows))

@@ -1,4 +1,4 @@
-"""The same systems by sparse factorisation: for grids small enough, where conjugate gradients would take long."""
+"""The same systems by factorisation, banded or sparse: for grids small enough, where conjugate gradients would take long."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from kronfield.solvers.stencil import Stencil
 
 # Unknowns up to which a factorisation is affordable: on a plane, and in space, where it fills in more.
 LARGEST_PLANE, LARGEST_SPACE = 30_000, 4_500
+# Products of a banded Cholesky factorisation up to which it is quicker than a sparse one, n times the bandwidth squared.
+BANDED_WORK = 5e7
 # Pivots below this part of the largest mean that the system is singular.
 SINGULAR = 1e-14
 
@@ -26,8 +28,62 @@ def affordable(shape: Sequence[int]) -> bool:
     return math.prod(shape) <= (LARGEST_PLANE if wide <= 2 else LARGEST_SPACE)
 
 
-def direct_solve(term: DataTerm, penalty: DifferencePenalty, b: Matrix) -> Matrix | None:
-    """Return the solution (C, K_1, ..., K_D), or None if the system is singular."""
+def direct_solve(term: DataTerm, penalty: DifferencePenalty, b: Matrix, band: Matrix | None = None) -> Matrix | None:
+    """Return the solution (C, K_1, ..., K_D), or None if the system is singular; ``band`` is `data_band` of the term."""
+    if band is None:
+        band = data_band(term, penalty.shape)
+    if len(band):
+        return _banded_solve(band, penalty, b)
+    return sparse_solve(term, penalty, b)
+
+
+def data_band(term: DataTerm, shape: Sequence[int]) -> Matrix:
+    """Return the data term as the lower diagonals of a matrix, (bandwidth + 1, n); none if a band would be too wide.
+
+    Neighbours on the first axis are a whole row of the grid apart: two of them, for second differences, are the band.
+    """
+    n, reach = math.prod(shape), 2 * math.prod(shape[1:])
+    if n * reach**2 > BANDED_WORK:
+        return np.empty((0, n))
+    return lower_band(sparse_term(term, shape))
+
+
+def lower_band(matrix: Any) -> Matrix:
+    """Return the diagonals of a symmetric sparse matrix from the main one downwards: band[i - j, j] = matrix[i, j]."""
+    entries = matrix.tocoo()
+    lower = entries.row >= entries.col
+    offsets, columns = (entries.row - entries.col)[lower], entries.col[lower]
+    band = np.zeros((int(offsets.max(initial=0)) + 1, matrix.shape[1]))
+    np.add.at(band, (offsets, columns), entries.data[lower])
+    return band
+
+
+def _banded_solve(data: Matrix, penalty: DifferencePenalty, b: Matrix) -> Matrix | None:
+    import scipy.linalg
+
+    parts = [(1.0, data), *((w, _squared_band(penalty.shape, orders)) for w, orders in penalty.factors())]
+    band = np.zeros((max(len(part) for _, part in parts), data.shape[1]))
+    for weight, part in parts:
+        band[: len(part)] += weight * part
+    try:
+        factor = scipy.linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    pivots = factor[0] ** 2
+    if not pivots.min() > SINGULAR * pivots.max():
+        return None
+    flat = np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64)
+    solved = scipy.linalg.cho_solve_banded((factor, True), flat, check_finite=False)
+    return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
+
+
+@functools.lru_cache(maxsize=32)
+def _squared_band(shape: tuple[int, ...], orders: tuple[int, ...]) -> Matrix:
+    return lower_band(_squared_differences(shape, orders))
+
+
+def sparse_solve(term: DataTerm, penalty: DifferencePenalty, b: Matrix) -> Matrix | None:
+    """Return the same by a sparse factorisation."""
     import scipy.sparse.linalg
 
     matrix = (sparse_term(term, penalty.shape) + sparse_penalty(penalty)).tocsc()

@@ -16,7 +16,7 @@ from kronfield.encoding import Kronecker
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.conjugate import Convergence, ConvergenceError, conjugate_gradients
 from kronfield.solvers.differences import DifferencePenalty
-from kronfield.solvers.direct import affordable, direct_solve
+from kronfield.solvers.direct import affordable, data_band, direct_solve
 from kronfield.solvers.pyramid import coarse_start, has_gaps, local_means, row_sums
 from kronfield.solvers.scattered import BasisSystem, DataTerm, LocalSystem, feature_sum
 from kronfield.solvers.separable import Frame, GridSolver
@@ -96,6 +96,11 @@ class NormalEquations:
         """The distance of neighbouring features on each axis, in the units of the points."""
         local = [emb for emb in self.encoding.embedders if isinstance(emb, LocalEmbedder)]
         return [emb.spacing * frame.length for emb, frame in zip(local, self.frames, strict=True)]
+
+    @functools.cached_property
+    def _data_band(self) -> Matrix:
+        """B'WB as a band, for factorisations, kept for the next penalty."""
+        return data_band(self.term, self.encoding.shape)
 
     @functools.cached_property
     def _mean_slope(self) -> float:
@@ -180,9 +185,9 @@ class NormalEquations:
         mass = row_sums(self.term, b)
         gaps = has_gaps(mass[(slice(None), *self._inside())])
         if math.prod(self.encoding.shape) <= AT_ONCE or (small and gaps):
-            direct = direct_solve(self.term, differences, b)
+            direct = direct_solve(self.term, differences, b, self._data_band)
             if direct is not None:
-                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "sparse factorisation")
+                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "factorisation")
         constant, left, reference = _constant(system, b, mass, penalty.ridge)
         if start is not None:
             x = start.astype(b.dtype, copy=True)
@@ -201,9 +206,9 @@ class NormalEquations:
         except ConvergenceError:
             if not small:
                 raise
-            direct = direct_solve(self.term, differences, b)
+            direct = direct_solve(self.term, differences, b, self._data_band)
             if direct is not None:
-                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "sparse factorisation")
+                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "factorisation")
             x, convergence = solve(x, limit=limit)
         return Solution(x, x, convergence, f"conjugate gradients, preconditioned {by}")
 
