@@ -30,7 +30,7 @@ class PointInput:
         if self.dropped:
             X, y, w = X[~missing], y[~missing], None if w is None else w[~missing]
         if not len(X) or (w is not None and not np.any(w)):
-            got = f"{self.dropped} of {self.dropped + len(X)} missing, and no weight above 0 among the rest"
+            got = f"{self.dropped} missing of {self.dropped + len(X)}" + (", no weight above 0" if len(X) else "")
             raise problem("values", got, "one at least that counts", "NaN is missing; points of weight 0 do not count.")
         self.points, self.weights, self.D = X, w, X.shape[1]
         self.channels = y.ndim == 2

@@ -64,6 +64,16 @@ class Evidence:
             means.append(statistics.fmean(printed))
         return means[0] / means[1]
 
+    def printed_gap(self, table: str, group: str, other: str) -> float | None:
+        """Return the best PSNR that the paper prints of a group minus that of another."""
+        best = []
+        for one in (group, other):
+            printed = [m.paper["psnr"] for m in load_spec(table).methods if m.group == one and "psnr" in m.paper]
+            if not printed:
+                return None
+            best.append(max(printed))
+        return best[0] - best[1]
+
     def best_gap(self, table: str, group: str, other: str) -> Number | None:
         """Return the best mean PSNR of a group minus that of another, on the items that both have."""
         pairs = self._at_one_side(table, group, other)

@@ -147,9 +147,9 @@ def _legend(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Seque
         words.append("Features, widths and frequencies are scaled with the side.")
     names = sorted({row["item"] for row in fresh})
     shown = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
-    words.append(
-        f"Data: {shown}; the paper's {spec.paper.count} {NOUNS[spec.kind]} are others, so differences are of data too."
-    )
+    count, noun = spec.paper.count, NOUNS[spec.kind]
+    others = f"{count} {noun} are others" if count > 1 else f"{noun[:-1]} is another"
+    words.append(f"Data: {shown}; the paper's {others}, so differences are of data too.")
     machines = sorted({f"{row['cores']} cores, {row.get('memory_gib', '?')} GiB" for row in fresh})
     words.append(f"Seconds are of training or fitting, on {' / '.join(machines)}; the paper's machine is another.")
     words += _threads(fresh)

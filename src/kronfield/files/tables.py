@@ -97,7 +97,7 @@ def choose(
         free = [name for name in numbers if name not in (values or ())]
         usual = [name for name in free if split_unit(name)[0].lower() in _USUAL]
         if values is None:
-            if len(usual) == len(free) and unfit:  # one of them would be taken for the value, in place of text
+            if len(usual) == len(free) > 1 and unfit:  # one of them would be taken for the value, in place of text
                 name, reason = list(unfit.items())[-1]
                 raise _refusal("columns", name, reason)
             usual = usual[:-1] if len(usual) == len(free) else usual
