@@ -107,7 +107,7 @@ def franke(x: Array, y: Array) -> Array:
     return hills - 0.2 * np.exp(-((9 * x - 4) ** 2) - (9 * y - 7) ** 2)
 
 
-def waves(shape: tuple[int, ...], channels: int, seed: int = 0) -> Array:
+def waves(shape: tuple[int, ...], channels: int, seed: int = 0, noise: float = 0.02) -> Array:
     """Return values that are neither constant nor noise, float32 in [0, 1]: a sum of a few waves and a little noise."""
     rng = np.random.default_rng(seed)
     total = np.zeros((*shape, channels), dtype=np.float32)
@@ -117,4 +117,4 @@ def waves(shape: tuple[int, ...], channels: int, seed: int = 0) -> Array:
             line = np.sin(rng.uniform(2, 20) * np.arange(n) / n + rng.uniform(0, 6))
             wave = wave * line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
         total += (wave[..., None] * rng.uniform(-0.1, 0.1, channels)).astype(np.float32)
-    return np.clip(0.5 + total + 0.02 * rng.standard_normal(total.shape, dtype=np.float32), 0, 1)
+    return np.clip(0.5 + total + noise * rng.standard_normal(total.shape, dtype=np.float32), 0, 1).astype(np.float32)

@@ -20,7 +20,7 @@ from benchmarks.frame import OURS, Peak, Row, Settings, interleaved, peak, sprea
 from benchmarks.grid_peers import paper_fit
 from kronfield.solvers.inverse import forget
 
-# Rows and columns of a block of the Gaussian's inverse (see docs/benchmarks.md), and what a sparse row of hats costs.
+# How many neighbours to either side the inverse of a local basis reaches until it is below float32's precision.
 REACH = 14
 
 
@@ -83,10 +83,15 @@ def grid_fit(side: int, kind: str = "Gaussian", channels: int = 1) -> Callable[[
     return call
 
 
-def chosen_fit(side: int) -> Callable[[], object]:
+def chosen_fit(side: int, noise: float = 0.0) -> Callable[[], object]:
     """Nothing chosen by hand."""
-    values = _values(side, 1)
+    values = waves((side, side), 1, noise=noise)
     return functools.partial(kf.fit, values, channels=True)
+
+
+def noisy_fit(side: int) -> Callable[[], object]:
+    """The same where there is noise, which is found and smoothed."""
+    return chosen_fit(side, 0.05)
 
 
 def grid_values(side: int) -> Callable[[], object]:
@@ -172,14 +177,16 @@ def curves(settings: Settings) -> list[Curve]:
         Curve("fit on a grid, the paper's Triangle", "samples", sides, _triangle_fit, copied),
         Curve("fit on a grid, nothing chosen", "samples", pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)),
               chosen_fit, None, "the choice is made on a crop, so it costs the same for large grids"),
+        Curve("the same, noisy", "samples", pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024)), noisy_fit, None,
+              "a penalty needs an eigenbasis of each axis: its side to the third power"),
         Curve("values at twice the resolution", "samples", sides, grid_values,
               lambda n, li: li.seconds(flops=2 * 4 * (2 + 4) * n**2, moved=4 * (2 * 2 + 2 * 4 + 4) * n**2)),
         Curve("fit on 1024 x 1024 samples", "unknowns", pick((8, 16), (64, 128, 256, 512), (64, 128, 256, 512, 1024)),
               functools.partial(fewer_unknowns, side=pick(32, 1024, 1024)),
-              lambda k, li: li.seconds(moved=4 * pick(32, 1024, 1024) ** 2)),
+              lambda k, li: _fewer(k, pick(32, 1024, 1024), li)),
         Curve("fit of 2^18 samples", "dimensions", pick((1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)),
               functools.partial(more_dimensions, samples=pick(2**8, 2**18, 2**18)),
-              lambda d, li: li.seconds(moved=d * 2 * 4 * pick(2**8, 2**18, 2**18))),
+              lambda d, li: d * li.seconds(flops=2 * band * pick(2**8, 2**18, 2**18), moved=2 * 4 * pick(2**8, 2**18, 2**18))),
         Curve("fit on 512 x 512 samples", "channels", pick((1, 2), (1, 4, 16, 64), (1, 4, 16, 64, 256)),
               functools.partial(more_channels, side=pick(16, 512, 512)),
               lambda c, li: banded(pick(16, 512, 512), li, c)),
@@ -192,6 +199,12 @@ def curves(settings: Settings) -> list[Curve]:
         Curve("values at scattered points", "points", pick((100, 400), (10**4, 10**5, 10**6), (10**4, 10**5, 10**6, 10**7)),
               values_at_points, lambda p, li: li.seconds(entries=4 * p, moved=(16 + 8) * p)),
     ]  # fmt: skip
+
+
+def _fewer(features: int, side: int, limits: Limits) -> float:
+    # along the first axis each of K rows reaches so many centres, of side / K samples each; along the second there are K rows
+    first = 2 * 2 * REACH * side**2
+    return limits.seconds(flops=first * (1 + features / side), moved=4 * (side**2 + 3 * side * features))
 
 
 def _triangle_fit(side: int) -> Callable[[], object]:

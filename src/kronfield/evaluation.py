@@ -13,9 +13,12 @@ from kronfield.embedders import Embedder, Impulse, LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.banded import BlockBanded, Matrix, apply, embedding_blocks
 from kronfield.solvers.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
+from kronfield.solvers.slabs import in_turn_or_threads
 
 # Numbers in one block of output, and of intermediate results at points: 32 MB of float64.
 BLOCK_NUMBERS = 1 << 22
+# Numbers of each array at points with few features within reach: they stay in the cache, and threads share them out.
+CACHED_NUMBERS, FEWEST_POINTS = 1 << 15, 1 << 12
 # Up to this many features within reach of a point on each axis, points are summed feature by feature.
 FEW_FEATURES = 32
 # Positions on a line from which they are treated as points.
@@ -79,12 +82,19 @@ def at_points(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orde
             emb.derivative(np.zeros(1), order)  # raises the error that says why
     counts = [taps_in_reach(emb) for emb in encoding.embedders]
     sparse = all(count is not None and count <= FEW_FEATURES for count in counts)
-    width = sum(encoding.shape) if sparse else max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
-    step = max(1, BLOCK_NUMBERS // max(8 * C if sparse else width, 1))
-    for start in range(0, P, step):
-        part = slice(start, min(start + step, P))
+    width = max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
+    step = max(FEWEST_POINTS, CACHED_NUMBERS // C) if sparse else max(1, BLOCK_NUMBERS // max(width, 1))
+
+    def fill(part: slice) -> None:
         xs = [x[part] for x in units]
         out[:, part] = _sparse(encoding, planes, xs, orders) if sparse else _dense(encoding, planes, xs, orders)
+
+    parts = [slice(start, min(start + step, P)) for start in range(0, P, step)]
+    if sparse and len(parts) > 1:
+        in_turn_or_threads(fill, parts)
+    else:  # products of matrices have threads of their own
+        for part in parts:
+            fill(part)
     return out
 
 
@@ -93,7 +103,7 @@ def _sparse(encoding: Kronecker, planes: Matrix, xs: Sequence[Matrix], orders: S
     flat = planes.reshape(planes.shape[0], -1)
     total = np.zeros((planes.shape[0], len(xs[0])))
     for _, index, value in corners(axis_runs(encoding.embedders, xs, orders), encoding.shape):
-        total += flat[:, index] * value
+        total += np.take(flat, index, axis=1) * value
     return total.astype(planes.dtype)
 
 

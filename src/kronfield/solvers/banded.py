@@ -92,7 +92,8 @@ class BlockBanded:
 
     def astype(self, dtype: Any) -> BlockBanded:
         """Return the matrix in another dtype; blocks that are shared stay shared."""
-        cast = {id(block.values): block.values.astype(dtype, copy=False) for block in self.blocks}
+        own = {id(block.values): block.values for block in self.blocks}
+        cast = {key: values.astype(dtype, copy=False) for key, values in own.items()}
         return BlockBanded(self.shape, tuple(Block(b.row, b.column, cast[id(b.values)]) for b in self.blocks))
 
     def toarray(self) -> Matrix:

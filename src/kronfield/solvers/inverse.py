@@ -161,13 +161,12 @@ class _Windows:
         self.rows = block_rows(embedder.size)
         self.known: dict[tuple[int, int, int], _Window | None] = {}
 
-    def samples(self, first: int, last: int) -> tuple[int, int]:
-        """Return the samples that belong to weights ``first`` to ``last``; at the ends all that are left."""
+    def samples(self, first: Any, last: Any) -> tuple[Matrix, Matrix]:
+        """Return the samples that belong to weights ``first`` to ``last``, of many at once; at the ends all that are left."""
         half = self.spacing / 2
-        low = 0 if first == 0 else int(np.searchsorted(self.x, self.centres[first] - half))
-        if last == self.embedder.size:
-            return low, len(self.x)
-        return low, int(np.searchsorted(self.x, self.centres[last - 1] + half))
+        low = np.searchsorted(self.x, self.centres[first] - half)
+        high = np.searchsorted(self.x, self.centres[np.asarray(last) - 1] + half)
+        return np.where(np.equal(first, 0), 0, low), np.where(np.equal(last, self.embedder.size), len(self.x), high)
 
     def inverse(self, start: int, stop: int, margin: int) -> _Window | None:
         """Return rows ``start`` to ``stop`` of the inverse, from a window with ``margin`` more weights on each side."""
@@ -178,7 +177,7 @@ class _Windows:
 
     def _inverse(self, start: int, stop: int, margin: int) -> _Window | None:
         first, last = max(0, start - margin), min(self.embedder.size, stop + margin)
-        low, high = self.samples(first, last)
+        low, high = map(int, self.samples(first, last))
         if high <= low:
             return None
         P = self.embedder._features(np, self.x[low:high], 0, first, last)
@@ -206,9 +205,10 @@ class _Windows:
         shift = self._even_shift()
         blocks: list[Block] = []
         inner: Block | None = None
-        for start in range(0, K, self.rows):
+        starts = np.arange(0, K, self.rows)
+        lows, highs = self.samples(np.maximum(0, starts - margin), np.minimum(K, np.minimum(starts + self.rows, K) + margin))
+        for start, low, high in zip(starts.tolist(), lows.tolist(), highs.tolist(), strict=True):
             stop = min(start + self.rows, K)
-            low, high = self.samples(max(0, start - margin), min(K, stop + margin))
             is_inner = start >= margin and stop + margin <= K and low > 0 and high < len(self.x)
             if is_inner and shift and inner is not None and stop - start == self.rows:
                 steps = (start - inner.row) // self.rows

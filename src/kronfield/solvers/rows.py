@@ -59,14 +59,11 @@ def axis_run(embedder: Embedder, x: Matrix, order: int = 0, tolerance: float = N
     if isinstance(embedder, Impulse):
         return Run(np.asarray(embedder._nearest(np, x)).astype(np.int64), np.ones((1, len(x))))
     padding, per_unit = int(embedder.padding), 1.0 / embedder.spacing
-    # the first centre that lies beyond x - reach
-    start = np.ceil((x - embedder.reach(tolerance)) * per_unit - 1e-9).astype(np.int64) + padding
-    if _fades(embedder, order):
-        # where that centre is exactly at reach, its feature is zero and the run starts one later
-        at = (start - padding) * embedder.spacing - x
-        start += (at <= -embedder.reach(tolerance) * (1 - 1e-9)).astype(np.int64)
-    first = np.clip(start, 0, embedder.size - T)
-    u = (first[None, :] + np.arange(T)[:, None] - padding) * embedder.spacing - x[None, :]
+    low = (x - embedder.reach(tolerance)) * per_unit
+    # the first centre at x - reach or beyond; of a feature that is zero there, the first beyond
+    start = np.floor(low + 1e-9) + (1 + padding) if _fades(embedder, order) else np.ceil(low - 1e-9) + padding
+    first = np.clip(start, 0, embedder.size - T).astype(np.int64)
+    u = (first - padding) * embedder.spacing - x + (np.arange(T) * embedder.spacing)[:, None]
     values = np.asarray(embedder._psi(np, u, order))
     return Run(first, -values if order % 2 else values)
 
@@ -85,7 +82,9 @@ def axis_runs(
 def corners(runs: Sequence[Run], shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Matrix, Matrix]]:
     """Yield (offsets, flat indices (P,), values (P,)) of every combination of one feature per axis."""
     steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    base: Matrix = np.sum([run.first * step for run, step in zip(runs, steps, strict=True)], axis=0)
+    base: Matrix = runs[0].first * steps[0]
+    for run, step in zip(runs[1:], steps[1:], strict=True):
+        base += run.first * step
     for choice in itertools.product(*(range(run.taps) for run in runs)):
         offset = sum(i * step for i, step in zip(choice, steps, strict=True))
         value = runs[0].values[choice[0]]
