@@ -186,7 +186,7 @@ def curves(settings: Settings) -> list[Curve]:
               lambda k, li: _fewer(k, pick(32, 1024, 1024), li)),
         Curve("fit of 2^18 samples", "dimensions", pick((1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)),
               functools.partial(more_dimensions, samples=pick(2**8, 2**18, 2**18)),
-              lambda d, li: d * li.seconds(flops=2 * band * pick(2**8, 2**18, 2**18), moved=2 * 4 * pick(2**8, 2**18, 2**18))),
+              lambda d, li: d * pick(2**8, 2**18, 2**18) * li.seconds(flops=2 * band, moved=2 * 4)),
         Curve("fit on 512 x 512 samples", "channels", pick((1, 2), (1, 4, 16, 64), (1, 4, 16, 64, 256)),
               functools.partial(more_channels, side=pick(16, 512, 512)),
               lambda c, li: banded(pick(16, 512, 512), li, c)),
@@ -202,7 +202,7 @@ def curves(settings: Settings) -> list[Curve]:
 
 
 def _fewer(features: int, side: int, limits: Limits) -> float:
-    # along the first axis each of K rows reaches so many centres, of side / K samples each; along the second there are K rows
+    # along the first axis each of K rows reaches so many centres, of side / K samples each; then there are K rows
     first = 2 * 2 * REACH * side**2
     return limits.seconds(flops=first * (1 + features / side), moved=4 * (side**2 + 3 * side * features))
 
