@@ -279,6 +279,25 @@ def test_claims_follow_the_numbers(tiny, gain, verdict):
     assert next(c for c in claims if c.where == "abstract, Table 1").verdict == verdict
 
 
+def test_a_claim_that_does_not_hold_says_why(tiny):
+    rows = read_rows(tiny[0] / "table2.jsonl")
+    offsets = {"simple": 0.0, "complex": -4.0, "ours": 0.2}
+    made = [{**row, "psnr": 25.0 + offsets[row["group"]]} for row in rows]
+    claim = next(c for c in check_claims({"table2": made}, quick=True) if c.where == "6.2, Table 2")
+    assert claim.verdict == "does not hold"
+    assert "By the paper's own table the gap is -0.93 dB" in claim.reason
+    assert "+0.20 dB from the deep network: what is missing is the penalty" in claim.reason
+
+
+@pytest.mark.parametrize(("epoch", "verdict"), [(100, "holds"), (400, "holds partly"), (900, "does not hold")])
+def test_epochs_are_compared_where_they_are_equal(tiny, epoch, verdict):
+    rows = read_rows(tiny[0] / "table1.jsonl")
+    equal = [{**row, "epochs": 1000, "settled_epoch": 500 if row["group"] == "simple" else epoch} for row in rows]
+    others = [{**row, "epochs": 2000, "settled_epoch": 1, "fingerprint": "x"} for row in rows if row["group"] == "complex"]
+    claims = check_claims({"table1": [*equal, *others]}, quick=True)
+    assert next(c for c in claims if c.text.startswith("Complex encodings need far fewer")).verdict == verdict
+
+
 @pytest.mark.parametrize(("seconds", "verdict"), [(1e-3, "holds"), (0.5, "holds partly"), (20.0, "does not hold")])
 def test_speed_claims_follow_the_numbers(tiny, seconds, verdict):
     spec = load_spec("table1")
