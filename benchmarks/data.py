@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +22,14 @@ class GridTask:
 
     values: Array
 
+    def __post_init__(self) -> None:
+        assert self.given is not None  # made here, so that no method is timed with it
+
     @property
     def dimensions(self) -> int:
         return self.values.ndim - 1
 
-    @property
+    @functools.cached_property
     def given(self) -> Array:
         return np.ascontiguousarray(self.values[(slice(None, None, 2),) * self.dimensions])
 
@@ -48,19 +52,22 @@ class PointTask:
     image: Array
     seed: int
 
-    @property
+    def __post_init__(self) -> None:
+        assert len(self.points) == len(self.values) <= len(self.everywhere)  # made here, so that no method is timed with it
+
+    @functools.cached_property
     def mask(self) -> Array:
         return np.random.default_rng(self.seed).random(self.image.shape[:2]) < 0.25
 
-    @property
+    @functools.cached_property
     def points(self) -> Array:
         return np.argwhere(self.mask).astype(np.float64)
 
-    @property
+    @functools.cached_property
     def values(self) -> Array:
         return self.image[self.mask]
 
-    @property
+    @functools.cached_property
     def everywhere(self) -> Array:
         """All pixels, as points."""
         return np.argwhere(np.ones(self.image.shape[:2], dtype=bool)).astype(np.float64)
