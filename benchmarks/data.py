@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +98,12 @@ def photographs(folder: Path | None, side: int, count: int) -> dict[str, Array]:
         top, left = ((n - size) // 2 for n in image.shape[:2])
         crops[name] = image[top : top + size, left : left + size].astype(np.float32) / 255
     return crops
+
+
+def sides(images: Mapping[str, Array]) -> str:
+    """Return in words how large square pictures are."""
+    found = sorted({len(image) for image in images.values()})
+    return f"{found[0]} x {found[0]} x 3" if len(found) == 1 else f"{found[0]}² to {found[-1]}² x 3"
 
 
 def clip(side: int) -> Array:

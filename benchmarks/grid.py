@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 import kronfield as kf
-from benchmarks.data import Array, GridTask, clip, photographs, waves
+from benchmarks.data import Array, GridTask, clip, photographs, sides, waves
 from benchmarks.frame import OURS, Method, Peak, Row, Settings, contest
 from benchmarks.grid_peers import PapersWay, paper_fit, peers
 from kronfield.solvers.inverse import forget
@@ -20,7 +20,7 @@ def images(settings: Settings) -> list[Row]:
     side = settings.pick(48, SIDE, SIDE)
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
     items = {name: GridTask(image) for name, image in found.items()}
-    case = f"{len(items)} photographs, {side // 2} x {side // 2} x 3 given, {side} x {side} x 3 wanted"
+    case = f"{len(items)} photographs of {sides(found)}, every second pixel on each axis given"
     return _contest("images", case, items, 2, side, 3, settings)
 
 
@@ -29,7 +29,7 @@ def video(settings: Settings) -> list[Row]:
     side = settings.pick(16, CUBE, CUBE)
     items = {"bikes": GridTask(clip(side))}
     half = " x ".join([str(side // 2)] * 3)
-    return _contest("video", f"a clip, {half} x 3 given, {side}³ x 3 wanted", items, 3, side, 3, settings, repetitions=3)
+    return _contest("video", f"a clip of {side}³ x 3, {half} x 3 given", items, 3, side, 3, settings, repetitions=3)
 
 
 def _contest(

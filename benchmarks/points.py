@@ -11,7 +11,7 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 import kronfield as kf
-from benchmarks.data import Array, PointTask, franke, photographs, waves
+from benchmarks.data import Array, PointTask, franke, photographs, sides, waves
 from benchmarks.frame import OURS, Method, Peak, Row, Settings, contest, peak, psnr
 from benchmarks.point_peers import peers, triangulated
 
@@ -27,7 +27,7 @@ def pixels(settings: Settings) -> list[Row]:
     if settings.size != "tiny":
         memory = lambda name: Peak("benchmarks.point_peers:peak_call", (side, name))  # noqa: E731
     return contest(
-        "pixels", f"{len(items)} photographs, a quarter of {side} x {side} x 3 given", items, peers(settings), settings,
+        "pixels", f"{len(items)} photographs of {sides(found)}, a quarter of the pixels given", items, peers(settings), settings,
         score=lambda task, values: task.score(values), warm=PointTask(waves((32, 32), 3), 0), memory=memory,
     )  # fmt: skip
 
