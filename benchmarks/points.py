@@ -26,8 +26,9 @@ def pixels(settings: Settings) -> list[Row]:
     memory: Callable[[str], Peak | None] | None = None
     if settings.size != "tiny":
         memory = lambda name: Peak("benchmarks.point_peers:peak_call", (side, name))  # noqa: E731
+    case = f"{len(items)} photographs of {sides(found)}, a quarter of the pixels given"
     return contest(
-        "pixels", f"{len(items)} photographs of {sides(found)}, a quarter of the pixels given", items, peers(settings), settings,
+        "pixels", case, items, peers(settings), settings,
         score=lambda task, values: task.score(values), warm=PointTask(waves((32, 32), 3), 0), memory=memory,
     )  # fmt: skip
 
