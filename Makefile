@@ -46,5 +46,6 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 PEERS := csaps scikit-learn gpytorch
 
 $(VENV)/.bench: $(VENV)/.test
-	@for peer in $(PEERS); do $(PIP) $$peer || echo "$$peer could not be installed: its rows will say so"; done
-	@touch $@
+	@all=yes; for peer in $(PEERS); do \
+	  $(PIP) $$peer || { all=no; echo "$$peer could not be installed: its rows will say so"; }; done; \
+	if test $$all = yes; then touch $@; fi

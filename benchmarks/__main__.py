@@ -9,6 +9,7 @@ python -m benchmarks --report                         # write tables and plots a
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +71,7 @@ def main() -> None:
             rows = [row for row in rows if row.section not in replaced] + fresh
             data = "photographs of a folder" if options.photographs else "photographs inside scikit-image"
             minutes = before + (time.perf_counter() - started) / 60
-            about = {"size": options.size, "data": data, "minutes": minutes, **used}
+            about = {"size": options.size, "data": data, "minutes": minutes, "whole": len(wanted) == len(SECTIONS), **used}
             report.save(options.output, about, rows)  # after every section: what is done is kept
     if not rows:
         parser.error(f"{results} has no results: run without --report first")
@@ -78,7 +79,7 @@ def main() -> None:
     text = report.page(about, rows, ".")
     (options.output / "report.md").write_text(text, encoding="utf-8")
     if options.page:
-        link = options.output.resolve().relative_to(options.page.resolve().parent).as_posix()
+        link = os.path.relpath(options.output, options.page.parent).replace(os.sep, "/")
         report.fill(options.page, report.page(about, rows, link))
     if options.readme:
         report.fill(options.readme, report.readme_table(rows))

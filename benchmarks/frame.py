@@ -52,13 +52,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Method:
-    """Something that takes part: a function from a task to values, the module it needs, and on how many items it is run."""
+    """Something that takes part: a function from a task to values, the module it needs, and on how many items it is run.
+
+    ``before`` is called with an item before it is timed: what a user would have at hand by then.
+    """
 
     name: str
     call: Callable[[Any], Any]
     needs: str = ""
     most: int = 10**9
     note: str = ""
+    before: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,8 @@ def contest(
             rows.append(Row(section, case, method.name, note=f"not measured: {method.needs} is not installed"))
         elif method.most:
             able.append(method)
+            if method.needs:
+                importlib.import_module(method.needs)
             if warm is not None and method.most >= len(items):  # what is run on a few only takes long anyway
                 method.call(warm)
     seconds: dict[str, list[float]] = {method.name: [] for method in able}
@@ -116,6 +122,8 @@ def contest(
             for method in able:
                 if number >= method.most or (turn and method.most < len(items)):
                     continue
+                if method.before is not None:
+                    method.before(item)
                 result, spent = timed(functools.partial(method.call, item))
                 seconds[method.name].append(spent)
                 if method.name == able[0].name:

@@ -29,16 +29,19 @@ def ours(task: GridTask) -> Array:
 
 
 class Refit:
-    """The choice that was made for the first task, kept for those that come after: frames of a video, a folder of scans."""
+    """The choice that was made for the first task of a size, kept for the others: frames of a video, a folder of scans."""
 
     def __init__(self) -> None:
         self.fields: dict[tuple[int, ...], kf.Field] = {}
 
+    def choose(self, task: GridTask) -> None:
+        """Choose for the first task of a size."""
+        if task.given.shape not in self.fields:
+            self.fields[task.given.shape] = kf.fit(task.given, channels=True)
+
     def __call__(self, task: GridTask) -> Array:
-        given = task.given
-        if given.shape not in self.fields:
-            self.fields[given.shape] = kf.fit(given, channels=True)
-        return self.fields[given.shape].refit(given).on_grid(task.positions())
+        self.choose(task)
+        return self.fields[task.given.shape].refit(task.given).on_grid(task.positions())
 
 
 def paper_encoding(kind: str, size: int, dimensions: int) -> kf.Kronecker:
@@ -175,9 +178,10 @@ def _akima(x: Array, y: Array, axis: int) -> Any:
 
 def peers(dimensions: int) -> list[Method]:
     """Return everybody who can do a task of so many dimensions, ours first."""
+    kept = Refit()
     found = [
         Method(OURS, ours, note="nothing chosen by hand"),
-        Method("kronfield, refit", Refit(), note="the choice for the first item kept for the others"),
+        Method("kronfield, refit", kept, note="the choice for the first item of a size kept", before=kept.choose),
         Method("kronfield, the paper's Gaussian", lambda t: paper_ours(t, "Gaussian"), note="the paper's settings"),
         Method("kronfield, the paper's Triangle", lambda t: paper_ours(t, "Triangle"), note="the paper's settings"),
         Method("the paper's way, Gaussian", lambda t: papers_way(t, "Gaussian"), "torch", note="dense, PyTorch"),
@@ -213,8 +217,8 @@ def peak_call(dimensions: int, side: int, channels: int, name: str) -> Any:
     from benchmarks.data import waves
 
     method = next(one for one in peers(dimensions) if one.name == name)
-    method.call(GridTask(waves((16,) * dimensions, channels)))
-    task = GridTask(waves((side,) * dimensions, channels))
+    method.call(GridTask(waves((16,) * dimensions, channels, noise=0.0)))
+    task = GridTask(waves((side,) * dimensions, channels, noise=0.0))
     if isinstance(method.call, Refit):
         method.call(task)
     return lambda: method.call(task)

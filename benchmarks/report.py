@@ -80,23 +80,25 @@ def _write(path: Path, text: str) -> None:
 
 def ahead(rows: Iterable[Row]) -> list[Row]:
     """Return the rows of peers that are both faster and better than ours, in the sections that are judged."""
-    return [
-        row
-        for row in rows
-        if row.section in JUDGED and not row.method.startswith(OURS)
-        and None not in (row.psnr, row.ours_psnr, row.ratio)
-        and row.psnr > row.ours_psnr + ALIKE_DB and row.ratio < ALIKE_TIME
-    ]  # fmt: skip
+    return [row for row in rows if row.section in JUDGED and _is_ahead(row)]
+
+
+def _is_ahead(row: Row) -> bool:
+    if row.method.startswith(OURS) or row.psnr is None or row.ours_psnr is None or row.ratio is None:
+        return False
+    return row.psnr > row.ours_psnr + ALIKE_DB and row.ratio < ALIKE_TIME
 
 
 def verdict(rows: Sequence[Row]) -> str:
     """Return in a sentence whether any peer is both faster and better."""
     peers = [row for row in rows if row.section in JUDGED and not row.method.startswith(OURS) and row.psnr is not None]
     found = ahead(rows)
+    beyond = sum(_is_ahead(row) for row in rows if row.section == "others")
+    told = f" Beyond them, {beyond} rows of *{QUALITY['others']}* are." if beyond else ""
     if not found:
-        return f"In none of {len(peers)} rows is a peer both faster and better than kronfield with nothing chosen by hand."
+        return f"In none of {len(peers)} rows is a peer both faster and better than kronfield, nothing chosen by hand.{told}"
     names = "; ".join(f"{row.method} ({row.case}: {row.psnr - row.ours_psnr:+.2f} dB)" for row in found)
-    return f"In {len(found)} of {len(peers)} rows a peer is both faster and better: {names}."
+    return f"In {len(found)} of {len(peers)} rows a peer is both faster and better: {names}.{told}"
 
 
 def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
@@ -122,9 +124,10 @@ def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
 
 
 def _about(about: Mapping[str, Any]) -> str:
-    skip = ("size", "data", "minutes")
+    skip = ("size", "data", "minutes", "whole")
     machine = ", ".join(f"{key} {value}" for key, value in about.items() if key not in skip)
-    return f"One run of size *{about['size']}* on {about['data']}, {about['minutes']:.0f} minutes. {machine}."
+    parts = "" if about.get("whole", True) else ", its sections not all at one time"
+    return f"One run of size *{about['size']}* on {about['data']}, {about['minutes']:.0f} minutes{parts}. {machine}."
 
 
 def _cases(rows: Iterable[Row]) -> list[str]:
@@ -189,7 +192,7 @@ def speed_table(rows: Sequence[Row]) -> str:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for case in _cases(rows):
         by = {row.method: row for row in rows if row.case == case}
-        cells = [case, _time(by[OURS])]
+        cells = [case, _time(by[OURS]) if OURS in by else ""]
         for name in methods:
             row = by.get(name)
             cells.append("" if row is None else row.note if row.ratio is None else f"{_ratio(row.ratio)}")

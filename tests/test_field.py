@@ -1,6 +1,7 @@
 """`Field`: evaluation, derivatives, integrals, memory."""
 
 import math
+import multiprocessing
 import tracemalloc
 import warnings
 
@@ -205,3 +206,29 @@ def test_long_lines_are_summed_feature_by_feature(emb, monkeypatch):
     for d, expected in zip(orders, short, strict=True):
         found = field.on_grid((700,), derivative=(d,))
         np.testing.assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())
+
+
+def test_fields_are_evaluated_in_a_forked_child():
+    context = multiprocessing.get_context("fork")
+    field = kf.fit(np.arange(64.0).reshape(8, 8), encoding=kf.Triangle(8, 0.25), ridge=0.0)
+    points = 7 * np.random.default_rng(0).random((100_000, 2))
+    expected = field(points, outside="extrapolate")  # starts the threads here
+    queue = context.SimpleQueue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a process with threads is forked is the point
+        child = context.Process(target=lambda: queue.put(float(field(points, outside="extrapolate").sum())))
+        child.start()
+    child.join(60)
+    alive = child.is_alive()
+    child.kill()
+    assert not alive
+    assert queue.get() == float(expected.sum())
+
+
+def test_values_at_points_do_not_depend_on_the_parts(monkeypatch):
+    field = kf.fit(np.random.default_rng(0).random((20, 30, 3)), channels=True)
+    points = np.random.default_rng(1).random((5000, 2)) * [19, 29]
+    whole = field(points)
+    monkeypatch.setattr("kronfield.evaluation.CACHED_NUMBERS", 100)
+    monkeypatch.setattr("kronfield.evaluation.FEWEST_POINTS", 7)
+    np.testing.assert_array_equal(field(points), whole)

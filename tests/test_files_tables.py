@@ -224,5 +224,13 @@ def test_a_coordinate_is_not_taken_for_the_value_in_place_of_text(tmp_path):
 
 
 def test_a_field_is_not_read_as_samples(tmp_path):
+    (tmp_path / "photo.field").write_bytes(b"")
     with pytest.raises(ValueError, match="It is a field already: kronfield render"):
         read(tmp_path / "photo.field")
+
+
+@pytest.mark.parametrize("header", ["name,x,y,z", "x,y,z,remark"])
+def test_text_beside_three_coordinates_changes_nothing(header, tmp_path):
+    row = ["low" if name in ("name", "remark") else "1" for name in header.split(",")]
+    signal = read(table(tmp_path, "\n".join([header, ",".join(row), ",".join(row)]) + "\n"))
+    assert signal.info["channels"] == ["z"]

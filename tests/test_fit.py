@@ -372,3 +372,35 @@ def test_modules_are_attributes():
     assert kf.measures.psnr(np.zeros(3), np.ones(3)) == 0
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         kf.nonsense  # noqa: B018
+
+
+def noisy_line(channels=1):
+    rng = np.random.default_rng(3)
+    return np.sin(np.linspace(0, 12, 240))[:, None] + 0.4 * rng.standard_normal((240, channels))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        noisy_line()[:, 0] * np.exp(0.25j * np.pi),
+        noisy_line()[:, 0] * np.exp(-0.25j * np.pi),
+        noisy_line()[:, 0] * 1j,
+        noisy_line()[:, 0] + 0j,
+        np.repeat(noisy_line(), 3, axis=1),
+        noisy_line() * [1, -1],
+        noisy_line() * [1, 0],
+    ],
+    ids=["turned", "turned back", "imaginary", "real", "grey as colours", "negative", "with zeros"],
+)
+def test_multiples_of_one_channel_are_judged_as_one(values):
+    alone = kf.fit(noisy_line()[:, 0]).report.roughness
+    assert max(alone) > 0
+    assert kf.fit(values, channels=values.ndim == 2).report.roughness == pytest.approx(alone, rel=1e-3)
+
+
+def test_a_constant_channel_beside_texture_changes_nothing():
+    rng = np.random.default_rng(0)
+    texture = rng.random((240, 1)) * [1.0, 0.9, 1.1] + 0.05 * rng.random((240, 3))
+    opaque = np.concatenate([texture, np.ones((240, 1))], axis=1)
+    assert kf.fit(texture, channels=True).report.roughness == (0.0, 0.0)
+    assert kf.fit(opaque, channels=True).report.roughness == (0.0, 0.0)

@@ -150,7 +150,10 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"kronfield.{name}")
+        try:
+            return importlib.import_module(f"kronfield.{name}")
+        except ImportError as error:  # torch is an extra, say
+            raise AttributeError(f"module 'kronfield.{name}' cannot be imported: {error}") from error
     if name not in _HOME_OF:
         raise AttributeError(f"module 'kronfield' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"kronfield.{_HOME_OF[name]}"), name)

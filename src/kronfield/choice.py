@@ -29,6 +29,8 @@ NOISY = 0.92
 NOISY_LINE = 0.75
 # Noise is not taken for granted if what smoothing takes away is alike in all channels: texture is, noise is not.
 SHARED = 0.5
+# Channels compared at most, and the part of the largest below which one does not count.
+MOST_COMPARED, ALIKE = 64, 1e-6
 # Axes longer than this are not smoothed unasked: the eigenbasis of one takes seconds.
 LONGEST_SMOOTHED = 1024
 # Samples of an axis on which a roughness is judged.
@@ -78,8 +80,11 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
     if not smoothing or (longest > LONGEST_SMOOTHED and not forced):
         return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
     first = best_roughness(crop, crop_axes, tension, 1)
-    alone = len(axes) == 1 and len(crop) == 1
-    noisy = first.score < (NOISY_LINE if alone else NOISY) * first.interpolation and first.shared < SHARED
+    alone = len(axes) == 1 and first.independent == 1
+    noisy = first.score < (NOISY_LINE if alone else NOISY) * first.interpolation
+    if noisy and first.shared >= SHARED and not forced:
+        decided += "; what smoothing would take away is alike in all channels, so it is kept as texture"
+        noisy = False
     if not forced and (not noisy or held_out.smoothing_error(tension) > min(one.score for one in candidates)):
         return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
     fits = [first, best_roughness(crop, crop_axes, tension, 2)]
@@ -170,13 +175,15 @@ class _HeldOut:
 class Smoothing:
     """The best roughness of one order, its score, and the score of interpolation, by generalised cross-validation.
 
-    ``shared`` is how alike what it takes away is in all channels, as a mean correlation; 0 for one channel.
+    ``shared`` is how alike what it takes away is in all channels, as a mean correlation, and ``independent`` how many of
+    them are not multiples of each other: a grey picture stored as colours has one.
     """
 
     roughness: tuple[float, float]
     score: float
     interpolation: float
     shared: float
+    independent: int
 
 
 def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order: int) -> Smoothing:
@@ -200,15 +207,24 @@ def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order
     weight = scale * 10.0**best
     roughness = (unit[0] * weight, unit[1] * weight)
     taken = (1 - solver.with_penalty(roughness=roughness).filter) * coefficients
-    return Smoothing(roughness, score(best), score(-6.0), _alike(taken.reshape(len(taken), -1)))
+    return Smoothing(roughness, score(best), score(-6.0), *_alike(taken.reshape(len(taken), -1)))
 
 
-def _alike(rows: Matrix) -> float:
-    """Return the mean correlation of rows with each other, 0 if there is one; the basis is orthonormal at the samples."""
-    products = rows @ rows.T
-    norms = np.sqrt(np.diag(products))
-    pairs = ~np.eye(len(rows), dtype=bool) & (np.outer(norms, norms) > 0)
-    return float(np.mean(products[pairs] / np.outer(norms, norms)[pairs])) if pairs.any() else 0.0
+def _alike(rows: Matrix) -> tuple[float, int]:
+    """Return the mean correlation of rows with each other, whatever its sign, and how many of them are independent.
+
+    The basis is orthonormal at the samples, so these are correlations of what is taken away there. Rows that are nearly
+    zero do not count: those of a constant channel are rounding. Rows that are multiples of one are one: correlation 0.
+    """
+    rows = rows[:: math.ceil(len(rows) / MOST_COMPARED)]
+    norms = np.sqrt(np.sum(rows**2, axis=1))
+    rows = rows[norms > ALIKE * norms.max()] if norms.max() else rows[:1]
+    unit = rows / np.maximum(np.sqrt(np.sum(rows**2, axis=1, keepdims=True)), np.finfo(np.float64).tiny)
+    products = unit @ unit.T
+    independent = int(np.sum(np.linalg.eigvalsh(products) > ALIKE * len(unit)))
+    if independent <= 1:
+        return 0.0, 1
+    return float(np.mean(np.abs(products[~np.eye(len(unit), dtype=bool)]))), independent
 
 
 def best_ridge(solver: GridSolver, values: Matrix) -> tuple[float, list[Candidate]]:

@@ -83,7 +83,8 @@ def at_points(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orde
     counts = [taps_in_reach(emb) for emb in encoding.embedders]
     sparse = all(count is not None and count <= FEW_FEATURES for count in counts)
     width = max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
-    step = max(FEWEST_POINTS, CACHED_NUMBERS // C) if sparse else max(1, BLOCK_NUMBERS // max(width, 1))
+    few = min(max(FEWEST_POINTS, CACHED_NUMBERS // C), max(1, BLOCK_NUMBERS // (8 * C)))
+    step = few if sparse else max(1, BLOCK_NUMBERS // max(width, 1))
 
     def fill(part: slice) -> None:
         xs = [x[part] for x in units]

@@ -93,7 +93,7 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Matrix | None]:
         raise problem(
             "mask", describe(missing), expected, "True where a sample is missing; of numbers pass mask.astype(bool)."
         )
-    if missing.all():
+    if missing.size and missing.all():
         raise problem(
             "mask",
             f"True at all of {missing.size}",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from kronfield.encoding import Kronecker
-from kronfield.evaluation import at_points
+from kronfield.evaluation import FEW_FEATURES, at_points
 from kronfield.report import Candidate
 from kronfield.solvers.assemble import RowRule, assemble
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.conjugate import ConvergenceError
 from kronfield.solvers.normal import NormalEquations, Penalty, Solution
+from kronfield.solvers.rows import axis_runs, sparse_rows, taps_in_reach
 from kronfield.solvers.scattered import BasisSystem
 from kronfield.solvers.separable import Frame
 
@@ -229,6 +230,7 @@ class HeldOutWalk(Walk):
     def __init__(self, trial: Trial, equations: list[NormalEquations], ladder: Ladder, name: str) -> None:
         super().__init__(ladder, name)
         self.trial, self.equations = trial, equations
+        self._rows: dict[int, tuple[list[Matrix], Any]] = {}
         self._starts: list[Matrix | None] = [None] * len(equations)
         self._last = self._starts
 
@@ -238,14 +240,28 @@ class HeldOutWalk(Walk):
         last: list[Matrix | None] = []
         for held, equations, start in zip(trial.folds, self.equations, self._starts, strict=True):
             solution = equations.solve(penalty, tolerance=tolerance, limit=TRIAL_LIMIT, start=start)
-            units = [frame.unit(trial.points[held, i]) for i, frame in enumerate(equations.frames)]
-            fitted = at_points(equations.encoding, solution.weights, units, [0] * len(units)).astype(np.float64)
+            fitted = self._at_held(held, equations, solution.weights)
             squares = np.mean((fitted - trial.values[:, held]) ** 2, axis=0)
             w = np.ones(len(squares)) if trial.weights is None else trial.weights[held]
             total, weight = total + float(np.sum(w * squares)), weight + float(w.sum())
             last.append(solution.unknowns)
         self._last = last
         return total / (weight or 1.0) / trial.spread
+
+    def _at_held(self, held: Matrix, equations: NormalEquations, weights: Matrix) -> Matrix:
+        """Return the values (C, P) at the points held out; of local features their rows are made once."""
+        key = id(equations)
+        if key not in self._rows:
+            units = [frame.unit(self.trial.points[held, i]) for i, frame in enumerate(equations.frames)]
+            few = all((taps_in_reach(emb) or FEW_FEATURES + 1) <= FEW_FEATURES for emb in equations.encoding.embedders)
+            rows = (
+                sparse_rows(axis_runs(equations.encoding.embedders, units), equations.encoding.shape, float) if few else None
+            )
+            self._rows[key] = (units, rows)
+        units, rows = self._rows[key]
+        if rows is None:
+            return at_points(equations.encoding, weights, units, [0] * len(units)).astype(np.float64)
+        return np.asarray((rows @ weights.reshape(len(weights), -1).T).T, dtype=np.float64)
 
     def _keep(self) -> None:
         self._starts = self._last

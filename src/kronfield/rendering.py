@@ -21,8 +21,8 @@ BLOCK_NUMBERS = 1 << 22
 COARSE = 1.25
 # The longest side of what scattered points are drawn at, where nothing is said.
 POINTS_SIDE = 512
-# Samples of a view, on an axis and in all: more is a slip of the keyboard, and fits no disk.
-MOST_ON_AXIS, MOST_IN_ALL = 10**9, 10**12
+# Samples of a view, on a line, on one of several axes, and in all: more is a slip of the keyboard, and fits no disk.
+MOST_ON_LINE, MOST_ON_AXIS, MOST_IN_ALL = 10**9, 10**7, 10**12
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def view(
             x, step = field.axes[i], spacing
         else:
             n = count or max(1, round((high - low) / spacing * factor))
-            if n > MOST_ON_AXIS:
+            if n > (MOST_ON_LINE if len(free) == 1 else MOST_ON_AXIS):
                 _too_large(f"{n} samples on axis {axis_names(field)[i]}", f"{MOST_ON_AXIS:,}")
             x, step = low + (high - low) * (np.arange(n) + 0.5) / n, (high - low) / n
             x = x[::-1] if field.axes[i][0] > field.axes[i][-1] else x

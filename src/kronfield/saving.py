@@ -65,7 +65,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]],
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
         if isinstance(error, InputError):
             raise
-        raise problem("path", f"{target} ({_seen(target)})", "a saved field", _REMEDY) from error
+        seen = error if isinstance(error, OSError | MemoryError) else _seen(target)
+        raise problem("path", f"{target} ({seen})", "a saved field", _REMEDY) from error
     if _checksum(header[FORMAT], arrays) != header.get(_CHECKSUM):
         raise problem("path", f"{target}, whose contents do not match their checksum", "a saved field", _REMEDY)
     return arrays, metadata

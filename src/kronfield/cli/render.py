@@ -115,7 +115,7 @@ def command(
     check_output(output, force=force)
     field = load_field(path, out)
     target = kind_of(output)
-    if rate is not None and target == "image":
+    if rate is not None and target == "image" and output.suffix.lower() not in (".tif", ".tiff"):  # those have pages
         raise Failure(f"--fps: got a picture to write, {output}; expected a video or a sound. Leave it out")
     where = _view(field, size, scale, crops, cuts, rate, slow, upright=target == "image")
     write_view(

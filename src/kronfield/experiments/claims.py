@@ -74,13 +74,12 @@ def _comparable(table: str, complex_group: str) -> Callable[[Evidence], Finding]
 
 def _why_not_comparable(found: Evidence, table: str, group: str) -> str:
     """Return what the paper's own numbers say, and whether a penalty closes the gap."""
-    printed, ours = found.printed_gap(table, group, "simple"), found.best_gap(table, "ours", "simple")
+    printed, ours = found.printed_gap(table, group, "simple"), found.chosen_gap(table)
     reason = "" if printed is None else f"By the paper's own table the gap is {printed:+.2f} dB. "
-    if ours is not None and ours.value >= -NEAR:
-        reason += (
-            f"With a penalty, chosen from the data, the linear model is {ours.value:+.2f} dB from the deep network: what is "
-            "missing is the penalty, and not the depth. "
-        )
+    if ours is not None and ours[0] >= -NEAR:
+        gap, has_penalty = ours
+        how = "features and a penalty" if has_penalty else "features"
+        reason += f"A linear model in closed form, its {how} chosen from the data, is {gap:+.2f} dB from the deep network. "
     return reason
 
 
@@ -96,7 +95,10 @@ def _fourier_is_worse(found: Evidence) -> Finding:
     verdict = "holds" if max(gaps) < -0.5 else "holds partly" if min(gaps) < -0.5 else "does not hold"
     reason = ""
     if verdict == "holds partly":
-        reason = "Where it does not, samples are at random: there the shifted encodings have singular values near 0 too."
+        near = [word.partition(":")[0] for word, gap in zip(words, gaps, strict=True) if gap >= -0.5]
+        reason = f"Not in {' and '.join(near)}."
+        if set(near) <= {"table2", "table4"}:
+            reason += " Samples are at random there, where the shifted encodings have singular values near 0 too."
     evidence = "best Fourier minus best shifted, descent on complex encodings: " + "; ".join(words)
     return Finding(verdict, evidence, reason)
 
@@ -147,8 +149,12 @@ def _complex_linear_beats_simple_linear(found: Evidence) -> Finding:
     verdict = "holds" if not failing else "holds partly" if len(failing) < len(fourier) else "does not hold"
     reason = ""
     if failing:
-        reason = f"Not {' and '.join(failing)}: descent does not arrive there in so many steps, as the closed form shows."
-    return Finding(verdict, "complex minus simple, one linear layer: " + _listed(gaps), reason)
+        reason = f"Not {' and '.join(failing)}. "
+        gain = found.same_setting_gain("table3", "LinF"), found.same_setting_gain("table3", "LogF")
+        if any(one is not None and one.value > 3 for one in gain):
+            reason += "Descent is slow on such features: least squares on the very same ones does far better in table3. "
+    reason += found.scaled_words("visual-grid", "simple", "complex")
+    return Finding(verdict, "complex minus simple, one linear layer: " + _listed(gaps), reason.strip())
 
 
 def _depth_helps_simple(found: Evidence) -> Finding:

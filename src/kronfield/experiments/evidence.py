@@ -51,7 +51,11 @@ class Evidence:
 
         a, b = seconds(first), seconds(second)
         short = any(row["epochs"] and row["epochs"] != spec.paper.epochs.get(row["group"]) for row in first)
-        return Number(a / b, f"{a:,.3g} s and {b:,.3g} s, side {side}" + (", scaled to the paper's epochs" if short else ""))
+        threads = [sorted({row["threads"] for row in rows}) for rows in (first, second)]
+        words = f"{a:,.3g} s and {b:,.3g} s, side {side}" + (", scaled to the paper's epochs" if short else "")
+        if threads[0] != threads[1]:
+            words += f", on {' or '.join(map(str, threads[0]))} and {' or '.join(map(str, threads[1]))} threads"
+        return Number(a / b, words)
 
     def printed_ratio(self, table: str, slow: str, quick: str) -> float | None:
         """Return the same ratio by the paper's own numbers."""
@@ -73,6 +77,15 @@ class Evidence:
                 return None
             best.append(max(printed))
         return best[0] - best[1]
+
+    def chosen_gap(self, table: str) -> tuple[float, bool] | None:
+        """Return the PSNR with nothing chosen by hand minus the best of simple, and whether a penalty was chosen."""
+        pairs = self._at_one_side(table, "ours", "simple")
+        rows = [row for row in pairs[0] if row["method"] == "ours: nothing chosen"] if pairs is not None else []
+        if pairs is None or not rows:
+            return None
+        penalty = any("roughness" in row.get("chosen", "") or "ridge" in row.get("chosen", "") for row in rows)
+        return statistics.fmean(row["psnr"] for row in rows) - _best(pairs[1])[0], penalty
 
     def best_gap(self, table: str, group: str, other: str) -> Number | None:
         """Return the best mean PSNR of a group minus that of another, on the items that both have."""
@@ -115,20 +128,28 @@ class Evidence:
 
         If both groups were given the same epochs on the same side somewhere, it is there that they are compared.
         """
-        means, given, words = list[float](), set[int](), list[str]()
+        means, words = list[float](), list[str]()
         both = [
             {(row["side"], row["epochs"]) for row in self.rows[table] if row["group"] == g} for g in ("simple", "complex")
         ]
         common = max(both[0] & both[1], default=None)
-        for group in ("simple", "complex"):
-            rows = [row for row in self.rows[table] if row["group"] == group]
-            rows = [row for row in rows if common is None or (row["side"], row["epochs"]) == common]
+        parts = {
+            group: [
+                row for row in self.rows[table]
+                if row["group"] == group and (common is None or (row["side"], row["epochs"]) == common)
+            ]
+            for group in ("simple", "complex")
+        }  # fmt: skip
+        alike = {(row["item"], row["encoder"]) for row in parts["simple"]} & {
+            (row["item"], row["encoder"]) for row in parts["complex"]
+        }
+        for group, found in parts.items():
+            rows = [row for row in found if common is None or (row["item"], row["encoder"]) in alike]
             if not rows:
                 return None
             means.append(statistics.fmean(row["settled_epoch"] for row in rows))
-            given |= {row["epochs"] for row in rows}
             words.append(f"{group} {means[-1]:.0f} of {' or '.join(map(str, sorted({row['epochs'] for row in rows})))}")
-        return means[0], means[1], ", ".join(words), len(given) == 1
+        return means[0], means[1], ", ".join(words), common is not None
 
     def from_zero(self, table: str) -> str:
         """Return in words the PSNR of descent from zero and of the same from a random start."""
@@ -168,10 +189,13 @@ class Evidence:
             means.setdefault(method.encoder, {}).setdefault(f"{method.setting:g}", []).append(statistics.fmean(found))
         return means
 
-    def scaled_words(self, table: str, group: str) -> str:
-        """Return in words what was scaled in the rows of a group."""
-        scaled = sorted({"; ".join(row["scaled"]) for row in self.rows[table] if row["group"] == group} - {""})
-        return f"It was run on less than the paper's protocol: {' / '.join(scaled)}." if scaled else ""
+    def scaled_words(self, table: str, *groups: str) -> str:
+        """Return in words what was scaled in the rows of some groups."""
+        words = list[str]()
+        for group in groups:
+            scaled = sorted({"; ".join(row["scaled"]) for row in self.rows[table] if row["group"] == group} - {""})
+            words += [(f"{group}: " if len(groups) > 1 else "") + " / ".join(scaled)] if scaled else []
+        return f"It was run on less than the paper's protocol: {'. '.join(words)}." if words else ""
 
     def parameter_words(self) -> tuple[bool, str] | None:
         """Return whether networks of the paper's settings have its numbers of parameters, and in words."""

@@ -112,6 +112,12 @@ def versions() -> dict[str, str]:
     return found
 
 
+def array_threads(cores: int) -> int:
+    """Return on how many threads NumPy's products run, by what the environment says."""
+    told = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")]
+    return next((min(cores, int(one)) for one in told if one.isdigit() and int(one) > 0), cores)
+
+
 def machine() -> dict[str, Any]:
     """Return the size of the machine: processors, memory in GiB, and its kind."""
     try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kronfield.experiments.data import Item, TooSmallError, digest, items
 from kronfield.experiments.methods import Outcome, run_method
-from kronfield.experiments.results import Results, Row, fingerprint, machine, versions
+from kronfield.experiments.results import Results, Row, array_threads, fingerprint, machine, versions
 from kronfield.experiments.spec import Method, Size, Spec
 from kronfield.experiments.tasks import Array, Task, make_task
 from kronfield.files import write_image
@@ -61,7 +61,7 @@ def run_spec(
     ]
     total, done = sum(job.work for job in jobs) or 1.0, 0.0
     about = {**versions(), **machine()}
-    about["threads"] = about["cores"]  # of NumPy; networks say their own
+    about["threads"] = array_threads(about["cores"])  # of NumPy; networks say their own
     held: tuple[str, Array | None] = ("", None)
     for job in jobs:
         if held[0] != job.item.name:

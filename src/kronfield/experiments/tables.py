@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ class Line:
     group: str
     method: str
     key: str
+    side: int
     protocol: str
     items: int
     psnr: float
@@ -66,13 +67,14 @@ def notes(rows: Iterable[Row]) -> list[str]:
 
 
 def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
-    """Return the mean of every method at every protocol, in the order of the spec, full protocols first."""
-    groups = dict[tuple[str, str], list[Row]]()
+    """Return the mean of every method at every protocol: the largest side first, then in the order of the spec."""
+    groups = dict[tuple[int, str, str], list[Row]]()
     for row in current(spec, rows):
-        groups.setdefault((row["method"], protocol(spec, row)), []).append(row)
+        groups.setdefault((row["side"], row["method"], protocol(spec, row)), []).append(row)
     order = {method.key: i for i, method in enumerate(spec.methods)}
     lines = []
-    for (key, how), some in sorted(groups.items(), key=lambda pair: (order[pair[0][0]], len(pair[0][1]), pair[0][1])):
+    ranked = sorted(groups.items(), key=lambda pair: (-pair[0][0], order[pair[0][1]], len(pair[0][2]), pair[0][2]))
+    for (side, key, how), some in ranked:
         method = spec.method(key)
         assert method is not None
         psnrs = [row["psnr"] for row in some]
@@ -83,6 +85,7 @@ def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
                 group=method.group,
                 method=method.label,
                 key=key,
+                side=side,
                 protocol=how,
                 items=len({row["item"] for row in some}),
                 psnr=mean,
@@ -113,10 +116,19 @@ def markdown(spec: Spec, rows: Sequence[Row]) -> str:
         return f"No results of {spec.name} yet: run `kronfield reproduce {spec.name}`.\n"
     protocols = list(dict.fromkeys(line.protocol for line in lines))
     marks = {"full": ""} | {name: f" ({chr(97 + i)})" for i, name in enumerate(p for p in protocols if p != "full")}
+    text = list[str]()
+    for side in dict.fromkeys(line.side for line in lines):
+        text += [f"**{' x '.join([str(side)] * spec.dimensions)}**", "", *_one_side(spec, marks, side, lines), ""]
+    text += _legend(spec, rows, marks, lines)
+    return "\n".join(text) + "\n"
+
+
+def _one_side(spec: Spec, marks: Mapping[str, str], side: int, lines: Sequence[Line]) -> list[str]:
+    """Return the table of what was run at one side."""
     head = ["", "encoding", NOUNS[spec.kind], *HEAD]
     text = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     before = ""
-    for line in lines:
+    for line in (line for line in lines if line.side == side):
         group = GROUPS[line.group] if line.group != before else ""
         before = line.group
         cells = [
@@ -132,9 +144,7 @@ def markdown(spec: Spec, rows: Sequence[Row]) -> str:
             "" if line.paper_seconds is None else short(line.paper_seconds),
         ]
         text.append(f"| {' | '.join(cells)} |")
-    text.append("")
-    text += _legend(spec, rows, marks, lines)
-    return "\n".join(text) + "\n"
+    return text
 
 
 def _legend(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]) -> list[str]:

@@ -54,7 +54,7 @@ def suffix_of(path: Path) -> str:
     for suffix in (suffix for suffixes in _KINDS.values() for suffix in suffixes):
         if name.endswith(suffix):
             return suffix
-    if name.endswith(".field"):
+    if name.endswith(".field") and path.exists():
         raise problem("path", path, "samples", f"It is a field already: kronfield render {path}, or kf.load.")
     raise problem(
         "path", path, f"a name that ends in one of: {_supported()}", "In brackets: the extra that must be installed."

@@ -97,9 +97,8 @@ def choose(
         free = [name for name in numbers if name not in (values or ())]
         usual = [name for name in free if split_unit(name)[0].lower() in _USUAL]
         if values is None:
-            if len(usual) == len(free) > 1 and unfit:  # one of them would be taken for the value, in place of text
-                name, reason = list(unfit.items())[-1]
-                raise _refusal("columns", name, reason)
+            if len(usual) == len(free) == 2 and names[-1] in unfit:  # y would be taken for the value, in place of text
+                raise _refusal("columns", names[-1], unfit[names[-1]])
             usual = usual[:-1] if len(usual) == len(free) else usual
             coordinates = usual or free[:-1]
         else:

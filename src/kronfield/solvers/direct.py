@@ -77,7 +77,7 @@ def _banded_solve(data: Matrix, penalty: DifferencePenalty, b: Matrix) -> Matrix
     return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=8)
 def _squared_band(shape: tuple[int, ...], orders: tuple[int, ...]) -> Matrix:
     return lower_band(_squared_differences(shape, orders))
 

@@ -162,7 +162,7 @@ class _Windows:
         self.known: dict[tuple[int, int, int], _Window | None] = {}
 
     def samples(self, first: Any, last: Any) -> tuple[Matrix, Matrix]:
-        """Return the samples that belong to weights ``first`` to ``last``, of many at once; at the ends all that are left."""
+        """Return the samples that belong to weights ``first`` to ``last``, of many at once; at the ends all the rest."""
         half = self.spacing / 2
         low = np.searchsorted(self.x, self.centres[first] - half)
         high = np.searchsorted(self.x, self.centres[np.asarray(last) - 1] + half)

@@ -172,6 +172,11 @@ class NormalEquations:
             direct = self._banded(penalty, b)
             if direct is not None:
                 return Solution(direct, direct, Convergence(0, 0.0, 0.0), "banded Cholesky")
+        at_once = self.nodes is None and math.prod(self.encoding.shape) <= AT_ONCE
+        if at_once:
+            direct = direct_solve(self.term, self.differences(penalty), b, self._data_band)
+            if direct is not None:
+                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "factorisation")
         system = self.system(penalty)
         if isinstance(system, BasisSystem):
             b = system.adjoint(b)
@@ -184,7 +189,7 @@ class NormalEquations:
         small = affordable(self.encoding.shape)
         mass = row_sums(self.term, b)
         gaps = has_gaps(mass[(slice(None), *self._inside())])
-        if math.prod(self.encoding.shape) <= AT_ONCE or (small and gaps):
+        if small and gaps and not at_once:
             direct = direct_solve(self.term, differences, b, self._data_band)
             if direct is not None:
                 return Solution(direct, direct, Convergence(0, 0.0, 0.0), "factorisation")

@@ -62,7 +62,7 @@ def axis_run(embedder: Embedder, x: Matrix, order: int = 0, tolerance: float = N
     low = (x - embedder.reach(tolerance)) * per_unit
     # the first centre at x - reach or beyond; of a feature that is zero there, the first beyond
     start = np.floor(low + 1e-9) + (1 + padding) if _fades(embedder, order) else np.ceil(low - 1e-9) + padding
-    first = np.clip(start, 0, embedder.size - T).astype(np.int64)
+    first = np.clip(np.nan_to_num(start), 0, embedder.size - T).astype(np.int64)
     u = (first - padding) * embedder.spacing - x + (np.arange(T) * embedder.spacing)[:, None]
     values = np.asarray(embedder._psi(np, u, order))
     return Run(first, -values if order % 2 else values)

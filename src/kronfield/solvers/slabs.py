@@ -27,6 +27,10 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads(), thread_name_prefix=_PREFIX)
 
 
+if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def threads() -> int:
     """Return how many threads there may be."""
     return os.cpu_count() or 1
