@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The results of reproduction.md: docs/reproduction.sh FOLDER-OF-PHOTOGRAPHS. About two hours on 2 cores; after a kill it goes on.
+# The results of reproduction.md: docs/reproduction.sh FOLDER-OF-PHOTOGRAPHS. About an hour and a half on 2 cores; after a kill it goes on.
 set -euo pipefail
 images=${1:?"a folder of photographs"}
 run() { kronfield reproduce "$@" --output docs/reproduction --quiet; }

@@ -132,3 +132,22 @@ def test_the_command_runs_some_sections_and_keeps_the_others(tmp_path):
     wrong = run("--sections", "nonsense")
     assert wrong.returncode == 2
     assert "no section nonsense: there are images" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("page", "make"),
+    [
+        ("docs/benchmarks.md", lambda about, rows: report.page(about, rows, "benchmarks")),
+        ("README.md", lambda about, rows: report.readme_table(rows)),
+    ],
+)
+def test_the_committed_tables_come_from_the_committed_results(page, make):
+    about, rows = report.load(ROOT / "docs" / "benchmarks" / "results.json")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert text.partition(report.START)[2].partition(report.END)[0].strip() == make(about, rows).strip()
+
+
+def test_no_peer_was_both_faster_and_better():
+    rows = report.load(ROOT / "docs" / "benchmarks" / "results.json")[1]
+    assert {row.section for row in rows} == {*SECTIONS, "limits"}
+    assert report.ahead(rows) == []

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from kronfield.cli.reproduce import NAMES as COMMAND_NAMES
 from kronfield.experiments import NAMES, load_spec, networks, reproduce, runner
 from kronfield.experiments.claims import VERDICTS, check_claims
 from kronfield.experiments.figures import FIGURES
-from kronfield.experiments.reproduce import END, START, update_page
+from kronfield.experiments.reproduce import END, START, page_text, update_page
 from kronfield.experiments.results import Results, read_rows
 from kronfield.experiments.runner import run_spec
 from kronfield.experiments.spec import SPECS
@@ -383,3 +384,20 @@ def test_the_command_refuses_in_one_line(tmp_path):
         done = command(*arguments, "-o", tmp_path / "out")
         assert done.exit_code == 2
         assert len(done.output.strip().splitlines()) == 1
+
+
+COMMITTED = Path(__file__).parent.parent / "docs" / "reproduction"
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_committed_tables_are_those_of_the_committed_results(name):
+    spec = load_spec(name)
+    rows = read_rows(COMMITTED / f"{name}.jsonl")
+    assert len(current(spec, rows)) == len([row for row in rows if row["method"]])  # none of earlier settings, none failed
+    assert (COMMITTED / f"{name}.md").read_text(encoding="utf-8") == f"# {spec.title}\n\n{markdown(spec, rows)}"
+
+
+def test_the_committed_page_is_that_of_the_committed_results():
+    page = (COMMITTED.parent / "reproduction.md").read_text(encoding="utf-8")
+    between = page.partition(START)[2].partition(END)[0].strip()
+    assert between == page_text(COMMITTED, "reproduction").strip()
