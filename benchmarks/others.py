@@ -1,4 +1,4 @@
-"""Where others are ahead: nonlinear interpolation of lines, and exact Gaussian processes on very few points."""
+"""Where others are ahead: nonlinear interpolation of lines, and exact Gaussian processes on few points."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def few_points(settings: Settings) -> list[Row]:
         Method(OURS, lambda given: kf.fit_points(*given, domain=[(0, 1)] * 2)(at), note="nothing chosen by hand"),
         Method("scikit-learn GaussianProcessRegressor", lambda given: gaussian_process(*given, at), "sklearn"),
     ]
-    for P in settings.pick((50,), (50,), (50, 100)):
+    for P in settings.pick((50,), (50, 200, 1000), (50, 200, 1000)):
         for noise in (0.0, 0.05):
             rng = np.random.default_rng(0)
             X = rng.random((P, 2))

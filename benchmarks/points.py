@@ -13,11 +13,9 @@ from scipy.interpolate import RBFInterpolator
 import kronfield as kf
 from benchmarks.data import Array, PointTask, franke, photographs, sides, waves
 from benchmarks.frame import OURS, Method, Peak, Row, Settings, contest, peak, psnr
-from benchmarks.point_peers import gaussian_process, peers, triangulated
+from benchmarks.point_peers import peers, triangulated
 
 SIDE = 480
-# An exact Gaussian process takes the third power of the points: minutes for more than this.
-PROCESS, MOST_PROCESS = "scikit-learn GaussianProcessRegressor", 1000
 
 
 def pixels(settings: Settings) -> list[Row]:
@@ -48,21 +46,14 @@ def smooth(settings: Settings) -> list[Row]:
         ),
         Method("SciPy LinearNDInterpolator", lambda given: triangulated("linear", *given, at)),
         Method("SciPy CloughTocher2DInterpolator", lambda given: triangulated("cubic", *given, at)),
-        Method(
-            PROCESS,
-            lambda given: gaussian_process(*given, at),
-            "sklearn",
-            note="squared exponential and noise, by likelihood",
-        ),
     ]
     for P, noise in itertools.product(settings.pick((50,), (200, 1000, 5000), (200, 1000, 5000)), (0.0, 0.05)):
         rng = np.random.default_rng(0)
         X = rng.random((P, 2))
         y = franke(*X.T) + noise * rng.standard_normal(P)
         case = f"Franke's function, {P} points, noise {noise:g}"
-        able = [method for method in methods if P <= MOST_PROCESS or method.name != PROCESS]
         rows += contest(
-            "smooth", case, {"": (X, y)}, able, settings, score=_against(truth), repetitions=settings.pick(1, 3, 5)
+            "smooth", case, {"": (X, y)}, methods, settings, score=_against(truth), repetitions=settings.pick(1, 3, 5)
         )
     return rows
 

@@ -236,17 +236,19 @@ class HeldOutWalk(Walk):
 
     def _score(self, penalty: Penalty, best: float) -> float:
         tolerance = min(max(TRIAL_TOLERANCE * math.sqrt(min(best, 1.0)), TIGHTEST), LOOSEST)
-        trial, total, weight = self.trial, 0.0, 0.0
-        last: list[Matrix | None] = []
-        for held, equations, start in zip(trial.folds, self.equations, self._starts, strict=True):
-            solution = equations.solve(penalty, tolerance=tolerance, limit=TRIAL_LIMIT, start=start)
+        trial = self.trial
+
+        def fold(k: int) -> tuple[float, float, Matrix]:
+            held, equations = trial.folds[k], self.equations[k]
+            solution = equations.solve(penalty, tolerance=tolerance, limit=TRIAL_LIMIT, start=self._starts[k])
             fitted = self._at_held(held, equations, solution.weights)
             squares = np.mean((fitted - trial.values[:, held]) ** 2, axis=0)
             w = np.ones(len(squares)) if trial.weights is None else trial.weights[held]
-            total, weight = total + float(np.sum(w * squares)), weight + float(w.sum())
-            last.append(solution.unknowns)
-        self._last = last
-        return total / (weight or 1.0) / trial.spread
+            return float(np.sum(w * squares)), float(w.sum()), solution.unknowns
+
+        done = [fold(k) for k in range(len(self.equations))]
+        self._last = [unknowns for _, _, unknowns in done]
+        return sum(total for total, _, _ in done) / (sum(weight for _, weight, _ in done) or 1.0) / trial.spread
 
     def _at_held(self, held: Matrix, equations: NormalEquations, weights: Matrix) -> Matrix:
         """Return the values (C, P) at the points held out; of local features their rows are made once."""

@@ -53,7 +53,7 @@ def lower_band(matrix: Any) -> Matrix:
     entries = matrix.tocoo()
     lower = entries.row >= entries.col
     offsets, columns = (entries.row - entries.col)[lower], entries.col[lower]
-    band = np.zeros((int(offsets.max(initial=0)) + 1, matrix.shape[1]))
+    band = np.zeros((int(offsets.max(initial=0)) + 1, matrix.shape[1]), order="F")  # as LAPACK has it
     np.add.at(band, (offsets, columns), entries.data[lower])
     return band
 
@@ -61,10 +61,8 @@ def lower_band(matrix: Any) -> Matrix:
 def _banded_solve(data: Matrix, penalty: DifferencePenalty, b: Matrix) -> Matrix | None:
     import scipy.linalg
 
-    parts = [(1.0, data), *((w, _squared_band(penalty.shape, orders)) for w, orders in penalty.factors())]
-    band = np.zeros((max(len(part) for _, part in parts), data.shape[1]))
-    for weight, part in parts:
-        band[: len(part)] += weight * part
+    band = _penalty_band(penalty.shape, penalty.spacings, penalty.first, penalty.second, penalty.ridge, len(data)).copy("F")
+    band[: len(data)] += data
     try:
         factor = scipy.linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
     except np.linalg.LinAlgError:
@@ -77,9 +75,24 @@ def _banded_solve(data: Matrix, penalty: DifferencePenalty, b: Matrix) -> Matrix
     return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
 
 
+@functools.lru_cache(maxsize=2)  # for the folds of one trial
+def _penalty_band(
+    shape: tuple[int, ...], spacings: tuple[float, ...], first: float, second: float, ridge: float, least: int
+) -> Matrix:
+    """Return the penalty as a band, of ``least`` diagonals or more."""
+    parts = [(weight, part) for weight, part in zip((first, second), _penalty_bands(shape, spacings), strict=True) if weight]
+    band = np.zeros((max([least, *(len(part) for _, part in parts)]), math.prod(shape)), order="F")
+    band[0] = ridge
+    for weight, part in parts:
+        band[: len(part)] += weight * part
+    return band
+
+
 @functools.lru_cache(maxsize=8)
-def _squared_band(shape: tuple[int, ...], orders: tuple[int, ...]) -> Matrix:
-    return lower_band(_squared_differences(shape, orders))
+def _penalty_bands(shape: tuple[int, ...], spacings: tuple[float, ...]) -> tuple[Matrix, Matrix]:
+    """Return the penalties on first and on second derivatives, each of weight 1, as bands."""
+    one, other = (DifferencePenalty(shape, spacings, *weights) for weights in ((1.0, 0.0), (0.0, 1.0)))
+    return lower_band(sparse_penalty(one)), lower_band(sparse_penalty(other))
 
 
 def sparse_solve(term: DataTerm, penalty: DifferencePenalty, b: Matrix) -> Matrix | None:
