@@ -374,6 +374,14 @@ def test_modules_are_attributes():
         kf.nonsense  # noqa: B018
 
 
+def test_noise_is_not_looked_for_in_what_is_all_but_exact():
+    x = np.arange(400) / 400
+    smooth = (np.sin(7 * x)[:, None] * np.cos(5 * x)).astype(np.float32)  # its rounding is no noise
+    field = kf.fit(smooth)
+    assert field.report.roughness == (0.0, 0.0)
+    assert "noise was not looked for" in str(field.report)
+
+
 def noisy_line(channels=1):
     rng = np.random.default_rng(3)
     return np.sin(np.linspace(0, 12, 240))[:, None] + 0.4 * rng.standard_normal((240, channels))

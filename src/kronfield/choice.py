@@ -31,6 +31,8 @@ NOISY_LINE = 0.75
 SHARED = 0.5
 # Channels compared at most, and the part of the largest below which one does not count.
 MOST_COMPARED, ALIKE = 64, 1e-6
+# Noise is not looked for where the error at the samples held out is below this, of values scaled to 1: 100 dB.
+EXACT = 1e-10
 # Axes longer than this are not smoothed unasked: the eigenbasis of one takes seconds.
 LONGEST_SMOOTHED = 1024
 # Samples of an axis on which a roughness is judged.
@@ -73,6 +75,9 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
     decided = "mean squared error at the rest, from every second sample (of values scaled to 1)"
     if smoothing and not forced and encoding.shape != tuple(len(axis) + 2 * PADDING for axis in axes):
         decided += "; noise was not looked for, since an axis is uneven"
+        smoothing = False
+    if smoothing and not forced and min(one.score for one in candidates) < EXACT:
+        decided += "; it is so small that noise was not looked for"
         smoothing = False
     longest = max(len(axis) for axis in axes)
     if smoothing and longest > LONGEST_SMOOTHED and not forced:

@@ -39,9 +39,7 @@ class AxisBasis:
 
 def ridge_basis(embedder: Embedder, x: Matrix, rcond: float) -> AxisBasis:
     """Return the singular vectors of the embedding of ``x``; singular values below rcond of the largest are dropped."""
-    import scipy.linalg
-
-    U, s, Vt = scipy.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
+    U, s, Vt = np.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
     kept = s > rcond * s[0]
     return AxisBasis(U[:, kept], Vt[kept].T, s[kept])
 
@@ -73,18 +71,16 @@ def compute_roughness_basis(
     roughness, or its root for the second derivative, so that both grow with the square of frequency. With more features
     than samples, the smoothest of all weights that take the same values stand for them.
     """
-    import scipy.linalg
-
     P = dense_embedding(embedder, x)
     E = smoothest(P, smooth) if len(x) < embedder.size else None
     if E is not None and np.abs(P @ E - np.eye(len(x))).max() < 1e-6:
         Q = np.eye(len(x))  # Psi E = I
     else:
         rank = dense_inverse(P, 0, rcond)[1]
-        U, s, Vt = scipy.linalg.svd(P, full_matrices=False)
+        U, s, Vt = np.linalg.svd(P, full_matrices=False)
         Q, E = U[:, :rank], Vt[:rank].T / s[:rank]
     S = derivative_gram(embedder, low, high, order)
-    roughness, V = scipy.linalg.eigh(E.T @ S @ E)
+    roughness, V = np.linalg.eigh(E.T @ S @ E)
     roughness = np.maximum(roughness, 0.0)
     return AxisBasis(Q @ V, E @ V, roughness if order == 1 else np.sqrt(roughness))
 

@@ -92,9 +92,7 @@ def dense_embedding(embedder: Embedder, x: Matrix) -> Matrix:
 
 def dense_inverse(P: Matrix, smooth: int, rcond: float) -> tuple[Matrix, int, float]:
     """Return the pseudo-inverse of P at the tolerance ``rcond``, the rank, and the condition of what was inverted."""
-    import scipy.linalg
-
-    U, s, Vt = scipy.linalg.svd(P, full_matrices=False)
+    U, s, Vt = np.linalg.svd(P, full_matrices=False)
     rank = int(np.sum(s > rcond * s[0])) if s[0] > 0 else 0
     condition = float(s[0] / s[rank - 1]) if rank else 1.0
     if smooth and P.shape[0] < P.shape[1]:
@@ -119,12 +117,10 @@ def forget() -> None:
 
 def smoothest(P: Matrix, order: int) -> Matrix:
     """Return the right inverse of P, (K, N) with K > N, whose weights have the least differences of ``order``."""
-    import scipy.linalg
-
     n, k = P.shape
     ties = TIE * np.diff(np.eye(k), min(order, n, k - 1), axis=0) * np.abs(P).max()
-    Q, R = scipy.linalg.qr(np.vstack([P, ties]), mode="economic")
-    return np.asarray(scipy.linalg.solve_triangular(R, Q[:n].T))
+    Q, R = np.linalg.qr(np.vstack([P, ties]))
+    return np.linalg.solve(R, Q[:n].T)
 
 
 def _local_inverse(embedder: LocalEmbedder, x: Matrix, smooth: int, tolerance: float) -> BlockBanded | None:
@@ -249,9 +245,10 @@ def _trim(block: Block, tolerance: float) -> Block:
 
 
 def _window_inverse(P: Matrix, smooth: int) -> Matrix | None:
-    """Return the pseudo-inverse of a small well-conditioned matrix, or None if it is not well conditioned."""
-    import scipy.linalg
+    """Return the pseudo-inverse of a small well-conditioned matrix, or None if it is not well conditioned.
 
+    By NumPy alone: it and SciPy have each their own threads, which wait busily after their work and get in each other's way.
+    """
     n, k = P.shape
     try:
         if smooth and n < k:
@@ -260,10 +257,10 @@ def _window_inverse(P: Matrix, smooth: int) -> Matrix | None:
         if n == k:
             inverse = np.linalg.inv(P)
         elif n > k:
-            inverse = scipy.linalg.solve(P.T @ P, P.T, assume_a="pos", check_finite=False)
+            inverse = np.linalg.solve(P.T @ P, P.T)
         else:
-            inverse = scipy.linalg.solve(P @ P.T, P, assume_a="pos", check_finite=False).T
-    except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
+            inverse = np.linalg.solve(P @ P.T, P).T
+    except np.linalg.LinAlgError:
         return None
     condition = np.abs(P).sum(axis=1).max() * np.abs(inverse).sum(axis=1).max()
     return inverse if np.isfinite(condition) and condition < LOCAL_CONDITION else None
