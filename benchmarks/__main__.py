@@ -75,6 +75,7 @@ def main() -> None:
             report.save(options.output, about, rows)  # after every section: what is done is kept
     if not rows:
         parser.error(f"{results} has no results: run without --report first")
+    about, rows = report.load(results)  # the page is of what is on disk, digit by digit
     report.draw(options.output, rows)
     text = report.page(about, rows, ".")
     (options.output / "report.md").write_text(text, encoding="utf-8")

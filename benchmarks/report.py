@@ -70,7 +70,7 @@ def save(folder: Path, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value
 
 
 def _write(path: Path, text: str) -> None:
