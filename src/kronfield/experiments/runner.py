@@ -89,7 +89,9 @@ def _load(spec: Spec, size: Size, item: Item, results: Results) -> Array | None:
     except TooSmallError as error:
         row = {"spec": spec.name, "size": size.name, "item": item.name, "method": "", "side": size.side}
         key = fingerprint(row)
-        results.add({**row, "error": f"left out: {error}", "fingerprint": key})
+        told = {**row, "error": f"left out: {error}", "fingerprint": key}
+        if told not in results.rows:
+            results.add(told)
         return None
 
 

@@ -39,9 +39,12 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 def save_figure(figure: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
     """Write a figure, whole or not at all."""
+    import matplotlib
+
     check_target(path, overwrite=overwrite)
-    with replacing(path, overwrite=overwrite) as temporary:
-        figure.savefig(temporary, dpi=DPI)
+    plain = {"Date": None} if os.fspath(path).lower().endswith(".svg") else None  # the same figure is the same file
+    with replacing(path, overwrite=overwrite) as temporary, matplotlib.rc_context({"svg.hashsalt": "kronfield"}):
+        figure.savefig(temporary, dpi=DPI, metadata=plain)
 
 
 def png_bytes(figure: Any) -> bytes:
