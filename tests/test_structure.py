@@ -31,6 +31,7 @@ LAYERS = [
     "uncertainty",
     "saving",
     "field",
+    "refinement",
     "choice",
     "inputs",
     "point_inputs",

@@ -11,6 +11,7 @@ import numpy as np
 from kronfield.embedders import TensionSpline
 from kronfield.encoding import Kronecker
 from kronfield.evaluation import grid_blocks
+from kronfield.refinement import EVEN, Refinement
 from kronfield.report import Candidate
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import Frame, GridSolver, gcv_score
@@ -37,21 +38,26 @@ EXACT = 1e-10
 LONGEST_SMOOTHED = 1024
 # Samples of an axis on which a roughness is judged.
 JUDGED = 400
-# Scores, and gaps of an axis, that differ by less than this part are alike.
-EVEN = 1e-6
+# Slopes from the data are taken unless splines do better by this part, and by one over the root of the number of samples
+# held out, for chance. Where they are judged the samples lie twice as far apart, which is harder on slopes than on splines:
+# on photographs by 4 % on average, and 3 % decides right on nearly all.
+CLEARLY = 0.03
+# The tension between the nodes of the finer lattice that they fill, and the most numbers in it.
+FINE_TENSION, MOST_NODES = 8.0, 1 << 26
 # Features per sample that uneven axes may get, so that their narrowest gap is resolved.
 MOST_FEATURES, ENOUGH_FEATURES = 4, 2048
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An encoding, a roughness, and how they were found."""
+    """An encoding, a roughness, and how they were found; with ``finer``, the encoding is that of the finer lattice."""
 
     encoding: Kronecker
     roughness: tuple[float, float]
     smooth: int
     chosen_by: str
     candidates: list[Candidate]
+    finer: Refinement | None = None
 
 
 def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, smoothing: bool, forced: bool) -> Choice:
@@ -59,6 +65,7 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
 
     Settings are judged on a central crop: fitted to every second sample of each axis, they predict the rest. With
     ``smoothing``, a roughness penalty is added if generalised cross-validation is clearly in its favour, or ``forced``.
+    Without one, slopes are taken from the data unless splines predict clearly better.
     """
     crop, crop_axes = _crop(values, axes)
     steps = [2 if len(axis) >= FEWEST else 1 for axis in crop_axes]
@@ -66,39 +73,70 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
         tension = 8.0
         return Choice(tension_encoding(axes, frames, tension), (0.0, 0.0), 2, "default: too few samples to hold any out", [])
     held_out = _HeldOut(crop, crop_axes, steps)
-    errors = [(tension, held_out.error(tension, 2)) for tension in TENSIONS]
-    candidates = [Candidate(f"tension {tension:g}, straight past the ends", error) for tension, error in errors]
+    candidates = [Candidate(f"tension {one:g}, straight past the ends", held_out.error(one, 2)) for one in TENSIONS]
     tension = TENSIONS[min(range(len(TENSIONS)), key=lambda i: candidates[i].score)]
     candidates.append(Candidate(f"tension {tension:g}, flat past the ends", held_out.error(tension, 1)))
+    lowest = min(one.score for one in candidates)
     smooth = 1 if candidates[-1].score < min(one.score for one in candidates[:-1]) else 2
     encoding = tension_encoding(axes, frames, tension)
     decided = "mean squared error at the rest, from every second sample (of values scaled to 1)"
-    if smoothing and not forced and encoding.shape != tuple(len(axis) + 2 * PADDING for axis in axes):
-        decided += "; noise was not looked for, since an axis is uneven"
-        smoothing = False
-    if smoothing and not forced and min(one.score for one in candidates) < EXACT:
-        decided += "; it is so small that noise was not looked for"
-        smoothing = False
-    longest = max(len(axis) for axis in axes)
-    if smoothing and longest > LONGEST_SMOOTHED and not forced:
-        decided += f"; noise was not looked for, since an axis has {longest} samples"
-    if not smoothing or (longest > LONGEST_SMOOTHED and not forced):
+    if smoothing:
+        even = encoding.shape == tuple(len(axis) + 2 * PADDING for axis in axes)
+        skipped = "" if forced else _why_not_smooth(even, lowest, max(len(axis) for axis in axes))
+        decided += skipped
+        if not skipped:
+            noise = _noise(held_out, tension, lowest, forced)
+            if not isinstance(noise, str):
+                best = min(noise, key=lambda one: one.score)
+                candidates = [Candidate("interpolation", noise[0].interpolation), *(one.candidate for one in noise)]
+                return Choice(encoding, best.roughness, smooth, "generalised cross-validation", candidates)
+            decided += noise
+    finer = _finer(values, axes, frames)
+    if isinstance(finer, str) or lowest < EXACT:
+        return Choice(encoding, (0.0, 0.0), smooth, decided + (finer if isinstance(finer, str) else ""), candidates)
+    error = held_out.slopes_error()
+    margin = 1 + CLEARLY + 1 / math.sqrt(held_out.rest.sum())
+    candidates.append(Candidate("slopes from the data", error, chosen=error < margin * lowest))
+    if error >= margin * lowest:
         return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
-    first = best_roughness(crop, crop_axes, tension, 1)
-    alone = len(axes) == 1 and first.independent == 1
-    noisy = first.score < (NOISY_LINE if alone else NOISY) * first.interpolation
-    if noisy and first.shared >= SHARED and not forced:
-        decided += "; what smoothing would take away is alike in all channels, so it is kept as texture"
-        noisy = False
-    if not forced and (not noisy or held_out.smoothing_error(tension) > min(one.score for one in candidates)):
-        return Choice(encoding, (0.0, 0.0), smooth, decided, candidates)
-    fits = [first, best_roughness(crop, crop_axes, tension, 2)]
-    candidates = [
-        Candidate("interpolation", fits[0].interpolation),
-        *(Candidate(f"roughness ({one.roughness[0]:.3g}, {one.roughness[1]:.3g})", one.score) for one in fits),
-    ]
-    best = min(fits, key=lambda one: one.score)
-    return Choice(encoding, best.roughness, smooth, "generalised cross-validation", candidates)
+    decided += f"; slopes from the data unless splines are {margin - 1:.1%} better"
+    encoding = tension_encoding(finer.axes, finer.frames, FINE_TENSION)
+    return Choice(encoding, (0.0, 0.0), 2, decided, candidates, finer)
+
+
+def _why_not_smooth(even: bool, lowest: float, longest: int) -> str:
+    """Return why noise is not looked for, or nothing."""
+    if not even:
+        return "; noise was not looked for, since an axis is uneven"
+    if lowest < EXACT:
+        return "; it is so small that noise was not looked for"
+    return f"; noise was not looked for, since an axis has {longest} samples" if longest > LONGEST_SMOOTHED else ""
+
+
+def _noise(held_out: _HeldOut, tension: float, lowest: float, forced: bool) -> list[Smoothing] | str:
+    """Return the best roughness of either order if the samples are noisy or smoothing is ``forced``, else a remark."""
+    crop, axes = held_out.crop, held_out.axes
+    first = best_roughness(crop, axes, tension, 1)
+    if not forced:
+        alone = len(axes) == 1 and first.independent == 1
+        if first.score >= (NOISY_LINE if alone else NOISY) * first.interpolation:
+            return ""
+        if first.shared >= SHARED:
+            return "; what smoothing would take away is alike in all channels, so it is kept as texture"
+        if held_out.smoothing_error(tension) > lowest:
+            return ""
+    return [first, best_roughness(crop, axes, tension, 2)]
+
+
+def _finer(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame]) -> Refinement | str:
+    """Return the finer lattice for slopes from the data, or why there is none."""
+    finer = Refinement.of(axes, frames, [len(axis) >= FEWEST for axis in axes])
+    if finer is None:
+        return "; slopes were not taken from the data, since an axis is uneven or ends within its domain"
+    nodes = values.shape[0] * math.prod(finer.shape)
+    if nodes > MOST_NODES:
+        return f"; slopes were not taken from the data, since that would take {nodes} numbers"
+    return finer
 
 
 def tension_encoding(axes: Sequence[Matrix], frames: Sequence[Frame], tension: float) -> Kronecker:
@@ -146,12 +184,24 @@ class _HeldOut:
     def __init__(self, crop: Matrix, axes: Sequence[Matrix], steps: Sequence[int]) -> None:
         self.crop = crop
         self.axes = axes
+        self.halved = [step > 1 for step in steps]
         lattice = tuple(slice(None, None, step) for step in steps)
         self.values = np.ascontiguousarray(crop[(slice(None), *lattice)])
         self.sub_axes = [axis[part] for axis, part in zip(axes, lattice, strict=True)]
         self.frames = [sample_frame(axis) for axis in self.sub_axes]
         self.rest = np.ones(crop.shape[1:], dtype=bool)
         self.rest[lattice] = False
+
+    def slopes_error(self) -> float:
+        """Return the mean squared error of cubics with slopes from the data at the samples held out."""
+        finer = Refinement.of(self.sub_axes, self.frames, self.halved)
+        assert finer is not None
+        # the node before the first sample is not one of the crop's; what of the crop lies past the last node is not judged
+        nodes = tuple(slice(1, None) if more else slice(None) for more in finer.finer)
+        found = finer(self.values)[(slice(None), *nodes)]
+        part = tuple(slice(n) for n in found.shape[1:])
+        found = found[(slice(None), *(slice(n) for n in self.crop.shape[1:]))]
+        return float(np.mean((found - self.crop[(slice(None), *part)])[:, self.rest[part]] ** 2))
 
     def _error(self, encoding: Kronecker, weights: Matrix) -> float:
         units = [frame.unit(axis) for frame, axis in zip(self.frames, self.axes, strict=True)]
@@ -189,6 +239,11 @@ class Smoothing:
     interpolation: float
     shared: float
     independent: int
+
+    @property
+    def candidate(self) -> Candidate:
+        """What it is among others that were tried."""
+        return Candidate(f"roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})", self.score)
 
 
 def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order: int) -> Smoothing:

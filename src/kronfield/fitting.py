@@ -20,6 +20,7 @@ from kronfield.fitting_points import TOLERANCE, checked_options, fit_checked
 from kronfield.inputs import GridInput, split_mask, sum_is_finite
 from kronfield.point_grids import even_lattice
 from kronfield.point_inputs import PointInput
+from kronfield.refinement import Refinement
 from kronfield.report import Candidate, FitReport
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import GridSolver
@@ -104,12 +105,13 @@ def fit(
     rcond = real("rcond", rcond, low=0.0, high=1.0, remedy="It is a fraction of the largest singular value.")
     kronecker = grid.encoding
     chosen_by, candidates = "given", list[Candidate]()
-    smooth = 0
+    smooth, finer = 0, None
     if kronecker is None:
         forced = isinstance(roughness, str)
         open_penalty = ridge is None and (roughness is None or forced)
         choice = choose(grid.planar(), grid.axes, grid.frames, smoothing=open_penalty, forced=forced)
-        kronecker, smooth, chosen_by, candidates = choice.encoding, choice.smooth, choice.chosen_by, choice.candidates
+        kronecker, smooth, finer = choice.encoding, choice.smooth, choice.finer
+        chosen_by, candidates = choice.chosen_by, choice.candidates
         roughness = choice.roughness if open_penalty else roughness
         ridge = 0.0 if ridge is None else ridge
     elif ridge is None and roughness is None:
@@ -117,24 +119,24 @@ def fit(
         chosen_by = "generalised cross-validation"
     solver = GridSolver(
         kronecker,
-        grid.frames,
-        grid.axes,
+        finer.frames if finer else grid.frames,
+        finer.axes if finer else grid.axes,
         dtype=grid.dtype,
         ridge=ridge or 0.0,
         roughness=_pair(roughness),
         smooth=smooth,
         rcond=rcond,
     )
-    _warn_of_rank(solver, kronecker, grid)
+    _warn_of_rank(solver)
 
     def again(new_values: Any) -> Field:
         began = time.perf_counter()
         new = GridInput(new_values, axes, kronecker, domain, grid.channels)
         if new.shape != grid.shape or (new.dtype, new.is_complex) != (grid.dtype, grid.is_complex):
             raise problem("values", describe(new_values), f"the grid {grid.shape}, {grid.dtype}", "For others call kf.fit.")
-        return _field(solver, new, "given, as in an earlier fit", [], began, again)
+        return _field(solver, finer, new, "given, as in an earlier fit", [], began, again)
 
-    return _field(solver, grid, chosen_by, candidates, started, again)
+    return _field(solver, finer, grid, chosen_by, candidates, started, again)
 
 
 def _fit_the_rest(grid: GridInput, missing: Matrix, ridge: Any, roughness: Any, started: float) -> Field:
@@ -160,41 +162,49 @@ def _fit_the_rest(grid: GridInput, missing: Matrix, ridge: Any, roughness: Any, 
 
 def _field(
     solver: GridSolver,
+    finer: Refinement | None,
     grid: GridInput,
     chosen_by: str,
     candidates: list[Candidate],
     started: float,
     again: Callable[[Any], Field],
 ) -> Field:
-    """Solve, and wrap the weights up."""
+    """Solve, on the finer lattice if there is one, and wrap the weights up."""
+
+    def weights_of(values: Matrix) -> Matrix:
+        return solver.solve(values if finer is None else finer(values))
+
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         if grid.piecewise:
-            weights = np.stack([solver.solve(plane[None])[0] for plane in grid.planar()])
+            weights = np.stack([weights_of(plane[None])[0] for plane in grid.planar()])
         else:
-            weights = solver.solve(grid.planar())  # no name for it here, so that it can go as soon as it is used
+            weights = weights_of(grid.planar())  # no name for it here, so that it can go as soon as it is used
     if not sum_is_finite(weights) and not np.all(np.isfinite(weights)):
         raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
     if grid.shares(weights):
         weights = weights.copy()  # the field's own
+    units = [frame.unit(axis) for frame, axis in zip(solver.frames, grid.axes, strict=True)]
     report = FitReport(
         samples=grid.shape,
         channels=grid.channel_count,
         embedders=solver.encoding.embedders,
-        units=solver.units,
+        units=units,
         methods=solver.methods,
         ranks=solver.ranks,
         ridge=solver.ridge,
         roughness=solver.roughness,
         chosen_by=chosen_by,
         candidates=candidates,
-        degrees_of_freedom=solver.degrees_of_freedom,
+        refined=finer is not None,
+        # slopes from the data meet every sample
+        degrees_of_freedom=solver.degrees_of_freedom if finer is None else float(math.prod(grid.shape)),
         seconds=time.perf_counter() - started,
-        measure_residual=lambda: _residual(solver.encoding, weights, solver.units, grid.planar()),
+        measure_residual=lambda: _residual(solver.encoding, weights, units, grid.planar()),
     )
     return Field(
         solver.encoding,
         weights,
-        grid.frames,
+        solver.frames,
         grid.given_axes,
         channels=grid.channels,
         is_complex=grid.is_complex,
@@ -219,8 +229,8 @@ def _pair(roughness: Any) -> tuple[float, float]:
     return first, second
 
 
-def _warn_of_rank(solver: GridSolver, encoding: Kronecker, grid: GridInput) -> None:
-    for i, (rank, emb, axis) in enumerate(zip(solver.ranks, encoding.embedders, grid.axes, strict=True)):
+def _warn_of_rank(solver: GridSolver) -> None:
+    for i, (rank, emb, axis) in enumerate(zip(solver.ranks, solver.encoding.embedders, solver.axes, strict=True)):
         full = min(emb.size, len(axis))
         if rank < full and not solver.bases and not solver.smooth:
             warnings.warn(

@@ -69,8 +69,13 @@ def choice_curves(values: Matrix, channels: bool, field: Field) -> list[Curve]:
     part, axes = _middle(values, [np.sort(x) for x in field.axes], D)
     if not np.isfinite(part).all() or min(part.shape[:D]) < FEWEST:
         return []
-    density = [(emb.size - _padded(emb)) / n for emb, n in zip(report.embedders, report.samples, strict=True)]
-    shapes = _shapes(part, axes, channels, report.embedders, density, report.candidates)
+    # slopes from the data are no setting of the features: what is drawn are the splines that they stand beside
+    density = (
+        [1.0] * D
+        if report.refined
+        else [(emb.size - _padded(emb)) / n for emb, n in zip(report.embedders, report.samples, strict=True)]
+    )
+    shapes = _shapes(part, axes, channels, report.embedders, density, report.candidates, report.refined)
     penalties = _penalties(part, axes, channels, report, density)
     return [curve for curve in (shapes, penalties) if curve is not None]
 
@@ -134,6 +139,7 @@ def _shapes(
     embedders: list[Embedder],
     density: list[float],
     candidates: list[Candidate],
+    refined: bool,
 ) -> Curve | None:
     """Predict the rest from every second sample, with features of many shapes."""
     first = embedders[0]
@@ -141,7 +147,9 @@ def _shapes(
     tried_before = _tried(candidates, _TENSION)
     if tried_before is not None and name is not None:
         label = "mean squared error at samples held out\n(of values scaled to 1)"
-        return Curve(f"Held-out error against {name}", name, label, *tried_before, float(getattr(first, name)))
+        return Curve(
+            f"Held-out error against {name}", name, label, *tried_before, None if refined else float(getattr(first, name))
+        )
     if name is None or any(type(emb) is not type(first) for emb in embedders):
         return None
     D = len(axes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kronfield.embedders import Embedder
-from kronfield.report import Candidate
+from kronfield.report import Candidate, taken
 from kronfield.solvers.conjugate import Convergence, ConvergenceError
 from kronfield.solvers.normal import Penalty
 
@@ -108,9 +108,9 @@ class PointReport:
         units = "" if self.units is None else f", in units of ({', '.join(f'{unit:.3g}' for unit in self.units)})"
         lines.append(f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g}){units}")
         lines.append(f"  chosen by: {self.chosen_by}")
-        best = min((one.score for one in self.candidates), default=None)
+        best = taken(self.candidates)
         for one in self.candidates:
-            lines.append(f"    {'*' if one.score == best else ' '} {one.setting:<52} {one.score:.4g}")
+            lines.append(f"    {'*' if one is best else ' '} {one.setting:<52} {one.score:.4g}")
         try:
             freedom = f"{self.degrees_of_freedom:.1f}"
         except ConvergenceError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,21 @@ MEASURED_UP_TO = 1024
 
 @dataclass(frozen=True)
 class Candidate:
-    """One setting that was tried, and its score: lower is better."""
+    """One setting that was tried, and its score: lower is better. ``chosen`` is set where the lowest need not win."""
 
     setting: str
     score: float
+    chosen: bool = False
+
+
+def taken(candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the candidate that was taken: the one said to be chosen, else the one of the lowest score."""
+    chosen = [one for one in candidates if one.chosen]
+    return (
+        chosen[0]
+        if chosen
+        else min(candidates, key=lambda one: math.inf if math.isnan(one.score) else one.score, default=None)
+    )
 
 
 class FitReport:
@@ -47,6 +59,8 @@ class FitReport:
         What decided; "given" if nothing was left open.
     candidates : list of Candidate
         All that was tried, with its score.
+    refined : bool
+        Whether slopes were taken from the data, on a lattice twice as fine; see `fit`.
     degrees_of_freedom : float
         The trace of the hat matrix, per channel.
     seconds : float
@@ -66,6 +80,7 @@ class FitReport:
         roughness: tuple[float, float],
         chosen_by: str,
         candidates: Sequence[Candidate],
+        refined: bool,
         degrees_of_freedom: float,
         seconds: float,
         measure_residual: Callable[[], float],
@@ -75,7 +90,7 @@ class FitReport:
         self.methods, self.ranks = list(methods), list(ranks)
         self.ridge, self.roughness = ridge, roughness
         self.chosen_by, self.candidates = chosen_by, list(candidates)
-        self.degrees_of_freedom, self.seconds = degrees_of_freedom, seconds
+        self.refined, self.degrees_of_freedom, self.seconds = refined, degrees_of_freedom, seconds
         self._measure_residual: Callable[[], float] | None = measure_residual
 
     @functools.cached_property
@@ -107,6 +122,7 @@ class FitReport:
             "roughness": list(self.roughness),
             "chosen_by": self.chosen_by,
             "candidates": [{"setting": one.setting, "score": one.score} for one in self.candidates],
+            "refined": self.refined,
             "degrees_of_freedom": self.degrees_of_freedom,
             "residual": self.residual,
             "seconds": self.seconds,
@@ -123,9 +139,9 @@ class FitReport:
             lines.append(f"  axis {axis}: {embedder!r}, {method}, rank {rank}, stable rank {stable:.1f}")
         lines.append(f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})")
         lines.append(f"  chosen by: {self.chosen_by}")
-        best = min((one.score for one in self.candidates), default=None)
+        best = taken(self.candidates)
         for one in self.candidates:
-            lines.append(f"    {'*' if one.score == best else ' '} {one.setting:<44} {one.score:.4g}")
+            lines.append(f"    {'*' if one is best else ' '} {one.setting:<44} {one.score:.4g}")
         lines.append(f"  degrees of freedom {self.degrees_of_freedom:.1f} per channel, residual {self.residual:.3g} rms")
         lines.append(f"  {self.seconds:.3f} s")
         return "\n".join(lines)

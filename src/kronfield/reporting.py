@@ -16,6 +16,7 @@ from kronfield.facts import field_facts, told_facts
 from kronfield.field import Field
 from kronfield.files import Signal
 from kronfield.plots import fit_pictures
+from kronfield.report import Candidate, taken
 
 PAGE = "index.html"
 _CAPTIONS = {
@@ -97,7 +98,7 @@ def report_page(
         f'src="data:image/png;base64,{base64.b64encode(data).decode()}">\n<p>{html.escape(_CAPTIONS.get(name, ""))}</p>\n'
         for name, data in pictures.items()
     )
-    tried = _tried([(one.setting, one.score) for one in found.candidates]) if found is not None else ""
+    tried = _tried(found.candidates) if found is not None else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -106,13 +107,13 @@ def report_page(
     )
 
 
-def _tried(candidates: Sequence[tuple[str, float]]) -> str:
+def _tried(candidates: Sequence[Candidate]) -> str:
     if not candidates:
         return ""
-    best = min(score for _, score in candidates)
+    best = taken(candidates)
     mark = ' class="best"'
     rows = "".join(
-        f"<tr{mark if score == best else ''}><td>{html.escape(setting)}</td><td>{score:.4g}</td></tr>\n"
-        for setting, score in candidates
+        f"<tr{mark if one is best else ''}><td>{html.escape(one.setting)}</td><td>{one.score:.4g}</td></tr>\n"
+        for one in candidates
     )
     return f"<h2>What the fit tried</h2>\n<table>\n<tr><th>setting</th><th>score</th></tr>\n{rows}</table>\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kronfield.plots.base import COLOURS, DASHES, new_figure, png_bytes, tidy
+from kronfield.report import taken
 
 if TYPE_CHECKING:
     from kronfield.diagnosis import Diagnosis, Shown
@@ -231,9 +232,9 @@ def _plain_ticks(axes: Any, x: Any) -> None:
 
 
 def _candidates(found: Diagnosis) -> Any:
-    """Draw what was tried, one line each, the best on top of the rest in colour."""
+    """Draw what was tried, one line each, the one taken in colour."""
     scores = np.array([one.score for one in found.candidates])
-    best = int(np.nanargmin(np.where(np.isfinite(scores), scores, np.nan)))
+    best = next(i for i, one in enumerate(found.candidates) if one is taken(found.candidates))
     figure = new_figure(9.0, 1.4 + 0.24 * len(scores))
     axes = figure.subplots()
     rows = np.arange(len(scores))[::-1]
