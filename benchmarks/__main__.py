@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import grid, others, points, report, scaling
+from benchmarks import grid, points, report, scaling
 from benchmarks.frame import PACKAGES, Row, Settings, machine
 
 
@@ -31,13 +31,13 @@ def _networks(settings: Settings) -> list[Row]:
 SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "images": grid.images,
     "video": grid.video,
+    "lines": grid.lines,
     "closed form": grid.closed_form,
     "pixels": points.pixels,
     "smooth": points.smooth,
     "stream": points.stream,
     "networks": _networks,
     "scaling": scaling.scaling,
-    "others": others.others,
 }
 
 

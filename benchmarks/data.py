@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +79,33 @@ class PointTask:
         return psnr(clipped[rest], self.image[rest]), ssim(clipped, self.image, peak=1.0, channels=True)
 
 
+@dataclass(frozen=True)
+class FunctionTask:
+    """A function on the unit square at points drawn by a seed, with noise; scored at ``at``, by the range of its values."""
+
+    function: Callable[[Array, Array], Array]
+    count: int
+    noise: float
+    seed: int
+    at: Array
+
+    def __post_init__(self) -> None:
+        assert len(self.values) == len(self.points)  # made here, so that no method is timed with it
+
+    @functools.cached_property
+    def points(self) -> Array:
+        return np.random.default_rng(self.seed).random((self.count, 2))
+
+    @functools.cached_property
+    def values(self) -> Array:
+        rng = np.random.default_rng([self.seed, 1])
+        return self.function(*self.points.T) + self.noise * rng.standard_normal(self.count)
+
+    def score(self, found: Array) -> float:
+        truth = self.function(*self.at.T)
+        return psnr(found, truth, float(np.ptp(truth)))
+
+
 def photographs(folder: Path | None, side: int, count: int) -> dict[str, Array]:
     """Return square centre crops, float32 in [0, 1]: of the images in ``folder``, else of scikit-image's own."""
     from PIL import Image
@@ -119,6 +146,26 @@ def franke(x: Array, y: Array) -> Array:
     hills += 0.75 * np.exp(-((9 * x + 1) ** 2) / 49 - (9 * y + 1) / 10)
     hills += 0.5 * np.exp(-((9 * x - 7) ** 2 + (9 * y - 3) ** 2) / 4)
     return hills - 0.2 * np.exp(-((9 * x - 4) ** 2) - (9 * y - 7) ** 2)
+
+
+def peaks(x: Array, y: Array) -> Array:
+    """Return the mountains and valleys that plotting programs show, scaled to a range of about 1."""
+    x, y = 6 * x - 3, 6 * y - 3
+    heights = 3 * (1 - x) ** 2 * np.exp(-(x**2) - (y + 1) ** 2) - np.exp(-((x + 1) ** 2) - y**2) / 3
+    return (heights - 10 * (x / 5 - x**3 - y**5) * np.exp(-(x**2) - y**2)) / 14
+
+
+def ripple(x: Array, y: Array) -> Array:
+    """Return rings around a point."""
+    return np.cos(8 * np.hypot(x - 0.3, y - 0.2)) / 2
+
+
+def slope(x: Array, y: Array) -> Array:
+    """Return a slope between two plains, at an angle to the axes."""
+    return 1 / (1 + np.exp(-12 * (x + y / 2 - 0.8)))
+
+
+SURFACES = {"Franke's": franke, "peaks": peaks, "ripple": ripple, "slope": slope}
 
 
 def waves(shape: tuple[int, ...], channels: int, seed: int = 0, noise: float = 0.02) -> Array:

@@ -32,6 +32,18 @@ def video(settings: Settings) -> list[Row]:
     return _contest("video", f"a clip of {side}³ x 3, {half} x 3 given", items, 3, side, 3, settings, repetitions=3)
 
 
+def lines(settings: Settings) -> list[Row]:
+    """Rows of photographs, of which every second pixel is given."""
+    side = settings.pick(32, SIDE, SIDE)
+    found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
+    rng, each = np.random.default_rng(0), 64 // len(found) if settings.size != "tiny" else 2
+    items = {
+        f"{name} {at}": GridTask(image[at]) for name, image in found.items() for at in rng.integers(0, len(image), each)
+    }
+    case = f"{len(items)} rows of photographs of {sides(found)}, every second pixel given"
+    return _contest("lines", case, items, 1, side, 3, settings)
+
+
 def _contest(
     section: str, case: str, items: dict[str, GridTask], D: int, side: int, channels: int, settings: Settings,
     repetitions: int = 1,

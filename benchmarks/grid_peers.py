@@ -172,8 +172,8 @@ def _pchip(x: Array, y: Array, axis: int) -> Any:
     return PchipInterpolator(x, y, axis=axis, extrapolate=True)
 
 
-def _akima(x: Array, y: Array, axis: int) -> Any:
-    return Akima1DInterpolator(x, y, axis=axis, extrapolate=True)
+def _akima(x: Array, y: Array, axis: int, method: str) -> Any:
+    return Akima1DInterpolator(x, y, axis=axis, extrapolate=True, method=method)
 
 
 def peers(dimensions: int) -> list[Method]:
@@ -189,12 +189,11 @@ def peers(dimensions: int) -> list[Method]:
     for degree in (1, 3):
         name = f"SciPy make_interp_spline, k={degree}"
         found.append(Method(name, lambda t, k=degree: along_axes(t, lambda x, y, a: make_interp_spline(x, y, k=k, axis=a))))
-    if dimensions == 1:
-        found += [
-            Method("SciPy PchipInterpolator", lambda t: along_axes(t, _pchip)),
-            Method("SciPy Akima1DInterpolator", lambda t: along_axes(t, _akima)),
-        ]
-    else:
+    found.append(Method("SciPy PchipInterpolator", lambda t: along_axes(t, _pchip)))
+    for kind in ("akima", "makima"):
+        name = f"SciPy Akima1DInterpolator, {kind}"
+        found.append(Method(name, lambda t, k=kind: along_axes(t, lambda x, y, a: _akima(x, y, a, k))))
+    if dimensions > 1:
         found.append(Method("SciPy RegularGridInterpolator, linear", lambda t: regular_grid(t, "linear")))
         for order in (1, 3):
             found.append(Method(f"SciPy map_coordinates, order {order}", lambda t, k=order: map_coordinates(t, k)))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 import kronfield as kf
-from benchmarks.data import Array, PointTask, franke, photographs, sides, waves
-from benchmarks.frame import OURS, Method, Peak, Row, Settings, contest, peak, psnr
-from benchmarks.point_peers import peers, triangulated
+from benchmarks.data import SURFACES, Array, FunctionTask, PointTask, franke, photographs, sides, waves
+from benchmarks.frame import OURS, Method, Peak, Row, Settings, contest, peak
+from benchmarks.point_peers import gaussian_process, peers, triangulated
 
 SIDE = 480
 
@@ -34,32 +33,27 @@ def pixels(settings: Settings) -> list[Row]:
 
 
 def smooth(settings: Settings) -> list[Row]:
-    """Franke's function at scattered points, with and without noise; PSNR relative to the range of the values."""
+    """Smooth functions at scattered points, with and without noise; PSNR relative to the range of the values."""
     at = np.random.default_rng(1).uniform(0.02, 0.98, (4000, 2))
-    truth, rows = franke(*at.T), list[Row]()
+    rows, seeds = list[Row](), settings.pick(1, 3, 5)
+    warm = FunctionTask(franke, 20, 0.0, 0, at)
+    process = Method("scikit-learn GaussianProcessRegressor", lambda t: gaussian_process(t.points, t.values, at), "sklearn")
     methods = [
-        Method(OURS, lambda given: kf.fit_points(*given, domain=[(0, 1)] * 2)(at), note="nothing chosen by hand"),
-        Method(
-            "SciPy RBFInterpolator",
-            lambda given: _plates(*given)(at),
-            note="thin plates, not smoothed; 30 neighbours of 5000",
-        ),
-        Method("SciPy LinearNDInterpolator", lambda given: triangulated("linear", *given, at)),
-        Method("SciPy CloughTocher2DInterpolator", lambda given: triangulated("cubic", *given, at)),
+        Method(OURS, lambda t: kf.fit_points(t.points, t.values, domain=[(0, 1)] * 2)(at), note="nothing chosen by hand"),
+        Method("SciPy RBFInterpolator", lambda t: _plates(t.points, t.values)(at), note="thin plates, not smoothed"),
+        Method("SciPy LinearNDInterpolator", lambda t: triangulated("linear", t.points, t.values, at)),
+        Method("SciPy CloughTocher2DInterpolator", lambda t: triangulated("cubic", t.points, t.values, at)),
     ]
-    for P, noise in itertools.product(settings.pick((50,), (200, 1000, 5000), (200, 1000, 5000)), (0.0, 0.05)):
-        rng = np.random.default_rng(0)
-        X = rng.random((P, 2))
-        y = franke(*X.T) + noise * rng.standard_normal(P)
-        case = f"Franke's function, {P} points, noise {noise:g}"
-        rows += contest(
-            "smooth", case, {"": (X, y)}, methods, settings, score=_against(truth), repetitions=settings.pick(1, 3, 5)
-        )
+    for P, noise in itertools.product(settings.pick((50,), (50, 200, 1000, 5000), (50, 200, 1000, 5000)), (0.0, 0.05)):
+        items = {
+            f"{name} {seed}": FunctionTask(function, P, noise, seed, at)
+            for seed in range(seeds)
+            for name, function in SURFACES.items()
+        }
+        case = f"{len(SURFACES)} functions ({', '.join(SURFACES)}), {seeds} draws of {P} points each, noise {noise:g}"
+        able = methods if P > 1000 else [*methods, replace(process, most=len(items) if P < 1000 else len(SURFACES))]
+        rows += contest("smooth", case, items, able, settings, score=lambda t, found: (t.score(found), None), warm=warm)
     return rows
-
-
-def _against(truth: Array) -> Callable[[Any, Any], tuple[float, float | None]]:
-    return lambda given, found: (psnr(found, truth, float(np.ptp(truth))), None)
 
 
 def _plates(X: Array, y: Array) -> RBFInterpolator:

@@ -24,22 +24,20 @@ QUALITY = {
     "images": "Photographs, every second pixel given",
     "pixels": "Photographs, a quarter of the pixels given at random",
     "video": "Video, every second sample given",
-    "smooth": "A smooth function at scattered points",
-    "others": "Where others are ahead",
+    "lines": "Lines, every second sample given",
+    "smooth": "Smooth functions at scattered points",
 }
 # Sections in which all compute the same.
 SPEED = {
     "closed form": "The paper's closed form, K = N, against the paper's way",
     "networks": "Networks: a step of training, against plain PyTorch",
 }
-# The sections that the verdict is on; "others" is there because its peers are ahead.
-JUDGED = ("images", "pixels", "video", "smooth")
 # PSNRs nearer than this are alike, and so are times.
 ALIKE_DB, ALIKE_TIME = 0.005, 1.0
 # Rows of the README, by section.
 SHOWN = {
     "images": (
-        OURS, "kronfield, refit", "SciPy RectBivariateSpline, k=1", "Pillow resize, bicubic",
+        OURS, "kronfield, refit", "SciPy PchipInterpolator", "SciPy RectBivariateSpline, k=1", "Pillow resize, bicubic",
         "SciPy map_coordinates, order 3", "csaps, cubic",
     ),
     "pixels": (
@@ -79,8 +77,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def ahead(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of peers that are both faster and better than ours, in the sections that are judged."""
-    return [row for row in rows if row.section in JUDGED and _is_ahead(row)]
+    """Return the rows of peers that are both faster and better than ours."""
+    return [row for row in rows if row.section in QUALITY and _is_ahead(row)]
 
 
 def _is_ahead(row: Row) -> bool:
@@ -91,14 +89,12 @@ def _is_ahead(row: Row) -> bool:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Return in a sentence whether any peer is both faster and better."""
-    peers = [row for row in rows if row.section in JUDGED and not row.method.startswith(OURS) and row.psnr is not None]
+    peers = [row for row in rows if row.section in QUALITY and not row.method.startswith(OURS) and row.psnr is not None]
     found = ahead(rows)
-    beyond = sum(_is_ahead(row) for row in rows if row.section == "others")
-    told = f" Beyond them, {beyond} rows of *{QUALITY['others']}* are." if beyond else ""
     if not found:
-        return f"In none of {len(peers)} rows is a peer both faster and better than kronfield, nothing chosen by hand.{told}"
+        return f"In none of {len(peers)} rows is a peer both faster and better than kronfield, nothing chosen by hand."
     names = "; ".join(f"{row.method} ({row.case}: {row.psnr - row.ours_psnr:+.2f} dB)" for row in found)
-    return f"In {len(found)} of {len(peers)} rows a peer is both faster and better: {names}.{told}"
+    return f"In {len(found)} of {len(peers)} rows a peer is both faster and better: {names}."
 
 
 def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:

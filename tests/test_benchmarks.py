@@ -91,7 +91,7 @@ def test_the_verdict_follows_the_rows():
     assert "In none of 2 rows" in report.verdict([ours, slow, quick, mine])
     assert report.ahead([ours, slow, quick, both]) == [both]
     assert "both (c: +0.10 dB)" in report.verdict([ours, both])
-    elsewhere = [replace(row, section="others") for row in (ours, both)]
+    elsewhere = [replace(row, section="scaling") for row in (ours, both)]
     assert report.ahead(elsewhere) == []
 
 

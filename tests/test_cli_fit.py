@@ -188,7 +188,8 @@ def test_points_without_names_or_with_gaps(here):
     found = json.loads(run("render stations.field --at gaps.csv -o b.csv --json").stdout)
     assert found["outside"] == 1
     a, b = (Path(name).read_text().splitlines() for name in ("a.csv", "b.csv"))
-    assert a[1] == b[1]
+    rows = [np.array(line[1].split(","), dtype=float) for line in (a, b)]
+    np.testing.assert_allclose(*rows, rtol=1e-12)  # wide features are multiplied in products, whose rounding goes by size
 
 
 def test_quiet_and_json(here):

@@ -37,6 +37,7 @@ LAYERS = [
     "point_inputs",
     "point_grids",
     "point_search",
+    "point_gaussians",
     "point_choice",
     "fitting_points",
     "statistics",

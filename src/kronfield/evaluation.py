@@ -82,6 +82,8 @@ def at_points(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orde
             emb.derivative(np.zeros(1), order)  # raises the error that says why
     counts = [taps_in_reach(emb) for emb in encoding.embedders]
     sparse = all(count is not None and count <= FEW_FEATURES for count in counts)
+    # where a point sees nearly all features, products of matrices are quicker
+    sparse = sparse and 2 * math.prod(count or 1 for count in counts) < math.prod(encoding.shape)
     width = max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
     few = min(max(FEWEST_POINTS, CACHED_NUMBERS // C), max(1, BLOCK_NUMBERS // (8 * C)))
     step = few if sparse else max(1, BLOCK_NUMBERS // max(width, 1))

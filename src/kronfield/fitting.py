@@ -65,7 +65,8 @@ def fit(
         The positions of the samples on each axis, rising or falling, even or not, in any units. By default array indices,
         each sample in the middle of its cell: the domain of N samples is [-0.5, N - 0.5].
     encoding : Kronecker or Embedder, optional
-        By default chosen from the data. One embedder stands for the same on each axis.
+        By default chosen from the data: splines, or on a lattice twice as fine what slopes from the data fill in there. One
+        embedder stands for the same on each axis.
     domain : sequence of D pairs (low, high), optional
         With ``axes``: where the unit interval of the embedders lies. Without: the box of which the samples are cells.
     ridge : float, optional

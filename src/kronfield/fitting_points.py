@@ -6,7 +6,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from kronfield.point_inputs import PointInput
 from kronfield.point_report import PointReport
 from kronfield.report import Candidate
 from kronfield.solvers.assemble import RowRule, assemble
+from kronfield.solvers.banded import Matrix
 from kronfield.solvers.conjugate import ConvergenceError
 from kronfield.solvers.normal import NormalEquations, Penalty, Progress, Solution
 from kronfield.solvers.separable import Frame, GridSolver
@@ -74,7 +75,8 @@ def fit_points(
     values : array of shape (P,) or (P, C)
         Real, integer or complex. A point with NaN or a masked value is dropped and counted in the report.
     encoding : Kronecker or Embedder, optional
-        By default chosen from the data, with its grid. One embedder stands for the same on each axis.
+        By default chosen from the data, with its grid: Gaussians, splines or hats. One embedder stands for the same on each
+        axis.
     domain : sequence of D pairs (low, high), optional
         Where the field is defined and the unit interval of the embedders lies; by default the box of the points.
     weights : array of shape (P,), optional
@@ -83,7 +85,7 @@ def fit_points(
         Weight of the sum of squared weights.
     roughness : (float, float), optional
         What to add to the mean squared residual: these times the mean of |gradient|^2 and of |second derivatives|^2, taken
-        from differences of weights. By default chosen by points held out, unless a ridge is given.
+        from differences of weights. By default chosen by points held out, unless a ridge is given or Gaussians are chosen.
     units : sequence of D floats, optional
         A length on each axis; derivatives are by position in these units, so that axes of different kinds (metres and
         seconds, say) can be compared. By default 1 if a roughness is given; where one is chosen, so that points lie equally
@@ -204,9 +206,11 @@ def fit_checked(
         if given.dtype == np.float32:
             tolerance = max(tolerance, 1e-5)
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points))
-    equations = assemble(rule, given.points, values, given.weights)
+    level = _Constant.of(choice, given.points, given.weights)
 
-    def field_of(equations: NormalEquations, scale: float, candidates: Sequence[Candidate], began: float) -> Field:
+    def field_of(values: Matrix, scale: float, candidates: Sequence[Candidate], began: float) -> Field:
+        left, constant = level.split(values)
+        equations = assemble(rule, given.points, left, given.weights)
         solve = functools.partial(equations.solve, choice.penalty, limit=options.iterations, progress=options.progress)
         try:
             solution = solve(tolerance=tolerance)
@@ -214,6 +218,7 @@ def fit_checked(
             if options.tolerance is not None or not choice.candidates:
                 raise
             solution = solve(tolerance=LOOSEST)  # where nobody asked for more; the report says how far it came
+        solution = replace(solution, weights=level.join(solution.weights, constant))
         return _wrap(given, lattice, choice, rule, equations, solution, scale, options, candidates, began, again)
 
     def again(new_values: Any) -> Field:
@@ -222,10 +227,36 @@ def fit_checked(
         if new.dropped or (new.dtype, new.is_complex, new.channels) != (given.dtype, given.is_complex, given.channels):
             raise problem("values", describe(new_values), f"{len(given.points)} values as before", "Use fit_points.")
         new_scale = float(np.abs(new.values).max()) or 1.0
-        changed = assemble(rule, given.points, new.values / given.dtype.type(new_scale), given.weights)
-        return field_of(changed, new_scale, [], began)
+        return field_of(new.values / given.dtype.type(new_scale), new_scale, [], began)
 
-    return field_of(equations, scale, choice.candidates, started)
+    return field_of(values, scale, choice.candidates, started)
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A constant that is taken off the values before they are solved for, and put back into the weights."""
+
+    functional: Matrix | None
+    unit: Matrix | None
+
+    @classmethod
+    def of(cls, choice: PointChoice, points: Matrix, weights: Matrix | None) -> _Constant:
+        if choice.gaussians is None:
+            return cls(None, None)
+        unit = functools.reduce(np.multiply.outer, choice.gaussians.of_constant())
+        return cls(choice.gaussians.constant(points, weights), unit)
+
+    def split(self, values: Matrix) -> tuple[Matrix, Matrix]:
+        """Return values (C, P) less their constants, and those (C,)."""
+        if self.functional is None:
+            return values, np.zeros(len(values))
+        wide = values.astype(np.float64)  # wide Gaussians need the digits
+        constant = wide @ self.functional
+        return wide - constant[:, None], constant
+
+    def join(self, weights: Matrix, constant: Matrix) -> Matrix:
+        """Return the weights with the constants in them."""
+        return weights if self.unit is None else weights + np.multiply.outer(constant, self.unit)
 
 
 def _covering(axis: Lattice, low: float, high: float) -> Lattice:
@@ -251,7 +282,8 @@ def _wrap(
 ) -> Field:
     """Make the field and its report."""
     encoding, frames = choice.encoding, choice.frames
-    planes = solution.weights.astype(given.dtype, copy=False)
+    dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype  # wide Gaussians need the digits
+    planes = solution.weights.astype(dtype, copy=False)
     if lattice is not None:  # the lattice is complete now: interpolate it smoothly
         nodes = [axis.origin + axis.step * np.arange(axis.count) for axis in lattice]
         frames = tuple(sample_frame(axis) for axis in nodes)
@@ -266,7 +298,7 @@ def _wrap(
             np.linspace(frame.low, frame.high, max(2, round((frame.high - frame.low) / frame.length * emb.size)))
             for emb, frame in zip(encoding.embedders, frames, strict=True)
         ]
-    planes = np.ascontiguousarray(planes) * given.dtype.type(scale)
+    planes = np.ascontiguousarray(planes) * dtype.type(scale)
     if not np.all(np.isfinite(planes)):
         raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
 

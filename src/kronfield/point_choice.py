@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kronfield.encoding import Kronecker
+from kronfield.point_gaussians import GaussianFit, likely_gaussians
 from kronfield.point_grids import Axis, Lattice, counts_for, grid_of, hat_axis, mean_distances, spline_axis
 from kronfield.point_search import FEW_POINTS, HeldOutWalk, Trial, Walk, ladder_for
 from kronfield.report import Candidate
@@ -19,13 +20,19 @@ from kronfield.solvers.separable import Frame
 # Smooth data gets a spline, rough data hats on a finer grid; cells per point of each. Of few points, which are judged in
 # folds, fewer hats do as well and take less time; of many, a photograph's say, they lose a tenth of a decibel.
 SPLINE_CELLS, HAT_CELLS, FEW_HAT_CELLS = 1.0, 4.0, 3.0
+# Gaussians are taken unless others predict better by this over the root of the number of points held out: theirs is one
+# score, that of the others the best of many, and so it is low by chance.
+CHANCE = 2.0
 # Fewer points than this leave nothing to choose by.
 FEWEST = 5
 
 
 @dataclass(frozen=True)
 class PointChoice:
-    """Features, where they lie, the penalty, the error that is expected relative to the spread of values, and why."""
+    """Features, where they lie, the penalty, the error that is expected relative to the spread of values, and why.
+
+    ``gaussians`` has the constant that the penalty leaves alone, where there is one.
+    """
 
     encoding: Kronecker
     frames: tuple[Frame, ...]
@@ -33,6 +40,7 @@ class PointChoice:
     relative_error: float
     chosen_by: str
     candidates: list[Candidate]
+    gaussians: GaussianFit | None = None
 
 
 def choose_points(
@@ -68,13 +76,25 @@ def choose_points(
         return PointChoice(encoding, frames, penalty or default, 1e-3, reason, [])
     trial = Trial(points, values, weights, seed)
     walks: list[Walk] = []
+    gaussians = likely_gaussians(trial, box) if lattice is None and penalty is None and rows in (None, "exact") else None
+    score = math.inf if gaussians is None else gaussians.held_out(trial)
     for name, make, counts in options:
+        if walks and score < walks[0].lowest:  # what is so smooth that Gaussians are ahead of splines is nothing for hats
+            break
         equations = trial.equations(*grid_of(make, *trial.restrict(box, counts)), rows)
         walk = HeldOutWalk(trial, equations, ladder_for(equations[0], units, penalty), name)
-        walks.append(walk.run(walks[0].best if walks else None))
+        # finer steps gain little: what is behind Gaussians after the first will not get ahead of them
+        walks.append(walk.run(walks[0].best if walks else None, worth=score))
     best = min(range(len(walks)), key=lambda i: walks[i].lowest)
-    encoding, frames = grid_of(options[best][1], box, options[best][2])
     tried = [one for walk in walks for one in walk.candidates()]
+    if gaussians is not None:
+        taken = score < (1 + CHANCE / math.sqrt(trial.judged)) * walks[best].lowest
+        tried.append(gaussians.candidate(score, taken))
+        if taken:
+            ridge = Penalty(ridge=gaussians.ridge)
+            decided = _decided(trial) + "; of Gaussians, widths and ridge by the likelihood of the values"
+            return PointChoice(gaussians.encoding, gaussians.frames, ridge, math.sqrt(score), decided, tried, gaussians)
+    encoding, frames = grid_of(options[best][1], box, options[best][2])
     return PointChoice(encoding, frames, walks[best].penalty, math.sqrt(walks[best].lowest), _decided(trial), tried)
 
 

@@ -143,11 +143,13 @@ class Walk:
                 self._keep()
         return self.known[at]
 
-    def run(self, start: Place | None = None) -> Walk:
-        """Walk from ``start``."""
+    def run(self, start: Place | None = None, worth: float = math.inf) -> Walk:
+        """Walk from ``start``; with finer steps only if the first have led below ``worth``."""
         self.best = start or self.ladder.start
         self.score(self.best)
         for step in self.ladder.steps:
+            if step != self.ladder.steps[0] and self.lowest >= worth:
+                break
             self._along(step, 0)
             self._along(0.0, 1)
         return self

@@ -13,6 +13,7 @@ from kronfield._arrays import problem
 from kronfield.blending import Blending, virtual_axis
 from kronfield.encoding import Kronecker
 from kronfield.solvers.banded import Matrix
+from kronfield.solvers.dense import DenseTerm, fits
 from kronfield.solvers.normal import NormalEquations
 from kronfield.solvers.rows import Run, axis_runs, sparse_rows, taps_in_reach
 from kronfield.solvers.scattered import RowsTerm, mean_gram
@@ -123,9 +124,13 @@ def assemble(rule: RowRule, points: Matrix, values: Matrix, weights: Matrix | No
     w = None if weights is None else weights.astype(dtype)
     total = float(P if weights is None else weights.sum())
     energy = np.sum(np.square(values, dtype=np.float64) * (1.0 if weights is None else weights), axis=1)
-    if len(rule.shape) > 1 and entries <= 64 * CHUNK and 3 * entries < n * offsets:
+    term: Any
+    if rule.blending is None and fits(rule.shape, rule.taps):
+        term = DenseTerm(n)
+        rhs = term.add(runs, rule.shape, weights, values).reshape(len(values), *rule.shape).astype(dtype)
+    elif len(rule.shape) > 1 and entries <= 64 * CHUNK and 3 * entries < n * offsets:
         rows = sparse_rows(runs, rule.shape, dtype)
-        term: Any = diagonal_term(rows, w, rule) if rows.nnz <= P else RowsTerm(rows, w)
+        term = diagonal_term(rows, w, rule) if rows.nnz <= P else RowsTerm(rows, w)
         rhs = np.stack([(rows.T @ one).reshape(rule.shape) for one in weighted])
     else:
         term = Stencil(rule.shape, rule.taps)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kronfield.solvers.banded import Matrix
+from kronfield.solvers.dense import SINGULAR, DenseTerm, dense_solve
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.scattered import DataTerm, RowsTerm
 from kronfield.solvers.stencil import Stencil
@@ -18,8 +19,6 @@ from kronfield.solvers.stencil import Stencil
 LARGEST_PLANE, LARGEST_SPACE = 30_000, 4_500
 # Products of a banded Cholesky factorisation up to which it is quicker than a sparse one, n times the bandwidth squared.
 BANDED_WORK = 5e7
-# Pivots below this part of the largest mean that the system is singular.
-SINGULAR = 1e-14
 
 
 def affordable(shape: Sequence[int]) -> bool:
@@ -30,6 +29,8 @@ def affordable(shape: Sequence[int]) -> bool:
 
 def direct_solve(term: DataTerm, penalty: DifferencePenalty, b: Matrix, band: Matrix | None = None) -> Matrix | None:
     """Return the solution (C, K_1, ..., K_D), or None if the system is singular; ``band`` is `data_band` of the term."""
+    if isinstance(term, DenseTerm):
+        return dense_solve(term.matrix + sparse_penalty(penalty).toarray(), b)
     if band is None:
         band = data_band(term, penalty.shape)
     if len(band):
@@ -43,7 +44,7 @@ def data_band(term: DataTerm, shape: Sequence[int]) -> Matrix:
     Neighbours on the first axis are a whole row of the grid apart: two of them, for second differences, are the band.
     """
     n, reach = math.prod(shape), 2 * math.prod(shape[1:])
-    if n * reach**2 > BANDED_WORK:
+    if n * reach**2 > BANDED_WORK or isinstance(term, DenseTerm):
         return np.empty((0, n))
     return lower_band(sparse_term(term, shape))
 
@@ -141,6 +142,8 @@ def sparse_term(term: DataTerm, shape: Sequence[int]) -> Any:
     """Return the data term as a SciPy sparse array."""
     import scipy.sparse
 
+    if isinstance(term, DenseTerm):
+        return scipy.sparse.csr_array(term.matrix)
     if isinstance(term, RowsTerm):
         rows = term.rows.astype(np.float64)
         weighted = rows if term.weights is None else rows.multiply(term.weights[:, None]).tocsr()

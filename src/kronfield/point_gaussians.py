@@ -1,0 +1,229 @@
+"""Gaussians with a ridge for points of smooth functions: widths and ridge by the likelihood of the values.
+
+The paper's similarity of Gaussians is a Gaussian, so with a ridge on their weights this is Gaussian process regression with
+a squared exponential kernel, at the cost of its features: (a few per width)^D instead of one per point.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield.embedders import Gaussian
+from kronfield.encoding import Kronecker
+from kronfield.point_search import FEW_POINTS, JUDGED, Trial
+from kronfield.report import Candidate
+from kronfield.solvers.banded import Matrix
+from kronfield.solvers.dense import dense_rows, gram
+from kronfield.solvers.rows import axis_runs
+from kronfield.solvers.separable import Frame
+
+# Centres lie at most one width apart: sums of such Gaussians are constant to 1e-8. So many lie past each end of the box, and
+# so many while widths are searched for, which comes to the same widths in less time.
+PADDING, SEARCH_PADDING = 3, 2
+# The width at which the search starts, as a part of the box, its step, and the widest and narrowest that are tried.
+START, STEP, NARROWEST, WIDEST = 0.2, math.sqrt(2.0), 0.01, 2.0
+# What the logarithm of the likelihood must gain by a width of its own for an axis: where points are few it gains by chance.
+WORTHWHILE = 1.0
+# Ridges that are tried, relative to the strongest mix of features.
+RIDGES = 10.0 ** np.arange(-12.0, 1.01, 0.25)
+# Mixes of features below this part of the strongest are rounding.
+ROUNDING = 1e-14
+# The fewest points to judge a likelihood by; the most features, and numbers in all rows.
+FEWEST, MOST_FEATURES, MOST_ENTRIES = 10, 2500, 1 << 22
+# The most features where points are not few: an eigenbasis is found for each width that is tried.
+LARGEST_BASIS = 300
+
+
+Place = tuple[float, ...]  # steps from the width at the start, on each axis
+
+
+def gaussian_axis(low: float, high: float, width: float, padding: int) -> tuple[Gaussian, Frame]:
+    """Return Gaussians on [low, high], whose width is a part of it, and where they lie: a centre on either end."""
+    inside = math.ceil(1.0 / width - 1e-9) + 1
+    length = (high - low) * inside / (inside - 1)
+    return Gaussian(inside + 2 * padding, width * (high - low) / length, padding=padding), Frame(low, length, low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianFit:
+    """Gaussians, a ridge on their weights, and a constant that it leaves alone.
+
+    Attributes
+    ----------
+    encoding, frames
+        The features, and where they lie.
+    ridge : float
+        What minimises sum w (y - c - f)^2 + ridge sum W^2 is the fit.
+    likelihood : float
+        The logarithm of the likelihood of the values, up to a constant.
+    """
+
+    encoding: Kronecker
+    frames: tuple[Frame, ...]
+    ridge: float
+    likelihood: float
+
+    def rows(self, points: Matrix) -> Matrix:
+        """Return the features of points, (P, K_1 ... K_D)."""
+        return _rows(self.encoding, self.frames, points)
+
+    def constant(self, points: Matrix, weights: Matrix | None) -> Matrix:
+        """Return the vector whose product with the values at ``points`` is the constant of their fit, (P,)."""
+        system = _Centred(self.rows(points), weights)
+        return system.constant(self.ridge)
+
+    def of_constant(self) -> list[Matrix]:
+        """Return weights per axis whose products make up the function 1."""
+        found = []
+        for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
+            x = frame.unit(np.linspace(frame.low, frame.high, 4 * emb.size))
+            found.append(np.linalg.lstsq(np.asarray(emb(x)), np.ones(len(x)), rcond=1e-12)[0])
+        return found
+
+    def held_out(self, trial: Trial) -> float:
+        """Return the mean squared error at the points held out, relative to the variance of all values."""
+        rows, total, count = self.rows(trial.points), 0.0, 0.0
+        w = np.ones(len(rows)) if trial.weights is None else trial.weights
+        y = trial.values[0].astype(np.float64)
+        for held in trial.folds:
+            kept = _Centred(rows[~held], None if trial.weights is None else w[~held])
+            weights, constant = kept.solve(y[~held], self.ridge)
+            total += float(np.sum(w[held] * (rows[held] @ weights + constant - y[held]) ** 2))
+            count += float(w[held].sum())
+        return total / (count or 1.0) / trial.spread
+
+    def candidate(self, score: float, taken: bool) -> Candidate:
+        """Return what it is among others that were tried."""
+        widths = ", ".join(
+            f"{emb.width * frame.length / (frame.high - frame.low):.2g}"  # type: ignore[attr-defined]
+            for emb, frame in zip(self.encoding.embedders, self.frames, strict=True)
+        )
+        return Candidate(f"Gaussians, {widths} of the box wide, ridge {self.ridge:.3g}", score, taken)
+
+
+def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> GaussianFit | None:
+    """Return the Gaussians under which the values of a trial are likeliest; None if points are too few or too many.
+
+    Widths are first varied together, as parts of the box, then one by one.
+    """
+    P, D = trial.points.shape
+    if not FEWEST <= P < JUDGED:
+        return None
+
+    @functools.cache
+    def at(place: Place, padding: int = SEARCH_PADDING) -> GaussianFit | None:
+        widths = [START * STEP**i for i in place]
+        if not all(NARROWEST <= width <= WIDEST for width in widths):
+            return None
+        pairs = [gaussian_axis(low, high, width, padding) for (low, high), width in zip(box, widths, strict=True)]
+        K = math.prod(emb.size for emb, _ in pairs)
+        if K > MOST_FEATURES or K * P > MOST_ENTRIES or (K > LARGEST_BASIS and P > FEW_POINTS):
+            return None
+        return _likeliest_ridge(trial, Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs))
+
+    place = (0.0,) * D
+    while at(place) is None:  # many dimensions: wider, until features are few enough
+        place = tuple(i + 1 for i in place)
+        if START * STEP ** place[0] > WIDEST:
+            return None
+    place = _climb(at, place, (1.0,) * D, 0.0)
+    for axis in range(D if D > 1 else 0):
+        place = _climb(at, place, tuple(float(i == axis) for i in range(D)), WORTHWHILE)
+    return at(place, PADDING) or at(place)
+
+
+def _climb(at: Callable[[Place], GaussianFit | None], place: Place, step: Place, gain: float) -> Place:
+    """Return where a walk along ``step``, back and forth, ends while the likelihood rises by more than ``gain``.
+
+    Its last part of a step goes to the top of the parabola through the likelihoods there and to either side.
+    """
+
+    def beside(t: float) -> Place:
+        return tuple(i + t * d for i, d in zip(place, step, strict=True))
+
+    def height(t: float) -> float:
+        found = at(beside(t))
+        return -math.inf if found is None else found.likelihood
+
+    for sign in (-1.0, 1.0):
+        while height(sign) > height(0.0) + gain:
+            place = beside(sign)
+    below, here, above = height(-1.0), height(0.0), height(1.0)
+    bend = below - 2 * here + above
+    if math.isfinite(bend) and bend < 0:
+        top = min(max((below - above) / (2 * bend), -1.0), 1.0)
+        if (below - above) ** 2 / (-8 * bend) > gain and height(top) > here + gain:
+            place = beside(top)
+    return place
+
+
+def _rows(encoding: Kronecker, frames: Sequence[Frame], points: Matrix) -> Matrix:
+    units = [frame.unit(points[:, i]) for i, frame in enumerate(frames)]
+    return dense_rows(axis_runs(encoding.embedders, units), encoding.shape)
+
+
+class _Centred:
+    """Rows R = W^(1/2) B less what a constant explains: with a constant free, all is as if there were none.
+
+    The smaller of R'R and RR' is what is solved with.
+    """
+
+    def __init__(self, rows: Matrix, weights: Matrix | None) -> None:
+        self.root = np.ones(len(rows)) if weights is None else np.sqrt(weights)
+        self.share = self.root**2 / np.sum(self.root**2)
+        self.mean = self.share @ rows  # (K,)
+        self.rows = (rows - self.mean) * self.root[:, None]
+        self.wide = rows.shape[1] > rows.shape[0]
+
+    def centred(self, y: Matrix) -> Matrix:
+        return (y - self.share @ y) * self.root
+
+    @functools.cached_property
+    def matrix(self) -> Matrix:
+        return gram(np.ascontiguousarray(self.rows.T) if self.wide else self.rows)
+
+    def _solve(self, ridge: float, b: Matrix) -> Matrix:
+        import scipy.linalg
+
+        matrix = self.matrix + ridge * np.eye(len(self.matrix))
+        return scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix, check_finite=False), b, check_finite=False)
+
+    def solve(self, y: Matrix, ridge: float) -> tuple[Matrix, float]:
+        """Return the weights and the constant of the fit."""
+        t = self.centred(y)
+        # (R'R + ridge)^-1 R't = R'(RR' + ridge)^-1 t
+        weights = self.rows.T @ self._solve(ridge, t) if self.wide else self._solve(ridge, self.rows.T @ t)
+        return weights, float(self.share @ y - self.mean @ weights)
+
+    def constant(self, ridge: float) -> Matrix:
+        # the constant is share'y - mean'(R'R + ridge)^-1 R' W^(1/2) y
+        seen = self._solve(ridge, self.rows @ self.mean) if self.wide else self.rows @ self._solve(ridge, self.mean)
+        return self.share - self.root * seen
+
+
+def _likeliest_ridge(trial: Trial, encoding: Kronecker, frames: tuple[Frame, ...]) -> GaussianFit:
+    """Return the fit whose ridge maximises the likelihood of the values, the constant integrated out."""
+    system = _Centred(_rows(encoding, frames, trial.points), trial.weights)
+    t = system.centred(trial.values[0].astype(np.float64))
+    n, energy = len(t) - 1, float(t @ t)
+    import scipy.linalg
+
+    s, V = scipy.linalg.eigh(system.matrix, driver="evd", check_finite=False)
+    if system.wide:  # one direction is the constant's
+        s, squares = s[1:], (V.T @ t)[1:] ** 2
+    else:
+        squares = np.divide((V.T @ (system.rows.T @ t)) ** 2, s, out=np.zeros_like(s), where=s > ROUNDING * s[-1])
+    s = np.where(s > ROUNDING * s[-1], s, 0.0)
+    # values have covariance v (RR' + ridge): with the best v, -2 log L = n log(t'(RR' + ridge)^-1 t) + log det(RR' + ridge)
+    ridges = RIDGES * float(s[-1])
+    left = max(energy - float(squares.sum()), 0.0)
+    misfit = np.sum(squares / (s + ridges[:, None]), axis=1) + left / ridges
+    volume = np.sum(np.log(s + ridges[:, None]), axis=1) + (n - len(s)) * np.log(ridges)
+    likelihood = -0.5 * (n * np.log(np.maximum(misfit, np.finfo(float).tiny)) + volume)
+    best = int(np.argmax(likelihood))
+    return GaussianFit(encoding, frames, float(ridges[best]), float(likelihood[best]))
