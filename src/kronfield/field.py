@@ -17,6 +17,7 @@ from kronfield.point_report import PointReport
 from kronfield.report import FitReport
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import Frame
+from kronfield.solvers.slabs import first_axis_last
 from kronfield.uncertainty import Uncertainty
 
 OUTSIDE = ("error", "clamp", "extrapolate", "nan")
@@ -365,10 +366,9 @@ class Field:
         return moved if self._channels else moved[..., 0]
 
     def _write(self, target: Matrix, planes: Matrix) -> None:
-        """Write planes (C, ...) to ``target`` in the user's order; plane by plane is five times as fast as all at once."""
+        """Write planes (C, ...) to ``target`` in the user's order."""
         if self._channels and not self._complex:
-            for channel, plane in enumerate(planes):
-                target[..., channel] = plane
+            first_axis_last(planes, target)
         else:
             target[...] = self._unplanar(planes)
 

@@ -13,6 +13,7 @@ from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import Frame
+from kronfield.solvers.slabs import last_axis_first
 
 # A last axis this short, with all others longer, is taken for channels where nothing says otherwise.
 MOST_CHANNELS = 4
@@ -66,8 +67,7 @@ class GridInput:
             array = parts.reshape(*self.shape, -1)
         elif not self.channels:
             return array[None]
-        planar = np.moveaxis(array, -1, 0)
-        return planar if self.piecewise else np.ascontiguousarray(planar)
+        return np.moveaxis(array, -1, 0) if self.piecewise else last_axis_first(array)
 
 
 def split_mask(values: Any, mask: Any) -> tuple[Any, Matrix | None]:

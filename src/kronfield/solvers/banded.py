@@ -21,6 +21,8 @@ Matrix = np.ndarray[Any, np.dtype[Any]]
 # Rows in a block: the fewer, the fewer zeros are multiplied and the cheaper is a factorisation; the more, the nearer BLAS
 # is to its peak.
 FEW_ROWS, MANY_ROWS, MANY_FROM = 32, 64, 512
+# Lines that are so few that blocks which are one and the same are multiplied at once, and how many such blocks.
+FEW_LINES, WINDOWS = 8, 1024
 
 
 def block_rows(size: int) -> int:
@@ -58,6 +60,9 @@ class BlockBanded:
         flat = tensor.reshape(before, N, after)
         dtype = self.dtype
         out = np.empty((before, M, after), dtype=dtype)
+        if after == 1 and before <= FEW_LINES:
+            self._along_lines(flat[:, :, 0].astype(dtype, copy=False), out[:, :, 0])
+            return out.reshape(*tensor.shape[:axis], M)
         for block in self.blocks:
             values = block.values
             rows = slice(block.row, block.row + values.shape[0])
@@ -67,6 +72,35 @@ class BlockBanded:
             else:
                 np.matmul(values, part, out=out[:, rows])
         return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
+
+    def _along_lines(self, lines: Matrix, out: Matrix) -> None:
+        """Write the product with each of a few lines (L, N) to ``out`` (L, M): blocks that are one and the same at once."""
+        for first, count, step in self._repeats:
+            block = self.blocks[first]
+            rows, width = block.values.shape
+            for start in range(0, count, WINDOWS):
+                some = min(WINDOWS, count - start)
+                row, column = block.row + start * rows, block.column + start * step
+                part = lines[:, column : column + (some - 1) * step + width]
+                windows = np.lib.stride_tricks.sliding_window_view(part, width, axis=1)[
+                    :, :: max(step, 1)
+                ]  # (L, some, width)
+                out[:, row : row + some * rows] = (np.ascontiguousarray(windows) @ block.values.T).reshape(len(lines), -1)
+
+    @functools.cached_property
+    def _repeats(self) -> list[tuple[int, int, int]]:
+        """Return (first, count, step): runs of blocks of the same values, each ``step`` columns after the one before."""
+        runs: list[tuple[int, int, int]] = []
+        for i, block in enumerate(self.blocks):
+            if runs:
+                first, count, step = runs[-1]
+                last = self.blocks[i - 1]
+                ahead, down = block.column - last.column, block.row - last.row
+                if block.values is last.values and down == len(last.values) and ahead > 0 and (count == 1 or ahead == step):
+                    runs[-1] = (first, count + 1, ahead)
+                    continue
+            runs.append((i, 1, 0))
+        return runs
 
     @property
     def dtype(self) -> np.dtype[Any]:

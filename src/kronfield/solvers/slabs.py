@@ -68,6 +68,33 @@ def each_slab(work: Callable[[int, int], Result], rows: int, numbers_per_row: in
     return in_turn_or_threads(lambda slab: work(*slab), slabs)
 
 
+def first_axis_last(planes: Matrix, target: Matrix) -> None:
+    """Copy planes (C, N, ...) to ``target`` (N, ..., C).
+
+    Slab by slab, so that every line of the cache that is fetched is used up; within one, plane by plane.
+    """
+
+    def work(i: int, j: int) -> None:
+        for channel, plane in enumerate(planes):
+            target[i:j, ..., channel] = plane[i:j]
+
+    each_slab(work, len(target), math.prod(target.shape[1:]))
+
+
+def last_axis_first(values: Matrix) -> Matrix:
+    """Return values (N, ..., C) as contiguous planes (C, N, ...): a view where that is possible, else a copy."""
+    moved = np.moveaxis(values, -1, 0)
+    if moved.flags.c_contiguous:
+        return moved
+    planes = np.empty(moved.shape, dtype=values.dtype)
+
+    def work(i: int, j: int) -> None:
+        planes[:, i:j] = moved[:, i:j]
+
+    each_slab(work, len(values), math.prod(values.shape[1:]))
+    return planes
+
+
 def multiplied(planes: Matrix, factor: Matrix, out: Matrix | None) -> Matrix:
     """Return planes (C, ...) times a factor (...), in a new array or in ``out``."""
     if out is None:
