@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import kronfield as kf
 from kronfield.choice import sample_frame, tension_encoding
+from kronfield.solvers import banded, slabs
 from kronfield.solvers.banded import BlockBanded, apply, embedding_blocks
 from kronfield.solvers.basis import derivative_gram
 from kronfield.solvers.inverse import invert_axis
@@ -52,6 +53,41 @@ def test_block_products_are_products(axis, dtype):
     # dot test
     u, v = rng.standard_normal(90), rng.standard_normal(77)
     assert np.dot(apply(operator, u, 0), v) == pytest.approx(np.dot(u, operator.toarray().T @ v))
+
+
+@pytest.mark.parametrize("lines", [1, 3, 9])  # few at once, many block by block
+@pytest.mark.parametrize("size", [200, 2000])
+@pytest.mark.parametrize("windows", [1, 7, 1024])
+def test_lines_are_multiplied_with_equal_blocks_at_once(lines, size, windows, monkeypatch):
+    monkeypatch.setattr(banded, "WINDOWS", windows)
+    emb = kf.TensionSpline(size + 4, 2.0, padding=2)
+    operator = invert_axis(emb, np.arange(size) / size, dtype=np.float64, smooth=2).operator
+    assert isinstance(operator, BlockBanded)
+    counts = [count for _, count, _ in operator._repeats]
+    assert sum(counts) == len(operator.blocks)
+    assert max(counts) > (size > 1000) * 20
+    tensor = np.random.default_rng(0).standard_normal((lines, size))
+    np.testing.assert_allclose(operator.apply(tensor, 1), tensor @ operator.toarray().T, atol=1e-12)
+
+
+@given(shape=st.lists(st.integers(1, 9), min_size=2, max_size=4), slab=st.sampled_from([4, 1 << 18]), flipped=st.booleans())
+def test_channels_change_places(shape, slab, flipped):
+    values = np.random.default_rng(0).random(shape)
+    values = values[::-1] if flipped else values
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slabs, "SLAB", slab)
+        patch.setattr(slabs, "SEVERAL", slab)
+        planes = slabs.last_axis_first(values)
+        assert planes.flags.c_contiguous
+        np.testing.assert_array_equal(planes, np.moveaxis(values, -1, 0))
+        back = np.empty_like(values)
+        slabs.first_axis_last(planes, back)
+    np.testing.assert_array_equal(back, values)
+
+
+def test_one_channel_is_not_copied():
+    values = np.ones((5, 6, 1))
+    assert np.shares_memory(slabs.last_axis_first(values), values)
 
 
 def test_wrong_lengths_are_refused():

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from kronfield._atomic import replacing
-from kronfield.plots.base import COLOURS, DASHES, new_figure, tidy
+from kronfield.plots.base import COLOURS, DASHES, new_figure, tidy, write_figure
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # What each encoding looks like in every figure.
@@ -59,12 +59,10 @@ class Panel(Protocol):
 
 def _save(figure: Any, stem: str | os.PathLike[str], colours: int = 256) -> list[Path]:
     """Write PNG and SVG, the same bytes for the same figure; return the paths."""
-    import matplotlib
-
     paths = [Path(stem).with_name(Path(stem).name + suffix) for suffix in (".png", ".svg")]
     for path in paths:
-        with replacing(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "kronfield"}):
-            figure.savefig(temporary, dpi=DPI, metadata={"Date": None} if path.suffix == ".svg" else None)
+        with replacing(path) as temporary:
+            write_figure(figure, temporary, path.suffix, DPI)
             if path.suffix == ".png":
                 few_colours(temporary, colours)
     return paths

@@ -39,12 +39,17 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 def save_figure(figure: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
     """Write a figure, whole or not at all."""
+    check_target(path, overwrite=overwrite)
+    with replacing(path, overwrite=overwrite) as temporary:
+        write_figure(figure, temporary, os.path.splitext(os.fspath(path))[1])
+
+
+def write_figure(figure: Any, path: str | os.PathLike[str], suffix: str, dpi: int = DPI) -> None:
+    """Write a figure in the format of ``suffix``: the same figure is the same file."""
     import matplotlib
 
-    check_target(path, overwrite=overwrite)
-    plain = {"Date": None} if os.fspath(path).lower().endswith(".svg") else None  # the same figure is the same file
-    with replacing(path, overwrite=overwrite) as temporary, matplotlib.rc_context({"svg.hashsalt": "kronfield"}):
-        figure.savefig(temporary, dpi=DPI, metadata=plain)
+    with matplotlib.rc_context({"svg.hashsalt": "kronfield"}):
+        figure.savefig(path, dpi=dpi, metadata={"Date": None} if suffix.lower() == ".svg" else None)
 
 
 def png_bytes(figure: Any) -> bytes:

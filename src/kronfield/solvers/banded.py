@@ -60,10 +60,10 @@ class BlockBanded:
         flat = tensor.reshape(before, N, after)
         dtype = self.dtype
         out = np.empty((before, M, after), dtype=dtype)
-        if after == 1 and before <= FEW_LINES:
+        lines = after == 1 and before <= FEW_LINES
+        if lines:
             self._along_lines(flat[:, :, 0].astype(dtype, copy=False), out[:, :, 0])
-            return out.reshape(*tensor.shape[:axis], M)
-        for block in self.blocks:
+        for block in () if lines else self.blocks:
             values = block.values
             rows = slice(block.row, block.row + values.shape[0])
             part = flat[:, block.column : block.column + values.shape[1]].astype(dtype, copy=False)
