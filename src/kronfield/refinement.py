@@ -19,7 +19,7 @@ from kronfield.solvers.slabs import in_turn_or_threads
 # a half; half of that loses least on lines of photographs.
 PAST_THE_END = 0.25
 # Numbers gone through at a time: about ten such arrays stay in the cache.
-PART = 1 << 15
+PART = 1 << 16
 # Gaps of an axis that differ by less than this part are even.
 EVEN = 1e-6
 
@@ -118,12 +118,23 @@ def slopes(y: Matrix) -> Matrix:
     m[2:-2] = inner
     m[1], m[-2] = 2 * m[2] - m[3], 2 * m[-3] - m[-4]
     m[0], m[-1] = 2 * m[1] - m[2], 2 * m[-2] - m[-3]
-    left, right = m[1:-2], m[2:-1]  # (n, ...)
-    turn = np.abs(np.diff(m, axis=0)) + np.abs(m[1:] + m[:-1]) / 2
-    w_left, w_right = turn[2:], turn[:-2]
-    total = w_left + w_right
-    total[total == 0] = 1  # all differences are 0 there
-    akima = w_left / total * left + w_right / total * right
-    same = np.sign(left) * np.sign(right) > 0
-    harmonic = np.divide(right, left + right, out=np.zeros_like(left), where=same) * (2 * left)
-    return (akima + harmonic) / 2
+    tiny = np.finfo(m.dtype).tiny  # where all is 0, nothing is divided by it
+    turn, bend = np.abs(m[:-1] + m[1:]), np.diff(m, axis=0)  # (n+2, ...): of each difference and the next
+    turn *= 0.5
+    turn += np.abs(bend)
+    # Akima: (w_left left + w_right right) / (w_left + w_right), from the right one
+    akima = turn[2:] + turn[:-2]
+    akima += tiny
+    np.divide(turn[2:], akima, out=akima)
+    akima *= bend[1:-1]
+    np.subtract(m[2:-1], akima, out=akima)
+    # harmonic: (sign of both) |left| |right| / (|left| + |right|), times 2 where the signs agree
+    size, sign = np.abs(m[1:-1]), np.sign(m[1:-1])
+    harmonic = size[:-1] + size[1:]
+    harmonic += tiny
+    np.divide(size[1:], harmonic, out=harmonic)
+    harmonic *= size[:-1]
+    harmonic *= sign[:-1] + sign[1:]
+    akima += harmonic
+    akima *= 0.5
+    return akima

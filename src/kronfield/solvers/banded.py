@@ -60,18 +60,22 @@ class BlockBanded:
         flat = tensor.reshape(before, N, after)
         dtype = self.dtype
         out = np.empty((before, M, after), dtype=dtype)
-        lines = after == 1 and before <= FEW_LINES
-        if lines:
+        if after == 1 and before <= FEW_LINES:
             self._along_lines(flat[:, :, 0].astype(dtype, copy=False), out[:, :, 0])
-        for block in () if lines else self.blocks:
+        else:
+            self._block_by_block(flat, out)
+        return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
+
+    def _block_by_block(self, flat: Matrix, out: Matrix) -> None:
+        """Write the product with ``flat`` (B, N, A) to ``out`` (B, M, A)."""
+        for block in self.blocks:
             values = block.values
             rows = slice(block.row, block.row + values.shape[0])
-            part = flat[:, block.column : block.column + values.shape[1]].astype(dtype, copy=False)
-            if after == 1:
+            part = flat[:, block.column : block.column + values.shape[1]].astype(out.dtype, copy=False)
+            if flat.shape[2] == 1:
                 np.matmul(part[:, :, 0], values.T, out=out[:, rows, 0])
             else:
                 np.matmul(values, part, out=out[:, rows])
-        return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
 
     def _along_lines(self, lines: Matrix, out: Matrix) -> None:
         """Write the product with each of a few lines (L, N) to ``out`` (L, M): blocks that are one and the same at once."""
@@ -82,10 +86,9 @@ class BlockBanded:
                 some = min(WINDOWS, count - start)
                 row, column = block.row + start * rows, block.column + start * step
                 part = lines[:, column : column + (some - 1) * step + width]
-                windows = np.lib.stride_tricks.sliding_window_view(part, width, axis=1)[
-                    :, :: max(step, 1)
-                ]  # (L, some, width)
-                out[:, row : row + some * rows] = (np.ascontiguousarray(windows) @ block.values.T).reshape(len(lines), -1)
+                windows = np.lib.stride_tricks.sliding_window_view(part, width, axis=1)
+                apart = np.ascontiguousarray(windows[:, :: max(step, 1)])  # (L, some, width)
+                out[:, row : row + some * rows] = (apart @ block.values.T).reshape(len(lines), -1)
 
     @functools.cached_property
     def _repeats(self) -> list[tuple[int, int, int]]:
