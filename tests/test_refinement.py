@@ -13,7 +13,12 @@ from kronfield import choice, refinement
 from kronfield.choice import sample_frame
 from kronfield.refinement import Refinement, slopes
 
-rng = np.random.default_rng(0)
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
 numbers = st.floats(-100, 100, width=32)
 
 
@@ -28,7 +33,7 @@ def lattice(*shape, finer=None):
     return found
 
 
-def test_slopes_are_the_mean_of_pchip_and_modified_akima():
+def test_slopes_are_the_mean_of_pchip_and_modified_akima(rng):
     y = np.cumsum(rng.standard_normal((40, 3)), axis=0)
     y[10:14] = y[10]
     x = np.arange(40.0)
@@ -61,7 +66,7 @@ def test_steps_do_not_ring():
     assert kf.fit(step).on_grid((640,)).min() > -0.03  # and little between the nodes
 
 
-def test_nodes_are_the_middles_of_the_cubics():
+def test_nodes_are_the_middles_of_the_cubics(rng):
     y = rng.standard_normal((2, 11))
     fine = lattice(11)
     x = np.arange(11.0)
@@ -74,7 +79,7 @@ def test_nodes_are_the_middles_of_the_cubics():
 @pytest.mark.parametrize("shape", [(7,), (5, 8), (4, 6, 5), (3, 4, 3, 5)])
 @pytest.mark.parametrize("part", [1, 16, 1 << 15])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_any_dimension_is_one_axis_after_the_other(shape, part, dtype, monkeypatch):
+def test_any_dimension_is_one_axis_after_the_other(shape, part, dtype, monkeypatch, rng):
     monkeypatch.setattr(refinement, "PART", part)
     values = rng.standard_normal((2, *shape)).astype(dtype)
     found = lattice(*shape)(values)
@@ -88,14 +93,14 @@ def test_any_dimension_is_one_axis_after_the_other(shape, part, dtype, monkeypat
     np.testing.assert_array_equal(found[inner], values)
 
 
-def test_axes_that_are_not_finer_keep_their_samples():
+def test_axes_that_are_not_finer_keep_their_samples(rng):
     found = lattice(6, 9, finer=[False, True])
     assert found.shape == (6, 19)
     values = rng.standard_normal((1, 6, 9))
     np.testing.assert_array_equal(found(values)[:, :, 1::2], values)
 
 
-def test_where_there_is_no_finer_lattice():
+def test_where_there_is_no_finer_lattice(rng):
     x = np.arange(10.0)
     frame = sample_frame(x)
     assert Refinement.of([x**1.1], [sample_frame(x**1.1)], [True]) is None
@@ -129,7 +134,7 @@ def test_photographs_get_slopes_and_gain_by_them(monkeypatch):
     assert error(field) < 0.99 * error(splines)
 
 
-def test_smooth_and_noisy_values_do_not():
+def test_smooth_and_noisy_values_do_not(rng):
     x = np.linspace(0, 6, 60)
     smooth = np.sin(x)[:, None] * np.cos(x)
     assert not kf.fit(smooth).report.refined
