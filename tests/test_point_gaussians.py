@@ -20,7 +20,7 @@ def rng():
     return np.random.default_rng(0)
 
 
-def features(D, width=0.3, padding=PADDING):
+def features(D, width=0.3, padding=PADDING[0]):
     pairs = [gaussian_axis(0.0, 1.0, width, padding) for _ in range(D)]
     return Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)
 
@@ -104,8 +104,7 @@ def test_the_likelihood_against_its_definition(P, weighted, rng):
     points = rng.random((P, 2))
     w = rng.random(P) + 0.1 if weighted else None
     values = (hills(points) + 0.1 * rng.standard_normal(P))[None]
-    trial = Trial(points, values, w, 0)
-    found = _likeliest_ridge(trial, encoding, frames)
+    found = _likeliest_ridge(points, values[0], w, encoding, frames)
     # restricted likelihood: of the values less what a constant explains, in an orthonormal basis of what is left
     root = np.ones(P) if w is None else np.sqrt(w)
     B = found.rows(points) * root[:, None]
@@ -132,9 +131,44 @@ def test_their_kernel_is_the_papers_similarity():
 @pytest.mark.parametrize("width", [0.05, 0.2, 1.0, 2.0])
 def test_weights_of_a_constant(width):
     encoding, frames = features(1, width)
-    (weights,) = GaussianFit(encoding, frames, 1.0, 0.0).of_constant()
+    (weights,), error = GaussianFit(encoding, frames, 1.0, 0.0).of_constant()
     x = np.linspace(0, 1, 333)
-    np.testing.assert_allclose(np.asarray(encoding.embedders[0](frames[0].unit(x))) @ weights, 1.0, atol=1e-5)
+    found = np.abs(np.asarray(encoding.embedders[0](frames[0].unit(x))) @ weights - 1).max()
+    assert found < 1e-7
+    assert found < 2 * error
+
+
+def test_values_far_from_zero_are_left_to_what_is_exact(rng):
+    points, at = rng.random((300, 2)), rng.random((200, 2)) * 0.9 + 0.05
+    for offset in (0.0, 1e3, 1e6):
+        error = kf.fit_points(points, hills(points) + offset, domain=[(0, 1)] * 2)(at) - hills(at) - offset
+        assert np.abs(error).max() < 5e-3
+
+
+def test_weights_that_leave_nothing_to_tell(rng):
+    points = rng.random((60, 2))
+    alone = np.zeros(60)
+    alone[5] = 1.0
+    assert np.isfinite(kf.fit_points(points, hills(points), weights=alone)(points)).all()
+    points[:20] = points[0]  # all that count at one place
+    place = (np.arange(60) < 20).astype(float)
+    found = kf.fit_points(points, hills(points) + rng.standard_normal(60), weights=place)(points)
+    assert np.abs(found).max() < 10
+    # points of no weight are as good as not there
+    some = np.where(np.arange(60) < 30, 1.0, 0.0)
+    y = hills(rng.random((60, 2)))
+    box = [(0.0, 1.0)] * 2
+    points = rng.random((60, 2))
+    one = likely_gaussians(Trial(points, y[None], some, 0), box)
+    other = likely_gaussians(Trial(points[:30], y[None, :30], None, 0), box)
+    assert one.encoding == other.encoding
+    assert one.ridge == pytest.approx(other.ridge)
+
+
+def test_a_cluster_and_a_few_far_away(rng):
+    for spread in (1e-2, 1e-5, 1e-7):
+        points = np.concatenate([0.5 + spread * rng.random((60, 2)), [[0.0, 0.0], [1.0, 1.0]]])
+        assert np.isfinite(kf.fit_points(points, rng.standard_normal(62))(points)).all()
 
 
 def test_held_out_is_what_fits_without_those_points_say(rng):

@@ -109,6 +109,31 @@ def test_where_there_is_no_finer_lattice(rng):
     assert "ends within its domain" in kf.fit(rng.random(40), [np.arange(40.0)], domain=[(-5, 45)]).report.chosen_by
 
 
+def test_axes_that_are_all_but_even():
+    """Every second position may be less even than all are."""
+    for seed in range(30):
+        own = np.random.default_rng(seed)
+        x = np.arange(16.0) + 1.3e-6 * own.random(16)
+        assert np.isfinite(kf.fit((own.random(16) > 0.5).astype(float), [x]).on_grid()).all()
+
+
+def test_penalties_that_are_given_are_those_of_splines():
+    image = photograph(40)
+    assert kf.fit(image, ridge=0.0).report.refined
+    for penalty in ({"ridge": 1.0}, {"roughness": (0.1, 0.0)}):
+        report = kf.fit(image, **penalty).report
+        assert not report.refined
+        assert report.degrees_of_freedom < 1590
+
+
+@pytest.mark.parametrize(("dtype", "top"), [(np.float32, 3e38), (np.float64, 1.7e308)])
+def test_huge_values_are_refused_without_a_warning(dtype, top, rng):
+    blocks = np.kron(rng.random((50, 50)) > 0.5, np.ones((6, 6)))
+    assert kf.fit(blocks.astype(dtype)).report.refined
+    with pytest.raises(kf.InputError, match="so large"):
+        kf.fit((2 * blocks - 1).astype(dtype) * dtype(top))
+
+
 # What fit does with it -------------------------------------------------------------------------------------------
 
 

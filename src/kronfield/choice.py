@@ -61,12 +61,21 @@ class Choice:
     finer: Refinement | None = None
 
 
-def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, smoothing: bool, forced: bool) -> Choice:
+def choose(
+    values: Matrix,
+    axes: Sequence[Matrix],
+    frames: Sequence[Frame],
+    *,
+    smoothing: bool,
+    forced: bool,
+    interpolating: bool = True,
+) -> Choice:
     """Return the encoding and roughness for planar ``values`` (C, N_1, ..., N_D) on sorted ``axes``.
 
     Settings are judged on a central crop: fitted to every second sample of each axis, they predict the rest. With
     ``smoothing``, a roughness penalty is added if generalised cross-validation is clearly in its favour, or ``forced``.
-    Without one, slopes are taken from the data unless splines predict clearly better.
+    Without one, and if the fit is to be ``interpolating``, slopes are taken from the data unless splines predict clearly
+    better.
     """
     crop, crop_axes = _crop(values, axes)
     steps = [2 if len(axis) >= FEWEST else 1 for axis in crop_axes]
@@ -91,7 +100,7 @@ def choose(values: Matrix, axes: Sequence[Matrix], frames: Sequence[Frame], *, s
                 candidates = [Candidate("interpolation", noise[0].interpolation), *(one.candidate for one in noise)]
                 return Choice(encoding, best.roughness, smooth, "generalised cross-validation", candidates)
             decided += noise
-    finer = _finer(values, axes, frames)
+    finer = _finer(values, axes, frames) if interpolating else ""
     if isinstance(finer, str) or lowest < EXACT:
         return Choice(encoding, (0.0, 0.0), smooth, decided + (finer if isinstance(finer, str) else ""), candidates)
     error = held_out.slopes_error()
@@ -211,7 +220,8 @@ class _HeldOut:
     def slopes_error(self) -> float:
         """Return the mean squared error of cubics with slopes from the data at the samples held out."""
         finer = Refinement.of(self.sub_axes, self.frames, self.halved)
-        assert finer is not None
+        if finer is None:  # every second position of an axis that is all but even may be less so
+            return math.inf
         # the node before the first sample is not one of the crop's; what of the crop lies past the last node is not judged
         nodes = tuple(slice(1, None) if more else slice(None) for more in finer.finer)
         found = finer(self.values)[(slice(None), *nodes)]

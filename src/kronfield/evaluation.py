@@ -19,6 +19,8 @@ from kronfield.solvers.slabs import in_turn_or_threads
 BLOCK_NUMBERS = 1 << 22
 # Numbers of each array at points with few features within reach: they stay in the cache, and threads share them out.
 CACHED_NUMBERS, FEWEST_POINTS = 1 << 15, 1 << 12
+# Products and sums of a matrix product that takes one thread, and the fewest points for which it is worth while.
+ONE_THREAD, FEWEST_ALONE = 1 << 18, 256
 # Up to this many features within reach of a point on each axis, points are summed feature by feature.
 FEW_FEATURES = 32
 # Positions on a line from which they are treated as points.
@@ -86,7 +88,9 @@ def at_points(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orde
     sparse = sparse and 2 * math.prod(count or 1 for count in counts) < math.prod(encoding.shape)
     width = max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
     few = min(max(FEWEST_POINTS, CACHED_NUMBERS // C), max(1, BLOCK_NUMBERS // (8 * C)))
-    step = few if sparse else max(1, BLOCK_NUMBERS // max(width, 1))
+    # products so small that they are done by one thread, which does not wait for those of another library
+    alone = ONE_THREAD // max(C * math.prod(encoding.shape), 1)
+    step = few if sparse else alone if alone >= FEWEST_ALONE else max(1, BLOCK_NUMBERS // max(width, 1))
 
     def fill(part: slice) -> None:
         xs = [x[part] for x in units]

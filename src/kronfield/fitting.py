@@ -110,7 +110,10 @@ def fit(
     if kronecker is None:
         forced = isinstance(roughness, str)
         open_penalty = ridge is None and (roughness is None or forced)
-        choice = choose(grid.planar(), grid.axes, grid.frames, smoothing=open_penalty, forced=forced)
+        interpolating = not ridge and (open_penalty or not any(_pair(roughness)))
+        choice = choose(
+            grid.planar(), grid.axes, grid.frames, smoothing=open_penalty, forced=forced, interpolating=interpolating
+        )
         kronecker, smooth, finer = choice.encoding, choice.smooth, choice.finer
         chosen_by, candidates = choice.chosen_by, choice.candidates
         roughness = choice.roughness if open_penalty else roughness

@@ -236,23 +236,28 @@ def fit_checked(
 class _Constant:
     """A constant that is taken off the values before they are solved for, and put back into the weights."""
 
-    functional: Matrix | None
-    unit: Matrix | None
+    functional: Matrix | None  # (P,): the constant of centred values
+    share: Matrix | None  # (P,): their mean
+    unit: Matrix | None  # (K_1, ..., K_D): weights of the function 1
+    seen: Matrix | None  # (P,): what it comes to at the points
 
     @classmethod
     def of(cls, choice: PointChoice, points: Matrix, weights: Matrix | None) -> _Constant:
         if choice.gaussians is None:
-            return cls(None, None)
-        unit = functools.reduce(np.multiply.outer, choice.gaussians.of_constant())
-        return cls(choice.gaussians.constant(points, weights), unit)
+            return cls(None, None, None, None)
+        share = np.full(len(points), 1 / len(points)) if weights is None else weights / weights.sum()
+        unit = functools.reduce(np.multiply.outer, choice.gaussians.of_constant()[0])
+        seen = choice.gaussians.rows(points) @ unit.ravel()
+        return cls(choice.gaussians.constant(points, weights), share, unit, seen)
 
     def split(self, values: Matrix) -> tuple[Matrix, Matrix]:
         """Return values (C, P) less their constants, and those (C,)."""
-        if self.functional is None:
+        if self.functional is None or self.share is None or self.seen is None:
             return values, np.zeros(len(values))
         wide = values.astype(np.float64)  # wide Gaussians need the digits
-        constant = wide @ self.functional
-        return wide - constant[:, None], constant
+        mean = wide @ self.share
+        constant = mean + (wide - mean[:, None]) @ self.functional
+        return wide - np.multiply.outer(constant, self.seen), constant
 
     def join(self, weights: Matrix, constant: Matrix) -> Matrix:
         """Return the weights with the constants in them."""

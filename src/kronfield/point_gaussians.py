@@ -22,17 +22,17 @@ from kronfield.solvers.dense import dense_rows, gram
 from kronfield.solvers.rows import axis_runs
 from kronfield.solvers.separable import Frame
 
-# Centres lie at most one width apart: sums of such Gaussians are constant to 1e-8. So many lie past each end of the box, and
-# so many while widths are searched for, which comes to the same widths in less time.
-PADDING, SEARCH_PADDING = 3, 2
+# Centres lie at most one width apart: sums of such Gaussians are constant to 1e-8. So many lie past each end of the box, if
+# there is room, and so many while widths are searched for, which comes to the same widths in less time.
+PADDING, SEARCH_PADDING = (4, 3), 2
 # The width at which the search starts, as a part of the box, its step, and the widest and narrowest that are tried.
 START, STEP, NARROWEST, WIDEST = 0.2, math.sqrt(2.0), 0.01, 2.0
 # What the logarithm of the likelihood must gain by a width of its own for an axis: where points are few it gains by chance.
 WORTHWHILE = 1.0
 # Ridges that are tried, relative to the strongest mix of features.
 RIDGES = 10.0 ** np.arange(-12.0, 1.01, 0.25)
-# Mixes of features below this part of the strongest are rounding.
-ROUNDING = 1e-14
+# Mixes of features below this part of the strongest are rounding; no ridge is below this part of all features together.
+ROUNDING, FLOOR = 1e-14, 1e-13
 # The fewest points to judge a likelihood by; the most features, and numbers in all rows.
 FEWEST, MOST_FEATURES, MOST_ENTRIES = 10, 2500, 1 << 22
 # The most features where points are not few: an eigenbasis is found for each width that is tried.
@@ -77,16 +77,20 @@ class GaussianFit:
         system = _Centred(self.rows(points), weights)
         return system.constant(self.ridge)
 
-    def of_constant(self) -> list[Matrix]:
-        """Return weights per axis whose products make up the function 1."""
-        found = []
+    def of_constant(self) -> tuple[list[Matrix], float]:
+        """Return weights per axis whose products make up the function 1, and how far they are off at most."""
+        found, error = [], 0.0
         for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
-            x = frame.unit(np.linspace(frame.low, frame.high, 4 * emb.size))
-            found.append(np.linalg.lstsq(np.asarray(emb(x)), np.ones(len(x)), rcond=1e-12)[0])
-        return found
+            rows = np.asarray(emb(frame.unit(np.linspace(frame.low, frame.high, 8 * emb.size))))
+            found.append(np.linalg.lstsq(rows[::2], np.ones(len(rows) // 2), rcond=1e-12)[0])
+            error += float(np.abs(rows @ found[-1] - 1).max())
+        return found, error
 
     def held_out(self, trial: Trial) -> float:
-        """Return the mean squared error at the points held out, relative to the variance of all values."""
+        """Return the mean squared error at the points held out, relative to the variance of all values.
+
+        What the constant is off where it becomes weights is added: it tells where values lie far from 0, and are exact.
+        """
         rows, total, count = self.rows(trial.points), 0.0, 0.0
         w = np.ones(len(rows)) if trial.weights is None else trial.weights
         y = trial.values[0].astype(np.float64)
@@ -95,7 +99,8 @@ class GaussianFit:
             weights, constant = kept.solve(y[~held], self.ridge)
             total += float(np.sum(w[held] * (rows[held] @ weights + constant - y[held]) ** 2))
             count += float(w[held].sum())
-        return total / (count or 1.0) / trial.spread
+        off = self.of_constant()[1] * float(np.average(y, weights=w))
+        return (total / (count or 1.0) + off**2) / trial.spread
 
     def candidate(self, score: float, taken: bool) -> Candidate:
         """Return what it is among others that were tried."""
@@ -111,9 +116,13 @@ def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> Gaussi
 
     Widths are first varied together, as parts of the box, then one by one.
     """
-    P, D = trial.points.shape
+    D = trial.points.shape[1]
+    P = len(trial.points) if trial.weights is None else int(np.sum(trial.weights > 0))
     if not FEWEST <= P < JUDGED:
         return None
+
+    counts = slice(None) if trial.weights is None else trial.weights > 0
+    seen = trial.points[counts], trial.values[0, counts], None if trial.weights is None else trial.weights[counts]
 
     @functools.cache
     def at(place: Place, padding: int = SEARCH_PADDING) -> GaussianFit | None:
@@ -124,17 +133,17 @@ def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> Gaussi
         K = math.prod(emb.size for emb, _ in pairs)
         if K > MOST_FEATURES or K * P > MOST_ENTRIES or (K > LARGEST_BASIS and P > FEW_POINTS):
             return None
-        return _likeliest_ridge(trial, Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs))
+        return _likeliest_ridge(*seen, Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs))
 
     place = (0.0,) * D
-    while at(place) is None:  # many dimensions: wider, until features are few enough
+    while at(place) is None:  # wider, until there are features few enough, that tell the points apart
         place = tuple(i + 1 for i in place)
         if START * STEP ** place[0] > WIDEST:
             return None
     place = _climb(at, place, (1.0,) * D, 0.0)
     for axis in range(D if D > 1 else 0):
         place = _climb(at, place, tuple(float(i == axis) for i in range(D)), WORTHWHILE)
-    return at(place, PADDING) or at(place)
+    return next(filter(None, (at(place, padding) for padding in (*PADDING, SEARCH_PADDING))), None)
 
 
 def _climb(at: Callable[[Place], GaussianFit | None], place: Place, step: Place, gain: float) -> Place:
@@ -206,10 +215,18 @@ class _Centred:
         return self.share - self.root * seen
 
 
-def _likeliest_ridge(trial: Trial, encoding: Kronecker, frames: tuple[Frame, ...]) -> GaussianFit:
-    """Return the fit whose ridge maximises the likelihood of the values, the constant integrated out."""
-    system = _Centred(_rows(encoding, frames, trial.points), trial.weights)
-    t = system.centred(trial.values[0].astype(np.float64))
+def _likeliest_ridge(
+    points: Matrix, values: Matrix, weights: Matrix | None, encoding: Kronecker, frames: tuple[Frame, ...]
+) -> GaussianFit | None:
+    """Return the fit whose ridge maximises the likelihood of the values, the constant integrated out.
+
+    There is none if the features are the same, but for rounding, at all points.
+    """
+    rows = _rows(encoding, frames, points)
+    system = _Centred(rows, weights)
+    t = system.centred(values.astype(np.float64))
+    # of all features, before the mean was taken off: a solve with them cannot go below rounding of that
+    whole = float(np.sum((rows * system.root[:, None]) ** 2))
     n, energy = len(t) - 1, float(t @ t)
     import scipy.linalg
 
@@ -218,9 +235,11 @@ def _likeliest_ridge(trial: Trial, encoding: Kronecker, frames: tuple[Frame, ...
         s, squares = s[1:], (V.T @ t)[1:] ** 2
     else:
         squares = np.divide((V.T @ (system.rows.T @ t)) ** 2, s, out=np.zeros_like(s), where=s > ROUNDING * s[-1])
+    if s[-1] <= FLOOR * whole:
+        return None
     s = np.where(s > ROUNDING * s[-1], s, 0.0)
     # values have covariance v (RR' + ridge): with the best v, -2 log L = n log(t'(RR' + ridge)^-1 t) + log det(RR' + ridge)
-    ridges = RIDGES * float(s[-1])
+    ridges = np.maximum(RIDGES * float(s[-1]), FLOOR * whole)
     left = max(energy - float(squares.sum()), 0.0)
     misfit = np.sum(squares / (s + ridges[:, None]), axis=1) + left / ridges
     volume = np.sum(np.log(s + ridges[:, None]), axis=1) + (n - len(s)) * np.log(ridges)

@@ -88,6 +88,7 @@ def _refine(values: Matrix, axis: int) -> Matrix:
         (slice(i, i + many), slice(k, k + wide)) for i in range(0, before, many) for k in range(0, after, wide)
     ]  # fmt: skip
 
+    @np.errstate(over="ignore", invalid="ignore")  # threads do not inherit it; `fit` looks at the weights
     def fill(part: tuple[slice, slice]) -> None:
         i, k = part
         y = np.moveaxis(lines[i, :, k].astype(dtype, copy=False), 1, 0)
