@@ -295,7 +295,21 @@ def test_standard_errors_hold_the_truth():
 def test_points_that_coincide(rng):
     points = np.repeat(rng.random((30, 2)), 2, axis=0)
     values = hills(points) + 0.1 * rng.standard_normal(60)
-    assert np.isfinite(kf.fit_points(points, values).on_grid((20, 20))).all()
+    field = kf.fit_points(points, values)
+    assert is_gaussian(field)
+    assert np.abs(field(points) - hills(points)).max() < 0.3
+
+
+def test_the_constant_is_a_degree_of_freedom(rng):
+    """Of noise only the mean is left, and its error: sigma / sqrt(P)."""
+    points = rng.random((40, 2))
+    fields = [kf.fit_points(points, 5 + rng.standard_normal(40), domain=[(0, 1)] * 2) for _ in range(12)]
+    for field in filter(is_gaussian, fields):
+        values = field(points)
+        changes = [field.refit(values + step)(points) - field.refit(values)(points) for step in np.eye(40)]
+        assert field.report.degrees_of_freedom == pytest.approx(np.trace(changes), rel=0.02)
+        assert field.standard_error(points, noise=1.0).min() > 0.99 / math.sqrt(40)
+    assert sum(map(is_gaussian, fields)) > 5
 
 
 def test_the_same_values_give_the_same_field(rng):

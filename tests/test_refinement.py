@@ -127,11 +127,26 @@ def test_penalties_that_are_given_are_those_of_splines():
 
 
 @pytest.mark.parametrize(("dtype", "top"), [(np.float32, 3e38), (np.float64, 1.7e308)])
-def test_huge_values_are_refused_without_a_warning(dtype, top, rng):
-    blocks = np.kron(rng.random((50, 50)) > 0.5, np.ones((6, 6)))
-    assert kf.fit(blocks.astype(dtype)).report.refined
+def test_huge_values(dtype, top, rng):
+    blocks = np.kron(rng.random((50, 50)) > 0.5, np.ones((6, 6))).astype(dtype)
+    large = kf.fit(blocks * dtype(top / 2))
+    assert large.report.refined
+    np.testing.assert_allclose(large.on_grid() / (top / 2), blocks, atol=1e-5)
     with pytest.raises(kf.InputError, match="so large"):
-        kf.fit((2 * blocks - 1).astype(dtype) * dtype(top))
+        kf.fit((2 * blocks - 1) * dtype(top))  # what lies past the ends is beyond all numbers
+
+
+def test_axes_in_few_digits_are_even():
+    image = photograph(40)
+    for n in (40, 39):
+        axes = [np.linspace(3, 5, n), np.linspace(-1, 900, 40)]
+        wide, narrow = (kf.fit(image[:n], [x.astype(kind) for x in axes]) for kind in (np.float64, np.float32))
+        assert wide.report.refined == narrow.report.refined
+        assert wide.encoding == narrow.encoding
+        np.testing.assert_allclose(narrow.on_grid((50, 50)), wide.on_grid((50, 50)), atol=1e-5)
+    uneven = axes[0].astype(np.float32)
+    uneven[5] += 1e-4
+    assert not kf.fit(image[:39], [uneven, axes[1]]).report.refined
 
 
 # What fit does with it -------------------------------------------------------------------------------------------
@@ -201,8 +216,10 @@ def test_refit_save_and_short_axes(tmp_path):
 
 def test_complex_values_and_memory_maps(tmp_path):
     image = photograph(32)
-    parts = kf.fit(image[..., 0] + 1j * image[..., 1]).on_grid((50, 50))
-    assert np.iscomplexobj(parts)
+    both = kf.fit(image[..., 0] + 1j * image[..., 1])
+    assert both.report.refined
+    parts = kf.fit(image[..., :2], channels=True).on_grid((50, 50))
+    np.testing.assert_allclose(both.on_grid((50, 50)), parts[..., 0] + 1j * parts[..., 1], atol=1e-6)
     np.save(tmp_path / "a.npy", image)
     mapped = kf.fit(np.load(tmp_path / "a.npy", mmap_mode="r"))
     assert mapped.report.refined

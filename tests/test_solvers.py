@@ -67,7 +67,9 @@ def test_lines_are_multiplied_with_equal_blocks_at_once(lines, size, windows, mo
     assert sum(counts) == len(operator.blocks)
     assert max(counts) > (size > 1000) * 20
     tensor = np.random.default_rng(0).standard_normal((lines, size))
-    np.testing.assert_allclose(operator.apply(tensor, 1), tensor @ operator.toarray().T, atol=1e-12)
+    expected = tensor @ operator.toarray().T
+    np.testing.assert_allclose(operator.apply(tensor, 1), expected, atol=1e-12)
+    np.testing.assert_allclose(operator.apply(tensor[:, :, None, None], 1), expected[:, :, None, None], atol=1e-12)
 
 
 @given(shape=st.lists(st.integers(1, 9), min_size=2, max_size=4), slab=st.sampled_from([4, 1 << 18]), flipped=st.booleans())

@@ -175,14 +175,14 @@ def _field(
 ) -> Field:
     """Solve, on the finer lattice if there is one, and wrap the weights up."""
 
-    def weights_of(values: Matrix) -> Matrix:
-        return solver.solve(values if finer is None else finer(values))
+    def at_nodes(values: Matrix) -> Matrix:
+        return values if finer is None else finer(values)
 
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         if grid.piecewise:
-            weights = np.stack([weights_of(plane[None])[0] for plane in grid.planar()])
+            weights = np.stack([solver.solve(at_nodes(plane[None]))[0] for plane in grid.planar()])
         else:
-            weights = weights_of(grid.planar())  # no name for it here, so that it can go as soon as it is used
+            weights = solver.solve(at_nodes(grid.planar()))  # no name for it here, so that it can go as soon as it is used
     if not sum_is_finite(weights) and not np.all(np.isfinite(weights)):
         raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
     if grid.shares(weights):

@@ -219,7 +219,7 @@ def fit_checked(
                 raise
             solution = solve(tolerance=LOOSEST)  # where nobody asked for more; the report says how far it came
         solution = replace(solution, weights=level.join(solution.weights, constant))
-        return _wrap(given, lattice, choice, rule, equations, solution, scale, options, candidates, began, again)
+        return _wrap(given, lattice, choice, rule, equations, solution, level, scale, options, candidates, began, again)
 
     def again(new_values: Any) -> Field:
         began = time.perf_counter()
@@ -279,6 +279,7 @@ def _wrap(
     rule: RowRule,
     equations: NormalEquations,
     solution: Solution,
+    level: _Constant,
     scale: float,
     options: Options,
     candidates: Sequence[Candidate],
@@ -313,7 +314,7 @@ def _wrap(
         return scale * math.sqrt(float(np.average(np.mean(away**2, axis=0), weights=given.weights)))
 
     uncertainty = Uncertainty(
-        equations, choice.penalty, rule, given.points, given.weights, solution, scale, options.iterations
+        equations, choice.penalty, rule, given.points, given.weights, solution, scale, options.iterations, level.unit
     )
     count = given.values.shape[0] // (2 if given.is_complex else 1)
     report = PointReport(

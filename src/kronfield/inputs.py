@@ -193,9 +193,19 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
                 "positions that rise or fall all the way",
                 "Sort them; merge any that are equal.",
             )
-        result.append(np.ascontiguousarray(x))
+        result.append(_even_but_for_rounding(np.ascontiguousarray(x), axis))
         flips.append(falling)
     return result, flips
+
+
+def _even_but_for_rounding(x: Matrix, given: Any) -> Matrix:
+    """Return positions that came in few digits and are even within them as exactly even; others as they are."""
+    dtype = getattr(given, "dtype", None)
+    if len(x) < 3 or not isinstance(dtype, np.dtype) or dtype.kind != "f" or dtype.itemsize >= 8:
+        return x
+    even = np.linspace(x[0], x[-1], len(x))
+    rounding = 2 * float(np.finfo(dtype).eps) * float(np.abs(x).max())
+    return even if float(np.abs(x - even).max()) <= rounding else x
 
 
 def checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:

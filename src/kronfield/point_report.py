@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kronfield.embedders import Embedder
-from kronfield.report import Candidate, taken
+from kronfield.report import Candidate, taken, told
 from kronfield.solvers.conjugate import Convergence, ConvergenceError
 from kronfield.solvers.normal import Penalty
 
@@ -89,7 +89,7 @@ class PointReport:
             "roughness": list(self.roughness),
             "units": None if self.units is None else list(self.units),
             "chosen_by": self.chosen_by,
-            "candidates": [{"setting": one.setting, "score": one.score} for one in self.candidates],
+            "candidates": told(self.candidates),
             "degrees_of_freedom": self.degrees_of_freedom if freedom else None,
             "residual": self.residual,
             "seconds": self.seconds,

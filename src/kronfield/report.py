@@ -36,6 +36,12 @@ def taken(candidates: Sequence[Candidate]) -> Candidate | None:
     )
 
 
+def told(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
+    """Return candidates as plain data that JSON can hold."""
+    best = taken(candidates)
+    return [{"setting": one.setting, "score": one.score, "taken": one is best} for one in candidates]
+
+
 class FitReport:
     """What `fit` did; prints readably. What takes time to compute is computed when asked for.
 
@@ -121,7 +127,7 @@ class FitReport:
             "ridge": self.ridge,
             "roughness": list(self.roughness),
             "chosen_by": self.chosen_by,
-            "candidates": [{"setting": one.setting, "score": one.score} for one in self.candidates],
+            "candidates": told(self.candidates),
             "refined": self.refined,
             "degrees_of_freedom": self.degrees_of_freedom,
             "residual": self.residual,

@@ -42,6 +42,8 @@ class Uncertainty:
         What came out, of values divided by ``scale``.
     limit : int
         The most iterations of a solve.
+    free : array or None
+        Weights (K_1, ..., K_D) of a function, a constant, that a ridge leaves alone.
     """
 
     equations: NormalEquations
@@ -52,6 +54,7 @@ class Uncertainty:
     solution: Solution
     scale: float
     limit: int
+    free: Matrix | None = None
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
 
     @property
@@ -65,6 +68,10 @@ class Uncertainty:
         unit = np.eye(n).reshape(n, *self.equations.encoding.shape)
         data = self.equations.term.apply(unit)
         matrix = (data + self.equations.differences(self.penalty).apply(unit)).reshape(n, n)
+        if self.free is not None:
+            # the least over c of ridge |W - c u|^2 is ridge W'(1 - uu'/u'u) W
+            direction = self.free.ravel() / np.linalg.norm(self.free)
+            matrix -= self.penalty.ridge * np.outer(direction, direction)
         return np.linalg.pinv((matrix + matrix.T) / 2, hermitian=True, rcond=1e-13)
 
     @functools.cached_property
