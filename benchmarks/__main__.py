@@ -56,6 +56,7 @@ def main() -> None:
         parser.error(f"no section {', '.join(sorted(unknown))}: there are {', '.join(SECTIONS)}")
     results = options.output / "results.json"
     about, rows = report.load(results) if results.exists() else ({}, [])
+    rows = [row for row in rows if row.section in (*SECTIONS, "limits")]  # those of other versions go
     if not options.report:
         settings = Settings(options.size, options.photographs, say=lambda text: print(text, flush=True))
         used = machine()
@@ -75,6 +76,7 @@ def main() -> None:
             report.save(options.output, about, rows)  # after every section: what is done is kept
     if not rows:
         parser.error(f"{results} has no results: run without --report first")
+    report.save(options.output, about, rows)
     about, rows = report.load(results)  # the page is of what is on disk, digit by digit
     report.draw(options.output, rows)
     text = report.page(about, rows, ".")
