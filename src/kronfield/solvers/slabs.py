@@ -16,6 +16,8 @@ from kronfield.solvers.banded import Matrix
 
 # Numbers in a slab, and in an array that is worth several threads.
 SLAB, SEVERAL = 1 << 18, 1 << 20
+# Planes that are so few that they are copied whole.
+FEW_PLANES = 4
 _PREFIX = "kronfield"
 
 Result = TypeVar("Result")
@@ -69,23 +71,27 @@ def each_slab(work: Callable[[int, int], Result], rows: int, numbers_per_row: in
 
 
 def first_axis_last(planes: Matrix, target: Matrix) -> None:
-    """Copy planes (C, N, ...) to ``target`` (N, ..., C).
+    """Copy planes (C, N, ...) to ``target`` (N, ..., C), plane by plane.
 
-    Slab by slab, so that every line of the cache that is fetched is used up; within one, plane by plane.
+    Of many, slab by slab, so that every line of the cache that is fetched is used up, and by several threads. Of few that
+    gains nothing, and threads would wait for those of matrix products, which go on waiting busily for a while.
     """
 
     def work(i: int, j: int) -> None:
         for channel, plane in enumerate(planes):
             target[i:j, ..., channel] = plane[i:j]
 
-    each_slab(work, len(target), math.prod(target.shape[1:]))
+    if len(planes) <= FEW_PLANES:
+        work(0, len(target))
+    else:
+        each_slab(work, len(target), math.prod(target.shape[1:]))
 
 
 def last_axis_first(values: Matrix) -> Matrix:
     """Return values (N, ..., C) as contiguous planes (C, N, ...): a view where that is possible, else a copy."""
     moved = np.moveaxis(values, -1, 0)
-    if moved.flags.c_contiguous:
-        return moved
+    if len(moved) <= FEW_PLANES or moved.flags.c_contiguous:
+        return np.ascontiguousarray(moved)
     planes = np.empty(moved.shape, dtype=values.dtype)
 
     def work(i: int, j: int) -> None:
