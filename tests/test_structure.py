@@ -17,6 +17,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = [
     "_arrays",
     "_atomic",
+    "_core",
     "coordinates",
     "spectra",
     "embedders",

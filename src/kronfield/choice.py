@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from kronfield._core.threads import in_threads
 from kronfield.embedders import TensionSpline
 from kronfield.encoding import Kronecker
 from kronfield.evaluation import grid_blocks
@@ -141,15 +142,16 @@ def _why_not_smooth(even: bool, lowest: float, longest: int) -> str:
 def _noise(held_out: _HeldOut, tension: float, lowest: float, forced: bool) -> list[Smoothing] | str:
     """Return the best roughness of either order if the samples are noisy or smoothing is ``forced``, else a remark."""
     crop, axes = held_out.crop, held_out.axes
+    if forced:
+        return in_threads(lambda order: best_roughness(crop, axes, tension, order), (1, 2))
     first = best_roughness(crop, axes, tension, 1)
-    if not forced:
-        alone = len(axes) == 1 and first.independent == 1
-        if first.score >= (NOISY_LINE if alone else NOISY) * first.interpolation:
-            return ""
-        if first.shared >= SHARED:
-            return "; what smoothing would take away is alike in all channels, so it is kept as texture"
-        if held_out.smoothing_error(tension) > lowest:
-            return ""
+    alone = len(axes) == 1 and first.independent == 1
+    if first.score >= (NOISY_LINE if alone else NOISY) * first.interpolation:
+        return ""
+    if first.shared >= SHARED:
+        return "; what smoothing would take away is alike in all channels, so it is kept as texture"
+    if held_out.smoothing_error(tension) > lowest:
+        return ""
     return [first, best_roughness(crop, axes, tension, 2)]
 
 
@@ -170,8 +172,9 @@ def tension_encoding(axes: Sequence[Matrix], frames: Sequence[Frame], tension: f
     for axis, frame in zip(axes, frames, strict=True):
         inside = len(axis)
         if inside > 1:
-            needed = math.ceil(frame.length / float(np.diff(axis).min()) * (1 - EVEN))  # even but for rounding is even
-            inside = min(max(inside, needed), max(MOST_FEATURES * inside, ENOUGH_FEATURES))
+            most = max(MOST_FEATURES * inside, ENOUGH_FEATURES)
+            needed = min(frame.length / float(np.diff(axis).min()) * (1 - EVEN), most)  # even but for rounding is even
+            inside = min(max(inside, math.ceil(needed)), most)
         embedders.append(TensionSpline(inside + 2 * PADDING, tension, padding=PADDING))
     return Kronecker(*embedders)
 
@@ -244,12 +247,13 @@ class _HeldOut:
     def smoothing_error(self, tension: float) -> float:
         """Return the least mean squared error of a smoothing fit at the samples held out."""
         encoding = tension_encoding(self.sub_axes, self.frames, COARSER * tension)
-        errors = []
-        for order in (1, 2):
+
+        def error(order: int) -> float:
             roughness = best_roughness(self.values, self.sub_axes, COARSER * tension, order).roughness
             solver = GridSolver(encoding, self.frames, self.sub_axes, roughness=roughness)
-            errors.append(self._error(encoding, solver.solve(self.values)))
-        return min(errors)
+            return self._error(encoding, solver.solve(self.values))
+
+        return min(in_threads(error, (1, 2)))
 
 
 @dataclass(frozen=True)
@@ -281,8 +285,9 @@ def best_roughness(values: Matrix, axes: Sequence[Matrix], tension: float, order
     solver = GridSolver(tension_encoding(axes, frames, tension), frames, axes, roughness=unit)
     coefficients = solver.coefficients(np.asarray(values, dtype=np.float64))
     energy, total = _energy(coefficients, values)
-    cell = math.prod((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
-    scale = cell ** (2 * order / len(axes))  # in units of the mean cell
+    # in units of the mean cell
+    cells = ((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
+    scale = math.prod(cell ** (2 * order / len(axes)) for cell in cells)
 
     def score(exponent: float) -> float:
         weight = scale * 10.0**exponent
@@ -324,9 +329,11 @@ def best_ridge(solver: GridSolver, values: Matrix) -> tuple[float, list[Candidat
         return gcv_score(energy, total, solver.with_penalty(ridge=strongest * 10.0**exponent).filter, values)
 
     exponents = np.arange(-14.0, 2.5, 0.5)
-    candidates = [Candidate(f"ridge {strongest * 10.0**e:.3g}", score(float(e))) for e in exponents]
+    scores = np.array(in_threads(score, exponents.tolist()))
+    candidates = [
+        Candidate(f"ridge {strongest * 10.0**e:.3g}", float(one)) for e, one in zip(exponents, scores, strict=True)
+    ]
     # features that do not overlap at the samples make every ridge score alike: then the least is taken
-    scores = np.array([one.score for one in candidates])
     best = int(np.argmax(scores <= scores.min() * (1 + EVEN)))
     return (0.0 if best == 0 else strongest * 10.0 ** float(exponents[best])), candidates
 
@@ -335,12 +342,11 @@ def _energy(coefficients: Matrix, values: Matrix) -> tuple[Matrix, float]:
     return np.sum(coefficients**2, axis=0), float(np.sum(np.square(values, dtype=np.float64)))
 
 
-def _minimise(score: object, low: float, high: float) -> float:
+def _minimise(score: Callable[[float], float], low: float, high: float) -> float:
     """Return the minimum on a grid of exponents, refined around the best."""
-    assert callable(score)
     step = 0.5
     grid = np.arange(low, high + step, step)
-    best = float(grid[int(np.argmin([score(float(e)) for e in grid]))])
+    best = float(grid[int(np.argmin(in_threads(score, grid.tolist())))])
     for _ in range(4):
         step /= 2
         best = min((best - step, best, best + step), key=score)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from kronfield._arrays import problem
+from kronfield._core.threads import in_threads
 from kronfield.embedders import Embedder, Impulse, LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.banded import BlockBanded, Matrix, apply, embedding_blocks
 from kronfield.solvers.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
-from kronfield.solvers.slabs import in_turn_or_threads
 
 # Numbers in one block of output, and of intermediate results at points: 32 MB of float64.
 BLOCK_NUMBERS = 1 << 22
@@ -98,7 +98,7 @@ def at_points(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], orde
 
     parts = [slice(start, min(start + step, P)) for start in range(0, P, step)]
     if sparse and len(parts) > 1:
-        in_turn_or_threads(fill, parts)
+        in_threads(fill, parts)
     else:  # products of matrices have threads of their own
         for part in parts:
             fill(part)

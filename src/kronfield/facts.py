@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
+from kronfield import saving
 from kronfield.field import Field
 from kronfield.field_axes import axis_names, axis_units, channel_count
 from kronfield.report import MEASURED_UP_TO
 from kronfield.spectra import stable_rank
 
 
-def field_facts(field: Field, *, stored: int | None = None) -> dict[str, Any]:
+def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Return what is known of a field, as plain data.
 
     Examples
@@ -27,8 +29,8 @@ def field_facts(field: Field, *, stored: int | None = None) -> dict[str, Any]:
     ----------
     field : Field
         Fitted, or loaded.
-    stored : int, optional
-        The bytes of its file.
+    path : path, optional
+        Its file, of which size and the dtype of the stored weights are told.
     """
     info = field.info
     made = info.get("made") if isinstance(info.get("made"), dict) else {}
@@ -59,14 +61,11 @@ def field_facts(field: Field, *, stored: int | None = None) -> dict[str, Any]:
         else {"depth": network.depth, "width": network.width, "encoding": repr(network.encoding)},
         "weights": weights,
         "dtype": str(field.dtype),
+        "stored_dtype": None if path is None else saving.stored_dtype(path),
         "made": made or None,
-        "bytes": stored,
+        "bytes": None if path is None else os.path.getsize(path),
         "raw_bytes": info.get("raw_bytes"),
     }
-
-
-def _network(model: Any) -> dict[str, Any] | None:
-    return None if model is None else {"depth": model.depth, "width": model.width, "encoding": repr(model.encoding)}
 
 
 def _stable_ranks(field: Field) -> list[float]:
@@ -102,7 +101,9 @@ def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if facts["network"]:
         net = facts["network"]
         lines.append(("network", f"{net['depth']} hidden layers of {net['width']}\n{net['encoding']}"))
-    lines.append(("weights", f"{facts['weights']}, {facts['dtype']}"))
+    stored = facts["stored_dtype"]
+    lines.append(("weights", f"{facts['weights']}, {f'stored as {stored}' if stored else facts['dtype']}"))
+    lines.append(("values as", facts["dtype"]))
     made = facts["made"] or {}
     lines += _report_lines(made.get("report") or {})
     if made:

@@ -6,12 +6,15 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kronfield import evaluation, saving
 from kronfield._arrays import describe, problem, real, real_numbers, whole
+from kronfield._core.axes import pack_axis, unpack_axis
+from kronfield._core.copies import NeedsSamples, shared_copy
+from kronfield._core.threads import with_one_blas_thread
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.point_report import PointReport
 from kronfield.report import FitReport
@@ -31,6 +34,16 @@ class Saved:
     bytes: int
     largest_error: float
     rms_error: float
+
+
+class Refit(Protocol):
+    """The way from other values to their field, with the same settings."""
+
+    def __call__(self, values: Any) -> Field:
+        """Return the field of other values."""
+
+    def without_samples(self) -> Refit | NeedsSamples:
+        """Return what a pickled field keeps of this."""
 
 
 class Field:
@@ -60,8 +73,8 @@ class Field:
         is_complex: bool = False,
         dtype: Any = None,
         report: FitReport | PointReport | None = None,
-        again: Callable[[Any], Field] | None = None,
-        uncertainty: Uncertainty | None = None,
+        again: Refit | NeedsSamples | None = None,
+        uncertainty: Uncertainty | NeedsSamples | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> None:
         self.encoding = encoding
@@ -76,11 +89,34 @@ class Field:
         #: Anything that JSON can hold, kept when the field is saved: where the samples come from, units, a frame rate.
         self.info: dict[str, Any] = dict(info or {})
 
+    @with_one_blas_thread
     def refit(self, values: Any) -> Field:
         """Return the field of other values on the same grid, with the same settings and without factoring anew."""
         if self._again is None:
             raise problem("refit", "a field that was loaded", "one from fit", "Call fit with the encoding of this field.")
+        if isinstance(self._again, NeedsSamples):
+            raise self._again.error()
         return self._again(values)
+
+    # Copies: a pickle holds weights and settings, not the samples ---------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        again, uncertainty = self._again, self._uncertainty
+        return {
+            **self.__dict__,
+            "_axes": tuple(map(pack_axis, self._axes)),
+            "_again": None if again is None else again.without_samples(),
+            "_uncertainty": None if uncertainty is None else uncertainty.without_samples(),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _axes=tuple(map(unpack_axis, state["_axes"])))
+
+    def __copy__(self) -> Field:
+        return shared_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Field:
+        return shared_copy(self, memo, shared=("_again", "_uncertainty"))
 
     def _with_axes(self, axes: Sequence[Matrix]) -> Field:
         """Set the positions that `on_grid` evaluates by default; return the field."""
@@ -118,6 +154,7 @@ class Field:
 
     # Evaluation --------------------------------------------------------------------------------------------------
 
+    @with_one_blas_thread
     def on_grid(
         self,
         axes: Any = None,
@@ -162,6 +199,7 @@ class Field:
                 target[(slice(None),) * axis + (bad,)] = np.nan
         return result
 
+    @with_one_blas_thread
     def __call__(self, points: Any, derivative: Sequence[int] | None = None, *, outside: str = "error") -> Matrix:
         """Return the values at ``points`` (P, D), as (P,) or (P, C); ``derivative`` and ``outside`` as in `on_grid`."""
         X = self._points(points)
@@ -185,6 +223,7 @@ class Field:
         twice = 2 * np.eye(self.dimensions, dtype=int)
         return np.sum([self(points, tuple(row), outside=outside) for row in twice], axis=0)
 
+    @with_one_blas_thread
     def standard_error(
         self, points: Any, *, noise: float | None = None, samples: int = 64, seed: int = 0, outside: str = "error"
     ) -> Matrix:
@@ -214,6 +253,8 @@ class Field:
                 "one from fit_points",
                 "Ask the field that it returned.",
             )
+        if isinstance(self._uncertainty, NeedsSamples):
+            raise self._uncertainty.error()
         X = self._points(points)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         inside = np.stack([x for x, _ in placed], axis=1)
@@ -232,6 +273,7 @@ class Field:
                 result[bad] = np.nan
         return result if self._channels else result[:, 0]
 
+    @with_one_blas_thread
     def integral(self, box: Sequence[Sequence[float]] | None = None) -> Any:
         """Return the definite integral over ``box``, one (low, high) per axis, exactly; by default over the domain.
 
@@ -355,8 +397,18 @@ class Field:
         """Apply the chain rule: derivatives by position, not by the embedder's unit."""
         if not any(orders):
             return values
-        scale = math.prod(frame.length ** -float(order) for frame, order in zip(self._frames, orders, strict=True))
-        return values * values.dtype.type(scale)
+        try:
+            scale = math.prod(frame.length ** -float(order) for frame, order in zip(self._frames, orders, strict=True))
+        except OverflowError:
+            scale = math.inf
+        with np.errstate(over="ignore", invalid="ignore"):  # checked at once
+            scaled = (values.astype(np.float64) * scale).astype(values.dtype)
+        if not np.all(np.isfinite(scaled)):
+            raise problem(
+                "derivative", orders, f"one whose values {values.dtype} can hold, in the units of the axes",
+                "Use other units of length, or float64 values.",
+            )  # fmt: skip
+        return scaled
 
     def _unplanar(self, planes: Matrix) -> Matrix:
         """Return (C, ...) planes as (..., C), or (...) for a field without channels; pairs become complex."""

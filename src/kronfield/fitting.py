@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from kronfield._arrays import describe, problem, real
+from kronfield._core.threads import with_one_blas_thread
 from kronfield.choice import best_ridge, choose
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.evaluation import grid_blocks
 from kronfield.field import Field
 from kronfield.fitting_points import TOLERANCE, checked_options, fit_checked
-from kronfield.inputs import GridInput, split_mask, sum_is_finite
+from kronfield.inputs import GridInput, GridLayout, split_mask, sum_is_finite
 from kronfield.point_grids import even_lattice
 from kronfield.point_inputs import PointInput
 from kronfield.refinement import Refinement
 from kronfield.report import Candidate, FitReport
 from kronfield.solvers.banded import Matrix
-from kronfield.solvers.separable import GridSolver
+from kronfield.solvers.separable import Frame, GridSolver
 
 
 class RankWarning(UserWarning):
     """An encoding cannot tell all samples apart; the fit is the one of least norm."""
 
 
+@with_one_blas_thread
 def fit(
     values: Any,
     axes: Sequence[Any] | None = None,
@@ -81,8 +85,8 @@ def fit(
         than 4 and all others are.
     rcond : float, optional
         Singular values of an axis below this fraction of its largest count as zero; by default the square root of the
-        rounding unit of the values, 1.5e-8 or for float32 3.5e-4. The fit is then the one of least norm, and a `RankWarning`
-        says so.
+        rounding unit of the values, 1.5e-8 or for float32 3.5e-4, and 0 with a ridge. The fit is then the one of least norm,
+        and a `RankWarning` says so.
     mask : array of bool, optional
         True where a sample is missing, of the shape of the grid or of values; a masked array needs it too, mask=values.mask.
         The rest is then fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
@@ -101,9 +105,9 @@ def fit(
         raise problem(
             "roughness", repr(roughness), 'two numbers, or "gcv" with no encoding and ridge', "For example (0.0, 0.01)."
         )
-    if rcond is None:
-        rcond = math.sqrt(np.finfo(grid.dtype.type).eps)
-    rcond = real("rcond", rcond, low=0.0, high=1.0, remedy="It is a fraction of the largest singular value.")
+    if rcond is not None:
+        rcond = real("rcond", rcond, low=0.0, high=1.0, remedy="It is a fraction of the largest singular value.")
+    layout = grid.layout
     kronecker = grid.encoding
     chosen_by, candidates = "given", list[Candidate]()
     smooth, finer = 0, None
@@ -112,115 +116,179 @@ def fit(
         open_penalty = ridge is None and (roughness is None or forced)
         interpolating = not ridge and (open_penalty or not any(_pair(roughness)))
         choice = choose(
-            grid.planar(), grid.axes, grid.frames, smoothing=open_penalty, forced=forced, interpolating=interpolating
+            grid.planar(), grid.axes, layout.frames, smoothing=open_penalty, forced=forced, interpolating=interpolating
         )
         kronecker, smooth, finer = choice.encoding, choice.smooth, choice.finer
         chosen_by, candidates = choice.chosen_by, choice.candidates
         roughness = choice.roughness if open_penalty else roughness
         ridge = 0.0 if ridge is None else ridge
     elif ridge is None and roughness is None:
-        ridge, candidates = _choose_ridge(kronecker, grid, rcond)
+        ridge, candidates = best_ridge(_solver(kronecker, layout, ridge=1.0, rcond=rcond), grid.planar())
         chosen_by = "generalised cross-validation"
-    solver = GridSolver(
-        kronecker,
-        finer.frames if finer else grid.frames,
-        finer.axes if finer else grid.axes,
-        dtype=grid.dtype,
-        ridge=ridge or 0.0,
-        roughness=_pair(roughness),
+    fitted = GridFit(layout, kronecker, ridge or 0.0, _pair(roughness), smooth, rcond, finer)
+    _warn_of_rank(fitted.solver)
+    return fitted.field(grid, chosen_by, candidates, started)
+
+
+def _solver(
+    encoding: Kronecker,
+    layout: GridLayout,
+    *,
+    ridge: float = 0.0,
+    roughness: tuple[float, float] = (0.0, 0.0),
+    smooth: int = 0,
+    rcond: float | None = None,
+    finer: Refinement | None = None,
+) -> GridSolver:
+    """Return the solver for samples as they lie, or for the finer lattice that is filled from them."""
+    if rcond is None:  # a ridge does what is else done by leaving small singular values out
+        rcond = 0.0 if ridge else math.sqrt(np.finfo(layout.dtype.type).eps)
+    place = layout if finer is None else finer
+    return GridSolver(
+        encoding,
+        place.frames,
+        place.axes,
+        dtype=layout.dtype,
+        ridge=ridge,
+        roughness=roughness,
         smooth=smooth,
         rcond=rcond,
     )
-    _warn_of_rank(solver)
 
-    def again(new_values: Any) -> Field:
-        began = time.perf_counter()
-        new = GridInput(new_values, axes, kronecker, domain, grid.channels)
-        if new.shape != grid.shape or (new.dtype, new.is_complex) != (grid.dtype, grid.is_complex):
-            raise problem("values", describe(new_values), f"the grid {grid.shape}, {grid.dtype}", "For others call kf.fit.")
-        return _field(solver, finer, new, "given, as in an earlier fit", [], began, again)
 
-    return _field(solver, finer, grid, chosen_by, candidates, started, again)
+class GridFit:
+    """The way from values on a grid to their field, with all that was given or chosen; fits other values too.
+
+    It holds no values. A pickle of it holds the settings, from which axes are factored anew when it is next used.
+    """
+
+    def __init__(
+        self,
+        layout: GridLayout,
+        encoding: Kronecker,
+        ridge: float,
+        roughness: tuple[float, float],
+        smooth: int,
+        rcond: float | None,
+        finer: Refinement | None,
+    ) -> None:
+        self.layout, self.encoding = layout, encoding
+        self._settings = {"ridge": ridge, "roughness": roughness, "smooth": smooth, "rcond": rcond}
+        self._refined = None if finer is None else finer.finer
+        self.__dict__["finer"] = finer
+
+    @functools.cached_property
+    def finer(self) -> Refinement | None:
+        """The finer lattice that slopes from the data fill, if they do."""
+        layout = self.layout
+        return None if self._refined is None else Refinement.of(layout.axes, layout.frames, self._refined)
+
+    @functools.cached_property
+    def solver(self) -> GridSolver:
+        """The factored axes."""
+        return _solver(self.encoding, self.layout, finer=self.finer, **self._settings)  # type: ignore[arg-type]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("finer", "solver")}
+
+    def without_samples(self) -> GridFit:
+        """Return what a pickled field keeps of this: all of it."""
+        return self
+
+    def __call__(self, values: Any) -> Field:
+        """Return the field of other values on the same grid."""
+        started = time.perf_counter()
+        return self.field(GridInput.on(self.layout, values), "given, as in an earlier fit", [], started)
+
+    def _at_nodes(self, values: Matrix) -> Matrix:
+        return values if self.finer is None else self.finer(values)
+
+    def field(self, grid: GridInput, chosen_by: str, candidates: list[Candidate], started: float) -> Field:
+        """Solve, on the finer lattice if there is one, and wrap the weights up."""
+        solver, layout = self.solver, self.layout
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            if grid.piecewise:
+                weights = np.stack([solver.solve(self._at_nodes(plane[None]))[0] for plane in grid.planar()])
+            else:
+                # passed without a local name, so that the array can be freed early
+                weights = solver.solve(self._at_nodes(grid.planar()))
+        if not sum_is_finite(weights) and not np.all(np.isfinite(weights)):
+            raise problem(
+                "values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum."
+            )
+        if grid.shares(weights):
+            weights = weights.copy()  # the field's own
+        report = FitReport(
+            samples=layout.shape,
+            channels=grid.channel_count,
+            embedders=solver.encoding.embedders,
+            frames=solver.frames,
+            axes=layout.given_axes,
+            methods=solver.methods,
+            ranks=solver.ranks,
+            ridge=solver.ridge,
+            roughness=solver.roughness,
+            chosen_by=chosen_by,
+            candidates=candidates,
+            refined=self.finer is not None,
+            # slopes from the data meet every sample
+            degrees_of_freedom=float(math.prod(layout.shape)) if self.finer else solver.degrees_of_freedom,
+            seconds=time.perf_counter() - started,
+            measure_residual=GridResidual(solver.encoding, weights, solver.frames, grid),
+        )
+        return Field(
+            solver.encoding,
+            weights,
+            solver.frames,
+            layout.given_axes,
+            channels=layout.channels,
+            is_complex=layout.is_complex,
+            dtype=layout.dtype,
+            report=report,
+            again=self,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class GridResidual:
+    """The root mean square of value minus fit at the samples of a grid, when it is asked for."""
+
+    encoding: Kronecker
+    planes: Matrix
+    frames: tuple[Frame, ...]
+    grid: GridInput
+
+    @with_one_blas_thread
+    def __call__(self) -> float:
+        """Return it, in the units of the values."""
+        values = self.grid.planar()
+        units = [frame.unit(axis) for frame, axis in zip(self.frames, self.grid.axes, strict=True)]
+        total, scale = 0.0, float(max(abs(float(values.max())), abs(float(values.min())))) or 1.0
+        for rows, block in grid_blocks(self.encoding, self.planes, units, [0] * len(units)):
+            total += float(np.sum(((block.astype(np.float64) - values[:, rows]) / scale) ** 2))
+        return scale * math.sqrt(total / values.size)
 
 
 def _fit_the_rest(grid: GridInput, missing: Matrix, ridge: Any, roughness: Any, started: float) -> Field:
     """Fit the samples that are not missing, as points."""
-    if missing.ndim > len(grid.shape):
+    layout = grid.layout
+    if missing.ndim > len(layout.shape):
         missing = np.asarray(missing.any(axis=-1))
-    if missing.shape != grid.shape:
-        raise problem("mask", f"shape {missing.shape}", f"{grid.shape}, the grid", "True where a sample is missing.")
+    if missing.shape != layout.shape:
+        raise problem("mask", f"shape {missing.shape}", f"{layout.shape}, the grid", "True where a sample is missing.")
     if isinstance(roughness, str):
         raise problem(
             "roughness", repr(roughness), "two numbers, where samples are missing", "Leave it out to have it chosen."
         )
     points, rest = grid.at(~missing)
-    domain = [(frame.low, frame.high) for frame in grid.frames]
+    domain = [(frame.low, frame.high) for frame in layout.frames]
     given = PointInput(points, rest, None, domain, grid.encoding)
     given.dropped = int(missing.sum())
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
-    options = checked_options(ridge, roughness, None, len(grid.shape))
+    options = checked_options(ridge, roughness, None, len(layout.shape))
     # what a solver that stops early has not done is seen in the gaps
-    field = fit_checked(given, lattice, options, started, tuple(grid.frames), loosest=TOLERANCE)
-    return field._with_axes(grid.given_axes)
-
-
-def _field(
-    solver: GridSolver,
-    finer: Refinement | None,
-    grid: GridInput,
-    chosen_by: str,
-    candidates: list[Candidate],
-    started: float,
-    again: Callable[[Any], Field],
-) -> Field:
-    """Solve, on the finer lattice if there is one, and wrap the weights up."""
-
-    def at_nodes(values: Matrix) -> Matrix:
-        return values if finer is None else finer(values)
-
-    with np.errstate(over="ignore", invalid="ignore"):  # checked below
-        if grid.piecewise:
-            weights = np.stack([solver.solve(at_nodes(plane[None]))[0] for plane in grid.planar()])
-        else:
-            weights = solver.solve(at_nodes(grid.planar()))  # no name for it here, so that it can go as soon as it is used
-    if not sum_is_finite(weights) and not np.all(np.isfinite(weights)):
-        raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
-    if grid.shares(weights):
-        weights = weights.copy()  # the field's own
-    units = [frame.unit(axis) for frame, axis in zip(solver.frames, grid.axes, strict=True)]
-    report = FitReport(
-        samples=grid.shape,
-        channels=grid.channel_count,
-        embedders=solver.encoding.embedders,
-        units=units,
-        methods=solver.methods,
-        ranks=solver.ranks,
-        ridge=solver.ridge,
-        roughness=solver.roughness,
-        chosen_by=chosen_by,
-        candidates=candidates,
-        refined=finer is not None,
-        # slopes from the data meet every sample
-        degrees_of_freedom=solver.degrees_of_freedom if finer is None else float(math.prod(grid.shape)),
-        seconds=time.perf_counter() - started,
-        measure_residual=lambda: _residual(solver.encoding, weights, units, grid.planar()),
-    )
-    return Field(
-        solver.encoding,
-        weights,
-        solver.frames,
-        grid.given_axes,
-        channels=grid.channels,
-        is_complex=grid.is_complex,
-        dtype=grid.dtype,
-        report=report,
-        again=again,
-    )
-
-
-def _choose_ridge(encoding: Kronecker, grid: GridInput, rcond: float) -> tuple[float, list[Candidate]]:
-    solver = GridSolver(encoding, grid.frames, grid.axes, ridge=1.0, rcond=rcond)
-    return best_ridge(solver, grid.planar())
+    field = fit_checked(given, lattice, options, started, layout.frames, loosest=TOLERANCE)
+    return field._with_axes(layout.given_axes)
 
 
 def _pair(roughness: Any) -> tuple[float, float]:
@@ -234,20 +302,16 @@ def _pair(roughness: Any) -> tuple[float, float]:
 
 
 def _warn_of_rank(solver: GridSolver) -> None:
+    """Warn where singular values that matter were left out; a ridge that is larger than they are leaves nothing to say."""
+    if solver.smooth or (solver.ridge and solver.ridge >= solver.cut_off**2):
+        return
     for i, (rank, emb, axis) in enumerate(zip(solver.ranks, solver.encoding.embedders, solver.axes, strict=True)):
         full = min(emb.size, len(axis))
-        if rank < full and not solver.bases and not solver.smooth:
+        if rank < full:
             warnings.warn(
                 f"axis {i}: {emb!r} has effective rank {rank} of {full} on {len(axis)} samples at rcond={solver.rcond:g}; "
                 "the fit is the one of least norm and does not meet all samples. Use a narrower width (of Fourier features "
                 "a larger scale or exponent), another embedder, or a ridge.",
                 RankWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-
-
-def _residual(encoding: Kronecker, planes: Matrix, units: Sequence[Matrix], values: Matrix) -> float:
-    total, scale = 0.0, float(max(abs(float(values.max())), abs(float(values.min())))) or 1.0
-    for rows, block in grid_blocks(encoding, planes, units, [0] * len(units)):
-        total += float(np.sum(((block.astype(np.float64) - values[:, rows]) / scale) ** 2))
-    return scale * math.sqrt(total / values.size)

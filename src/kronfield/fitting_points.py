@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from kronfield._arrays import describe, problem, real, real_numbers, whole
+from kronfield._core.copies import NeedsSamples
+from kronfield._core.threads import with_one_blas_thread
 from kronfield.choice import sample_frame, tension_encoding
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
@@ -25,7 +27,7 @@ from kronfield.report import Candidate
 from kronfield.solvers.assemble import RowRule, assemble
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.conjugate import ConvergenceError
-from kronfield.solvers.normal import NormalEquations, Penalty, Progress, Solution
+from kronfield.solvers.normal import Penalty, Progress
 from kronfield.solvers.separable import Frame, GridSolver
 from kronfield.uncertainty import Uncertainty
 
@@ -37,6 +39,7 @@ ITERATIONS = 2000
 LATTICE_TENSION = 8.0
 
 
+@with_one_blas_thread
 def fit_points(
     points: Any,
     values: Any,
@@ -176,6 +179,9 @@ def fit_checked(
 
     ``loosest`` is the largest tolerance that may be chosen.
     """
+    if options.penalty is not None:  # the ridge goes with the weights, which may have been scaled
+        ridge = scaled_ridge(options.penalty.ridge, -given.weight_exponent)
+        options = replace(options, penalty=replace(options.penalty, ridge=ridge))
     scale = float(np.abs(given.values).max()) or 1.0
     values = given.values / given.dtype.type(scale)
     if given.encoding is None:
@@ -208,28 +214,149 @@ def fit_checked(
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points))
     level = _Constant.of(choice, given.points, given.weights)
 
-    def field_of(values: Matrix, scale: float, candidates: Sequence[Candidate], began: float) -> Field:
-        left, constant = level.split(values)
-        equations = assemble(rule, given.points, left, given.weights)
+    fitted = PointFit(given, lattice, choice, rule, level, options, tolerance)
+    return fitted.field(values, scale, choice.candidates, started)
+
+
+class PointFit:
+    """The way from values at points to their field, with all that was given or chosen; fits other values too."""
+
+    def __init__(
+        self,
+        given: PointInput,
+        lattice: list[Lattice] | None,
+        choice: PointChoice,
+        rule: RowRule,
+        level: _Constant,
+        options: Options,
+        tolerance: float,
+    ) -> None:
+        self.given, self.lattice, self.choice, self.rule = given, lattice, choice, rule
+        self.level, self.options, self.tolerance = level, options, tolerance
+
+    def without_samples(self) -> NeedsSamples:
+        """Return what a pickled field keeps of this."""
+        return NeedsSamples(
+            "refit", "the field that fit_points returned", "Call fit_points with the points, field.encoding and the penalty."
+        )
+
+    def __call__(self, values: Any) -> Field:
+        """Return the field of other values at the same points."""
+        started, given = time.perf_counter(), self.given
+        new = PointInput(given.points, values, given.weights, None, None)
+        if new.dropped or (new.dtype, new.is_complex, new.channels) != (given.dtype, given.is_complex, given.channels):
+            raise problem("values", describe(values), f"{len(given.points)} values as before", "Use fit_points.")
+        scale = float(np.abs(new.values).max()) or 1.0
+        return self.field(new.values / given.dtype.type(scale), scale, [], started)
+
+    def field(self, values: Matrix, scale: float, candidates: Sequence[Candidate], started: float) -> Field:
+        """Solve for values (C, P), which were divided by ``scale``, and make the field and its report."""
+        given, choice, options = self.given, self.choice, self.options
+        left, constant = self.level.split(values)
+        equations = assemble(self.rule, given.points, left, given.weights)
         solve = functools.partial(equations.solve, choice.penalty, limit=options.iterations, progress=options.progress)
         try:
-            solution = solve(tolerance=tolerance)
+            solution = solve(tolerance=self.tolerance)
         except ConvergenceError:
             if options.tolerance is not None or not choice.candidates:
                 raise
             solution = solve(tolerance=LOOSEST)  # where nobody asked for more; the report says how far it came
-        solution = replace(solution, weights=level.join(solution.weights, constant))
-        return _wrap(given, lattice, choice, rule, equations, solution, level, scale, options, candidates, began, again)
+        solution = replace(solution, weights=self.level.join(solution.weights, constant))
+        dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype  # wide Gaussians need the digits
+        planes = solution.weights.astype(dtype, copy=False)
+        encoding, frames, positions = choice.encoding, choice.frames, self._positions()
+        if self.lattice is not None:  # the lattice is complete now: interpolate it smoothly
+            encoding, frames, positions, planes = self._complete(self.lattice, planes)
+        planes = np.ascontiguousarray(planes) * dtype.type(scale)
+        if not np.all(np.isfinite(planes)):
+            raise problem(
+                "values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum."
+            )
+        uncertainty = Uncertainty(
+            equations,
+            choice.penalty,
+            self.rule,
+            given.points,
+            given.weights,
+            solution,
+            scale,
+            options.iterations,
+            self.level.unit,
+            given.weight_exponent,
+        )
+        report = PointReport(
+            points=len(given.points),
+            dropped=given.dropped,
+            channels=given.values.shape[0] // (2 if given.is_complex else 1),
+            embedders=encoding.embedders,
+            rows=self.rule.name,
+            method=solution.method,
+            convergence=solution.convergence,
+            penalty=replace(choice.penalty, ridge=scaled_ridge(choice.penalty.ridge, given.weight_exponent)),
+            chosen_by=choice.chosen_by,
+            candidates=candidates,
+            seconds=time.perf_counter() - started,
+            measure_residual=PointResidual(encoding, planes, frames, given.points, values, given.weights, scale),
+            measure_freedom=uncertainty.freedom,
+        )
+        return Field(
+            encoding,
+            planes,
+            frames,
+            positions,
+            channels=given.channels,
+            is_complex=given.is_complex,
+            dtype=given.dtype,
+            report=report,
+            again=self,
+            uncertainty=uncertainty,
+        )
 
-    def again(new_values: Any) -> Field:
-        began = time.perf_counter()
-        new = PointInput(given.points, new_values, given.weights, None, None)
-        if new.dropped or (new.dtype, new.is_complex, new.channels) != (given.dtype, given.is_complex, given.channels):
-            raise problem("values", describe(new_values), f"{len(given.points)} values as before", "Use fit_points.")
-        new_scale = float(np.abs(new.values).max()) or 1.0
-        return field_of(new.values / given.dtype.type(new_scale), new_scale, [], began)
+    def _positions(self) -> list[Matrix]:
+        """Return where `on_grid` evaluates by default: as many positions as there are features."""
+        return [
+            np.linspace(frame.low, frame.high, max(2, round((frame.high - frame.low) / frame.length * emb.size)))
+            for emb, frame in zip(self.choice.encoding.embedders, self.choice.frames, strict=True)
+        ]
 
-    return field_of(values, scale, choice.candidates, started)
+    def _complete(self, lattice: list[Lattice], planes: Matrix) -> tuple[Kronecker, tuple[Frame, ...], list[Matrix], Matrix]:
+        """Return encoding, frames, nodes and weights of splines through the values at all nodes of a lattice."""
+        given = self.given
+        nodes = [axis.origin + axis.step * np.arange(axis.count) for axis in lattice]
+        frames = tuple(sample_frame(axis) for axis in nodes)
+        if given.domain is not None:
+            frames = tuple(Frame(f.origin, f.length, *pair) for f, pair in zip(frames, given.domain, strict=True))
+        encoding = tension_encoding(nodes, frames, LATTICE_TENSION)
+        complete = planes[(slice(None), *(slice(axis.count) for axis in lattice))]
+        return encoding, frames, nodes, GridSolver(encoding, frames, nodes, dtype=given.dtype, smooth=2).solve(complete)
+
+
+@dataclass(frozen=True, eq=False)
+class PointResidual:
+    """The root mean square, by weight, of value minus fit at the points, when it is asked for."""
+
+    encoding: Kronecker
+    planes: Matrix
+    frames: tuple[Frame, ...]
+    points: Matrix
+    values: Matrix  # (C, P), divided by scale
+    weights: Matrix | None
+    scale: float
+
+    @with_one_blas_thread
+    def __call__(self) -> float:
+        """Return it, in the units of the values."""
+        units = [frame.unit(self.points[:, i]) for i, frame in enumerate(self.frames)]
+        fitted = at_points(self.encoding, self.planes, units, [0] * len(units)).astype(np.float64) / self.scale
+        return self.scale * math.sqrt(float(np.average(np.mean((fitted - self.values) ** 2, axis=0), weights=self.weights)))
+
+
+def scaled_ridge(ridge: float, exponent: int) -> float:
+    """Return a ridge times 2 to the ``exponent``, at most 1e300: it goes with the weights of the points."""
+    try:
+        return min(math.ldexp(ridge, exponent), 1e300)
+    except OverflowError:
+        return 1e300
 
 
 @dataclass(frozen=True)
@@ -270,77 +397,3 @@ def _covering(axis: Lattice, low: float, high: float) -> Lattice:
     last = axis.origin + (axis.count - 1) * axis.step
     after = max(0, math.ceil((high - last) / axis.step - 0.5 - 1e-9))
     return Lattice(axis.origin - before * axis.step, axis.step, axis.count + before + after)
-
-
-def _wrap(
-    given: PointInput,
-    lattice: list[Lattice] | None,
-    choice: PointChoice,
-    rule: RowRule,
-    equations: NormalEquations,
-    solution: Solution,
-    level: _Constant,
-    scale: float,
-    options: Options,
-    candidates: Sequence[Candidate],
-    started: float,
-    again: Callable[[Any], Field],
-) -> Field:
-    """Make the field and its report."""
-    encoding, frames = choice.encoding, choice.frames
-    dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype  # wide Gaussians need the digits
-    planes = solution.weights.astype(dtype, copy=False)
-    if lattice is not None:  # the lattice is complete now: interpolate it smoothly
-        nodes = [axis.origin + axis.step * np.arange(axis.count) for axis in lattice]
-        frames = tuple(sample_frame(axis) for axis in nodes)
-        if given.domain is not None:
-            frames = tuple(Frame(f.origin, f.length, *pair) for f, pair in zip(frames, given.domain, strict=True))
-        encoding = tension_encoding(nodes, frames, LATTICE_TENSION)
-        complete = planes[(slice(None), *(slice(axis.count) for axis in lattice))]
-        planes = GridSolver(encoding, frames, nodes, dtype=given.dtype, smooth=2).solve(complete)
-        positions = nodes
-    else:
-        positions = [
-            np.linspace(frame.low, frame.high, max(2, round((frame.high - frame.low) / frame.length * emb.size)))
-            for emb, frame in zip(encoding.embedders, frames, strict=True)
-        ]
-    planes = np.ascontiguousarray(planes) * dtype.type(scale)
-    if not np.all(np.isfinite(planes)):
-        raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
-
-    def residual() -> float:
-        units = [frame.unit(given.points[:, i]) for i, frame in enumerate(frames)]
-        away = (at_points(encoding, planes, units, [0] * len(units)) - given.values).astype(np.float64) / scale
-        return scale * math.sqrt(float(np.average(np.mean(away**2, axis=0), weights=given.weights)))
-
-    uncertainty = Uncertainty(
-        equations, choice.penalty, rule, given.points, given.weights, solution, scale, options.iterations, level.unit
-    )
-    count = given.values.shape[0] // (2 if given.is_complex else 1)
-    report = PointReport(
-        points=len(given.points),
-        dropped=given.dropped,
-        channels=count,
-        embedders=encoding.embedders,
-        rows=rule.name,
-        method=solution.method,
-        convergence=solution.convergence,
-        penalty=choice.penalty,
-        chosen_by=choice.chosen_by,
-        candidates=candidates,
-        seconds=time.perf_counter() - started,
-        measure_residual=residual,
-        measure_freedom=lambda: uncertainty.degrees_of_freedom,
-    )
-    return Field(
-        encoding,
-        planes,
-        frames,
-        positions,
-        channels=given.channels,
-        is_complex=given.is_complex,
-        dtype=given.dtype,
-        report=report,
-        again=again,
-        uncertainty=uncertainty,
-    )

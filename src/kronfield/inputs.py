@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._arrays import describe, is_array, problem, real_numbers
+from kronfield._core.axes import pack_axis, unpack_axis
 from kronfield.choice import sample_frame
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
@@ -15,38 +17,98 @@ from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import Frame
 from kronfield.solvers.slabs import last_axis_first
 
+# Lengths of axes that squares and fourth powers of derivatives leave room for.
+SHORTEST, LONGEST = 1e-60, 1e60
 # A last axis this short, with all others longer, is taken for channels where nothing says otherwise.
 MOST_CHANNELS = 4
 
 
-class GridInput:
-    """Checked values and axes: planar values (C, N_1, ..., N_D), rising axes, and a frame per axis.
+@dataclass(frozen=True, eq=False)
+class GridLayout:
+    """How samples lie: all that a field knows of the grid it was fitted to, without the values.
 
-    The values are the user's own, not a copy; `planar` makes one where it must, for the moment.
+    Attributes
+    ----------
+    given_axes : tuple of arrays
+        The positions on each axis in the order of the values.
+    flips : tuple of bool
+        Which of them fall.
+    frames : tuple of Frame
+        Where the embedders' unit interval lies.
+    channels, is_complex : bool
+        Whether values have an axis of channels, and whether they are complex.
+    dtype : dtype
+        float32 or float64, in which the fit is done.
     """
+
+    given_axes: tuple[Matrix, ...]
+    flips: tuple[bool, ...]
+    frames: tuple[Frame, ...]
+    channels: bool
+    is_complex: bool
+    dtype: np.dtype[Any]
+
+    @property
+    def axes(self) -> list[Matrix]:
+        """The positions on each axis, rising."""
+        return [x[::-1] if flip else x for x, flip in zip(self.given_axes, self.flips, strict=True)]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of samples on each axis."""
+        return tuple(len(x) for x in self.given_axes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "given_axes": tuple(map(pack_axis, self.given_axes))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, given_axes=tuple(map(unpack_axis, state["given_axes"])))
+
+
+class GridInput:
+    """Checked values on a `GridLayout`. They are the user's own, not a copy; `planar` makes one where it must."""
 
     def __init__(self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None) -> None:
         array = _checked_values(values)
         if axes is not None:
             axes = _axis_list(axes, array.ndim)
-        self.is_complex = np.issubdtype(array.dtype, np.complexfloating)
-        self.dtype: np.dtype[Any] = np.dtype(
-            np.float32 if np.result_type(array.dtype, np.float16).itemsize <= 4 else np.float64
-        )
-        if self.is_complex:
-            self.dtype = np.dtype(np.float32 if array.dtype == np.complex64 else np.float64)
-        D, self.channels = _dimensions(array.shape, axes, encoding, channels)
+        D, has_channels = _dimensions(array.shape, axes, encoding, channels)
         if 0 in array.shape:
             raise problem("values", describe(array), "at least one sample on each axis", "There is nothing to fit.")
-        self.axes, flips = _checked_axes(axes, domain, array.shape[:D])
-        self.given_axes = [x[::-1] if flip else x for x, flip in zip(self.axes, flips, strict=True)]
-        self.frames = _frames(axes, domain, self.axes)
+        rising, flips = _checked_axes(axes, domain, array.shape[:D])
         self.encoding = checked_encoding(encoding, D)
+        layout = GridLayout(
+            tuple(x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)),
+            tuple(flips),
+            tuple(_frames(axes, domain, rising)),
+            has_channels,
+            *_working_dtype(array.dtype),
+        )
+        self._place(array, layout)
+
+    @classmethod
+    def on(cls, layout: GridLayout, values: Any) -> GridInput:
+        """Return other values on a known grid, of the same kind."""
+        array = _checked_values(values)
+        D = len(layout.shape)
+        alike = array.shape[:D] == layout.shape and array.ndim == D + layout.channels and 0 not in array.shape
+        if not alike or _working_dtype(array.dtype) != (layout.is_complex, layout.dtype):
+            channels = " with channels" if layout.channels else ""
+            kind = f"{'complex ' if layout.is_complex else ''}{layout.dtype}"
+            raise problem(
+                "values", describe(values), f"the grid {layout.shape}{channels}, {kind}", "For others call kf.fit."
+            )
+        new = cls.__new__(cls)
+        new.encoding = None
+        new._place(array, layout)
+        return new
+
+    def _place(self, array: Matrix, layout: GridLayout) -> None:
+        self.layout, self.axes = layout, layout.axes
         # a memory map with channels is read one channel at a time, and so is never copied whole
-        self.piecewise = isinstance(array, np.memmap) and self.channels
-        self.shape = array.shape[:D]
-        self.channel_count = array.shape[D] if self.channels else 1
-        self._rising = tuple(slice(None, None, -1) if flip else slice(None) for flip in flips)
+        self.piecewise = isinstance(array, np.memmap) and layout.channels
+        self.channel_count = array.shape[-1] if layout.channels else 1
+        self._rising = tuple(slice(None, None, -1) if flip else slice(None) for flip in layout.flips)
         self._values = array[self._rising]
 
     def shares(self, array: Matrix) -> bool:
@@ -62,12 +124,19 @@ class GridInput:
     def planar(self) -> Matrix:
         """Return the values as real (C, N_1, ..., N_D): a view where that is possible, else a copy of its own."""
         array = self._values
-        if self.is_complex:  # a complex channel is two real ones
+        if self.layout.is_complex:  # a complex channel is two real ones
             parts = np.stack([array.real, array.imag], axis=-1)
-            array = parts.reshape(*self.shape, -1)
-        elif not self.channels:
+            array = parts.reshape(*self.layout.shape, -1)
+        elif not self.layout.channels:
             return array[None]
         return np.moveaxis(array, -1, 0) if self.piecewise else last_axis_first(array)
+
+
+def _working_dtype(dtype: np.dtype[Any]) -> tuple[bool, np.dtype[Any]]:
+    """Return whether values are complex, and the real dtype in which they are fitted."""
+    if np.issubdtype(dtype, np.complexfloating):
+        return True, np.dtype(np.float32 if dtype.itemsize <= 8 else np.float64)
+    return False, np.dtype(np.float32 if np.result_type(dtype, np.float16).itemsize <= 4 else np.float64)
 
 
 def split_mask(values: Any, mask: Any) -> tuple[Any, Matrix | None]:
@@ -193,6 +262,8 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
                 "positions that rise or fall all the way",
                 "Sort them; merge any that are equal.",
             )
+        if n > 1:
+            check_length(f"axes[{i}]", float(x[0]), float(x[-1]))
         result.append(_even_but_for_rounding(np.ascontiguousarray(x), axis))
         flips.append(falling)
     return result, flips
@@ -217,7 +288,16 @@ def checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
         raise problem("domain", describe(domain), f"{D} pairs", remedy) from error
     if len(pairs) != D or not all(math.isfinite(low + high) and low < high for low, high in pairs):
         raise problem("domain", describe(domain), f"{D} pairs with low < high", remedy)
+    for low, high in pairs:
+        check_length("domain", low, high)
     return pairs
+
+
+def check_length(argument: str, low: float, high: float) -> None:
+    """Refuse an axis so short or long that derivatives by position would overflow."""
+    if not SHORTEST <= high - low <= LONGEST:
+        expected = f"a length from {SHORTEST:g} to {LONGEST:g}"
+        raise problem(argument, f"{low:g} to {high:g}, a length of {high - low:g}", expected, "Use another unit of length.")
 
 
 def _frames(axes: Any, domain: Any, positions: list[Matrix]) -> list[Frame]:

@@ -39,7 +39,9 @@ class Curve:
     x, scores : arrays
         The settings tried, and what they scored.
     chosen : float or None
-        The setting of the fit; None if it is off the axis, like no penalty at all.
+        The setting of the fit; None if it is not on the axis.
+    instead : str
+        Where ``chosen`` is None: what the fit has in place of a setting on the axis.
     """
 
     title: str
@@ -48,6 +50,7 @@ class Curve:
     x: Matrix
     scores: Matrix
     chosen: float | None
+    instead: str = "no penalty"
 
 
 def choice_curves(values: Matrix, channels: bool, field: Field) -> list[Curve]:
@@ -147,9 +150,8 @@ def _shapes(
     tried_before = _tried(candidates, _TENSION)
     if tried_before is not None and name is not None:
         label = "mean squared error at samples held out\n(of values scaled to 1)"
-        return Curve(
-            f"Held-out error against {name}", name, label, *tried_before, None if refined else float(getattr(first, name))
-        )
+        own = None if refined else float(getattr(first, name))
+        return Curve(f"Held-out error against {name}", name, label, *tried_before, own, "slopes from the data")
     if name is None or any(type(emb) is not type(first) for emb in embedders):
         return None
     D = len(axes)

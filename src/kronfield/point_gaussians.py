@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import Gaussian
 from kronfield.encoding import Kronecker
 from kronfield.point_search import FEW_POINTS, JUDGED, Trial
@@ -197,10 +198,9 @@ class _Centred:
         return gram(np.ascontiguousarray(self.rows.T) if self.wide else self.rows)
 
     def _solve(self, ridge: float, b: Matrix) -> Matrix:
-        import scipy.linalg
-
+        linalg = scipy_linalg()
         matrix = self.matrix + ridge * np.eye(len(self.matrix))
-        return scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix, check_finite=False), b, check_finite=False)
+        return linalg.cho_solve(linalg.cho_factor(matrix, check_finite=False), b, check_finite=False)
 
     def solve(self, y: Matrix, ridge: float) -> tuple[Matrix, float]:
         """Return the weights and the constant of the fit."""
@@ -228,9 +228,7 @@ def _likeliest_ridge(
     # of all features, before the mean was taken off: a solve with them cannot go below rounding of that
     whole = float(np.sum((rows * system.root[:, None]) ** 2))
     n, energy = len(t) - 1, float(t @ t)
-    import scipy.linalg
-
-    s, V = scipy.linalg.eigh(system.matrix, driver="evd", check_finite=False)
+    s, V = scipy_linalg().eigh(system.matrix, driver="evd", check_finite=False)
     if system.wide:  # one direction is the constant's
         s, squares = s[1:], (V.T @ t)[1:] ** 2
     else:

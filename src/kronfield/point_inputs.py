@@ -10,13 +10,19 @@ import numpy as np
 from kronfield._arrays import describe, problem, real_numbers
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding import Kronecker
-from kronfield.inputs import checked_domain, checked_encoding, number_array
+from kronfield.inputs import check_length, checked_domain, checked_encoding, number_array
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import Frame
 
+# Weights and values from 2 to minus this to 2 to this are computed with as they are; others are scaled first.
+MODERATE = 40
+
 
 class PointInput:
-    """Checked points (P, D), planar values (C, P) and weights (P,) or None; points whose value is missing are dropped."""
+    """Checked points (P, D), planar values (C, P) and weights (P,) or None; points whose value is missing are dropped.
+
+    The weights given are ``weights`` times 2 to the ``weight_exponent``.
+    """
 
     def __init__(self, points: Any, values: Any, weights: Any, domain: Any, encoding: Any) -> None:
         X = real_numbers("points", points)
@@ -32,7 +38,8 @@ class PointInput:
         if not len(X) or (w is not None and not np.any(w)):
             got = f"{self.dropped} missing of {self.dropped + len(X)}" + (", no weight above 0" if len(X) else "")
             raise problem("values", got, "one at least that counts", "NaN is missing; points of weight 0 do not count.")
-        self.points, self.weights, self.D = X, w, X.shape[1]
+        self.points, self.D = X, X.shape[1]
+        self.weights, self.weight_exponent = scaled_weights(w)
         self.channels = y.ndim == 2
         self.is_complex = np.issubdtype(y.dtype, np.complexfloating)
         small = np.result_type(y.dtype, np.float16).itemsize <= (8 if self.is_complex else 4)
@@ -44,6 +51,8 @@ class PointInput:
         if not np.all(np.isfinite(self.values)):
             raise problem("values", f"inf among {describe(y)}", "finite numbers, or NaN where one is missing", "Drop them.")
         self.box = bounding_box(X)
+        for low, high in self.box:
+            check_length("points", low, high)
         self.domain = None if domain is None else checked_domain(domain, self.D)
         if self.domain is not None:
             check_inside(X, self.domain)
@@ -102,6 +111,20 @@ def _checked_values(values: Any, P: int) -> tuple[Matrix, Matrix]:
     if np.issubdtype(y.dtype, np.inexact):
         missing |= np.isnan(y)
     return y, np.asarray(missing if y.ndim == 1 else missing.any(axis=1))
+
+
+def scaled_weights(weights: Matrix | None) -> tuple[Matrix | None, int]:
+    """Return weights divided by a power of 2, and its exponent: 0, unless float32 could not hold their products."""
+    if weights is None:
+        return None, 0
+    exponent = exponent_beyond(float(weights.max()))
+    return (np.ldexp(weights, -exponent) if exponent else weights), exponent
+
+
+def exponent_beyond(size: float) -> int:
+    """Return the exponent of 2 that brings a positive size to about 1; 0 if it is moderate as it is."""
+    exponent = math.frexp(size)[1]
+    return exponent if abs(exponent) > MODERATE else 0
 
 
 def _checked_weights(weights: Any, P: int) -> Matrix | None:

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kronfield._arrays import problem
+from kronfield._core.copies import shared_copy
 from kronfield.embedders import Embedder
 from kronfield.report import Candidate, taken, told
 from kronfield.solvers.conjugate import Convergence, ConvergenceError
@@ -61,20 +63,47 @@ class PointReport:
         self.convergence = convergence
         self.ridge, self.roughness, self.units = penalty.ridge, penalty.roughness, penalty.units
         self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
-        self._measure_residual, self._measure_freedom = measure_residual, measure_freedom
+        self._measure_residual: Callable[[], float] | None = measure_residual
+        self._measure_freedom: Callable[[], float] | None = measure_freedom
 
     @functools.cached_property
     def residual(self) -> float:
         """The root mean square, by weight, of value minus fit at the points, in the units of the values."""
+        assert self._measure_residual is not None
         return self._measure_residual()
 
     @functools.cached_property
     def degrees_of_freedom(self) -> float:
         """The trace of the hat matrix, per channel, from seeded random samples."""
+        if self._measure_freedom is None:
+            raise problem(
+                "degrees_of_freedom",
+                "a report that was pickled before it was asked",
+                "the report of the field that fit_points returned",
+                "Ask it before it is pickled: it takes several solves, for which the points are needed.",
+            )
         return self._measure_freedom()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: what is known, and the residual, but not the points."""
+        return {"residual": self.residual, **self.__dict__, "_measure_residual": None, "_measure_freedom": None}
+
+    def __copy__(self) -> PointReport:
+        return shared_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PointReport:
+        return shared_copy(self, memo, shared=("_measure_residual", "_measure_freedom"))
+
+    @property
+    def knows_freedom(self) -> bool:
+        """Whether ``degrees_of_freedom`` is known or can be computed: not after pickling, unless it was asked before."""
+        return "degrees_of_freedom" in self.__dict__ or self._measure_freedom is not None
+
     def to_dict(self, *, freedom: bool = True) -> dict[str, Any]:
-        """Return the report as plain data that JSON can hold; ``freedom`` is what may take long."""
+        """Return the report as plain data that JSON can hold; ``freedom`` is what may take long.
+
+        Degrees of freedom are None without it, and after pickling if they were not asked for before.
+        """
         return {
             "points": self.points,
             "dropped": self.dropped,
@@ -90,7 +119,7 @@ class PointReport:
             "units": None if self.units is None else list(self.units),
             "chosen_by": self.chosen_by,
             "candidates": told(self.candidates),
-            "degrees_of_freedom": self.degrees_of_freedom if freedom else None,
+            "degrees_of_freedom": self.degrees_of_freedom if freedom and self.knows_freedom else None,
             "residual": self.residual,
             "seconds": self.seconds,
         }
@@ -112,7 +141,7 @@ class PointReport:
         for one in self.candidates:
             lines.append(f"    {'*' if one is best else ' '} {one.setting:<52} {one.score:.4g}")
         try:
-            freedom = f"{self.degrees_of_freedom:.1f}"
+            freedom = f"{self.degrees_of_freedom:.1f}" if self.knows_freedom else "not computed before pickling:"
         except ConvergenceError:
             freedom = "not found (the solver did not get there)"
         lines.append(f"  degrees of freedom {freedom} per channel, residual {self.residual:.3g} rms")

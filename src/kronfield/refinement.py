@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kronfield._core.threads import in_threads
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.separable import Frame
-from kronfield.solvers.slabs import in_turn_or_threads
 
 # The part of the last difference by which values go on to the rim, half a cell past the last sample. All along it would be
 # a half; half of that loses least on lines of photographs.
@@ -88,7 +88,6 @@ def _refine(values: Matrix, axis: int) -> Matrix:
         (slice(i, i + many), slice(k, k + wide)) for i in range(0, before, many) for k in range(0, after, wide)
     ]  # fmt: skip
 
-    @np.errstate(over="ignore", invalid="ignore")  # threads do not inherit it; `fit` looks at the weights
     def fill(part: tuple[slice, slice]) -> None:
         i, k = part
         y = np.moveaxis(lines[i, :, k].astype(dtype, copy=False), 1, 0)
@@ -102,7 +101,7 @@ def _refine(values: Matrix, axis: int) -> Matrix:
         fine[-1] = y[-1] + PAST_THE_END * (y[-1] - y[-2])
 
     if len(parts) > 1:
-        in_turn_or_threads(fill, parts)
+        in_threads(fill, parts)
     else:
         fill(parts[0])
     return out.reshape(*values.shape[:axis], 2 * n + 1, *values.shape[axis + 1 :])

@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from kronfield._core.axes import pack_axis, unpack_axis
+from kronfield._core.copies import shared_copy
 from kronfield.embedders import Embedder
+from kronfield.solvers.separable import Frame
 from kronfield.spectra import stable_rank
 
 # Up to this many samples the stable rank of an axis is measured; beyond, theory is as good and costs nothing.
@@ -79,7 +82,8 @@ class FitReport:
         samples: tuple[int, ...],
         channels: int,
         embedders: Sequence[Embedder],
-        units: Sequence[np.ndarray[Any, Any]],
+        frames: Sequence[Frame],
+        axes: Sequence[np.ndarray[Any, Any]],
         methods: Sequence[str],
         ranks: Sequence[int],
         ridge: float,
@@ -92,7 +96,8 @@ class FitReport:
         measure_residual: Callable[[], float],
     ) -> None:
         self.samples, self.channels = samples, channels
-        self.embedders, self._units = list(embedders), list(units)
+        self.embedders = list(embedders)
+        self._frames, self._axes = tuple(frames), tuple(axes)
         self.methods, self.ranks = list(methods), list(ranks)
         self.ridge, self.roughness = ridge, roughness
         self.chosen_by, self.candidates = chosen_by, list(candidates)
@@ -107,12 +112,25 @@ class FitReport:
         self._measure_residual = None  # lets go of the values
         return value
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: the residual, for which the samples are needed, but not the samples."""
+        return {"residual": self.residual, **self.__dict__, "_axes": tuple(map(pack_axis, self._axes))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _axes=tuple(map(unpack_axis, state["_axes"])))
+
+    def __copy__(self) -> FitReport:
+        return shared_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FitReport:
+        return shared_copy(self, memo, shared=("_measure_residual",))
+
     @functools.cached_property
     def stable_ranks(self) -> list[float]:
         """The stable rank of each axis on its samples."""
         return [
-            stable_rank(emb(x)) if len(x) <= MEASURED_UP_TO else emb.stable_rank(len(x))
-            for emb, x in zip(self.embedders, self._units, strict=True)
+            stable_rank(emb(frame.unit(x))) if len(x) <= MEASURED_UP_TO else emb.stable_rank(len(x))
+            for emb, frame, x in zip(self.embedders, self._frames, self._axes, strict=True)
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from kronfield._atomic import replacing
 FORMAT_VERSION = 1
 FORMAT = "kronfield"
 _CHECKSUM = "sha256"
+_FLOATS = {"F16": "float16", "F32": "float32", "F64": "float64"}
 _REMEDY = "It is damaged, altered, or not a saved field: save it again from the field."
 
 
@@ -70,6 +71,16 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]],
     if _checksum(header[FORMAT], arrays) != header.get(_CHECKSUM):
         raise problem("path", f"{target}, whose contents do not match their checksum", "a saved field", _REMEDY)
     return arrays, metadata
+
+
+def stored_dtype(path: str | os.PathLike[str]) -> str:
+    """Return the dtype in which the weights of a field or network are stored: the smallest, if there are several."""
+    from safetensors import safe_open
+
+    with safe_open(Path(path), framework="numpy") as file:
+        names = [name for name in file.keys() if name == "weights" or name.startswith("model.")]  # noqa: SIM118
+        kinds = {file.get_slice(name).get_dtype() for name in names}  # "F16", "F32", ...
+    return next((name for kind, name in _FLOATS.items() if kind in kinds), "float64")
 
 
 def _seen(target: Path) -> str:

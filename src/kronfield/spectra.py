@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kronfield._arrays import Array, float_array, namespace, problem, real
+from kronfield._core.threads import with_one_blas_thread
 
 
 def _checked(matrix: Any) -> Array:
@@ -24,6 +25,7 @@ def _checked(matrix: Any) -> Array:
     return wide / peak  # squares neither overflow nor vanish; the scale drops out of every ratio
 
 
+@with_one_blas_thread
 def stable_rank(matrix: Any) -> float:
     """Return the stable rank ||A||_F^2 / ||A||_2^2, a smooth stand-in for the rank.
 
@@ -53,6 +55,7 @@ def stable_rank(matrix: Any) -> float:
     return float(getattr(ratio, "detach", lambda: ratio)())
 
 
+@with_one_blas_thread
 def spectrum(matrix: Any) -> Array:
     """Return the singular values in falling order, divided by the largest.
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from kronfield import saving
 from kronfield._arrays import describe, problem, whole
+from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import Field
-from kronfield.fitting_points import ITERATIONS, TOLERANCE, checked_options
+from kronfield.fitting_points import ITERATIONS, TOLERANCE, checked_options, scaled_ridge
 from kronfield.inputs import checked_domain, checked_encoding
 from kronfield.point_grids import mean_distances
-from kronfield.point_inputs import PointInput, frames_for
+from kronfield.point_inputs import PointInput, exponent_beyond, frames_for
 from kronfield.point_report import PointReport
 from kronfield.point_search import GcvWalk
 from kronfield.solvers.assemble import CHUNK, RowRule, add_values
-from kronfield.solvers.normal import NormalEquations
+from kronfield.solvers.normal import NormalEquations, Penalty, Solution
 from kronfield.solvers.scattered import mean_gram
 from kronfield.solvers.stencil import Stencil
 
@@ -103,6 +106,7 @@ class Statistics:
         """Take points back out that were added before."""
         self._change(points, values, weights, -1)
 
+    @with_one_blas_thread
     def _change(self, points: Any, values: Any, weights: Any, sign: int) -> None:
         new = PointInput(points, values, weights, list(self.domain), None)
         if len(self.domain) != new.D:
@@ -119,7 +123,7 @@ class Statistics:
         for start in range(0, len(new.points), CHUNK):
             part = slice(start, start + CHUNK)
             y = new.values[:, part].astype(np.float64)
-            w = np.ones(y.shape[1]) if new.weights is None else new.weights[part]
+            w = np.ones(y.shape[1]) if new.weights is None else np.ldexp(new.weights[part], new.weight_exponent)
             runs = self._rule.runs(new.points[part])
             signed = None if sign > 0 and new.weights is None else sign * w
             self._stencil.add(runs, signed)
@@ -168,6 +172,7 @@ class Statistics:
 
     # Solving -----------------------------------------------------------------------------------------------------
 
+    @with_one_blas_thread
     def solve(
         self,
         *,
@@ -195,7 +200,8 @@ class Statistics:
         options = checked_options(ridge, roughness, units, len(self.domain), None, tolerance, iterations, seed, progress)
         if self.count < 1 or self._kind is None or not self.total > 0:
             raise problem("statistics", f"{self.count} points", "one at least", "Add points first.")
-        equations = self._equations(encoding)
+        heavy, large = self._exponents()
+        equations = self._equations(encoding, heavy, large)
         chosen_by, candidates = "given", []
         penalty = options.penalty
         if penalty is None:
@@ -203,11 +209,16 @@ class Statistics:
             walk = GcvWalk(equations, lengths, whole("seed", seed, at_least=0)).run()
             penalty, candidates = walk.penalty, walk.candidates()
             chosen_by = "generalised cross-validation"
+        else:  # the ridge goes with the weights of the points
+            penalty = replace(penalty, ridge=scaled_ridge(penalty.ridge, -heavy))
         solution = equations.solve(
             penalty, tolerance=options.tolerance or TOLERANCE, limit=options.iterations, progress=options.progress
         )
-        energy = equations.residual_energy(solution, penalty)
-        dtype = equations.rhs.dtype
+        dtype = np.dtype(np.float32 if self._single else np.float64)
+        with np.errstate(over="ignore"):  # checked at once
+            planes = np.ldexp(solution.weights.astype(np.float64), large).astype(dtype)
+        if not np.all(np.isfinite(planes)):
+            raise problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them first.")
         report = PointReport(
             points=self.count,
             dropped=self.dropped,
@@ -216,18 +227,18 @@ class Statistics:
             rows=self._rule.name,
             method=solution.method,
             convergence=solution.convergence,
-            penalty=penalty,
+            penalty=replace(penalty, ridge=scaled_ridge(penalty.ridge, heavy)),
             chosen_by=chosen_by,
             candidates=candidates,
             seconds=time.perf_counter() - started,
-            measure_residual=lambda: math.sqrt(float(np.mean(energy)) / self.total),
-            measure_freedom=lambda: equations.degrees_of_freedom(penalty, options.iterations),
+            measure_residual=_Known(_root_mean(equations, solution, penalty, large)),
+            measure_freedom=functools.partial(equations.degrees_of_freedom, penalty, options.iterations),
         )
         nodes = [np.linspace(frame.low, frame.high, max(2, emb.size))
                  for emb, frame in zip(equations.encoding.embedders, equations.frames, strict=True)]  # fmt: skip
         return Field(
             equations.encoding,
-            solution.weights.astype(dtype, copy=False),
+            planes,
             equations.frames,
             nodes,
             channels=self._kind[0],
@@ -236,7 +247,14 @@ class Statistics:
             report=report,
         )
 
-    def _equations(self, encoding: Kronecker | Embedder | None) -> NormalEquations:
+    def _exponents(self) -> tuple[int, int]:
+        """Return exponents of 2 by which to divide weights and values, where float32 could not hold their products."""
+        heavy = exponent_beyond(self.total / self.count)
+        mean_square = float(self._energy.max(initial=0.0)) / self.total
+        return heavy, exponent_beyond(math.sqrt(mean_square)) if mean_square > 0 else 0
+
+    def _equations(self, encoding: Kronecker | Embedder | None, heavy: int, large: int) -> NormalEquations:
+        """Return the equations of values over 2^large with weights over 2^heavy."""
         used = self.encoding
         if encoding is not None:
             if self._rule.blending is None or not self._rule.blending.linear:
@@ -245,9 +263,13 @@ class Statistics:
         frames = frames_for(used, self.domain, list(self.domain))
         dtype = np.float32 if self._single else np.float64
         line = len(self._rule.shape) == 1 or self._rule.blending is not None
-        term = self._stencil if line else self._stencil.astype(dtype)
-        rhs = self._rhs.astype(np.float64 if line else dtype)
-        return NormalEquations(used, frames, term, rhs, self._energy, self.total, self.count, self._grams, self._rule.nodes)
+        stencil = self._stencil.scaled(-heavy) if heavy else self._stencil
+        term = stencil if line else stencil.astype(dtype)
+        rhs = np.ldexp(self._rhs, -heavy - large).astype(np.float64 if line else dtype)
+        energy = np.ldexp(self._energy, -heavy - 2 * large)
+        grams = [np.ldexp(gram, -heavy) for gram in self._grams]
+        total = math.ldexp(self.total, -heavy)
+        return NormalEquations(used, frames, term, rhs, energy, total, self.count, grams, self._rule.nodes)
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -308,6 +330,22 @@ class Statistics:
             raise problem("path", f"{path}, whose parts do not fit together", "saved statistics", "Save it again.")
         result._stencil.planes = dict(zip(offsets, stencil, strict=True))
         return result
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A number that is known, as a function without arguments."""
+
+    value: float
+
+    def __call__(self) -> float:
+        return self.value
+
+
+def _root_mean(equations: NormalEquations, solution: Solution, penalty: Penalty, large: int) -> float:
+    """Return the root of the weighted mean of squared residuals, of values times 2^large."""
+    energy = float(np.mean(equations.residual_energy(solution, penalty)))
+    return math.ldexp(math.sqrt(energy / equations.total), large)
 
 
 def _length(domain: Any) -> int:

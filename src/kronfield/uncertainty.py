@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kronfield._arrays import problem
+from kronfield._core.copies import NeedsSamples
+from kronfield._core.threads import with_one_blas_thread
 from kronfield.evaluation import at_points
 from kronfield.solvers.assemble import RowRule
 from kronfield.solvers.banded import Matrix
@@ -44,6 +46,8 @@ class Uncertainty:
         The most iterations of a solve.
     free : array or None
         Weights (K_1, ..., K_D) of a function, a constant, that a ridge leaves alone.
+    weight_exponent : int
+        The weights given are ``weights`` times 2 to this.
     """
 
     equations: NormalEquations
@@ -55,6 +59,7 @@ class Uncertainty:
     scale: float
     limit: int
     free: Matrix | None = None
+    weight_exponent: int = 0
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
 
     @property
@@ -75,6 +80,7 @@ class Uncertainty:
         return np.linalg.pinv((matrix + matrix.T) / 2, hermitian=True, rcond=1e-13)
 
     @functools.cached_property
+    @with_one_blas_thread
     def degrees_of_freedom(self) -> float:
         """The trace of the hat matrix."""
         if self.exact:
@@ -94,7 +100,7 @@ class Uncertainty:
                 "Pass noise=, the standard deviation of the values, or use more roughness.",
             )  # fmt: skip
         energy = self.equations.residual_energy(self.solution, self.penalty)
-        return np.asarray(self.scale * np.sqrt(energy / left))
+        return np.asarray(self.scale * np.sqrt(energy / left) * 2.0 ** (self.weight_exponent / 2))
 
     def _draws(self, count: int, seed: int) -> Solution:
         """Return ``count`` random tensors of weights, (count, K_1, ..., K_D), of covariance A^-1."""
@@ -112,8 +118,21 @@ class Uncertainty:
             )
         return self.known[count, seed]
 
+    def freedom(self) -> float:
+        """Return the degrees of freedom, for a report to ask for."""
+        return self.degrees_of_freedom
+
+    def without_samples(self) -> NeedsSamples:
+        """Return what a pickled field keeps of this."""
+        return NeedsSamples(
+            "standard_error", "the field that fit_points returned", "Ask it before it is pickled, or fit the points again."
+        )
+
     def relative(self, points: Matrix, samples: int, seed: int) -> Matrix:
         """Return the standard error at ``points`` (P, D) for noise of unit standard deviation, (P,)."""
+        return self._relative(points, samples, seed) * 2.0 ** (-self.weight_exponent / 2)
+
+    def _relative(self, points: Matrix, samples: int, seed: int) -> Matrix:
         if self.exact:
             result = np.empty(len(points))
             for start in range(0, len(points), BLOCK):

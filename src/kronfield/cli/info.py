@@ -26,7 +26,7 @@ def command(path: Path, out: Output) -> None:
     from kronfield.facts import field_facts, told_facts
 
     field = load_field(path, out)
-    facts = field_facts(field, stored=path.stat().st_size)
+    facts = field_facts(field, path=path)
     if not out.as_json and not out.quiet:
         print_facts(told_facts(facts))
     out.result(field=path, **facts)

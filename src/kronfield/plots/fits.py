@@ -208,7 +208,7 @@ def _choice(curves: list[Curve]) -> Any:
         if curve.chosen is not None:
             axes.axvline(curve.chosen, color=COLOURS[1], linestyle="--", linewidth=1.4, label=f"chosen: {curve.chosen:.3g}")
         else:
-            axes.plot([], [], " ", label="chosen: none")
+            axes.plot([], [], " ", label=f"chosen: {curve.instead}")
         finite = curve.scores[np.isfinite(curve.scores) & (curve.scores > 0)]
         if curve.x.min() > 0 and curve.x.max() > 4 * curve.x.min():
             axes.set_xscale("log")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._arrays import problem
+from kronfield._core.threads import in_threads, with_one_blas_thread
 from kronfield.embedders import LocalEmbedder
 
 Matrix = np.ndarray[Any, np.dtype[Any]]
@@ -21,6 +22,12 @@ Matrix = np.ndarray[Any, np.dtype[Any]]
 # Rows in a block: the fewer, the fewer zeros are multiplied and the cheaper is a factorisation; the more, the nearer BLAS
 # is to its peak.
 FEW_ROWS, MANY_ROWS, MANY_FROM = 32, 64, 512
+# Multiplications in a part of a product that is worth handing to another thread.
+WORTH_A_THREAD = 1 << 23
+# The fewest rows of a dense product that go to one thread: BLAS is slow on fewer.
+FEWEST_ROWS = 128
+# Below this many trailing columns, products with a dense matrix are quicker on a transposed copy.
+FEW_COLUMNS = 16
 # Lines that are so few that blocks which are one and the same are multiplied at once, and how many such blocks.
 FEW_LINES, WINDOWS = 8, 1024
 
@@ -46,6 +53,7 @@ class BlockBanded:
     shape: tuple[int, int]
     blocks: tuple[Block, ...]
 
+    @with_one_blas_thread
     def apply(self, tensor: Matrix, axis: int) -> Matrix:
         """Return the mode product: ``axis`` of ``tensor``, of length N, becomes one of length M.
 
@@ -68,14 +76,30 @@ class BlockBanded:
 
     def _block_by_block(self, flat: Matrix, out: Matrix) -> None:
         """Write the product with ``flat`` (B, N, A) to ``out`` (B, M, A)."""
+
+        def multiply(blocks: list[Block]) -> None:
+            for block in blocks:
+                values = block.values
+                rows = slice(block.row, block.row + values.shape[0])
+                part = flat[:, block.column : block.column + values.shape[1]].astype(out.dtype, copy=False)
+                if flat.shape[2] == 1:
+                    np.matmul(part[:, :, 0], values.T, out=out[:, rows, 0])
+                else:
+                    np.matmul(values, part, out=out[:, rows])
+
+        in_threads(multiply, self._shares(flat.shape[0] * flat.shape[2]))
+
+    def _shares(self, lines: int) -> list[list[Block]]:
+        """Return the blocks in runs, each worth a thread of its own in a product with ``lines`` lines."""
+        shares: list[list[Block]] = []
+        work = WORTH_A_THREAD
         for block in self.blocks:
-            values = block.values
-            rows = slice(block.row, block.row + values.shape[0])
-            part = flat[:, block.column : block.column + values.shape[1]].astype(out.dtype, copy=False)
-            if flat.shape[2] == 1:
-                np.matmul(part[:, :, 0], values.T, out=out[:, rows, 0])
-            else:
-                np.matmul(values, part, out=out[:, rows])
+            if work >= WORTH_A_THREAD:
+                shares.append([])
+                work = 0
+            shares[-1].append(block)
+            work += block.values.size * lines
+        return shares
 
     def _along_lines(self, lines: Matrix, out: Matrix) -> None:
         """Write the product with each of a few lines (L, N) to ``out`` (L, M): blocks that are one and the same at once."""
@@ -146,9 +170,44 @@ def apply(operator: BlockBanded | Matrix, tensor: Matrix, axis: int) -> Matrix:
     """Return the mode product of ``tensor`` with a matrix of either kind."""
     if isinstance(operator, BlockBanded):
         return operator.apply(tensor, axis)
-    from kronfield.modes import mode_product
+    return dense_apply(operator, tensor, axis)
 
-    return np.asarray(mode_product(tensor.astype(operator.dtype, copy=False), operator, axis))
+
+@with_one_blas_thread
+def dense_apply(matrix: Matrix, tensor: Matrix, axis: int) -> Matrix:
+    """Return the mode product with a dense matrix, as `mode_product`, cut into parts that threads share out.
+
+    The result has the dtype of the matrix.
+    """
+    M, N = matrix.shape
+    if tensor.shape[axis] != N:
+        raise problem("tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis.")
+    before, after = math.prod(tensor.shape[:axis]), math.prod(tensor.shape[axis + 1 :])
+    flat = tensor.reshape(before, N, after)
+    out = np.empty((before, M, after), dtype=matrix.dtype)
+
+    def on_lines(some: slice) -> None:  # (b, N, A) as rows (b A, N), times the transpose
+        turned = flat[some].transpose(0, 2, 1).reshape(-1, N).astype(matrix.dtype, copy=False)
+        if after == 1:
+            np.matmul(turned, matrix.T, out=out[some, :, 0])
+        else:
+            out[some] = (turned @ matrix.T).reshape(-1, after, M).transpose(0, 2, 1)
+
+    def on_slice(part: tuple[int, slice]) -> None:  # rows of the matrix times one (N, A) slice
+        i, rows = part
+        np.matmul(matrix[rows], flat[i].astype(matrix.dtype, copy=False), out=out[i, rows])
+
+    if after < FEW_COLUMNS and before > 1:
+        in_threads(on_lines, _slices(before, M * N * after))
+    else:
+        in_threads(on_slice, [(i, rows) for i in range(before) for rows in _slices(M, N * after)])
+    return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
+
+
+def _slices(count: int, work: int) -> list[slice]:
+    """Return slices of ``count`` items of so much ``work`` each, every one worth a thread."""
+    step = max(FEWEST_ROWS, WORTH_A_THREAD // max(work, 1))
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
 def embedding_blocks(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.rows import Run
 
@@ -51,16 +52,8 @@ class DenseTerm:
 
 
 def gram(rows: Matrix, others: Matrix | None = None) -> Matrix:
-    """Return rows' others, of the same rows if there are none, by the library that factors it.
-
-    NumPy and SciPy each have threads of their own, which go on waiting for work for a while after some is done, and are in
-    the way of the other's.
-    """
-    from scipy.linalg.blas import dgemm
-
-    # of C-ordered arrays the transposes are what Fortran sees: (others'rows)' without a copy
-    other = rows if others is None else others
-    return np.asarray(dgemm(1.0, other.T, rows.T, trans_b=True)).T
+    """Return rows' others, of the same rows if there are none."""
+    return rows.T @ (rows if others is None else others)
 
 
 def dense_rows(runs: Sequence[Run], shape: Sequence[int]) -> Matrix:
@@ -75,17 +68,17 @@ def dense_rows(runs: Sequence[Run], shape: Sequence[int]) -> Matrix:
 
 def dense_solve(matrix: Matrix, b: Matrix) -> Matrix | None:
     """Return the solution for right-hand sides (C, K_1, ..., K_D), or None if the matrix is singular."""
-    import scipy.linalg
+    linalg = scipy_linalg()
 
     try:
-        factor: tuple[Any, bool] = scipy.linalg.cho_factor(matrix, check_finite=False)
+        factor: tuple[Any, bool] = linalg.cho_factor(matrix, check_finite=False)
     except np.linalg.LinAlgError:
         return None
     pivots = np.diagonal(factor[0]) ** 2
     if not pivots.min() > SINGULAR * pivots.max():
         return None
     flat = np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64)
-    solved = scipy.linalg.cho_solve(factor, flat, check_finite=False)
+    solved = linalg.cho_solve(factor, flat, check_finite=False)
     return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
 
 

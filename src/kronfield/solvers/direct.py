@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.banded import Matrix
 from kronfield.solvers.dense import SINGULAR, DenseTerm, dense_solve
 from kronfield.solvers.differences import DifferencePenalty
@@ -60,19 +61,19 @@ def lower_band(matrix: Any) -> Matrix:
 
 
 def _banded_solve(data: Matrix, penalty: DifferencePenalty, b: Matrix) -> Matrix | None:
-    import scipy.linalg
+    linalg = scipy_linalg()
 
     band = _penalty_band(penalty.shape, penalty.spacings, penalty.first, penalty.second, penalty.ridge, len(data)).copy("F")
     band[: len(data)] += data
     try:
-        factor = scipy.linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
+        factor = linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
     except np.linalg.LinAlgError:
         return None
     pivots = factor[0] ** 2
     if not pivots.min() > SINGULAR * pivots.max():
         return None
     flat = np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64)
-    solved = scipy.linalg.cho_solve_banded((factor, True), flat, check_finite=False)
+    solved = linalg.cho_solve_banded((factor, True), flat, check_finite=False)
     return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._arrays import problem
+from kronfield._core.threads import in_threads, scipy_linalg
 from kronfield.embedders import LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.banded import Matrix
@@ -20,7 +21,7 @@ from kronfield.solvers.direct import affordable, data_band, direct_solve
 from kronfield.solvers.pyramid import coarse_start, has_gaps, local_means, row_sums
 from kronfield.solvers.scattered import BasisSystem, DataTerm, LocalSystem, feature_sum
 from kronfield.solvers.separable import Frame, GridSolver
-from kronfield.solvers.slabs import SEVERAL, channel_pool
+from kronfield.solvers.slabs import SEVERAL
 from kronfield.solvers.stencil import Stencil
 
 # A system of so few unknowns is factored at once; a larger one that can be, after so many iterations to no avail.
@@ -229,7 +230,7 @@ class NormalEquations:
 
     def _banded(self, penalty: Penalty, b: Matrix) -> Matrix | None:
         """Return the weights on a line by Cholesky's factorisation; None if the matrix is singular."""
-        import scipy.linalg
+        linalg = scipy_linalg()
 
         assert isinstance(self.term, Stencil)
         differences = self.differences(penalty)
@@ -243,13 +244,13 @@ class NormalEquations:
                 for i in range(order + 1 - j):
                     bands[j, i : n - order + i] += weight * row[i] * row[i + j]
         try:
-            factor = scipy.linalg.cholesky_banded(bands, lower=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
+            factor = linalg.cholesky_banded(bands, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
             return None
         smallest = float(factor[0].min())
         if smallest**2 < 1e-14 * float(bands[0].max()):
             return None
-        return np.ascontiguousarray(scipy.linalg.cho_solve_banded((factor, True), b.T.astype(np.float64)).T).astype(b.dtype)
+        return np.ascontiguousarray(linalg.cho_solve_banded((factor, True), b.T.astype(np.float64)).T).astype(b.dtype)
 
     def sample_penalty(self, penalty: Penalty, rng: np.random.Generator, count: int) -> Any:
         """Return random right-hand sides, on the unknowns, whose covariance is the penalty matrix."""
@@ -328,8 +329,7 @@ def _each_channel(
         ends = [one(c) for c in range(len(b))]
     else:
         system.workers = 1
-        with channel_pool(len(b)) as pool:
-            ends = list(pool.map(one, range(len(b))))
+        ends = in_threads(one, range(len(b)))
     worst = (max(end.iterations for end in ends), max(end.residual for end in ends), max(end.change for end in ends))
     return start, Convergence(*worst)
 

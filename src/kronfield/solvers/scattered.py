@@ -17,12 +17,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kronfield._core.threads import in_threads, threads
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.banded import Matrix, apply
 from kronfield.solvers.basis import AxisBasis
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.rows import Run
-from kronfield.solvers.slabs import SLAB, each_slab, in_turn_or_threads, multiplied
+from kronfield.solvers.slabs import SLAB, each_slab, multiplied
 from kronfield.solvers.stencil import Stencil
 
 # Lengths with a larger prime factor than this are transformed by a matrix product, unless they are longer than that.
@@ -69,7 +70,7 @@ class RowsTerm:
                 raise ValueError("out must have contiguous planes")
             each_slab(functools.partial(_clear, total), len(total), 1)
             for some in (self._parts[0::2], self._parts[1::2]):
-                in_turn_or_threads(functools.partial(_Part.add, x=x, weights=self.weights, total=total), some)
+                in_threads(functools.partial(_Part.add, x=x, weights=self.weights, total=total), some)
         return out
 
 
@@ -144,7 +145,7 @@ class LocalSystem:
         dtype: Any,
     ) -> None:
         self.term, self._penalty = term, penalty
-        self.workers = -1  # threads of a transform
+        self.workers = threads()  # of a transform
         on_nodes = isinstance(term, Stencil) and term.live == [(0,) * len(penalty.shape)]
         self._only = diagonal if on_nodes and diagonal.dtype == dtype else None  # all there is of B'WB
         symbol: Matrix = penalty.symbol
@@ -206,7 +207,7 @@ class LocalSystem:
         return np.ascontiguousarray(cosines(hat, inverse=True, workers=self.workers))
 
 
-def cosines(x: Matrix, *, inverse: bool, workers: int = -1) -> Matrix:
+def cosines(x: Matrix, *, inverse: bool, workers: int = 1) -> Matrix:
     """Return the orthonormal cosine transform of planes (C, K_1, ..., K_D), or its inverse."""
     import scipy.fft
 

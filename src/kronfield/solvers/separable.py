@@ -15,6 +15,9 @@ from kronfield.solvers.banded import Matrix, apply
 from kronfield.solvers.basis import AxisBasis, ridge_basis, roughness_basis
 from kronfield.solvers.inverse import AxisInverse, invert_axis
 
+# Singular values below this fraction of the largest are rounding.
+ROUNDING = 1e-14
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -82,7 +85,7 @@ class GridSolver:
         self.inverses: list[AxisInverse] = []
         self.bases: list[AxisBasis] = []
         if self.ridge:
-            self.bases = _once_each(lambda emb, x: ridge_basis(emb, x, rcond), self._each())
+            self.bases = _once_each(lambda emb, x: ridge_basis(emb, x, max(rcond, ROUNDING)), self._each())
         elif any(self.roughness):
             self.bases = self._roughness_bases()
         else:
@@ -121,6 +124,12 @@ class GridSolver:
         return [one.method for one in self.inverses] or ["eigenbasis"] * len(self.bases)
 
     @property
+    def cut_off(self) -> float:
+        """With a ridge, the singular value of all axes together below which some may have been left out."""
+        strongest = math.prod(float(basis.strength[0]) for basis in self.bases if len(basis.strength))
+        return max(self.rcond, ROUNDING) * strongest if self.ridge else 0.0
+
+    @property
     def filter(self) -> Matrix:
         """What the penalty leaves of every basis function: between 0 and 1, of shape (r_1, ..., r_D)."""
         total = self._total()
@@ -152,14 +161,17 @@ class GridSolver:
             for axis, one in enumerate(self.inverses, start=1):
                 values = apply(one.operator, values, axis)
             return values  # where every operator is the identity, these are the values themselves
-        weights = self.coefficients(values) * self._gain().astype(values.dtype)
+        weights = self.coefficients(values) * self._gain()  # float64, whatever the values are
         for axis, basis in enumerate(self.bases, start=1):
             weights = apply(basis.back, weights, axis)
         return weights
 
     def _gain(self) -> Matrix:
         # ridge: s / (s^2 + ridge), since Psi V = U s; roughness: the filter itself, since Psi back = U
-        return self.filter / self._total() if self.ridge else self.filter
+        if not self.ridge:
+            return self.filter
+        total = self._total()
+        return total / (total**2 + self.ridge)
 
     # How well a penalty generalises ------------------------------------------------------------------------------
 

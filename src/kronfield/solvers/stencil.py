@@ -64,6 +64,13 @@ class Stencil:
         other.planes = {offset: plane.astype(dtype, copy=False) for offset, plane in self.planes.items()}
         return other
 
+    def scaled(self, exponent: int) -> Stencil:
+        """Return the matrix times 2 to the ``exponent``."""
+        other = object.__new__(Stencil)
+        other.shape, other.taps, other._live = self.shape, self.taps, self.live
+        other.planes = {offset: np.ldexp(plane, exponent) for offset, plane in self.planes.items()}
+        return other
+
     def apply(self, tensor: Matrix, out: Matrix | None = None) -> Matrix:
         """Return the product with ``tensor`` (C, K_1, ..., K_D), in a new array or in ``out``."""
         zero = (0,) * len(self.shape)
