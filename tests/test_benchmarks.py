@@ -153,3 +153,13 @@ def test_no_peer_was_both_faster_and_better():
     rows = report.load(ROOT / "docs" / "benchmarks" / "results.json")[1]
     assert {row.section for row in rows} == {*SECTIONS, "limits"}
     assert report.ahead(rows) == []
+
+
+def test_threads_are_measured():
+    from benchmarks import threads
+
+    found = threads.measure(side=24, busy=1, repetitions=1)
+    assert set(found) == set(threads.cases(24))
+    text = threads.table(found)
+    assert text.count("\n") == len(found) + 1
+    assert all(seconds > 0 for times in found.values() for seconds in times.values())

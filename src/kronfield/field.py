@@ -12,7 +12,7 @@ import numpy as np
 
 from kronfield import evaluation, saving
 from kronfield._arrays import describe, problem, real, real_numbers, whole
-from kronfield._core.axes import pack_axis, unpack_axis
+from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.encoding import Encoding, Kronecker
@@ -80,7 +80,7 @@ class Field:
         self.encoding = encoding
         self._planes = planes  # (C, K_1, ..., K_D), real; a complex channel is two
         self._frames = tuple(frames)
-        self._axes = tuple(axes)
+        self._axes = axes if isinstance(axes, SampleAxes) else SampleAxes(axes)
         self._channels, self._complex = channels, is_complex
         self._real = np.dtype(dtype or planes.dtype)  # of values; weights may need more digits
         self.report = report
@@ -104,13 +104,9 @@ class Field:
         again, uncertainty = self._again, self._uncertainty
         return {
             **self.__dict__,
-            "_axes": tuple(map(pack_axis, self._axes)),
             "_again": None if again is None else again.without_samples(),
             "_uncertainty": None if uncertainty is None else uncertainty.without_samples(),
         }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _axes=tuple(map(unpack_axis, state["_axes"])))
 
     def __copy__(self) -> Field:
         return shared_copy(self)
@@ -120,7 +116,7 @@ class Field:
 
     def _with_axes(self, axes: Sequence[Matrix]) -> Field:
         """Set the positions that `on_grid` evaluates by default; return the field."""
-        self._axes = tuple(axes)
+        self._axes = SampleAxes(axes)
         return self
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._arrays import describe, is_array, problem, real_numbers
-from kronfield._core.axes import pack_axis, unpack_axis
+from kronfield._core.axes import SampleAxes
 from kronfield.choice import sample_frame
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
@@ -29,7 +29,7 @@ class GridLayout:
 
     Attributes
     ----------
-    given_axes : tuple of arrays
+    given_axes : SampleAxes
         The positions on each axis in the order of the values.
     flips : tuple of bool
         Which of them fall.
@@ -41,7 +41,7 @@ class GridLayout:
         float32 or float64, in which the fit is done.
     """
 
-    given_axes: tuple[Matrix, ...]
+    given_axes: SampleAxes
     flips: tuple[bool, ...]
     frames: tuple[Frame, ...]
     channels: bool
@@ -58,12 +58,6 @@ class GridLayout:
         """The number of samples on each axis."""
         return tuple(len(x) for x in self.given_axes)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "given_axes": tuple(map(pack_axis, self.given_axes))}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, given_axes=tuple(map(unpack_axis, state["given_axes"])))
-
 
 class GridInput:
     """Checked values on a `GridLayout`. They are the user's own, not a copy; `planar` makes one where it must."""
@@ -78,7 +72,7 @@ class GridInput:
         rising, flips = _checked_axes(axes, domain, array.shape[:D])
         self.encoding = checked_encoding(encoding, D)
         layout = GridLayout(
-            tuple(x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)),
+            SampleAxes(x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)),
             tuple(flips),
             tuple(_frames(axes, domain, rising)),
             has_channels,

@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from kronfield._core.axes import pack_axis, unpack_axis
+from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import shared_copy
 from kronfield.embedders import Embedder
 from kronfield.solvers.separable import Frame
@@ -83,7 +81,7 @@ class FitReport:
         channels: int,
         embedders: Sequence[Embedder],
         frames: Sequence[Frame],
-        axes: Sequence[np.ndarray[Any, Any]],
+        axes: SampleAxes,
         methods: Sequence[str],
         ranks: Sequence[int],
         ridge: float,
@@ -97,7 +95,7 @@ class FitReport:
     ) -> None:
         self.samples, self.channels = samples, channels
         self.embedders = list(embedders)
-        self._frames, self._axes = tuple(frames), tuple(axes)
+        self._frames, self._axes = tuple(frames), axes
         self.methods, self.ranks = list(methods), list(ranks)
         self.ridge, self.roughness = ridge, roughness
         self.chosen_by, self.candidates = chosen_by, list(candidates)
@@ -114,10 +112,7 @@ class FitReport:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle holds: the residual, for which the samples are needed, but not the samples."""
-        return {"residual": self.residual, **self.__dict__, "_axes": tuple(map(pack_axis, self._axes))}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _axes=tuple(map(unpack_axis, state["_axes"])))
+        return {"residual": self.residual, **self.__dict__}
 
     def __copy__(self) -> FitReport:
         return shared_copy(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,19 @@ class EvenAxis:
     last: float
     count: int
     steps: np.ndarray[Any, np.dtype[np.int8]] | None
+
+
+class SampleAxes(tuple[Vector, ...]):
+    """The positions on every axis of a grid, pickled in few bytes; objects that share them share the bytes too."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        return _unpack, (tuple(map(pack_axis, self)),)
+
+
+def _unpack(packed: Iterable[EvenAxis | Vector]) -> SampleAxes:
+    return SampleAxes(map(unpack_axis, packed))
 
 
 def pack_axis(x: Vector) -> EvenAxis | Vector:

@@ -137,10 +137,14 @@ def scipy_linalg() -> Any:
 
 
 def threads() -> int:
-    """Return how many threads may work: as many as the process has cores, or fewer if BLAS is limited to fewer.
+    """Return how many threads may work here: as many as the process has cores, or fewer if BLAS is limited to fewer.
 
     So `OPENBLAS_NUM_THREADS`, `OMP_NUM_THREADS` and `threadpoolctl.threadpool_limits` hold for kronfield too.
     """
+    return 1 if threading.current_thread().name.startswith(_PREFIX) else _allowed()  # a thread of ours has no others
+
+
+def _allowed() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     allowed = _blas.allowed()
     return cores if allowed is None else max(1, min(cores, allowed))
@@ -164,9 +168,7 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
     >>> in_threads(lambda part: part**2, [1, 2, 3])
     [1, 4, 9]
     """
-    if len(parts) < 2 or threading.current_thread().name.startswith(_PREFIX):
-        return [work(part) for part in parts]
-    count = min(threads(), len(parts))
+    count = min(threads(), len(parts)) if len(parts) > 1 else 1
     if count == 1:
         return [work(part) for part in parts]
     results: list[Any] = [None] * len(parts)

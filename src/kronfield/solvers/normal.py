@@ -325,11 +325,8 @@ def _each_channel(
             system, b[part], start[part], origin=origin[part], reference=reference[part], **settings  # type: ignore[arg-type]
         )[1]  # fmt: skip
 
-    if b[0].size >= SEVERAL:  # one channel keeps all threads busy
-        ends = [one(c) for c in range(len(b))]
-    else:
-        system.workers = 1
-        ends = in_threads(one, range(len(b)))
+    # a large channel keeps all threads busy
+    ends = [one(c) for c in range(len(b))] if b[0].size >= SEVERAL else in_threads(one, range(len(b)))
     worst = (max(end.iterations for end in ends), max(end.residual for end in ends), max(end.change for end in ends))
     return start, Convergence(*worst)
 

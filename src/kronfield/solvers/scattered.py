@@ -23,7 +23,7 @@ from kronfield.solvers.banded import Matrix, apply
 from kronfield.solvers.basis import AxisBasis
 from kronfield.solvers.differences import DifferencePenalty
 from kronfield.solvers.rows import Run
-from kronfield.solvers.slabs import SLAB, each_slab, multiplied
+from kronfield.solvers.slabs import SEVERAL, SLAB, each_slab, multiplied
 from kronfield.solvers.stencil import Stencil
 
 # Lengths with a larger prime factor than this are transformed by a matrix product, unless they are longer than that.
@@ -145,7 +145,6 @@ class LocalSystem:
         dtype: Any,
     ) -> None:
         self.term, self._penalty = term, penalty
-        self.workers = threads()  # of a transform
         on_nodes = isinstance(term, Stencil) and term.live == [(0,) * len(penalty.shape)]
         self._only = diagonal if on_nodes and diagonal.dtype == dtype else None  # all there is of B'WB
         symbol: Matrix = penalty.symbol
@@ -201,13 +200,13 @@ class LocalSystem:
         return self._back(hat), penalty
 
     def _cosines(self, x: Matrix) -> Matrix:
-        return cosines(x, inverse=False, workers=self.workers)
+        return cosines(x, inverse=False)
 
     def _back(self, hat: Matrix) -> Matrix:
-        return np.ascontiguousarray(cosines(hat, inverse=True, workers=self.workers))
+        return np.ascontiguousarray(cosines(hat, inverse=True))
 
 
-def cosines(x: Matrix, *, inverse: bool, workers: int = 1) -> Matrix:
+def cosines(x: Matrix, *, inverse: bool) -> Matrix:
     """Return the orthonormal cosine transform of planes (C, K_1, ..., K_D), or its inverse."""
     import scipy.fft
 
@@ -215,6 +214,7 @@ def cosines(x: Matrix, *, inverse: bool, workers: int = 1) -> Matrix:
     easy = tuple(axis for axis in range(1, x.ndim) if axis not in awkward)
     if easy:
         transform = scipy.fft.idctn if inverse else scipy.fft.dctn
+        workers = threads() if x.size >= SEVERAL else 1
         x = np.asarray(transform(x, axes=easy, norm="ortho", workers=workers))
     for axis in awkward:  # the fast transform is slow for lengths with large prime factors; a matrix product is not
         matrix = _cosine_matrix(x.shape[axis], x.dtype.str)

@@ -1,0 +1,202 @@
+"""One thread of BLAS, threads of our own, and results that depend on neither."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+import kronfield as kf
+from kronfield._core import threads
+from kronfield._core.threads import in_threads, one_blas_thread, with_one_blas_thread
+
+
+def blas_threads():
+    return [library.get_num_threads() for library in ThreadpoolController().select(user_api="blas").lib_controllers]
+
+
+def _jobs():
+    """Large enough for threads to share out, and all ways to a result."""
+    rng = np.random.default_rng(0)
+    x, y = np.mgrid[0:300, 0:260]
+    picture = ((x > 140) + np.sin(y / 9))[..., None] * [1.0, 0.5, 0.2] + 0.01 * rng.random((300, 260, 3))
+    noisy = np.sin(x / 40) * np.cos(y / 50) + 0.2 * rng.standard_normal(x.shape)
+    volume = np.sin(np.arange(60_000) / 7).reshape(40, 30, 50)
+    points = rng.random((20_000, 2))
+    values = np.sin(9 * points[:, 0]) * points[:, 1]
+    waves = kf.Kronecker(kf.RandomFourier(300, 40.0, seed=0), kf.RandomFourier(260, 40.0, seed=1))
+    gaussians = kf.Kronecker(kf.Gaussian(300, 0.002), kf.Gaussian(260, 0.0024))
+    hats = kf.Triangle(128, 2 / 128)
+    mask = rng.random((300, 260)) < 0.6
+    field = kf.fit(picture, encoding=gaussians, ridge=0.0)
+    scattered = kf.fit_points(points[:3000], values[:3000], hats, roughness=(0.0, 1e-5))
+
+    def statistics():
+        seen = kf.Statistics(hats, domain=[(0, 1), (0, 1)])
+        seen.add(points, np.stack([values, values**2], axis=1))
+        return seen.solve(roughness=(0.0, 1e-6)).weights
+
+    return {
+        "all chosen": lambda: kf.fit(picture).weights,
+        "float32": lambda: kf.fit(picture.astype(np.float32)).on_grid((500, 400)),
+        "noise found or not": lambda: kf.fit(noisy).weights,
+        "gcv": lambda: kf.fit(noisy, roughness="gcv").weights,
+        "banded": lambda: kf.fit(picture, encoding=gaussians, ridge=0.0).weights,
+        "dense": lambda: kf.fit(picture, encoding=waves, ridge=0.0).weights,
+        "chosen ridge": lambda: kf.fit(picture, encoding=gaussians).weights,
+        "volume": lambda: kf.fit(volume).weights,
+        "line": lambda: kf.fit(picture.ravel()).weights,
+        "on a grid": lambda: field.on_grid((700, 600), (1, 0)),
+        "at points": lambda: field(points * [200, 200]),
+        "integral": lambda: field.integral(),
+        "residual": lambda: kf.fit(picture, encoding=gaussians, ridge=1.0).report.residual,
+        "points, chosen": lambda: kf.fit_points(points[:4000], values[:4000]).weights,
+        "points, few": lambda: kf.fit_points(points[:200], values[:200]).weights,
+        "points, blended": lambda: kf.fit_points(points, values, kf.Gaussian(60, 0.03), ridge=1e-3, rows="blending").weights,
+        "standard error": lambda: scattered.standard_error(points[:50], noise=0.1),
+        "mask": lambda: kf.fit(picture, mask=mask).weights,
+        "statistics": statistics,
+        "stable rank": lambda: kf.stable_rank(kf.Gaussian(300, 0.01)(kf.even_axis(300))),
+    }
+
+
+@pytest.mark.parametrize("name", list(_jobs()))
+def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
+    job = _jobs()[name]
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", kf.RankWarning)
+        for ours, theirs in ((1, 1), (2, 2), (5, 1), (3, 2)):
+            monkeypatch.setattr(threads, "_allowed", lambda count=ours: count)
+            with threadpool_limits(theirs, user_api="blas"):
+                found.append(job())
+    for other in found[1:]:
+        assert np.array_equal(other, found[0])
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_results_do_not_depend_on_the_environment(count, tmp_path):
+    code = (
+        "import numpy as np, kronfield as kf, hashlib\n"
+        "v = np.random.default_rng(0).random((200, 180, 3))\n"
+        "p = v[..., :2].reshape(-1, 2)\n"
+        "f, g = kf.fit(v), kf.fit_points(p, v[..., 2].ravel(), roughness=(0.0, 1e-3))\n"
+        "print(hashlib.sha256(f.weights.tobytes() + g.weights.tobytes()).hexdigest())\n"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    v = np.random.default_rng(0).random((200, 180, 3))
+    f = kf.fit(v)
+    g = kf.fit_points(v[..., :2].reshape(-1, 2), v[..., 2].ravel(), roughness=(0.0, 1e-3))
+    assert done.stdout.strip() == hashlib.sha256(f.weights.tobytes() + g.weights.tobytes()).hexdigest()
+
+
+def test_blas_has_one_thread_within_and_as_many_as_before_after():
+    with threadpool_limits(2, user_api="blas"):
+        assert set(blas_threads()) == {2}
+        with one_blas_thread():
+            assert set(blas_threads()) == {1}
+            with one_blas_thread():
+                assert set(blas_threads()) == {1}
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {2}
+
+
+def test_an_error_gives_the_threads_back():
+    @with_one_blas_thread
+    def fail():
+        """Say what is wrong."""
+        raise ValueError("wrong")
+
+    assert fail.__doc__ == "Say what is wrong."
+    with threadpool_limits(2, user_api="blas"):
+        with pytest.raises(ValueError, match="wrong"):
+            fail()
+        with pytest.raises(kf.InputError):
+            kf.fit(np.array([np.nan, 1.0]))
+        assert set(blas_threads()) == {2}
+
+
+def test_calls_from_many_threads_give_the_threads_back():
+    values = np.random.default_rng(0).random((60, 60))
+    wanted = kf.fit(values).weights
+    found = []
+    with threadpool_limits(2, user_api="blas"):
+        callers = [threading.Thread(target=lambda: found.append(kf.fit(values).weights)) for _ in range(8)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        assert set(blas_threads()) == {2}
+    assert len(found) == 8
+    assert all(np.array_equal(one, wanted) for one in found)
+
+
+def test_a_library_that_is_loaded_within_a_call_is_limited_too():
+    code = (
+        "import sys\n"
+        "from kronfield._core.threads import one_blas_thread, scipy_linalg\n"
+        "from threadpoolctl import ThreadpoolController\n"
+        "import numpy\n"
+        "counts = lambda: [c.get_num_threads() for c in ThreadpoolController().select(user_api='blas').lib_controllers]\n"
+        "before = counts()\n"
+        "assert 'scipy.linalg' not in sys.modules\n"
+        "with one_blas_thread():\n"
+        "    scipy_linalg()\n"
+        "    assert set(counts()) == {1}, counts()\n"
+        "assert len(counts()) >= len(before) and set(counts()) == set(before), counts()\n"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def test_the_number_of_threads_follows_the_limit_of_blas(monkeypatch):
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    with threadpool_limits(1, user_api="blas"):
+        assert threads.threads() == 1
+    with threadpool_limits(2, user_api="blas"):
+        assert threads.threads() == 2
+        with one_blas_thread():
+            assert threads.threads() == 2  # ours: BLAS itself has one
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0}, raising=False)
+    assert threads.threads() == 1
+
+
+def test_work_is_shared_out_in_order_and_settings_of_numpy_hold(monkeypatch):
+    monkeypatch.setattr(threads, "_allowed", lambda: 3)
+    huge = np.float32(3e38)
+    with np.errstate(over="ignore"):  # a warning is an error in the tests
+        results = in_threads(lambda i: (huge * i, in_threads(lambda j: i + j, [1, 2]))[1], range(200))
+    assert results == [[i + 1, i + 2] for i in range(200)]
+
+
+def test_an_error_in_a_thread_arrives(monkeypatch):
+    monkeypatch.setattr(threads, "_allowed", lambda: 2)
+
+    def work(i):
+        if i == 5:
+            raise KeyError(i)
+        return i
+
+    with pytest.raises(KeyError):
+        in_threads(work, range(10))
+
+
+def test_a_forked_process_can_fit():
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork here")
+    code = (
+        "import os, numpy as np, kronfield as kf\n"
+        "v = np.random.default_rng(0).random((300, 260, 3))\n"
+        "w = kf.fit(v).weights\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(0 if np.array_equal(kf.fit(v).weights, w) else 1)\n"
+        "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)

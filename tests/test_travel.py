@@ -1,0 +1,189 @@
+"""Fields that travel: pickles, copies and other processes."""
+
+import copy
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+
+import kronfield as kf
+from cases import cosine_bell
+
+rng = np.random.default_rng(0)
+POINTS = rng.random((4000, 2))
+VALUES = np.sin(5 * POINTS[:, 0]) * POINTS[:, 1] + 0.05 * rng.standard_normal(4000)
+PICTURE = np.add.outer(np.arange(60.0) > 30, np.cos(np.arange(80.0) / 5))
+NOISY = np.sin(np.arange(400) / 30) + 0.2 * rng.standard_normal(400)
+
+
+def _statistics():
+    seen = kf.Statistics(kf.Triangle(24, 2 / 24), domain=[(0, 1), (0, 1)])
+    seen.add(POINTS, VALUES)
+    return seen
+
+
+def _fields():
+    """Fields of every kind, by name, made when asked for."""
+    mask = rng.random((60, 80)) < 0.3
+    uneven = np.sort(rng.random(60)) * 60
+    bell = kf.ShiftedBasis(60, cosine_bell, support=(-0.05, 0.05), name="bell")
+    return {
+        "slopes": lambda: kf.fit(PICTURE),
+        "float32": lambda: kf.fit(PICTURE.astype(np.float32)),
+        "bytes": lambda: kf.fit((50 * PICTURE + 60).astype(np.uint8)),
+        "line": lambda: kf.fit(NOISY),
+        "smoothed": lambda: kf.fit(NOISY, roughness="gcv"),
+        "falling": lambda: kf.fit(PICTURE, axes=[np.linspace(5, 2, 60), np.linspace(0, 1, 80)]),
+        "cells": lambda: kf.fit(NOISY, domain=[(2.0, 3.7)]),
+        "uneven": lambda: kf.fit(PICTURE, axes=[uneven, np.arange(80.0)]),
+        "complex": lambda: kf.fit(PICTURE + 1j * PICTURE[::-1]),
+        "channels": lambda: kf.fit(np.stack([PICTURE] * 3, axis=-1)),
+        "paper": lambda: kf.fit(PICTURE, encoding=kf.Kronecker(kf.Gaussian(60, 0.01), kf.Gaussian(80, 0.008)), ridge=0.0),
+        "ridge": lambda: kf.fit(NOISY, encoding=kf.RandomFourier(400, 20.0, seed=0), ridge=0.1),
+        "own function": lambda: kf.fit(PICTURE[:, 0], encoding=bell, ridge=1e-3),
+        "mask": lambda: kf.fit(PICTURE, mask=mask),
+        "points": lambda: kf.fit_points(POINTS, VALUES),
+        "points, Gaussians": lambda: kf.fit_points(POINTS[:300], np.sin(4 * POINTS[:300, 0])),
+        "points, blended": lambda: kf.fit_points(POINTS, VALUES, kf.Gaussian(30, 0.05), ridge=1e-2, rows="blending"),
+        "statistics": lambda: _statistics().solve(roughness=(0.0, 1e-4)),
+        "refit": lambda: kf.fit(PICTURE).refit(PICTURE * 2),
+    }
+
+
+NAMES = list(_fields())
+POINTWISE = ("mask", "points", "points, Gaussians", "points, blended")
+
+
+def _same(found, wanted):
+    assert type(found) is type(wanted)
+    assert repr(found) == repr(wanted)
+    assert found.domain == wanted.domain
+    assert found.dtype == wanted.dtype
+    assert found.info == wanted.info
+    for a, b in zip(found.axes, wanted.axes, strict=True):
+        assert np.array_equal(a, b)
+    assert np.array_equal(found.on_grid(), wanted.on_grid())
+    assert np.array_equal(found.weights, wanted.weights)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pickles(name):
+    field = _fields()[name]()
+    field.info["from"] = "a test"
+    data = pickle.dumps(field)
+    again = pickle.loads(data)
+    _same(again, field)
+    # the report says the same, also what was not asked for before
+    assert again.report.residual == field.report.residual
+    if isinstance(field.report, kf.FitReport):
+        assert str(again.report) == str(field.report)
+        assert again.report.to_dict() == field.report.to_dict()
+    else:
+        assert "not computed before pickling" in str(again.report)
+        assert again.report.to_dict()["degrees_of_freedom"] is None
+        with pytest.raises(kf.InputError, match="before it is pickled"):
+            _ = again.report.degrees_of_freedom
+        known = field.report.degrees_of_freedom
+        assert pickle.loads(pickle.dumps(field.report)).degrees_of_freedom == known
+    assert pickle.loads(pickle.dumps(again)).report.residual == field.report.residual  # a second journey
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*POINTWISE, "statistics")])
+def test_refit_after_a_journey(name):
+    field = _fields()[name]()
+    again = pickle.loads(pickle.dumps(field))
+    values = field.on_grid()
+    if name == "bytes":
+        values = np.round(values).astype(np.uint8)
+    _same(again.refit(values), field.refit(values))
+    with pytest.raises(kf.InputError, match="values"):
+        again.refit(values[1:])
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_what_needs_the_points_says_so(name):
+    field = _fields()[name]()
+    again = pickle.loads(pickle.dumps(field))
+    with pytest.raises(kf.InputError, match="refit: got a field that was pickled"):
+        again.refit(VALUES)
+    with pytest.raises(kf.InputError, match="standard_error: got a field that was pickled"):
+        again.standard_error(np.array([[0.5, 0.5]]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
+def test_copies_can_do_all_that_the_original_can(name, make):
+    field = _fields()[name]()
+    other = make(field)
+    _same(other, field)
+    assert str(other.report).splitlines()[:-1] == str(field.report).splitlines()[:-1]
+    if make is copy.deepcopy:
+        assert not np.shares_memory(other.weights, field.weights)
+        other.info["changed"] = True
+        assert "changed" not in field.info
+    if name in POINTWISE:
+        at = np.array([[0.5, 0.5]])
+        assert np.array_equal(other.standard_error(at, noise=1.0), field.standard_error(at, noise=1.0))
+
+
+LARGE = {
+    "picture": lambda: kf.fit(rng.random((200, 150, 3))),
+    "float32 picture": lambda: kf.fit(rng.random((200, 150)).astype(np.float32)),
+    "paper": lambda: kf.fit(rng.random((300, 200)), encoding=kf.Triangle(256, 2 / 256), ridge=1e-3),
+    "line": lambda: kf.fit(rng.random(20_000)),
+    "float32 line": lambda: kf.fit(rng.random(20_000).astype(np.float32)),
+    "cells": lambda: kf.fit(rng.random(20_000).astype(np.float32), domain=[(3.3, 7.9)]),
+    "falling": lambda: kf.fit(rng.random(20_000), axes=[np.linspace(4, 1, 20_000)]),
+    "given line": lambda: kf.fit(rng.random(20_000), encoding=kf.Triangle(20_000, 2 / 20_000), ridge=0.0),
+    "points": lambda: kf.fit_points(rng.random((20_000, 2)), rng.random(20_000), roughness=(0.0, 1e-3)),
+    "mask": lambda: kf.fit(rng.random((200, 150)), mask=rng.random((200, 150)) < 0.5),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_pickle_holds_no_samples(name):
+    field = LARGE[name]()
+    assert len(pickle.dumps(field)) <= 1.3 * field.weights.nbytes
+
+
+def test_statistics_travel():
+    seen = _statistics()
+    again = pickle.loads(pickle.dumps(seen))
+    assert again.count == seen.count
+    a, b = again.solve(roughness=(0.0, 1e-4)), seen.solve(roughness=(0.0, 1e-4))
+    assert np.array_equal(a.weights, b.weights)
+    _same(copy.deepcopy(seen).solve(roughness=(0.0, 1e-4)), b)
+
+
+def test_networks_travel():
+    torch = pytest.importorskip("torch")
+    from kronfield.nn import CoordinateMLP, as_field, train
+
+    torch.manual_seed(0)
+    encodings = [
+        kf.Concatenated(kf.Gaussian(8, 0.2), kf.Gaussian(8, 0.2)),
+        kf.Kronecker(kf.Gaussian(8, 0.2), kf.Gaussian(8, 0.2)),
+    ]
+    for encoding in encodings:
+        model = CoordinateMLP(encoding, depth=1, width=16, out=1)
+        trained = train(model, PICTURE.astype(np.float32), epochs=2).field
+        for field in (as_field(model, channels=False), trained):
+            for other in (pickle.loads(pickle.dumps(field)), copy.deepcopy(field)):
+                assert np.array_equal(other.on_grid((9, 7)), field.on_grid((9, 7)))
+                assert str(other.report) == str(field.report)
+
+
+def _evaluate(field):
+    """What another process does with a field."""
+    return field.on_grid((7,) * field.dimensions), str(field.report), field.report.residual
+
+
+def test_a_spawned_process_gets_the_same():
+    fields = [_fields()[name]() for name in ("slopes", "smoothed", "complex", "points", "statistics")]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        there = pool.map(_evaluate, fields)
+    for field, (values, text, residual) in zip(fields, there, strict=True):
+        assert np.array_equal(values, field.on_grid((7,) * field.dimensions))
+        assert residual == field.report.residual
+        assert text.splitlines()[0] == str(field.report).splitlines()[0]
