@@ -10,7 +10,8 @@ demo: $(VENV)/.demo
 	$(BIN)/kronfield demo --output demo
 
 # Two halves at once, one thread of linear algebra each: the command line and the experiments, and all the rest.
-JOBS := tests/test_cli*.py tests/test_docs.py tests/test_experiments*.py tests/test_benchmarks.py tests/test_reporting.py
+JOBS := tests/test_cli*.py tests/test_docs.py tests/test_experiments*.py tests/test_benchmarks.py tests/test_reporting.py \
+	tests/test_threads.py tests/test_travel.py
 
 test: lint
 	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1; \

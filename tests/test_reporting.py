@@ -72,7 +72,9 @@ def test_curves_have_their_least_near_what_was_chosen(here, monkeypatch):
     best = penalty.x[np.nanargmin(penalty.scores)]
     assert penalty.chosen / 4 < best < penalty.chosen * 4
     plain = read("photo.png")
-    assert choice_curves(plain.values, True, fit_signal(plain))[0].chosen is None  # slopes from the data have no tension
+    shapes, penalties = choice_curves(plain.values, True, fit_signal(plain))
+    assert (shapes.chosen, shapes.instead) == (None, "slopes from the data")  # which have no tension
+    assert (penalties.chosen, penalties.instead) == (None, "no penalty")
     monkeypatch.setattr(choice, "MOST_NODES", 0)
     field = fit_signal(plain)
     tension = choice_curves(plain.values, True, field)[0]

@@ -102,8 +102,8 @@ def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
         net = facts["network"]
         lines.append(("network", f"{net['depth']} hidden layers of {net['width']}\n{net['encoding']}"))
     stored = facts["stored_dtype"]
-    lines.append(("weights", f"{facts['weights']}, {f'stored as {stored}' if stored else facts['dtype']}"))
-    lines.append(("values as", facts["dtype"]))
+    kept = f", stored as {stored}" if stored and stored != facts["dtype"] else ""
+    lines.append(("weights", f"{facts['weights']}, {facts['dtype']}{kept}"))
     made = facts["made"] or {}
     lines += _report_lines(made.get("report") or {})
     if made:
