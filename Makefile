@@ -10,13 +10,12 @@ demo: $(VENV)/.demo
 	$(BIN)/kronfield demo --output demo
 
 # Two halves at once, one thread of linear algebra each: the command line and the experiments, and all the rest.
-JOBS := tests/test_cli*.py tests/test_docs.py tests/test_experiments*.py tests/test_benchmarks.py tests/test_reporting.py \
-	tests/test_threads.py tests/test_travel.py
+JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/core tests/field
 
 test: lint
 	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1; \
 	$(BIN)/python -m pytest $(JOBS) > $(VENV)/jobs.log 2>&1 & jobs=$$!; \
-	$(BIN)/python -m pytest $(foreach name,$(JOBS),--ignore-glob='$(name)'); rest=$$?; \
+	$(BIN)/python -m pytest $(foreach name,$(JOBS),--ignore=$(name)); rest=$$?; \
 	wait $$jobs; status=$$?; cat $(VENV)/jobs.log; \
 	test $$rest -eq 0 -a $$status -eq 0
 

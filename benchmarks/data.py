@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.frame import psnr
-from kronfield.measures import ssim
+from kronfield.signals.measures import ssim
 
 Array = np.ndarray
 # Photographs that ship in scikit-image and need no other file.

@@ -10,7 +10,7 @@ import kronfield as kf
 from benchmarks.data import Array, GridTask, clip, photographs, sides, waves
 from benchmarks.frame import OURS, Method, Peak, Row, Settings, contest
 from benchmarks.grid_peers import PapersWay, paper_fit, peers
-from kronfield.solvers.inverse import forget
+from kronfield.solvers.grid.inverse import forget
 
 SIDE, CUBE = 480, 128
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frame import OURS, Row
-from kronfield._atomic import replacing
+from kronfield._core.atomic import replacing
 from kronfield.experiments.tables import short
 from kronfield.plots.base import COLOURS, new_figure, save_figure, tidy
 

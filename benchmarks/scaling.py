@@ -18,7 +18,7 @@ import kronfield as kf
 from benchmarks.data import waves
 from benchmarks.frame import OURS, Peak, Row, Settings, interleaved, peak, spread
 from benchmarks.grid_peers import paper_fit
-from kronfield.solvers.inverse import forget
+from kronfield.solvers.grid.inverse import forget
 
 # How many neighbours to either side the inverse of a local basis reaches until it is below float32's precision.
 REACH = 14
@@ -57,7 +57,7 @@ def measure_limits(settings: Settings) -> Limits:
 
 
 @dataclass(frozen=True)
-class Curve:
+class Growth:
     """One curve: what it runs over, the values of that, what to call for each, and the least seconds it could take."""
 
     case: str
@@ -158,7 +158,7 @@ def values_at_points(count: int) -> Callable[[], object]:
     return functools.partial(field, at, outside="extrapolate")
 
 
-def curves(settings: Settings) -> list[Curve]:
+def curves(settings: Settings) -> list[Growth]:
     """Return all curves."""
     pick = settings.pick
     sides = pick((16, 32), (256, 512, 1024, 2048), (256, 512, 1024, 2048, 4096))
@@ -173,30 +173,31 @@ def curves(settings: Settings) -> list[Curve]:
         return limits.seconds(moved=2 * 4 * side**2)
 
     return [
-        Curve("fit on a grid, the paper's Gaussian", "samples", sides, grid_fit, banded),
-        Curve("fit on a grid, the paper's Triangle", "samples", sides, _triangle_fit, copied),
-        Curve("fit on a grid, nothing chosen", "samples", pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)),
-              chosen_fit, None, "the choice is made on a crop, so it costs the same for large grids"),
-        Curve("the same, noisy", "samples", pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024)), noisy_fit, None,
+        Growth("fit on a grid, the paper's Gaussian", "samples", sides, grid_fit, banded),
+        Growth("fit on a grid, the paper's Triangle", "samples", sides, _triangle_fit, copied),
+        Growth("fit on a grid, nothing chosen", "samples",
+              pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)), chosen_fit, None,
+              "the choice is made on a crop, so it costs the same for large grids"),
+        Growth("the same, noisy", "samples", pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024)), noisy_fit, None,
               "a penalty needs an eigenbasis of each axis: its side to the third power"),
-        Curve("values at twice the resolution", "samples", sides, grid_values,
+        Growth("values at twice the resolution", "samples", sides, grid_values,
               lambda n, li: li.seconds(flops=2 * 4 * (2 + 4) * n**2, moved=4 * (2 * 2 + 2 * 4 + 4) * n**2)),
-        Curve("fit on 1024 x 1024 samples", "unknowns", pick((8, 16), (64, 128, 256, 512), (64, 128, 256, 512, 1024)),
+        Growth("fit on 1024 x 1024 samples", "unknowns", pick((8, 16), (64, 128, 256, 512), (64, 128, 256, 512, 1024)),
               functools.partial(fewer_unknowns, side=pick(32, 1024, 1024)),
               lambda k, li: _fewer(k, pick(32, 1024, 1024), li)),
-        Curve("fit of 2^18 samples", "dimensions", pick((1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)),
+        Growth("fit of 2^18 samples", "dimensions", pick((1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)),
               functools.partial(more_dimensions, samples=pick(2**8, 2**18, 2**18)),
               lambda d, li: d * pick(2**8, 2**18, 2**18) * li.seconds(flops=2 * band, moved=2 * 4)),
-        Curve("fit on 512 x 512 samples", "channels", pick((1, 2), (1, 4, 16, 64), (1, 4, 16, 64, 256)),
+        Growth("fit on 512 x 512 samples", "channels", pick((1, 2), (1, 4, 16, 64), (1, 4, 16, 64, 256)),
               functools.partial(more_channels, side=pick(16, 512, 512)),
               lambda c, li: banded(pick(16, 512, 512), li, c)),
-        Curve("fit of scattered points, as many unknowns", "points",
+        Growth("fit of scattered points, as many unknowns", "points",
               pick((100, 400), (10**4, 10**5, 10**6), (10**4, 10**5, 10**6, 4 * 10**6)),
               more_points, _iterations),
-        Curve("fit of 2^18 scattered points", "unknowns", pick((8, 16), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)),
+        Growth("fit of 2^18 scattered points", "unknowns", pick((8, 16), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)),
               functools.partial(more_unknowns, count=pick(2**8, 2**18, 2**18)),
               lambda k, li: _iterations(k * k, li, pick(2**8, 2**18, 2**18))),
-        Curve("values at scattered points", "points", pick((100, 400), (10**4, 10**5, 10**6), (10**4, 10**5, 10**6, 10**7)),
+        Growth("values at scattered points", "points", pick((100, 400), (10**4, 10**5, 10**6), (10**4, 10**5, 10**6, 10**7)),
               values_at_points, lambda p, li: li.seconds(entries=4 * p, moved=(16 + 8) * p)),
     ]  # fmt: skip
 
@@ -246,7 +247,7 @@ def scaling(settings: Settings) -> list[Row]:
     return rows
 
 
-def _amount(curve: Curve, value: float) -> float:
+def _amount(curve: Growth, value: float) -> float:
     """Return what a curve is drawn over: samples and unknowns of a grid are those of both axes."""
     return float(value**2 if curve.over in ("samples", "unknowns") else value)
 

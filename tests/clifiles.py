@@ -18,7 +18,7 @@ from PIL import Image
 import kronfield as kf
 from kronfield.cli import main
 from kronfield.files import sample_clip, write
-from kronfield.signals import fit_signal
+from kronfield.signals.fit import fit_signal
 
 COMMAND = Path(sys.executable).with_name("kronfield")
 PHOTOGRAPHS = Path(skimage.__file__).parent / "data"

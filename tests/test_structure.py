@@ -13,74 +13,38 @@ import kronfield as kf
 SOURCE = Path(kf.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# Bottom first: a module imports only what stands before it.
-LAYERS = [
-    "_arrays",
-    "_atomic",
+# Bottom first: a package imports only from those before it.
+PACKAGES = [
     "_core",
-    "coordinates",
-    "spectra",
+    "files",
     "embedders",
-    "modes",
     "encoding",
-    "blending",
     "analysis",
     "solvers",
-    "evaluation",
-    "report",
-    "point_report",
-    "uncertainty",
-    "saving",
     "field",
-    "refinement",
-    "choice",
-    "inputs",
-    "point_inputs",
-    "point_grids",
-    "point_search",
-    "point_gaussians",
-    "point_choice",
-    "fitting_points",
-    "statistics",
     "fitting",
-    "measures",
-    "presets",
-    "peers",
-    "contest",
-    "progress",
     "nn",
-    "loading",
-    "field_axes",
-    "rendering",
-    "tones",
-    "files",
-    "signals",
-    "exporting",
-    "signal_networks",
-    "facts",
-    "judging",
-    "diagnosis",
     "plots",
-    "reporting",
-    "paper_plots",
+    "signals",
     "experiments",
     "__init__",
     "cli",
 ]
+ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 # Where each heavy or optional library may be imported; everywhere else it is out of place.
 HOMES = {
-    "torch": ("nn", "signal_networks", "experiments"),
-    "matplotlib": ("plots", "paper_plots"),
-    "PIL": ("files", "paper_plots"),
+    "torch": ("nn", "signals", "experiments"),
+    "matplotlib": ("plots", "experiments"),
+    "PIL": ("files", "experiments"),
     "av": ("files",),
     "tifffile": ("files",),
     "soundfile": ("files",),
     "nibabel": ("files",),
     "pyarrow": ("files",),
-    "safetensors": ("saving", "nn"),
+    "safetensors": ("field", "nn"),
     "skimage": ("files", "experiments"),
     "click": ("cli",),
-    "rich": ("cli", "progress"),
+    "rich": ("cli", "_core"),
 }
 LAZY = {"torch", "matplotlib", "PIL", "av", "tifffile", "soundfile", "nibabel", "pyarrow", "safetensors", "skimage"}
 
@@ -90,15 +54,18 @@ def layer(path):
     return relative.parts[0]
 
 
-def imports(tree):
-    """Every import as (module, whether it runs on import of the file)."""
-    lazy = {
-        id(inner)
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef) or (isinstance(outer, ast.If) and "TYPE_CHECKING" in ast.dump(outer.test))
-        for inner in ast.walk(outer)
-    }
+def within(tree, wanted):
+    """The nodes inside of those that are ``wanted``, by id."""
+    return {id(inner) for outer in ast.walk(tree) if wanted(outer) for inner in ast.walk(outer)}
+
+
+def imports(tree, *, types=True):
+    """Every import as (module, whether it runs on import of the file), with or without those for ``types`` alone."""
+    typed = within(tree, lambda node: isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    lazy = within(tree, lambda node: isinstance(node, ast.FunctionDef)) | typed
     for node in ast.walk(tree):
+        if id(node) in typed and not types:
+            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, id(node) not in lazy
@@ -111,16 +78,76 @@ def imports(tree):
                 yield node.module, id(node) not in lazy
 
 
+def upward_calls():
+    """The calls upwards that are allowed, (from, to), as the table of the architecture page lists them."""
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    table = text.split("<!-- upward calls -->")[1].split("<!-- end -->")[0]
+    rows = [line.split("|")[1:3] for line in table.strip().splitlines()[2:]]
+    return {tuple(cell.strip().strip("`") for cell in row) for row in rows}
+
+
+def upward(path):
+    """The imports of a file from packages above its own, (from, to, whether it runs on import); types do not count."""
+    own, name = PACKAGES.index(layer(path)), ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    for module, eager in imports(ast.parse(path.read_text(encoding="utf-8")), types=False):
+        top, _, rest = module.partition(".")
+        target = (rest.split(".")[0] or "__init__") if top == "kronfield" else None
+        if target is not None and PACKAGES.index(target) > own:
+            yield name, rest, eager
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_go_down_only(path):
-    own = LAYERS.index(layer(path))
-    for module, _ in imports(ast.parse(path.read_text(encoding="utf-8"))):
-        top, _, rest = module.partition(".")
-        if top == "kronfield":
-            target = rest.split(".")[0] or "__init__"
-            assert LAYERS.index(target) <= own, f"{path.name} imports {module}, which stands above it"
-            if LAYERS.index(target) == own:
-                assert path.parent != SOURCE or path.name == "__init__.py", "a file does not import itself"
+    for source, target, eager in upward(path):
+        assert not eager, f"{source} imports {target}, which stands above it"
+        assert (source, target) in upward_calls(), f"{source} calls {target}: list it in docs/architecture.md, or do not"
+
+
+def test_no_call_upwards_is_listed_that_is_not_there():
+    there = {(source, target) for path in FILES for source, target, _ in upward(path)}
+    assert upward_calls() == there
+
+
+def test_the_top_level_is_packages():
+    assert [path.name for path in SOURCE.glob("*.py")] == ["__init__.py"]
+    assert {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} == set(PACKAGES) - {"__init__"}
+
+
+def private_uses(tree):
+    """What a file uses of others that is private: attributes of anything but itself that it does not define, and imports."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            own.add(node.target.id)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")) and node.attr not in own:
+                yield ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kronfield"):
+            yield from (alias.name for alias in node.names if alias.name.startswith("_") and alias.name[:2] != "__")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_nothing_private_is_used_from_outside(path):
+    assert list(private_uses(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+def test_the_rule_about_what_is_private_can_fail():
+    code = "from kronfield.field import _hidden, Field\nclass A:\n    def _own(self): self._x = other._y + other._own()"
+    assert list(private_uses(ast.parse(code))) == ["_hidden", "other._y"]
+
+
+def loads(module):
+    """The modules of kronfield that importing one loads, in a process of its own."""
+    code = f"import sys, kronfield.{module}; print(*(name for name in sys.modules if name.startswith('kronfield')))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_measures_load_no_solver_and_files_nothing_that_chooses():
+    assert not {name for name in loads("signals.measures") if name.startswith(("kronfield.solvers", "kronfield.fitting"))}
+    above = tuple(f"kronfield.{name}" for name in ("solvers", "field", "fitting", "embedders"))
+    assert not {name for name in loads("files") if name.startswith(above)}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -148,7 +175,7 @@ def test_importing_kronfield_loads_nothing_heavy():
 def test_importing_kronfield_alone_loads_next_to_nothing():
     code = "import sys, kronfield; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "scipy", "kronfield.fitting"} & set(loaded)  # they come with the first name that needs them
+    assert not {"numpy", "scipy", "kronfield.fitting.grid"} & set(loaded)  # they come with the first name that needs them
 
 
 def test_only_the_command_line_prints():
@@ -159,26 +186,35 @@ def test_only_the_command_line_prints():
 
 
 def test_all_is_complete():
-    """Three lists of the public names (for the reader, for type checkers, for loading on first use) say the same."""
+    """The one list of public names, the stub, is what is there."""
     import kronfield.analysis
     import kronfield.embedders
 
-    typed = {alias.name: node.module
-             for outer in ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8")).body if isinstance(outer, ast.If)
-             for node in outer.body if isinstance(node, ast.ImportFrom)
-             for alias in node.names}  # fmt: skip
-    assert list(kf.__all__) == sorted(kf.__all__)
-    assert typed == {name: f"kronfield.{home}" for name, home in kf._HOME_OF.items()}
-    assert set(typed) == set(kf.__all__)
+    assert list(kf.__all__) == sorted(set(kf.__all__))
     for name in kf.__all__:
-        assert getattr(kf, name).__module__.startswith(typed[name])
+        assert getattr(kf, name).__module__.startswith(kf._HOME_OF[name])
         assert name in dir(kf)
     public = {name for name, value in vars(kf).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert public - {"TYPE_CHECKING", "Any"} == set(kf.__all__)
+    assert public - {"Any", "Path"} == set(kf.__all__)
     for package in (kronfield.analysis, kronfield.embedders):
-        assert set(package.__all__) <= set(kf.__all__)
+        assert set(package.__all__) - {"FourierEmbedder"} <= set(kf.__all__)
     with pytest.raises(AttributeError, match="no attribute 'fit_2d'"):
         _ = kf.fit_2d
+
+
+# The names that 0.1.0 had: they stay.
+NAMES_OF_0_1_0 = """
+Blending Candidate Concatenated Convergence ConvergenceError Embedder Encoding Field FitReport Gaussian Impulse InputError
+InputTypeError Kronecker LinearFourier LocalEmbedder LogFourier Memorisation PointReport RandomFourier RankCurve RankWarning
+Rectangle Saved ShiftedBasis SimilarityCurve Sine Square Statistics TensionSpline Triangle blending_weights can_memorise
+compare diagonals distance_preservation even_axis features_needed fit fit_points kronecker_spectrum load matching_gaussian
+matching_random_fourier mode_product multilinear numerical_rank preserved_range rank_curve similarity_curve spectrum
+stable_rank standard_embedders width_for_range width_for_rank
+"""
+
+
+def test_the_names_of_earlier_versions_stay():
+    assert set(NAMES_OF_0_1_0.split()) <= set(kf.__all__)
 
 
 RESULTS = {
@@ -210,8 +246,3 @@ def test_no_dimension_in_a_name():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 assert not node.name.lower().endswith(("1d", "2d", "3d")), f"{path.name}: {node.name}"
-
-
-def test_files_are_small():
-    for path in FILES:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 500, path

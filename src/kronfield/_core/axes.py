@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Vector = np.ndarray[Any, np.dtype[np.float64]]
+from kronfield._core.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class EvenAxis:
     steps: np.ndarray[Any, np.dtype[np.int8]] | None
 
 
-class SampleAxes(tuple[Vector, ...]):
+class SampleAxes(tuple[Array, ...]):
     """The positions on every axis of a grid, pickled in few bytes; objects that share them share the bytes too."""
 
     __slots__ = ()
@@ -33,11 +33,11 @@ class SampleAxes(tuple[Vector, ...]):
         return _unpack, (tuple(map(pack_axis, self)),)
 
 
-def _unpack(packed: Iterable[EvenAxis | Vector]) -> SampleAxes:
+def _unpack(packed: Iterable[EvenAxis | Array]) -> SampleAxes:
     return SampleAxes(map(unpack_axis, packed))
 
 
-def pack_axis(x: Vector) -> EvenAxis | Vector:
+def pack_axis(x: Array) -> EvenAxis | Array:
     """Return even positions as an `EvenAxis`, from which they come back bit for bit; others as they are.
 
     Examples
@@ -60,7 +60,7 @@ def pack_axis(x: Vector) -> EvenAxis | Vector:
     return x
 
 
-def unpack_axis(packed: EvenAxis | Vector) -> Vector:
+def unpack_axis(packed: EvenAxis | Array) -> Array:
     """Return the positions that `pack_axis` packed."""
     if not isinstance(packed, EvenAxis):
         return packed

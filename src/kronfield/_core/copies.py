@@ -6,7 +6,7 @@ import copy
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from kronfield._arrays import InputError, problem
+from kronfield._core.arrays import InputError, problem
 
 Copied = TypeVar("Copied")
 

@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kronfield._arrays import describe, problem, whole
+from kronfield._core.arrays import describe, problem, whole
+from kronfield._core.coordinates import even_axis
+from kronfield._core.spectra import numerical_rank
 from kronfield.analysis.distances import distance_preservation, preserved_range
 from kronfield.analysis.ranks import rank_curve
 from kronfield.analysis.widths import MATCH, features_needed
-from kronfield.coordinates import even_axis
 from kronfield.embedders import (
     Embedder,
     Gaussian,
@@ -25,7 +26,6 @@ from kronfield.embedders import (
     Square,
     Triangle,
 )
-from kronfield.spectra import numerical_rank
 
 
 def standard_embedders(size: int = 256, seed: int = 0) -> list[Embedder]:

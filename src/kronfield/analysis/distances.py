@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import problem, real, to_numpy, vector
+from kronfield._core.arrays import Array, problem, real, to_numpy, vector
 from kronfield.embedders import Embedder, LocalEmbedder
-
-Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 # Distances at which a similarity curve is read for distance preservation.
 NODES = 2048
@@ -23,9 +21,9 @@ MIDPOINTS = 8
 class SimilarityCurve:
     """Similarity against distance, divided by its value at 0: from the features, and from theory."""
 
-    distances: Vector
-    measured: Vector
-    theory: Vector
+    distances: Array
+    measured: Array
+    theory: Array
 
 
 def similarity_curve(embedder: Embedder, distances: Any = None) -> SimilarityCurve:
@@ -53,17 +51,17 @@ def similarity_curve(embedder: Embedder, distances: Any = None) -> SimilarityCur
     return SimilarityCurve(d, _measured(embedder, d), _theory(embedder)(d))
 
 
-def _theory(embedder: Embedder) -> Callable[[Vector], Vector]:
+def _theory(embedder: Embedder) -> Callable[[Array], Array]:
     at_zero = float(embedder.similarity(np.zeros(1))[0])
     if at_zero == 0.0:
         raise problem("embedder", repr(embedder), "a similarity that is not zero", "Its features are zero everywhere.")
     return lambda d: np.asarray(embedder.similarity(d)) / at_zero
 
 
-def _measured(embedder: Embedder, distances: Vector) -> Vector:
+def _measured(embedder: Embedder, distances: Array) -> Array:
     spacing = embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / embedder.size
 
-    def mean_product(d: Vector) -> Vector:
+    def mean_product(d: Array) -> Array:
         total = np.zeros_like(d)
         for middle in 0.5 + spacing * np.arange(MIDPOINTS) / MIDPOINTS:
             total += np.sum(embedder(middle - d / 2) * embedder(middle + d / 2), axis=1)

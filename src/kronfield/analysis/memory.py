@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import is_array, problem, real, to_numpy
+from kronfield._core.arrays import is_array, problem, real, to_numpy
+from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.embedders import Embedder, Sine
 from kronfield.encoding import Concatenated, Encoding, Kronecker
-from kronfield.spectra import spectrum, stable_rank
 
 # Products of singular values that are counted one by one.
 MOST_PRODUCTS = 1 << 24

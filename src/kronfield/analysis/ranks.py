@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import describe, problem, to_numpy, whole
-from kronfield.coordinates import even_axis
+from kronfield._core.arrays import describe, problem, to_numpy, whole
+from kronfield._core.coordinates import even_axis
+from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
-from kronfield.spectra import spectrum, stable_rank
 
 
 @dataclass(frozen=True)

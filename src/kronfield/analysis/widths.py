@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kronfield._arrays import describe, problem, real
+from kronfield._core.arrays import describe, problem, real
 from kronfield.analysis.distances import preserved_range
-from kronfield.embedders import Embedder, Gaussian, LinearFourier, LogFourier, RandomFourier, Rectangle, Triangle
-from kronfield.embedders import Sine as _Sine
-from kronfield.embedders import Square as _Square
+from kronfield.embedders import (
+    Embedder,
+    Gaussian,
+    LinearFourier,
+    LogFourier,
+    RandomFourier,
+    Rectangle,
+    Sine as _Sine,
+    Square as _Square,
+    Triangle,
+)
 
 # sigma_g sigma_f at which a Gaussian of width sigma_g and an RFF of scale sigma_f have equal rank and similarity.
 MATCH = 1.0 / (2.0 * math.sqrt(2.0) * math.pi)

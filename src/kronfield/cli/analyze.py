@@ -67,7 +67,7 @@ def command(specs: tuple[str, ...], samples: int, size: int, plot: Path | None, 
 
 
 def _print_comparison(rows: list[dict[str, Any]]) -> None:
-    from kronfield.cli.tables import print_table
+    from kronfield.cli.printing import print_table
 
     cells = []
     for row in rows:

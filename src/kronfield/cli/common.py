@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kronfield.progress import Bar, spinner
+from kronfield._core.progress import Bar, spinner
 
 if TYPE_CHECKING:
     from kronfield.field import Field
@@ -146,7 +146,7 @@ class Output:
     def result(self, **data: Any) -> None:
         """Print the result for scripts."""
         if self.as_json:
-            from kronfield.signals import plain
+            from kronfield.signals.fit import plain
 
             click.echo(json.dumps(plain(data), indent=2))
 
@@ -185,8 +185,8 @@ SOURCE = click.Path()
 
 def check_output(path: Path, *, force: bool, field: bool = False) -> None:
     """Refuse, before any work is done, a place that cannot be written or that is taken, and names that say no format."""
-    from kronfield._arrays import InputError, problem
-    from kronfield._atomic import refuse_existing
+    from kronfield._core.arrays import InputError, problem
+    from kronfield._core.atomic import refuse_existing
     from kronfield.files import kind_of
 
     context = click.get_current_context(silent=True)

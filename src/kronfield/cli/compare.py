@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kronfield.cli.common import PATH, SOURCE, Output, default_output, output_options
-from kronfield.cli.inputs import describe_signal, frames_option, signal_to_fit, table_options
+from kronfield.cli.sources import frames_option, signal_line, signal_to_fit, table_options
 
 if TYPE_CHECKING:
-    from kronfield.contest import Contestant, GridContest, PointContest
     from kronfield.files import Signal
+    from kronfield.signals.contest import Contestant, GridContest, PointContest
 
 
 @click.command(
@@ -49,8 +49,8 @@ def command(
     Of grids every second sample of each axis is fitted, and all others are predicted; of tables a fifth of the points is
     held out. PSNR is at what was held out, SSIM of the whole grid, parameters are the numbers that are kept.
     """
-    from kronfield.contest import EMBEDDERS
-    from kronfield.presets import kind_named
+    from kronfield.analysis.presets import kind_named
+    from kronfield.signals.contest import EMBEDDERS
 
     for name in names:
         kind_named(name)
@@ -60,7 +60,7 @@ def command(
 
         check_target(target, overwrite=force)
     signal = signal_to_fit(source, out, columns=columns, coordinates=coordinates, frames=frames)
-    out.say(describe_signal(signal))
+    out.say(signal_line(signal))
     contest = _contest(signal)
     chosen = names or EMBEDDERS
     found: list[Contestant] = []
@@ -93,8 +93,8 @@ def command(
 
 def _contest(signal: Signal) -> GridContest | PointContest:
     from kronfield.cli.common import Failure
-    from kronfield.contest import GridContest, PointContest
-    from kronfield.signals import missing_samples
+    from kronfield.signals.contest import GridContest, PointContest
+    from kronfield.signals.fit import missing_samples
 
     if signal.points is not None:
         return PointContest(signal.points, signal.values)
@@ -104,7 +104,7 @@ def _contest(signal: Signal) -> GridContest | PointContest:
 
 
 def _print(found: list[Contestant]) -> None:
-    from kronfield.cli.tables import print_table
+    from kronfield.cli.printing import print_table
 
     best = max(range(len(found)), key=lambda i: found[i].psnr)
     rows = [
@@ -123,10 +123,10 @@ def _print(found: list[Contestant]) -> None:
 
 
 def _draw(target: Path, found: list[Contestant], contest: Any, signal: Signal, force: bool) -> None:
-    import numpy as np
 
-    from kronfield.contest import SHOWN_MAP, PointContest
+    from kronfield._core.frames import cell_centres
     from kronfield.plots import save_contest
+    from kronfield.signals.contest import SHOWN_MAP, PointContest
 
     axes, unit = signal.info["axes"], signal.info["units"]
     label = f"{axes[0]} [{unit[0]}]" if unit[0] else axes[0]
@@ -134,8 +134,7 @@ def _draw(target: Path, found: list[Contestant], contest: Any, signal: Signal, f
     if isinstance(contest, PointContest):
         line = None
         if len(contest.domain) == 1:
-            low, high = contest.domain[0]
-            line = low + (high - low) * (np.arange(SHOWN_MAP) + 0.5) / SHOWN_MAP
+            line = cell_centres(*contest.domain[0], SHOWN_MAP)
         save_contest(target, found, line=line, picture=False, names=(label, channel), overwrite=force)
         return
     picture = signal.info.get("levels") is not None and signal.kind != "audio"

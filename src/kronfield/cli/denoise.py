@@ -19,8 +19,8 @@ from kronfield.cli.common import (
     given_options,
     output_options,
 )
-from kronfield.cli.inputs import describe_signal, frames_option, grid_only, signal_to_fit
 from kronfield.cli.parsing import Numbers
+from kronfield.cli.sources import frames_option, grid_only, signal_line, signal_to_fit
 
 if TYPE_CHECKING:
     from kronfield.field import Field
@@ -67,7 +67,7 @@ def command(
     """
     from kronfield.files import write
     from kronfield.files.kinds import split_member, suffix_of
-    from kronfield.signals import noise_level, remember, straight_colours
+    from kronfield.signals.fit import noise_level, remember, straight_colours
 
     if strength <= 0:
         raise Failure(f"--strength: got {strength:g}; expected a number above 0. 1 is what was chosen")
@@ -75,12 +75,12 @@ def command(
     target = output or default_output(source, f"-denoised{'.png' if suffix == '.gif' else suffix}")
     check_output(target, force=force)
     if report is not None:
-        from kronfield.cli.reports import check_folder
+        from kronfield.cli.picture_report import check_folder
 
         check_folder(report, force=force)
     signal = signal_to_fit(source, out, penalised=True, frames=frames)
     grid_only(signal, "denoise")
-    out.say(describe_signal(signal))
+    out.say(signal_line(signal))
     with out.working("Denoising"):
         field = _smoothed(signal, strength, roughness)
         found = field.on_grid()
@@ -93,7 +93,7 @@ def command(
     )
     out.say(f"Wrote {target}")
     if report is not None:
-        from kronfield.cli.reports import write_fit_report
+        from kronfield.cli.picture_report import write_fit_report
 
         remember(field, "kronfield denoise", given_options(ctx), kf.__version__)
         write_fit_report(report, signal, field, out, force=force)
@@ -114,7 +114,7 @@ def _noise_text(signal: Signal, noise: float | None) -> str:
 def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
     import numpy as np
 
-    from kronfield.signals import fit_signal, missing_samples, value_range
+    from kronfield.signals.fit import fit_signal, missing_samples, value_range
 
     shape = signal.values.shape[:-1] if signal.channels else signal.values.shape
     if len(shape) == 1 and shape[0] > LONGEST_LINE:
@@ -124,7 +124,7 @@ def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
         if strength != 1:
             first, second = used.roughness
             field = kf.fit_points(points, signal.values, roughness=(first * strength, second * strength), units=used.units)
-        field._with_axes([points[:, 0]])
+        field.with_axes([points[:, 0]])
         field.info = {**signal.info, "range": value_range(signal.values), "points": shape[0]}
         return field
     if max(shape) > LONGEST:

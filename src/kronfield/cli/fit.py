@@ -20,8 +20,8 @@ from kronfield.cli.common import (
     output_options,
     size_text,
 )
-from kronfield.cli.inputs import describe_fit, describe_signal, frames_option, signal_to_fit, table_options
 from kronfield.cli.parsing import Domain, Numbers, Roughness
+from kronfield.cli.sources import fit_line, frames_option, signal_line, signal_to_fit, table_options
 
 # The longest axis on which a ridge is chosen unasked: its singular values are computed.
 LONGEST_RIDGE = 4096
@@ -109,13 +109,13 @@ def command(
     pictures and arrays, seconds for video and sound, millimetres for NIfTI, and those of the table for points.
     """
     from kronfield.cli.parsing import parse_encoding
-    from kronfield.signals import fit_signal, remember
+    from kronfield.signals.fit import fit_signal, remember
 
     target = output or default_output(source, FIELD_SUFFIX if places is None else "-values.csv")
     _check(target, places, error or noise is not None, report, dtype, force)
     penalised = roughness is not None or bool(ridge)
     signal = signal_to_fit(source, out, penalised=penalised, columns=columns, coordinates=coordinates, frames=frames)
-    out.say(describe_signal(signal))
+    out.say(signal_line(signal))
     if places is not None and signal.points is None:
         raise Failure("--at: expected a table of points as INPUT. For grids: kronfield fit, then kronfield render --at")
     counts = _sample_counts(signal)
@@ -127,7 +127,7 @@ def command(
     with out.working("Fitting"):
         field = fit_signal(signal, encoding, domain=domain, ridge=ridge, roughness=roughness)
         remember(field, "kronfield fit", given_options(ctx), kf.__version__)
-        text = describe_fit(field)
+        text = fit_line(field)
     out.say(text)
     if places is not None:
         from kronfield.cli.points import write_values
@@ -140,7 +140,7 @@ def command(
     raw = signal.info["raw_bytes"]
     out.say(f"Wrote {target}, {size_text(saved.bytes)} (the samples: {size_text(raw)}){cost}")
     if report is not None:
-        from kronfield.cli.reports import write_fit_report
+        from kronfield.cli.picture_report import write_fit_report
 
         write_fit_report(report, signal, field, out, force=force)
     out.result(
@@ -168,7 +168,7 @@ def _check(target: Path, places: str | None, error: bool, report: Path | None, d
         if report is not None or dtype is not None:
             raise Failure("--at: writes values, not a field. Leave out --report and --dtype, or --at")
     if report is not None:
-        from kronfield.cli.reports import check_folder
+        from kronfield.cli.picture_report import check_folder
 
         check_folder(report, force=force)
 

@@ -22,8 +22,8 @@ Examples:
 @speech_options
 def command(path: Path, out: Output) -> None:
     """Say what a field is, how it was made, its stable ranks, and its size on disk against the samples."""
-    from kronfield.cli.tables import print_facts
-    from kronfield.facts import field_facts, told_facts
+    from kronfield.cli.printing import print_facts
+    from kronfield.signals.facts import field_facts, told_facts
 
     field = load_field(path, out)
     facts = field_facts(field, path=path)

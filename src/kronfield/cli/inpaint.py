@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kronfield.cli.common import PATH, SOURCE, Failure, Output, check_output, default_output, output_options, read_signal
-from kronfield.cli.inputs import describe_signal, frames_option, grid_only, signal_to_fit
 from kronfield.cli.parsing import Missing, Numbers
+from kronfield.cli.sources import frames_option, grid_only, signal_line, signal_to_fit
 
 if TYPE_CHECKING:
     from kronfield.files import Signal
@@ -60,7 +60,7 @@ def command(
 
     from kronfield.files import write
     from kronfield.files.kinds import split_member, suffix_of
-    from kronfield.signals import fit_signal, missing_samples, straight_colours
+    from kronfield.signals.fit import fit_signal, missing_samples, straight_colours
 
     if mask_path is None and missing is None:
         raise Failure("inpaint: expected --mask MASK or --missing VALUE. For example: --missing 0")
@@ -75,7 +75,7 @@ def command(
     if missing is not None:
         holes = holes | _with_value(signal, missing)
     count = int(holes.sum())
-    out.say(describe_signal(signal))
+    out.say(signal_line(signal))
     if count in (0, holes.size):
         which = "no sample is" if count == 0 else "all samples are"
         raise Failure(f"{source}: {which} missing; expected some. Check --mask and --missing")

@@ -211,8 +211,8 @@ def parse_embedder(spec: str, size: int | None, *, samples: int | None = None, w
 
     Without ``samples`` all settings but the size must be given. With them, those left out suit so many samples.
     """
-    from kronfield._arrays import problem
-    from kronfield.presets import kind_named, natural_size, preset
+    from kronfield._core.arrays import problem
+    from kronfield.analysis.presets import kind_named, natural_size, preset
 
     name, _, text = spec.partition(":")
     kind = kind_named(name)
@@ -236,7 +236,7 @@ def parse_encoding(
     specs: Sequence[str], sizes: Sequence[int] | None, width: float | None, samples: Sequence[int]
 ) -> Kronecker | None:
     """Return the encoding that -e, --size and --width say for axes of so many samples; None if they say nothing."""
-    from kronfield._arrays import problem
+    from kronfield._core.arrays import problem
     from kronfield.encoding import Kronecker
 
     if not specs and sizes is None and width is None:

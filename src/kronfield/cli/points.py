@@ -34,20 +34,20 @@ def write_values(
     """Write coordinates and values at the points of a table; outside the domain and without coordinates they are empty."""
     import numpy as np
 
-    from kronfield.exporting import at_points
-    from kronfield.field_axes import axis_names, channel_count
     from kronfield.files import read_columns, writer
+    from kronfield.signals.axes import axis_names
+    from kronfield.signals.export import values_at_points
 
     names = axis_names(field)
     with out.bar(f"Reading {Path(places).name}") as bar:
         points = read_columns(places, names, progress=lambda done, total: bar.update(done, total=total))
     if not len(points):
         raise Failure(f"--at: got {places} with no rows; expected at least one point. Export it again")
-    count = channel_count(field)
+    count = field.channel_count
     known = field.info.get("channels")
     channels = list(known) if isinstance(known, list) and len(known) == count else [f"value {i}" for i in range(count)]
     with out.working("Evaluating"):
-        values = np.concatenate(list(at_points(field, points, derivative=derivative)))
+        values = np.concatenate(list(values_at_points(field, points, derivative=derivative)))
         outside = int(np.isnan(values).any(axis=1).sum())
         if error:
             spread = np.full_like(values, np.nan)

@@ -12,9 +12,9 @@ from kronfield.cli.common import PATH, SOURCE, Failure, Output, check_output, lo
 from kronfield.cli.parsing import Crop, Numbers, Range, Rate, Size, Slice
 
 if TYPE_CHECKING:
-    from kronfield.exporting import Exported
     from kronfield.field import Field
-    from kronfield.rendering import View
+    from kronfield.signals.export import Exported
+    from kronfield.signals.view import View
 
 
 @click.command(
@@ -127,7 +127,7 @@ def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:
     if derivative is None:
         return None
     if len(derivative) != field.dimensions or min(derivative) < 0:
-        from kronfield.field_axes import axis_names
+        from kronfield.signals.axes import axis_names
 
         names = ", ".join(axis_names(field))
         given = ",".join(map(str, derivative))
@@ -136,8 +136,8 @@ def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:
 
 
 def _view(field: Field, size: Any, scale: Any, crops: Any, cuts: Any, rate: Any, slow: float, *, upright: bool) -> View:
-    from kronfield.field_axes import axis_named, frame_rate
-    from kronfield.rendering import view
+    from kronfield.signals.axes import axis_named, frame_rate
+    from kronfield.signals.view import view
 
     cropped: dict[int, Any] = {}
     for name, span in (part for crop in crops for part in crop):
@@ -164,12 +164,12 @@ def write_view(
     """Write a view of a field, with a bar, and say what was written."""
     from dataclasses import replace
 
-    from kronfield.exporting import export
     from kronfield.files import kind_of
-    from kronfield.tones import Tones
+    from kronfield.signals.export import export
+    from kronfield.signals.tones import Tones
 
     if kind_of(output) == "video" and where.rate is None:
-        from kronfield.exporting import USUAL_RATE
+        from kronfield.signals.export import USUAL_RATE
 
         where = replace(where, rate=USUAL_RATE)
     with out.bar(f"Writing {output.name}", where.shape[0]) as bar:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from kronfield.cli.common import PATH, SOURCE, Failure, Output, check_output, default_output, output_options
-from kronfield.cli.inputs import describe_fit, describe_signal, frames_option, grid_only, signal_to_fit
 from kronfield.cli.parsing import Numbers, Size
+from kronfield.cli.sources import fit_line, frames_option, grid_only, signal_line, signal_to_fit
 
 
 @click.command(
@@ -36,8 +36,8 @@ def command(source: str, output: Path | None, scale: Any, size: Any, frames: Any
     """
     from kronfield.cli.render import write_view
     from kronfield.files.kinds import split_member, suffix_of
-    from kronfield.rendering import view
-    from kronfield.signals import fit_signal
+    from kronfield.signals.fit import fit_signal
+    from kronfield.signals.view import view
 
     if (scale is None) == (size is None):
         raise Failure("resize: expected --scale or --size, one of them. For example: --scale 2")
@@ -46,10 +46,10 @@ def command(source: str, output: Path | None, scale: Any, size: Any, frames: Any
     check_output(target, force=force)
     signal = signal_to_fit(source, out, frames=frames)
     grid_only(signal, "resize")
-    out.say(describe_signal(signal))
+    out.say(signal_line(signal))
     with out.working("Fitting"):
         field = fit_signal(signal, ridge=0.0)  # noise stays: who wants it gone says denoise
-        text = describe_fit(field)
+        text = fit_line(field)
     out.say(text)
     where = view(field, size=size, scale=scale[0] if scale is not None and len(scale) == 1 else scale, upright=True)
     write_view(field, where, target, out, force=force, input=source)

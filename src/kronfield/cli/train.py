@@ -20,7 +20,7 @@ from kronfield.cli.common import (
     output_options,
     size_text,
 )
-from kronfield.cli.inputs import describe_signal, frames_option, signal_to_fit, table_options
+from kronfield.cli.sources import frames_option, signal_line, signal_to_fit, table_options
 
 
 @click.command(
@@ -100,13 +100,13 @@ def command(
         raise Failure(f"--checkpoint: got {kept}, which exists. Go on with --resume, or overwrite it with --force")
     _need_torch()
     from kronfield.cli.parsing import parse_embedder
-    from kronfield.signal_networks import SIMPLE_DEPTH, SignalNetwork, paper_encoding
-    from kronfield.signals import missing_samples, plain
+    from kronfield.signals.fit import missing_samples, plain
+    from kronfield.signals.networks import SIMPLE_DEPTH, SignalNetwork, paper_encoding
 
     signal = signal_to_fit(source, out, columns=columns, coordinates=coordinates, frames=frames)
     if signal.points is None and missing_samples(signal).any():
         raise Failure("train: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint")
-    out.say(describe_signal(signal))
+    out.say(signal_line(signal))
     deep = depth if depth is not None else 0 if encoding == "kronecker" else SIMPLE_DEPTH
     run = SignalNetwork(signal)
     embedders = None if spec is None else [parse_embedder(spec, None, samples=n) for n in run.counts]

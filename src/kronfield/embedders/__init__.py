@@ -2,13 +2,14 @@
 
 from kronfield.embedders._base import Embedder
 from kronfield.embedders._custom import ShiftedBasis
-from kronfield.embedders._fourier import LinearFourier, LogFourier, RandomFourier
+from kronfield.embedders._fourier import FourierEmbedder, LinearFourier, LogFourier, RandomFourier
 from kronfield.embedders._local import Gaussian, Impulse, LocalEmbedder, Rectangle, Triangle
 from kronfield.embedders._periodic import Sine, Square
 from kronfield.embedders._spline import TensionSpline
 
 __all__ = [
     "Embedder",
+    "FourierEmbedder",
     "Gaussian",
     "Impulse",
     "LinearFourier",

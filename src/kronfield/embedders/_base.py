@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kronfield._arrays import (
-    Array,
+from kronfield._core.arrays import (
+    AnyArray,
     Namespace,
     at_least_float32,
     describe,
@@ -24,8 +24,8 @@ from kronfield._arrays import (
     vector,
     whole,
 )
-from kronfield.coordinates import even_axis
-from kronfield.spectra import stable_rank
+from kronfield._core.coordinates import even_axis
+from kronfield._core.spectra import stable_rank
 
 # The finest detail a float64 coordinate on the unit interval can resolve; bounds widths below and frequencies above.
 FINEST = 2.0**-52
@@ -64,11 +64,11 @@ class Embedder(ABC):
     # The formula, which subclasses supply ------------------------------------------------------------------------
 
     @abstractmethod
-    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
+    def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
         """Return d^order Psi(x) / dx^order, (N, K), with x checked and order <= smoothness."""
 
     @abstractmethod
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         """Return D(dx), with dx checked."""
 
     @abstractmethod
@@ -77,11 +77,11 @@ class Embedder(ABC):
 
     # What users call ---------------------------------------------------------------------------------------------
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: Any) -> AnyArray:
         """Return the embedding matrix Psi(x) of shape (N, size), in the library and dtype of ``x``."""
         return self._evaluate(self._positions(x), 0)
 
-    def derivative(self, x: Any, order: int = 1) -> Array:
+    def derivative(self, x: Any, order: int = 1) -> AnyArray:
         """Return the derivative of the embedding matrix by position, of shape (N, size).
 
         Parameters
@@ -95,10 +95,10 @@ class Embedder(ABC):
         if self.dimensions > 1:
             raise problem("derivative", f"an embedder of {self.dimensions} dimensions", "one axis", "Use Concatenated.")
         if order > min(self.smoothness, 2):
-            raise problem("order", order, f"at most {min(self.smoothness, 2)} for {self!r}", self._smoothness_remedy())
+            raise problem("order", order, f"at most {min(self.smoothness, 2)} for {self!r}", self.smoothness_remedy())
         return self._evaluate(self._positions(x), order)
 
-    def similarity(self, dx: Any) -> Array:
+    def similarity(self, dx: Any) -> AnyArray:
         """Return the paper's D(x1, x2) as a function of ``dx = x1 - x2``, of the same shape.
 
         For shifted functions D is the integral of psi(t - x1) psi(t - x2) over t (for periodic ones: over one unit
@@ -189,20 +189,20 @@ class Embedder(ABC):
 
     # Helpers -----------------------------------------------------------------------------------------------------
 
-    def _evaluate(self, x: Array, order: int) -> Array:
+    def _evaluate(self, x: AnyArray, order: int) -> AnyArray:
         xp, wide = namespace(x), at_least_float32(x)
-        return xp.astype(self._features(xp, wide, order), x.dtype, copy=False)
+        return xp.astype(self.features(xp, wide, order), x.dtype, copy=False)
 
-    def _shifts(self, dx: Any) -> Array:
+    def _shifts(self, dx: Any) -> AnyArray:
         dx = float_array("dx", dx)
         if self.dimensions > 1 and (dx.ndim == 0 or dx.shape[-1] != self.dimensions):
             raise problem("dx", describe(dx), f"shape (..., {self.dimensions})", "The last axis holds the coordinates.")
         return dx
 
-    def _positions(self, x: Any) -> Array:
+    def _positions(self, x: Any) -> AnyArray:
         return vector("x", x)
 
-    def _smoothness_remedy(self) -> str:
+    def smoothness_remedy(self) -> str:
         if self.smoothness == 0:
             return "Its features jump, so they have no derivative. Use Triangle (first) or Gaussian (first and second)."
         return "Higher derivatives do not exist or are not implemented. Gaussian, Sine and Fourier have two."

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, describe, fraction, only_keys, problem, real, whole
+from kronfield._core.arrays import AnyArray, Namespace, describe, fraction, only_keys, problem, real, whole
 from kronfield.embedders._local import LocalEmbedder
 from kronfield.embedders._quadrature import autocorrelation, last_frequency, magnitude_spectrum, vector_integral
 
@@ -46,8 +46,8 @@ class ShiftedBasis(LocalEmbedder):
     """
 
     size: int
-    function: Callable[[Array], Array]
-    derivatives: tuple[Callable[[Array], Array], ...] = ()
+    function: Callable[[AnyArray], AnyArray]
+    derivatives: tuple[Callable[[AnyArray], AnyArray], ...] = ()
     support: tuple[float, float] | None = None
     padding: int | str = 0
     name: str | None = None
@@ -76,7 +76,7 @@ class ShiftedBasis(LocalEmbedder):
         self._set(derivatives=tuple(self.derivatives), name=name, smoothness=len(self.derivatives))
         self._check_layout()
 
-    def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
+    def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         low, high = self.support or (-math.inf, math.inf)
         inside = (u >= low) & (u <= high)
         if self.support is not None:  # outside, the function is not asked: it may have no value or slope there
@@ -95,15 +95,15 @@ class ShiftedBasis(LocalEmbedder):
     def _interval(self) -> tuple[float, float]:
         return self.support or (-1.0, 1.0)  # all that t - x can be with both on the unit interval
 
-    def _smoothness_remedy(self) -> str:
+    def smoothness_remedy(self) -> str:
         return "Pass the derivatives of the function as derivatives=(psi', psi'')."
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         # without a support as the paper has it: t from 0 to 1, and the two positions about the middle
         return self._quadrature_similarity(xp, dx, self.support or (-0.5, 0.5), compact=self.support is not None)
 
     def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
-        return vector_integral(lambda x: self._on_line(self.centres - x), low, high, self.spacing)
+        return vector_integral(lambda x: self.on_line(self.centres - x), low, high, self.spacing)
 
     def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         raise NotImplementedError  # by quadrature: see _integral
@@ -113,12 +113,12 @@ class ShiftedBasis(LocalEmbedder):
         """D(0) / max |spectrum|^2 where a support says that psi is local; else None."""
         if self.support is None:
             return None
-        energy = float(autocorrelation(self._on_line, self._interval, np.zeros(1))[0])
-        return energy / float(magnitude_spectrum(self._on_line, self._interval)[1].max()) ** 2
+        energy = float(autocorrelation(self.on_line, self._interval, np.zeros(1))[0])
+        return energy / float(magnitude_spectrum(self.on_line, self._interval)[1].max()) ** 2
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return the last frequency at which the spectrum of psi is above ``tolerance`` of its peak."""
-        return last_frequency(self._on_line, self._interval, fraction("tolerance", tolerance))
+        return last_frequency(self.on_line, self._interval, fraction("tolerance", tolerance))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the embedder as plain data, with the function's name in place of the function."""

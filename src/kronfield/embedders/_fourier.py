@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, fraction, namespace, point_array, problem, real, whole
+from kronfield._core.arrays import AnyArray, Namespace, fraction, namespace, point_array, problem, real, whole
 from kronfield.embedders._base import FINEST, Embedder
 
 Frequencies = np.ndarray[Any, np.dtype[Any]]
@@ -18,7 +18,7 @@ Frequencies = np.ndarray[Any, np.dtype[Any]]
 LARGEST_EXPONENT = 52
 
 
-class _Fourier(Embedder):
+class FourierEmbedder(Embedder):
     """cos(2 pi b x) and sin(2 pi b x) for size/2 frequencies b."""
 
     smoothness: ClassVar[int] = 2
@@ -28,11 +28,11 @@ class _Fourier(Embedder):
     @property
     def frequencies(self) -> Frequencies:
         """The size/2 frequencies, in cycles per domain."""
-        b = self._frequencies
+        b = self.frequency_vectors
         return (b[:, 0] if self.dimensions == 1 else b).copy()
 
     @property
-    def _frequencies(self) -> Frequencies:
+    def frequency_vectors(self) -> Frequencies:
         """The frequencies as (size/2, dimensions)."""
         raise NotImplementedError
 
@@ -42,9 +42,9 @@ class _Fourier(Embedder):
             raise problem("size", size, "an even number", "Every frequency gives two features, a cosine and a sine.")
         return size
 
-    def _turns(self, xp: Namespace, x: Array) -> Array:
+    def _turns(self, xp: Namespace, x: AnyArray) -> AnyArray:
         """Return b . x for every frequency, (..., size/2); ``x`` is (...) or, with more dimensions, (..., D)."""
-        b = xp.asarray(self._frequencies, dtype=x.dtype, device=x.device)
+        b = xp.asarray(self.frequency_vectors, dtype=x.dtype, device=x.device)
         columns = [x] if self.dimensions == 1 else [x[..., a] for a in range(self.dimensions)]
         turns = columns[0][..., None] * b[:, 0]
         for a, column in enumerate(columns[1:], start=1):
@@ -52,7 +52,7 @@ class _Fourier(Embedder):
             turns = turns + column[..., None] * b[:, a]
         return turns
 
-    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
+    def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
         angle = 2 * math.pi * self._turns(xp, x)  # (N, K/2)
         cosine, sine = xp.cos(angle), xp.sin(angle)
         if order:
@@ -69,13 +69,13 @@ class _Fourier(Embedder):
         both = [mean * np.cos(2 * math.pi * b * middle), mean * np.sin(2 * math.pi * b * middle)]
         return np.stack(both, axis=1 if self._interleaved else 0).reshape(self.size)
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         # D(dx) = sum_j cos(2 pi b_j dx), exactly the inner product of the two rows of features.
         return xp.sum(xp.cos(2 * math.pi * self._turns(xp, dx)), axis=-1)
 
 
 @dataclass(frozen=True)
-class RandomFourier(_Fourier):
+class RandomFourier(FourierEmbedder):
     """Random Fourier features: frequencies drawn from a normal distribution.
 
     Examples
@@ -115,14 +115,14 @@ class RandomFourier(_Fourier):
         self._set(dimensions=whole("dimensions", self.dimensions, at_least=1))
 
     @functools.cached_property
-    def _frequencies(self) -> Frequencies:
+    def frequency_vectors(self) -> Frequencies:
         shape = (self.size // 2, self.dimensions)
         return self.scale * np.random.default_rng(self.seed).standard_normal(shape)
 
-    def _positions(self, x: Any) -> Array:
+    def _positions(self, x: Any) -> AnyArray:
         return super()._positions(x) if self.dimensions == 1 else point_array("x", x, self.dimensions)
 
-    def expected_similarity(self, dx: Any) -> Array:
+    def expected_similarity(self, dx: Any) -> AnyArray:
         """Return the mean of `similarity` over all draws, (size/2) exp(-2 (pi scale |dx|)^2)."""
         dx = self._shifts(dx)
         xp = namespace(dx)
@@ -139,7 +139,7 @@ class RandomFourier(_Fourier):
         return 2 * self.scale * math.sqrt(-math.log(fraction("tolerance", tolerance)))
 
 
-class _Spread(_Fourier):
+class _Spread(FourierEmbedder):
     """Frequencies spread from 2^0 up to, and without, 2^exponent."""
 
     exponent: float
@@ -178,7 +178,7 @@ class LinearFourier(_Spread):
     exponent: float
 
     @functools.cached_property
-    def _frequencies(self) -> Frequencies:
+    def frequency_vectors(self) -> Frequencies:
         part = np.arange(self.size // 2)[:, None] / (self.size // 2)
         return np.asarray((1 - part) + part * 2.0**self.exponent)
 
@@ -210,6 +210,6 @@ class LogFourier(_Spread):
     exponent: float
 
     @functools.cached_property
-    def _frequencies(self) -> Frequencies:
+    def frequency_vectors(self) -> Frequencies:
         part = np.arange(self.size // 2)[:, None] / (self.size // 2)
         return np.asarray(np.power(2.0, self.exponent * part), dtype=np.float64)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, fraction, problem, real, to_numpy, whole
-from kronfield.coordinates import even_axis
+from kronfield._core.arrays import AnyArray, Namespace, fraction, problem, real, to_numpy, whole
+from kronfield._core.coordinates import even_axis
 from kronfield.embedders._base import FINEST, Embedder
 from kronfield.embedders._quadrature import autocorrelation
 
@@ -21,7 +21,7 @@ class LocalEmbedder(Embedder):
     padding: int | str
 
     @abstractmethod
-    def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
+    def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         """Return the order-th derivative of psi at u = t - x."""
 
     @abstractmethod
@@ -47,26 +47,26 @@ class LocalEmbedder(Embedder):
         assert isinstance(self.padding, int)
         return self.size - 2 * self.padding
 
-    def _centres(self, xp: Namespace, like: Array, start: int = 0, stop: int | None = None) -> Array:
+    def _centres(self, xp: Namespace, like: AnyArray, start: int = 0, stop: int | None = None) -> AnyArray:
         last = self.size if stop is None else stop
         whole_numbers = xp.arange(start, last, dtype=like.dtype, device=like.device)
         return (whole_numbers - self.padding) / self._inside
 
-    def _features(self, xp: Namespace, x: Array, order: int, start: int = 0, stop: int | None = None) -> Array:
+    def features(self, xp: Namespace, x: AnyArray, order: int, start: int = 0, stop: int | None = None) -> AnyArray:
         """Return the features, or only those from ``start`` to ``stop``: what lies within reach is often a few."""
         u = self._centres(xp, x, start, stop)[None, :] - x[:, None]  # (N, K)
-        values = self._psi(xp, u, order)
+        values = self.psi(xp, u, order)
         return -values if order % 2 else values  # d/dx psi(t - x) = -psi'(t - x)
 
-    def _on_line(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.asarray(self._psi(np, np.asarray(u, dtype=np.float64), 0))
+    def on_line(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.asarray(self.psi(np, np.asarray(u, dtype=np.float64), 0))
 
     def _quadrature_similarity(
-        self, xp: Namespace, dx: Array, interval: tuple[float, float], *, compact: bool = True
-    ) -> Array:
+        self, xp: Namespace, dx: AnyArray, interval: tuple[float, float], *, compact: bool = True
+    ) -> AnyArray:
         if getattr(dx, "requires_grad", False):
             raise problem("dx", "a tensor that requires a gradient", "one that does not", "Quadrature has none.")
-        values = autocorrelation(self._on_line, interval, to_numpy(dx), compact=compact)
+        values = autocorrelation(self.on_line, interval, to_numpy(dx), compact=compact)
         return xp.asarray(values, dtype=dx.dtype, device=dx.device)
 
     def _check_layout(self) -> None:
@@ -123,8 +123,8 @@ class Impulse(LocalEmbedder):
     def __post_init__(self) -> None:
         self._check_layout()
 
-    def _features(self, xp: Namespace, x: Array, order: int, start: int = 0, stop: int | None = None) -> Array:
-        index = self._nearest(xp, x)
+    def features(self, xp: Namespace, x: AnyArray, order: int, start: int = 0, stop: int | None = None) -> AnyArray:
+        index = self.nearest(xp, x)
         last = self.size if stop is None else stop
         features = xp.arange(start, last, dtype=x.dtype, device=x.device)
         return xp.astype(index[:, None] == features[None, :], x.dtype)
@@ -136,10 +136,10 @@ class Impulse(LocalEmbedder):
     def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         raise NotImplementedError  # see _psi
 
-    def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
+    def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         raise NotImplementedError  # not a function of t - x alone: the outermost centres reach further
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         return _box_overlap(xp, dx, self.spacing)
 
     @property
@@ -152,10 +152,10 @@ class Impulse(LocalEmbedder):
     def stable_rank(self, n: int) -> float:
         """Return the stable rank for ``n`` evenly spaced positions: n over the most that share one centre."""
         count = whole("n", n, at_least=1)
-        index = np.asarray(self._nearest(np, even_axis(count)), dtype=np.int64)
+        index = np.asarray(self.nearest(np, even_axis(count)), dtype=np.int64)
         return count / int(np.bincount(index).max())
 
-    def _nearest(self, xp: Namespace, x: Array) -> Array:
+    def nearest(self, xp: Namespace, x: AnyArray) -> AnyArray:
         index = xp.floor(x * self._inside + 0.5 + _slack(xp, x, self._inside)) + self.padding
         return xp.clip(index, 0, self.size - 1)
 
@@ -192,13 +192,13 @@ class Rectangle(LocalEmbedder):
         self._set(width=self._check_width(self.width))
         self._check_layout()
 
-    def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
+    def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         # In spacings, -half <= x - t < half, where what is on an edge but for rounding counts as on it.
         half = self.width / 2 * self._inside
         z = -u * self._inside + _slack(xp, u, self._inside)
         return xp.astype((z >= -half) & (z < half), u.dtype)
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         return _box_overlap(xp, dx, self.width)
 
     def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -219,12 +219,12 @@ class Rectangle(LocalEmbedder):
         return 1.0 / (math.pi * self.width * fraction("tolerance", tolerance))
 
 
-def _slack(xp: Namespace, like: Array, per_unit: int) -> float:
+def _slack(xp: Namespace, like: AnyArray, per_unit: int) -> float:
     """Return the rounding error of a position on the unit interval, in spacings."""
     return 4 * per_unit * float(xp.finfo(like.dtype).eps)
 
 
-def _box_overlap(xp: Namespace, dx: Array, width: float) -> Array:
+def _box_overlap(xp: Namespace, dx: AnyArray, width: float) -> AnyArray:
     overlap = width - xp.abs(dx)  # D(dx) = max(w - |dx|, 0)
     return xp.maximum(overlap, xp.zeros_like(overlap))
 
@@ -262,7 +262,7 @@ class Triangle(LocalEmbedder):
         self._set(width=self._check_width(self.width))
         self._check_layout()
 
-    def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
+    def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         half = self.width / 2
         height = 1 - xp.abs(u) / half
         if order == 0:
@@ -273,7 +273,7 @@ class Triangle(LocalEmbedder):
         tip, rim = (xp.where(xp.abs(z) > slack, xp.sign(z), xp.zeros_like(z)) for z in (u, height * half))
         return -tip * (1 + rim) / (2 * half)
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         # A hat convolved with itself is the cubic B-spline, v = |dx| / half width.
         half = self.width / 2
         v = xp.minimum(xp.abs(dx) / half, 2 * xp.ones_like(dx))
@@ -334,7 +334,7 @@ class Gaussian(LocalEmbedder):
         self._set(width=self._check_width(self.width))
         self._check_layout()
 
-    def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
+    def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         z = xp.clip(u / self.width, -1e4, 1e4)  # further out the bell is 0, and inf times 0 would be NaN
         bell = xp.exp(-(z * z) / 2)
         if order == 0:
@@ -343,7 +343,7 @@ class Gaussian(LocalEmbedder):
             return -z * bell / self.width
         return (z * z - 1) * bell / self.width**2
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         # D(dx) = sqrt(pi) width exp(-dx^2 / (4 width^2))
         z = dx / self.width
         return math.sqrt(math.pi) * self.width * xp.exp(-(z * z) / 4)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, fraction, real, whole
-from kronfield.coordinates import even_axis, even_positions
+from kronfield._core.arrays import AnyArray, Namespace, fraction, real, whole
+from kronfield._core.coordinates import even_axis, even_positions
 from kronfield.embedders._base import FINEST, Embedder
 
 
@@ -30,7 +30,7 @@ class _Periodic(Embedder):
         """Where the features sit, float64 of shape (size,)."""
         return np.asarray(even_axis(self.size))
 
-    def _turns(self, xp: Namespace, x: Array) -> Array:
+    def _turns(self, xp: Namespace, x: AnyArray) -> AnyArray:
         return self.frequency * (even_positions(xp, self.size, x)[None, :] - x[:, None])  # (N, K)
 
 
@@ -59,13 +59,13 @@ class Sine(_Periodic):
 
     smoothness: ClassVar[int] = 2
 
-    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
+    def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
         angle = 2 * math.pi * self._turns(xp, x)
         rate = -2 * math.pi * self.frequency  # d angle / dx
         wave = (xp.sin, xp.cos, xp.sin)[order](angle)
         return (1.0, rate, -(rate**2))[order] * wave if order else wave
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         # D(dx) = cos(2 pi f dx) / 2: exact on [0, 1] where 2f is whole, else the mean over whole periods.
         return xp.cos(2 * math.pi * self.frequency * dx) / 2
 
@@ -110,12 +110,12 @@ class Square(_Periodic):
     size: int
     frequency: float
 
-    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
+    def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
         turns = self._turns(xp, x)
         phase = turns - xp.floor(turns)  # in [0, 1)
         return xp.sign(phase) * xp.sign(0.5 - phase)
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         # A triangle wave: 1 - 4 f |dx| out to half a period.
         turns = self.frequency * dx
         return 1 - 4 * xp.abs(turns - xp.floor(turns + 0.5))

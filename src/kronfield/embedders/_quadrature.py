@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import InputError, problem
-
-Vector = np.ndarray[Any, Any]
+from kronfield._core.arrays import Array, InputError, problem
 
 # Nodes in a panel, panels in each of three parts to start from and at most, and the agreement that ends the doubling.
 NODES, FEWEST_PANELS, MOST_PANELS, AGREEMENT = 8, 32, 4096, 1e-9
@@ -23,8 +20,8 @@ SAMPLES, MOST_SAMPLES, ZERO_FILL = 1 << 14, 1 << 20, 8
 
 
 def autocorrelation(
-    psi: Callable[[Vector], Vector], interval: tuple[float, float], shifts: Vector, *, compact: bool = True
-) -> Vector:
+    psi: Callable[[Array], Array], interval: tuple[float, float], shifts: Array, *, compact: bool = True
+) -> Array:
     """Return the integral of psi(r - dx/2) psi(r + dx/2) over r in ``interval``, for every dx in ``shifts``.
 
     With ``compact``, psi is zero outside of the interval and only where both factors are inside counts.
@@ -55,8 +52,8 @@ def autocorrelation(
 
 
 def _panels(
-    psi: Callable[[Vector], Vector], interval: tuple[float, float], shifts: Vector, panels: int, compact: bool
-) -> Vector:
+    psi: Callable[[Array], Array], interval: tuple[float, float], shifts: Array, panels: int, compact: bool
+) -> Array:
     """Return the integrals with so many panels in each part: up to -dx/2, to dx/2, and beyond, about the middle."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     ends = np.arange(panels)[:, None]
@@ -77,7 +74,7 @@ def _panels(
     return total
 
 
-def last_frequency(psi: Callable[[Vector], Vector], interval: tuple[float, float], tolerance: float) -> float:
+def last_frequency(psi: Callable[[Array], Array], interval: tuple[float, float], tolerance: float) -> float:
     """Return the last frequency at which the spectrum of psi is above ``tolerance`` of its peak; inf if none is last."""
     samples = SAMPLES
     while samples <= MOST_SAMPLES:
@@ -91,7 +88,7 @@ def last_frequency(psi: Callable[[Vector], Vector], interval: tuple[float, float
     return math.inf
 
 
-def vector_integral(function: Callable[[float], Vector], low: float, high: float, step: float) -> Vector:
+def vector_integral(function: Callable[[float], Array], low: float, high: float, step: float) -> Array:
     """Return the integral of a vector-valued function, starting from panels no wider than ``step``."""
     from scipy.integrate import quad_vec
 
@@ -106,8 +103,8 @@ def vector_integral(function: Callable[[float], Vector], low: float, high: float
 
 
 def magnitude_spectrum(
-    psi: Callable[[Vector], Vector], interval: tuple[float, float], samples: int = SAMPLES
-) -> tuple[Vector, Vector]:
+    psi: Callable[[Array], Array], interval: tuple[float, float], samples: int = SAMPLES
+) -> tuple[Array, Array]:
     """Return frequencies >= 0 and the magnitude of the Fourier transform of psi, cut to ``interval``, at them."""
     low, high = interval
     step = (high - low) / samples

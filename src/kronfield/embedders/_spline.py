@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace, fraction, real
+from kronfield._core.arrays import AnyArray, Namespace, fraction, real
 from kronfield.embedders._local import LocalEmbedder
 from kronfield.embedders._quadrature import autocorrelation, last_frequency
 
@@ -51,12 +51,12 @@ class TensionSpline(LocalEmbedder):
         self._set(tension=real("tension", self.tension, low=0.01, high=1000.0, remedy=remedy))
         self._check_layout()
 
-    def _psi(self, xp: Namespace, u: Array, order: int) -> Array:
+    def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         # Little tension is a small difference of large terms: float64 whatever comes in.
         wide = xp.astype(u, xp.float64, copy=False)
         return xp.astype(self._piece(xp, wide, order), u.dtype, copy=False)
 
-    def _piece(self, xp: Namespace, u: Array, order: int) -> Array:
+    def _piece(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         # With v = |u|/spacing and a = tension, up to the factor 1/(2a (cosh a - 1)) that makes the features sum to 1:
         #   sinh(a v) - 2 sinh(a (1-v)) + 2a (cosh a + 1)(1-v) - a (2-v)   for v <= 1
         #   sinh(a (2-v)) - a (2-v)                                       for 1 <= v <= 2
@@ -101,24 +101,24 @@ class TensionSpline(LocalEmbedder):
         spacing = self.spacing if isinstance(self.padding, int) else 1.0 / self.size
         return (-2 * spacing, 2 * spacing)
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         return self._quadrature_similarity(xp, dx, self.support)
 
     @property
     def rank_limit(self) -> float:
         """D(0)/spacing^2: the features are positive and sum to 1, so their spectrum peaks at 0."""
-        return float(autocorrelation(self._on_line, self.support, np.zeros(1))[0]) / self.spacing**2
+        return float(autocorrelation(self.on_line, self.support, np.zeros(1))[0]) / self.spacing**2
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return the last frequency at which the spectrum is above ``tolerance`` of its peak."""
-        return last_frequency(self._on_line, self.support, fraction("tolerance", tolerance))
+        return last_frequency(self.on_line, self.support, fraction("tolerance", tolerance))
 
 
-def _sinh(xp: Namespace, v: Array, a: float) -> Array:
+def _sinh(xp: Namespace, v: AnyArray, a: float) -> AnyArray:
     """Return 2 exp(-a) sinh(a v), for 0 <= v <= 1."""
     return xp.exp(a * (v - 1)) - xp.exp(-a * (v + 1))
 
 
-def _cosh(xp: Namespace, v: Array, a: float) -> Array:
+def _cosh(xp: Namespace, v: AnyArray, a: float) -> AnyArray:
     """Return 2 exp(-a) cosh(a v), for 0 <= v <= 1."""
     return xp.exp(a * (v - 1)) + xp.exp(-a * (v + 1))

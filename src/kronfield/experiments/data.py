@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import problem
-from kronfield.experiments.tasks import Array
+from kronfield._core.arrays import Array, problem
 from kronfield.files import kind_of, read, sample_clip
 
 # Colour pictures inside the scikit-image package, by the functions of skimage.data that return them.

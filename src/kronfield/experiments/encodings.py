@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import Array, Namespace
+from kronfield._core.arrays import AnyArray, Namespace
 from kronfield.embedders import Embedder, Gaussian, LinearFourier, LogFourier, RandomFourier, Triangle
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.experiments.spec import Method
@@ -85,13 +85,13 @@ class _Scaled(Embedder):
         """Return what it is, for the fingerprint of a run."""
         return {"kind": "_Scaled", "base": self.base.to_dict(), "norm": self.norm}
 
-    def _positions(self, x: Any) -> Array:
+    def _positions(self, x: Any) -> AnyArray:
         return self.base._positions(x)
 
-    def _features(self, xp: Namespace, x: Array, order: int) -> Array:
-        return self.base._features(xp, x, order) / self.norm
+    def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
+        return self.base.features(xp, x, order) / self.norm
 
-    def _similarity(self, xp: Namespace, dx: Array) -> Array:
+    def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         return self.base._similarity(xp, dx) / self.norm**2
 
     def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""The data of the paper's figures; `kronfield.paper_plots` draws them."""
+"""The data of the paper's figures; `kronfield.experiments.plots` draws them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from kronfield._core.arrays import Array
+from kronfield._core.coordinates import even_axis
+from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.analysis import RankCurve, SimilarityCurve, rank_curve, similarity_curve, standard_embedders
 from kronfield.analysis.widths import MATCH
-from kronfield.blending import blending_weights
-from kronfield.coordinates import even_axis
 from kronfield.embedders import Embedder, Gaussian, RandomFourier, Sine
+from kronfield.encoding.blending import blending_weights
 from kronfield.experiments.encodings import embedder
 from kronfield.experiments.spec import ENCODERS, load_spec
-from kronfield.experiments.tasks import Array
-from kronfield.spectra import spectrum, stable_rank
 
 # The positions that the picture of sampling embeds.
 PLACES = (0.33, 0.6)
@@ -148,7 +148,7 @@ FIGURES = ("sampling", "gaussian-rank", "embedders", "gaussian-rff", "encodings"
 
 def draw_figure(name: str, stem: Path, *, coarse: bool = False) -> list[Path]:
     """Compute and draw a figure, with fewer samples if it may be coarse; return the files, PNG and SVG."""
-    from kronfield import paper_plots
+    from kronfield.experiments import plots as paper_plots
     from kronfield.plots import save_comparison
 
     if name == "embedders":

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from kronfield._core.arrays import Array
 from kronfield.experiments.encodings import complex_encoding
 from kronfield.experiments.spec import Method
-from kronfield.experiments.tasks import Array, Task
+from kronfield.experiments.tasks import Task
 from kronfield.field import Field
-from kronfield.fitting import RankWarning, fit
-from kronfield.fitting_points import fit_points
+from kronfield.fitting.grid import RankWarning, fit
+from kronfield.fitting.points import fit_points
 
 # A run of descent counts as settled where its loss is within this many dB of its best.
 SETTLED = 0.5

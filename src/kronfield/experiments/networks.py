@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kronfield.blending import Blending
+from kronfield._core.arrays import Array
+from kronfield.encoding.blending import Blending
 from kronfield.experiments.encodings import complex_encoding, normalised, simple_encoding
 from kronfield.experiments.spec import Method
-from kronfield.experiments.tasks import Array, Task
+from kronfield.experiments.tasks import Task
 from kronfield.nn import CoordinateMLP, Epoch, Grid, KroneckerLinear, Training, train
 
 # Numbers of a hidden layer that are evaluated at a time.

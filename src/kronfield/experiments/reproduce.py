@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kronfield._arrays import problem, whole
-from kronfield.experiments import claims as claims_module
-from kronfield.experiments import tables
+from kronfield._core.arrays import problem, whole
+from kronfield.experiments import claims as claims_module, tables
 from kronfield.experiments.figures import FIGURES, draw_figure
 from kronfield.experiments.results import Row, read_rows, to_csv, write_text
 from kronfield.experiments.runner import Progress, run_spec
@@ -216,7 +215,7 @@ def update_page(page: Path, folder: Path) -> None:
 
 def _draw_lines(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
     """Draw PSNR against rank for every depth, at the largest side there is."""
-    from kronfield import paper_plots
+    from kronfield.experiments import plots as paper_plots
 
     some = tables.fullest(rows)
     found = dict[str, dict[int, list[tuple[str, float, float]]]]()
@@ -232,7 +231,7 @@ def _draw_lines(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
 
 def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
     """Draw the details that were kept, at the largest side there is."""
-    from kronfield import paper_plots
+    from kronfield.experiments import plots as paper_plots
 
     some = tables.fullest(rows)
     if not some:

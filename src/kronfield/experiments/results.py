@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kronfield._atomic import replacing
+from kronfield._core.atomic import replacing
 
 Row: TypeAlias = dict[str, Any]
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from kronfield._core.arrays import Array
 from kronfield.experiments.data import Item, TooSmallError, digest, items
 from kronfield.experiments.methods import Outcome, run_method
 from kronfield.experiments.results import Results, Row, array_threads, fingerprint, machine, versions
 from kronfield.experiments.spec import Method, Size, Spec
-from kronfield.experiments.tasks import Array, Task, make_task
+from kronfield.experiments.tasks import Task, make_task
 from kronfield.files import write_image
 
 # Called with what is done and what there is to do, in estimated seconds, and with what is being done.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from kronfield._arrays import only_keys, problem
+from kronfield._core.arrays import only_keys, problem
 
 SPECS = ("table1", "table2", "table3", "table4", "rank-depth", "visual-grid", "visual-random")
 SIZES = ("paper", "quick", "tiny")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 
-from kronfield.coordinates import even_axis
-from kronfield.measures import psnr, ssim
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+from kronfield._core.arrays import Array
+from kronfield._core.coordinates import even_axis
+from kronfield._core.frames import Split
+from kronfield.signals.measures import psnr, ssim
 
 
 @dataclass(frozen=True)
@@ -44,24 +43,26 @@ class Task:
         """The positions i/N on each axis."""
         return [even_axis(n) for n in self.shape]
 
+    @functools.cached_property
+    def _split(self) -> Split:
+        return Split.of(self.shape)
+
     @property
     def coarse_axes(self) -> list[Array]:
         """The positions that are given on each axis, of a grid task."""
-        return [x[::2] for x in self.axes]
+        return self._split.axes(self.axes)
 
     @property
     def coarse(self) -> Array:
         """The values that are given, of a grid task, as a grid."""
-        return np.ascontiguousarray(self.values[(slice(None, None, 2),) * self.dimensions])
+        return self._split.known(self.values)
 
     @functools.cached_property
     def asked(self) -> Array:
         """True where a value is to be predicted."""
         if self.given is not None:
             return ~self.given
-        asked = np.ones(self.shape, dtype=bool)
-        asked[(slice(None, None, 2),) * self.dimensions] = False
-        return asked
+        return self._split.held_out
 
     @property
     def count(self) -> int:

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kronfield._core.arrays import Array
+from kronfield._core.coordinates import even_axis
+from kronfield._core.spectra import numerical_rank, stable_rank
 from kronfield.analysis import can_memorise, distance_preservation
 from kronfield.analysis.widths import MATCH
-from kronfield.blending import blending_weights
-from kronfield.coordinates import even_axis
 from kronfield.embedders import Embedder, Gaussian, Impulse, RandomFourier, Rectangle, Sine, Square, Triangle
 from kronfield.encoding import Concatenated, Kronecker
+from kronfield.encoding.blending import blending_weights
 from kronfield.experiments.encodings import embedder
 from kronfield.experiments.spec import load_spec
-from kronfield.experiments.tasks import Array
-from kronfield.spectra import numerical_rank, stable_rank
 
 # A formula holds if it is met to this part.
 CLOSE = 0.05

@@ -10,11 +10,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from kronfield._arrays import problem
+from kronfield._core.arrays import Array, ends_in_channels, problem
 from kronfield.files.guard import check_memory, decoding, nearest
 from kronfield.files.layout import Layout, Put, quantised
-from kronfield.files.signal import Array, Signal, describe_signal, number_values
-from kronfield.inputs import MOST_CHANNELS
+from kronfield.files.signal import Signal, describe_signal, number_values
 
 # Files of floats above this size stay on the disk, and are read as they are needed.
 MAPPED = 1 << 30
@@ -46,11 +45,6 @@ def read_array(path: Path, member: str | None) -> Signal:
         **({} if name is None else {"member": name}),
     )
     return Signal("array", values, channels, None, None, info)
-
-
-def ends_in_channels(shape: tuple[int, ...]) -> bool:
-    """Tell whether the last axis of an array is taken for channels, as `fit` does where nothing says otherwise."""
-    return len(shape) > 1 and shape[-1] <= MOST_CHANNELS < min(shape[:-1])
 
 
 def _from_npy(path: Path) -> Array:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import problem, whole
+from kronfield._core.arrays import Array, problem, whole
 from kronfield.files.guard import check_memory, decoding, extra, guarded
 from kronfield.files.layout import Layout, Put
-from kronfield.files.signal import Array, Progress, Signal, describe_signal
+from kronfield.files.signal import Progress, Signal, describe_signal
 
 _WHAT = "a WAV, FLAC or Ogg file"
 # Samples read or written at a time; libvorbis fails on blocks that are much larger.

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from kronfield._arrays import problem
+from kronfield._core.arrays import Array, problem
+from kronfield.files.columns import Unfit, choose, header_names, name_list, named_columns, table_signal, unfit_cell
 from kronfield.files.guard import decoding, guarded
 from kronfield.files.layout import Layout, Put
-from kronfield.files.signal import Array, Progress, Signal
-from kronfield.files.tables import Unfit, choose, header_names, name_list, named_columns, table_signal, unfit_cell
+from kronfield.files.signal import Progress, Signal
 
 _WHAT = "a table of text: CSV or TSV"
 _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}

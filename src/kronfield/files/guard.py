@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from kronfield._arrays import InputError, problem
-from kronfield._atomic import replacing
+from kronfield._core.arrays import InputError, problem
+from kronfield._core.atomic import replacing
 
 Item = TypeVar("Item")
 # Libraries that report trouble in their own logs, which Python prints where nobody listens.

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import describe, problem
-from kronfield._atomic import replacing
+from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.atomic import replacing
 from kronfield.files.guard import decoding
 from kronfield.files.layout import Layout, Put, quantised
 from kronfield.files.png_reading import is_deep, read_png
-from kronfield.files.signal import Array, Signal, channel_names, describe_signal, pixel_values
+from kronfield.files.signal import Signal, channel_names, describe_signal, pixel_values
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 _ORIENTATION = 0x0112

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kronfield._arrays import describe, problem, whole
-from kronfield.files.signal import Array
+from kronfield._core.arrays import Array, describe, problem, whole
 
 # What a format's writer hands out: a function that takes the next rows.
 Put: TypeAlias = Callable[[Array], None]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import describe, problem
+from kronfield._core.arrays import Array, describe, problem
 from kronfield.files.guard import check_memory, decoding, extra
 from kronfield.files.layout import Layout, Put
-from kronfield.files.signal import Array, Signal, describe_signal
+from kronfield.files.signal import Signal, describe_signal
 
 _WHAT = "a NIfTI volume"
 _NAMES = ("x", "y", "z", "t")

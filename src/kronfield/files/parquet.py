@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from kronfield._core.arrays import Array
+from kronfield.files.columns import Unfit, choose, header_names, name_list, named_columns, table_signal
 from kronfield.files.guard import check_memory, decoding, extra
 from kronfield.files.layout import Layout, Put
-from kronfield.files.signal import Array, Signal
-from kronfield.files.tables import Unfit, choose, header_names, name_list, named_columns, table_signal
+from kronfield.files.signal import Signal
 
 _WHAT = "a Parquet table"
 

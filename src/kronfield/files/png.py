@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from kronfield._core.arrays import Array
 from kronfield.files.layout import Layout, Put, quantised
-from kronfield.files.signal import Array
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # The standard's number for each count of channels: grey, grey and alpha, RGB, RGBA.

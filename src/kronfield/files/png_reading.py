@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from kronfield._core.arrays import Array
 from kronfield.files.png import COLOUR_TYPES, SIGNATURE
-from kronfield.files.signal import Array
 
 _CHANNELS = {colour: count for count, colour in COLOUR_TYPES.items()}
 # Passes of an interlaced picture: first column, first row, step of columns, step of rows.

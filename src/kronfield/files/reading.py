@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from kronfield._arrays import describe, problem
+from kronfield._core.arrays import Array, describe, problem
 from kronfield.files.arrays import read_array
 from kronfield.files.audio import read_audio
 from kronfield.files.csv_files import read_csv, read_csv_columns
@@ -15,7 +15,7 @@ from kronfield.files.images import read_image
 from kronfield.files.kinds import kind_of, split_member, suffix_of
 from kronfield.files.nifti import read_nifti
 from kronfield.files.parquet import read_parquet, read_parquet_columns
-from kronfield.files.signal import Array, Progress, Signal
+from kronfield.files.signal import Progress, Signal
 from kronfield.files.tiff import read_tiff
 from kronfield.files.video import read_video, video_shape
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kronfield._arrays import problem
-from kronfield.files.signal import Array, Signal
+from kronfield._core.arrays import Array, problem
+from kronfield.files.signal import Signal
 from kronfield.files.video import read_video
 
 _CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine", "carphone_distorted")

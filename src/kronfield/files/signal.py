@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kronfield._arrays import problem
+from kronfield._core.arrays import Array, problem
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # Called with how much is done, and how much there is in all where that is known.
 Progress: TypeAlias = Callable[[int, int | None], None]
 

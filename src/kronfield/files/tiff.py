@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import problem
+from kronfield._core.arrays import Array, problem
 from kronfield.files.guard import check_memory, damaged, decoding, extra
 from kronfield.files.images import image_signal, pillow_pixels, upright
 from kronfield.files.layout import Layout, Put, quantised
-from kronfield.files.signal import Array, Signal, channel_names, describe_signal, number_values, pixel_values
+from kronfield.files.signal import Signal, channel_names, describe_signal, number_values, pixel_values
 
 _WHAT = "a TIFF file"
 _NAMES = {"Y": "row", "X": "column", "Z": "slice", "T": "frame", "I": "page", "Q": "page"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import describe, problem, whole
+from kronfield._core.arrays import Array, describe, problem, whole
 from kronfield.files.guard import check_memory, decoding, extra, guarded
-from kronfield.files.signal import Array, Progress, Signal, channel_names, describe_signal
+from kronfield.files.signal import Progress, Signal, channel_names, describe_signal
 
 _WHAT = "a video"
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import describe, problem
+from kronfield._core.arrays import Array, describe, problem
 from kronfield.files.guard import extra
 from kronfield.files.layout import Layout, Put, quantised
-from kronfield.files.signal import Array
 from kronfield.files.video import exact_colours
 
 _X264 = ("libx264", {"crf": "16", "preset": "medium"})

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._arrays import describe, problem
-from kronfield.files.arrays import ends_in_channels, open_npy, open_npz
+from kronfield._core.arrays import describe, ends_in_channels, problem
+from kronfield.files.arrays import open_npy, open_npz
 from kronfield.files.audio import open_audio
 from kronfield.files.csv_files import open_csv
 from kronfield.files.guard import output

@@ -4,7 +4,7 @@ from kronfield.nn.concatenated import ConcatenatedLinear
 from kronfield.nn.data import Samples
 from kronfield.nn.encode import Encode
 from kronfield.nn.field import NetworkField, as_field
-from kronfield.nn.inputs import Grid
+from kronfield.nn.grid import Grid
 from kronfield.nn.kronecker import KroneckerLinear
 from kronfield.nn.mlp import CoordinateMLP
 from kronfield.nn.run import DivergenceError, Epoch, Training

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kronfield import saving
-from kronfield._arrays import problem
+from kronfield._core.arrays import problem
+from kronfield.field import storage
 
 
 def save(
@@ -29,7 +29,7 @@ def save(
     tensors["generator"] = generator.get_state()
     kinds = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
     arrays = {name: _plain(tensor).numpy() for name, tensor in tensors.items()}
-    saving.write(path, arrays, {"kind": "checkpoint", "state": state, "dtypes": kinds})
+    storage.write(path, arrays, {"kind": "checkpoint", "state": state, "dtypes": kinds})
 
 
 def load(
@@ -40,7 +40,7 @@ def load(
     fingerprint: dict[str, Any],
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Put a run back as it was; return its best weights and its state."""
-    arrays, metadata = saving.read(path)
+    arrays, metadata = storage.read(path)
     if metadata.get("kind") != "checkpoint":
         raise problem("checkpoint", path, "a checkpoint of train", "This file is of another kind: choose another name.")
     state = metadata["state"]

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kronfield._arrays import problem, whole
+from kronfield._core.arrays import problem, whole
 from kronfield.encoding import Concatenated
 from kronfield.nn.encode import Domain, Place, as_encoding, axis_modules, combine
-from kronfield.nn.inputs import Grid
+from kronfield.nn.grid import Grid
 from kronfield.nn.layers import CACHE_NUMBERS, FirstLayer, Prepared, Rows
 from kronfield.nn.outer import Pair, Single, Term, outer_sum
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kronfield._arrays import describe, problem, real
-from kronfield.nn.inputs import Grid
+from kronfield._core.arrays import describe, problem, real
+from kronfield.nn.grid import Grid
 from kronfield.nn.mlp import CoordinateMLP
 
 

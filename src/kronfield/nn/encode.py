@@ -11,9 +11,10 @@ import array_api_compat.torch
 import torch
 from torch import Tensor, nn
 
-from kronfield._arrays import describe, problem, real
+from kronfield._core.arrays import describe, problem, real
 from kronfield.embedders import (
     Embedder,
+    FourierEmbedder,
     Gaussian,
     Impulse,
     LocalEmbedder,
@@ -23,14 +24,13 @@ from kronfield.embedders import (
     TensionSpline,
     Triangle,
 )
-from kronfield.embedders._fourier import _Fourier
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 
 # What may be learned, and by which embedders.
 LEARNABLE: dict[str, tuple[type[Embedder], ...]] = {
     "width": (Gaussian, Triangle),
     "centres": (Gaussian, Triangle, TensionSpline, ShiftedBasis),
-    "frequencies": (_Fourier, Sine),
+    "frequencies": (FourierEmbedder, Sine),
 }
 
 
@@ -115,8 +115,8 @@ class EncodeAxis(nn.Module):
         if "centres" in self.learned:
             assert isinstance(embedder, LocalEmbedder)
             self.centres = nn.Parameter(torch.tensor(embedder.centres, dtype=torch.float32))
-        if isinstance(embedder, _Fourier):
-            b = torch.tensor(embedder._frequencies, dtype=torch.float64)
+        if isinstance(embedder, FourierEmbedder):
+            b = torch.tensor(embedder.frequency_vectors, dtype=torch.float64)
             if "frequencies" in self.learned:
                 self.frequencies = nn.Parameter(b.float())
             else:
@@ -128,10 +128,10 @@ class EncodeAxis(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> EncodeAxis:
         """Move or cast; fixed frequencies are made anew, since rounding them to half precision would move the phases."""
         super()._apply(fn, recurse)
-        if isinstance(self.embedder, _Fourier) and "frequencies" not in self.learned:
+        if isinstance(self.embedder, FourierEmbedder) and "frequencies" not in self.learned:
             device = self.frequencies.device
             kind = torch.float32 if device.type == "mps" else torch.float64  # which has no float64
-            self.frequencies = torch.tensor(self.embedder._frequencies, dtype=kind, device=device)
+            self.frequencies = torch.tensor(self.embedder.frequency_vectors, dtype=kind, device=device)
         return self
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,19 +143,19 @@ class EncodeAxis(nn.Module):
             raise problem("points", describe(x), "a tensor of floats", "Convert it: points.float().", TypeError)
         wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
         with torch.autocast(x.device.type, enabled=False):
-            return self._settings(wide)._features(xp, wide, 0).to(x.dtype)
+            return self._settings(wide).features(xp, wide, 0).to(x.dtype)
 
     def _settings(self, like: Tensor) -> Embedder:
         """Return the embedder with tensors for what is learned: its formulas take either."""
-        if not self.learned and not isinstance(self.embedder, _Fourier):
+        if not self.learned and not isinstance(self.embedder, FourierEmbedder):
             return self.embedder
         live = copy.copy(self.embedder)
         if "width" in self.learned:
             object.__setattr__(live, "width", self.log_width.to(like.dtype).exp())
         if "centres" in self.learned:
             object.__setattr__(live, "_centres", _Fixed(self.centres.to(like.dtype)))
-        if isinstance(live, _Fourier):
-            object.__setattr__(live, "_frequencies", self.frequencies.to(like.dtype))
+        if isinstance(live, FourierEmbedder):
+            object.__setattr__(live, "frequency_vectors", self.frequencies.to(like.dtype))
         elif "frequencies" in self.learned:
             object.__setattr__(live, "frequency", self.log_frequency.to(like.dtype).exp())
         return live
@@ -236,7 +236,7 @@ def axis_modules(encoding: Encoding, trainable: Iterable[str]) -> nn.ModuleList:
 def combine(encoding: Encoding, axes: nn.ModuleList, units: Tensor) -> Tensor:
     """Return the features (P, size) of positions (P, D) in units."""
     if isinstance(encoding, Concatenated):
-        return torch.cat([axis(x) for axis, x in zip(axes, encoding._seen(units), strict=True)], dim=1)
+        return torch.cat([axis(x) for axis, x in zip(axes, encoding.seen(units), strict=True)], dim=1)
     dense = axes[0](units[:, 0])
     for i, axis in enumerate(axes[1:], start=1):
         # one row of A (x) B is the outer product of a row of A and a row of B

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kronfield import saving
-from kronfield._arrays import describe, problem, real
-from kronfield.field import Field, Saved
-from kronfield.nn.inputs import Grid
+from kronfield._core.arrays import Array, describe, problem, real
+from kronfield._core.frames import Frame, cell_centres
+from kronfield.field import storage
+from kronfield.field.field import Field, Saved
+from kronfield.nn.grid import Grid
 from kronfield.nn.kronecker import KroneckerLinear
 from kronfield.nn.mlp import CoordinateMLP
-from kronfield.solvers.banded import Matrix
-from kronfield.solvers.separable import Frame
 
 # Numbers of one hidden layer that are held at a time.
 BLOCK_NUMBERS = 1 << 22
@@ -46,7 +45,7 @@ class NetworkField(Field):
         model: CoordinateMLP,
         *,
         domain: Sequence[Sequence[float]] | None = None,
-        axes: Sequence[Matrix] | None = None,
+        axes: Sequence[Array] | None = None,
         channels: bool = True,
         report: Any = None,
         info: Mapping[str, Any] | None = None,
@@ -74,7 +73,7 @@ class NetworkField(Field):
 
     # Evaluation --------------------------------------------------------------------------------------------------
 
-    def _grid_blocks(self, units: list[Matrix], orders: tuple[int, ...]) -> Iterator[tuple[Any, Matrix]]:
+    def _grid_blocks(self, units: list[Array], orders: tuple[int, ...]) -> Iterator[tuple[Any, Array]]:
         rows = max(1, BLOCK_NUMBERS // max(1, math.prod(len(x) for x in units[1:]) * self._hidden))
         for start in range(0, len(units[0]), rows):
             some = [units[0][start : start + rows], *units[1:]]
@@ -87,10 +86,10 @@ class NetworkField(Field):
                 planes = np.moveaxis(values.cpu().numpy(), -1, 0)
             yield (slice(start, start + rows),), planes.astype(self._real, copy=False)
 
-    def _at_points(self, units: list[Matrix], orders: tuple[int, ...]) -> Matrix:
+    def _at_points(self, units: list[Array], orders: tuple[int, ...]) -> Array:
         for emb in self.encoding.embedders:
             if any(orders) and emb.smoothness == 0:
-                raise problem("derivative", orders, f"(0, ...) of {type(emb).__name__}", emb._smoothness_remedy())
+                raise problem("derivative", orders, f"(0, ...) of {type(emb).__name__}", emb.smoothness_remedy())
         points = np.stack(units, axis=1)
         out = np.empty((self.model.out, len(points)), dtype=self._real)
         step = max(1, BLOCK_NUMBERS // self._hidden)
@@ -133,7 +132,7 @@ class NetworkField(Field):
         """The numbers that encode one point on its way into the network."""
         return sum(emb.size for emb in self.encoding.embedders)
 
-    def _tensor(self, x: Matrix) -> Tensor:
+    def _tensor(self, x: Array) -> Tensor:
         weight = self.model.first.weight
         return torch.as_tensor(np.array(x, dtype=np.float64), dtype=torch.float64).to(
             weight.device, torch.float64 if weight.dtype == torch.float64 else torch.float32
@@ -151,12 +150,12 @@ class NetworkField(Field):
         volume = math.prod(high - low for low, high in ends)
         cells, before = max(4, round(FIRST_CELLS ** (2 / max(2, self.dimensions)))), None
         while True:
-            axes = [low + (high - low) * (np.arange(cells) + 0.5) / cells for low, high in ends]
+            axes = [cell_centres(low, high, cells) for low, high in ends]
             values = self.on_grid(axes).astype(np.float64)
             total = volume * values.mean(axis=tuple(range(self.dimensions)))
             scale = abs(volume) * float(np.abs(values).mean())
             if before is not None and np.all(np.abs(total - before) <= SETTLED * scale):
-                return total if self._channels else float(total)
+                return total if self.has_channels else float(total)
             if (2 * cells) ** self.dimensions > MOST_CELLS:
                 raise problem("box", describe(bounds), "one over which means settle", "Integrate over smaller boxes.")
             cells, before = 2 * cells, total
@@ -177,13 +176,13 @@ class NetworkField(Field):
             "kind": "network",
             "network": self.model.to_dict(),
             "domain": [list(pair) for pair in self.domain],
-            "channels": self._channels,
+            "channels": self.has_channels,
             "weights_dtype": str(next(iter(exact.values())).dtype),
             "info": self.info,
         }
         arrays = {f"model.{name}": array for name, array in stored.items()}
         arrays |= {f"axis{i}": axis for i, axis in enumerate(self._axes)}
-        saving.write(path, arrays, metadata)
+        storage.write(path, arrays, metadata)
         rms = float(np.sqrt(np.mean(errors**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(errors).max()), rms)
 
@@ -203,7 +202,7 @@ def as_field(
     model: CoordinateMLP,
     *,
     domain: Sequence[Sequence[float]] | None = None,
-    axes: Sequence[Matrix] | None = None,
+    axes: Sequence[Array] | None = None,
     channels: bool = True,
     report: Any = None,
     info: Mapping[str, Any] | None = None,
@@ -247,7 +246,7 @@ def as_field(
 
 def network_from(
     path: Any,
-    arrays: Mapping[str, Matrix],
+    arrays: Mapping[str, Array],
     metadata: Mapping[str, Any],
     functions: Mapping[str, Callable[..., Any]] | None = None,
 ) -> NetworkField:
@@ -267,7 +266,7 @@ def network_from(
         raise problem("path", f"{path} ({type(error).__name__}: {error})", "a saved network", remedy) from error
 
 
-def _as_numpy(tensor: Tensor) -> Matrix:
+def _as_numpy(tensor: Tensor) -> Array:
     """Return the values of a tensor; bfloat16, which NumPy does not have, as float32."""
     plain = tensor.detach().cpu()
     return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy().copy()

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kronfield._arrays import describe, problem, whole
-from kronfield.blending import Blending, virtual_axis
+from kronfield._core.arrays import describe, problem, whole
 from kronfield.encoding import Kronecker
+from kronfield.encoding.blending import Blending, virtual_axis
 from kronfield.nn.encode import Domain, Place, axis_modules
-from kronfield.nn.inputs import Grid
+from kronfield.nn.grid import Grid
 from kronfield.nn.layers import FirstLayer, Prepared, Rows
 from kronfield.nn.mixing import Mixer
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kronfield._arrays import problem
+from kronfield._core.arrays import problem
 from kronfield.encoding import Encoding
 from kronfield.nn.encode import Place
-from kronfield.nn.inputs import Grid
+from kronfield.nn.grid import Grid
 
 # Features that are kept from step to step, in numbers; more are computed anew, a part at a time.
 CACHE_NUMBERS = 1 << 27

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kronfield._arrays import describe, only_keys, problem, whole
+from kronfield._core.arrays import describe, only_keys, problem, whole
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.nn.concatenated import ConcatenatedLinear
 from kronfield.nn.encode import Domain, as_encoding
-from kronfield.nn.inputs import Grid
+from kronfield.nn.grid import Grid
 from kronfield.nn.kronecker import KroneckerLinear
 from kronfield.nn.layers import FirstLayer, Prepared
 
 
-class Sine(nn.Module):
+class SineActivation(nn.Module):
     """sin(30 x), the activation of SIREN."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
     "tanh": nn.Tanh,
-    "sine": Sine,
+    "sine": SineActivation,
 }
 
 
@@ -145,11 +145,11 @@ class CoordinateMLP(nn.Module):
         C = len(planes)
         if depth and width < 2 * C:
             raise problem("width", width, f"at least {2 * C}, two units a channel", "Make it wider.")
-        domain = [(f.origin, f.origin + f.length) for f in field._frames]
+        domain = [(f.origin, f.origin + f.length) for f in field.frames]
         model = cls(field.encoding, depth, width, C, points=points, domain=domain)
         first = model.first
         assert isinstance(first, KroneckerLinear)
-        first.extent = [(float(f.unit(f.low)), float(f.unit(f.high))) for f in field._frames]
+        first.extent = [(float(f.unit(f.low)), float(f.unit(f.high))) for f in field.frames]
         weights = torch.from_numpy(planes).to(torch.float32 if planes.itemsize <= 4 else torch.float64)
         model.to(weights.dtype)
         with torch.no_grad():

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kronfield._arrays import describe, problem, real, whole
+from kronfield._core.arrays import describe, problem, real, whole
+from kronfield._core.progress import Bar
 from kronfield.field import Field
 from kronfield.nn import checkpoints
 from kronfield.nn.data import Samples, split
 from kronfield.nn.field import as_field
-from kronfield.nn.inputs import Grid
+from kronfield.nn.grid import Grid
 from kronfield.nn.layers import Prepared
 from kronfield.nn.mlp import CoordinateMLP
-from kronfield.progress import Bar
 
 # The paper's learning rates: one linear layer on a Kronecker encoding, and everything deeper.
 LINEAR_RATE, DEEP_RATE = 1e-1, 5e-3

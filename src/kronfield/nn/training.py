@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kronfield._arrays import describe, problem, whole
+from kronfield._core.arrays import describe, problem, whole
+from kronfield._core.progress import Bar
 from kronfield.nn import checkpoints
 from kronfield.nn.data import samples
 from kronfield.nn.mlp import CoordinateMLP
 from kronfield.nn.run import Epoch, Run, Training
-from kronfield.progress import Bar
 
 
 def train(

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from kronfield._arrays import problem
-from kronfield._atomic import refuse_existing, replacing
+from kronfield._core.arrays import problem
+from kronfield._core.atomic import refuse_existing, replacing
 
 # Colours that stay apart for colour-blind readers, and dashes that tell apart what they cannot.
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222", "#ee7733")

@@ -12,7 +12,7 @@ import numpy as np
 from kronfield.plots.base import COLOURS, new_figure, save_figure, tidy
 
 if TYPE_CHECKING:
-    from kronfield.contest import Contestant
+    from kronfield.signals.contest import Contestant
 
 COLUMNS = 5
 

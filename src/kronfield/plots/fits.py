@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kronfield.fitting.report import taken
 from kronfield.plots.base import COLOURS, DASHES, new_figure, png_bytes, tidy
-from kronfield.report import taken
 
 if TYPE_CHECKING:
-    from kronfield.diagnosis import Diagnosis, Shown
-    from kronfield.judging import Curve
+    from kronfield.signals.report.curves import ScoreCurve
+    from kronfield.signals.report.diagnosis import Diagnosis, Shown
 
 # The longest side of a picture, and its shortest, in inches.
 LONG, SHORT = 7.0, 2.6
@@ -201,7 +201,7 @@ def _spectra(found: Diagnosis) -> Any:
     return figure
 
 
-def _choice(curves: list[Curve]) -> Any:
+def _choice(curves: list[ScoreCurve]) -> Any:
     figure = new_figure(5.2 * len(curves), 3.8)
     for axes, curve in zip(np.atleast_1d(figure.subplots(1, len(curves))), curves, strict=True):
         axes.plot(curve.x, curve.scores, "o-", color=COLOURS[0], markersize=4, linewidth=1.4)

@@ -1,1 +1,1 @@
-"""Solvers: least squares on grids, factored axis by axis."""
+"""How is it solved? Least squares on grids, axis by axis, and at points."""

@@ -1,0 +1,222 @@
+"""Which array library came in, the checks every input passes, and the one style of error."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+
+# A NumPy array of any dtype.
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+# A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
+AnyArray: TypeAlias = Any
+# A last axis this short, with all others longer, is taken for channels where nothing says otherwise.
+MOST_CHANNELS = 4
+# More features, samples or dimensions than this is a mistake, not a request.
+LARGEST = 2**31 - 1
+# The namespace that belongs to an array: numpy, array_api_compat.torch, ...
+Namespace: TypeAlias = Any
+
+
+class InputError(ValueError):
+    """Something handed in cannot be used; the message says what came, what was expected, and the remedy."""
+
+
+class InputTypeError(InputError, TypeError):
+    """Something handed in is of the wrong type or dtype."""
+
+
+def problem(argument: str, got: object, expected: str, remedy: str, kind: type[Exception] = ValueError) -> InputError:
+    """Build the error for one argument: what it is called, what came, what was expected, what to do."""
+    error = InputTypeError if kind is TypeError else InputError
+    return error(f"{argument}: got {got}; expected {expected}. {remedy}")
+
+
+def namespace(*arrays: AnyArray) -> Namespace:
+    """Return the array namespace that all of ``arrays`` belong to."""
+    return array_api_compat.array_namespace(*arrays)
+
+
+def describe(value: object) -> str:
+    """Say what a value is, in an error message."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def is_array(value: object) -> bool:
+    """Tell whether ``value`` belongs to a library that follows the array API standard."""
+    return bool(array_api_compat.is_array_api_obj(value))
+
+
+def float_array(argument: str, value: Any) -> AnyArray:
+    """Return ``value`` as a finite array of real floats, of whatever library it came from.
+
+    Python numbers, sequences and objects with ``__array__`` become NumPy arrays. Integers are refused, because an
+    index taken for a coordinate is the most common mistake there is.
+    """
+    if is_array(value):
+        array = value
+    else:
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise problem(
+                argument, describe(value), "an array of floats", "Pass a NumPy array or a tensor.", TypeError
+            ) from error
+    xp = namespace(array)
+    if not xp.isdtype(array.dtype, "real floating"):
+        raise problem(
+            argument,
+            describe(array),
+            "real floats (float32 or float64)",
+            "Integers are not taken for coordinates: divide by the number of samples, or convert to float.",
+            TypeError,
+        )
+    if not bool(xp.all(xp.isfinite(array))):
+        raise problem(argument, f"{describe(array)} with NaN or inf in it", "finite numbers", "Drop those entries first.")
+    return array
+
+
+def real_numbers(argument: str, value: Any) -> Array:
+    """Return real numbers, integers too, as a finite float64 NumPy array."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise problem(
+            argument, describe(value), "numbers", "Pass a NumPy array, or a detached tensor.", TypeError
+        ) from error
+    if array.dtype.kind not in "fiu":
+        raise problem(argument, describe(array), "real numbers", "Convert them: dates to seconds, say.", TypeError)
+    return np.asarray(float_array(argument, array.astype(np.float64)))
+
+
+def at_least_float32(array: AnyArray) -> AnyArray:
+    """Return ``array``, or if it is of half precision a float32 copy: too few digits to compute with."""
+    xp = namespace(array)
+    return array if float(xp.finfo(array.dtype).eps) <= 2.0**-23 else xp.astype(array, xp.float32)
+
+
+def vector(argument: str, value: Any) -> AnyArray:
+    """Return ``value`` as a finite float array of shape (N,)."""
+    array = float_array(argument, value)
+    if array.ndim != 1:
+        raise problem(
+            argument,
+            describe(array),
+            "shape (N,)",
+            "Embedders take one axis: pass one column, or use Concatenated or Kronecker for points (P, D).",
+        )
+    return array
+
+
+def point_array(argument: str, value: Any, dimensions: int) -> AnyArray:
+    """Return ``value`` as a finite float array of shape (P, D)."""
+    array = float_array(argument, value)
+    if array.ndim != 2 or array.shape[1] != dimensions:
+        raise problem(
+            argument,
+            describe(array),
+            f"shape (P, {dimensions}), one column per axis",
+            "Stack the coordinates as columns.",
+        )
+    return array
+
+
+def whole(argument: str, value: Any, *, at_least: int) -> int:
+    """Return ``value`` as an int no smaller than ``at_least``; booleans and floats are refused."""
+    expected = f"a whole number >= {at_least}"
+    if isinstance(value, bool | np.bool_):
+        raise problem(argument, value, expected, "Pass an int.", TypeError)
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise problem(argument, describe(value), expected, "Pass an int.", TypeError) from error
+    if number < at_least:
+        raise problem(argument, number, expected, f"The smallest that makes sense is {at_least}.")
+    if number > LARGEST:
+        raise problem(argument, f"{number:.3g}" if number < 1e300 else "a huge number", f"at most {LARGEST}", "Use fewer.")
+    return number
+
+
+def real(argument: str, value: Any, *, low: float, high: float, remedy: str, open_low: bool = False) -> float:
+    """Return ``value`` as a float in [low, high], or in (low, high] with ``open_low``."""
+    bracket = "(" if open_low else "["
+    expected = f"a number in {bracket}{low:g}, {high:g}]"
+    if isinstance(value, bool | np.bool_ | str | bytes) or not hasattr(value, "__float__"):
+        raise problem(argument, describe(value), expected, remedy, TypeError)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise problem(argument, describe(value), expected, remedy, TypeError) from error
+    if math.isnan(number) or not low <= number <= high or (open_low and number == low):
+        raise problem(argument, number, expected, remedy)
+    return number
+
+
+def fraction(argument: str, value: Any) -> float:
+    """Return ``value`` as a float in (0, 1]."""
+    return real(argument, value, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak.")
+
+
+def only_keys(argument: str, mapping: Any, keys: Iterable[str]) -> Mapping[str, Any]:
+    """Check that ``mapping`` is a dictionary with exactly ``keys``; return it."""
+    wanted = sorted(keys)
+    if not isinstance(mapping, Mapping) or sorted(map(str, mapping)) != wanted:
+        got = sorted(map(str, mapping)) if isinstance(mapping, Mapping) else describe(mapping)
+        raise problem(argument, got, f"a dictionary with the keys {wanted}", "Use what to_dict() returned, unchanged.")
+    return mapping
+
+
+def ends_in_channels(shape: tuple[int, ...]) -> bool:
+    """Tell whether the last axis of an array is taken for channels where nothing says otherwise."""
+    return len(shape) > 1 and shape[-1] <= MOST_CHANNELS < min(shape[:-1])
+
+
+def number_array(argument: str, values: Any) -> Array:
+    """Return real or complex numbers as a NumPy array, without a copy where that can be."""
+    try:
+        plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+        array = values if plain else np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise problem(
+            argument, describe(values), "an array that NumPy can read",
+            "Of a list, make all rows as long; of a tensor, pass values.detach().cpu().", TypeError,
+        ) from error  # fmt: skip
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or array.dtype.itemsize > 16:
+        raise problem(argument, describe(array), "numbers", "Convert them to float first.", TypeError)
+    return array
+
+
+def split_complex(values: Array) -> Array:
+    """Return complex values (..., C) as real ones (..., 2 C): a complex channel is two real ones, side by side."""
+    parts = np.stack([values.real, values.imag], axis=-1)
+    return parts.reshape(*values.shape[:-1], -1)
+
+
+def joined_complex(values: Array) -> Array:
+    """Return real values (..., 2 C) as complex ones (..., C): what `split_complex` split."""
+    return np.ascontiguousarray(values).view(np.result_type(values.dtype, np.complex64))
+
+
+def fit_overflow() -> InputError:
+    """Return the error for values whose fit overflows."""
+    return problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
+
+
+def sum_is_finite(array: Array) -> bool:
+    """Tell in one pass and without a copy whether all is finite: if so, surely; if not, the sum may have overflowed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.sum(array)))
+
+
+def to_numpy(array: AnyArray) -> Array:
+    """Return a NumPy copy or view of an array of any library, cut off from any gradient."""
+    if hasattr(array, "detach"):  # a tensor that may require a gradient or live on another device
+        array = array.detach().cpu()
+    return np.asarray(array)

@@ -1,0 +1,40 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from kronfield._core.arrays import problem
+
+
+def refuse_existing(target: Path, overwrite: bool) -> None:
+    """Refuse a folder, and a file that exists unless it may be replaced."""
+    if target.is_dir():
+        raise problem("path", target, "a file", "It is a folder: add a file name.")
+    if target.exists() and not overwrite:
+        raise problem("path", f"{target}, which exists", "a new file", "Allow overwriting (--force), or choose another.")
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` on success, remove it on any failure.
+
+    The temporary file keeps the suffix, because many writers choose the format by it.
+    """
+    target = Path(path)
+    refuse_existing(target, overwrite)
+    if not target.parent.is_dir():
+        raise problem("path", target, "a file in a folder that exists", f"Create {target.parent} first.")
+    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(6)}.part{target.suffix}")
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # what the user's mask gives a new file, whatever the writer does
+        yield temporary
+        temporary.chmod(mode)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

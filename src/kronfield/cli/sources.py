@@ -1,0 +1,104 @@
+"""From the name of a file to samples that can be fitted, and how they are told of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kronfield.cli.common import Failure, Function, Output, read_signal
+from kronfield.cli.parsing import Frames, Names
+
+if TYPE_CHECKING:
+    from kronfield.field import Field
+    from kronfield.files import Signal
+
+
+def table_options(command: Function) -> Function:
+    """Add --columns and --coordinates."""
+    command = click.option("--columns", type=Names(), metavar="A,B", help="Of a table: the columns that are values.")(
+        command
+    )
+    return click.option("--coordinates", type=Names(), metavar="X,Y", help="Of a table: the columns that are coordinates.")(
+        command
+    )
+
+
+frames_option = click.option(
+    "--frames", type=Frames(), metavar="START:STOP", help="Of a video: the first frame, and the one before which to stop."
+)
+
+
+def signal_to_fit(source: str, out: Output, *, penalised: bool = False, **options: Any) -> Signal:
+    """Read a file; refuse one whose fit would not fit into memory, a video before it is read."""
+    from kronfield.files import announced_shape
+    from kronfield.signals.fit import check_fit_memory
+
+    remedy = "Take a part of it: --frames 0:100, or cut the file."
+    shape = announced_shape(source, frames=options.get("frames"))
+    if shape is not None and shape[0] is not None:
+        check_fit_memory([n or 1 for n in shape], 4, penalised=penalised, remedy=remedy)
+    signal = read_signal(source, out, **options)
+    if signal.points is None:
+        remedy = remedy if signal.kind == "video" else "Fit a part of it, or fewer samples."
+        check_fit_memory(signal.values.shape, signal.values.dtype.itemsize, penalised=penalised, remedy=remedy)
+    return signal
+
+
+def grid_only(signal: Signal, command: str) -> None:
+    """Refuse tables where a grid is needed."""
+    if signal.points is not None:
+        raise Failure(f"{command}: got a table; expected a picture, video, volume, sound or array. Use: kronfield fit")
+
+
+def signal_line(signal: Signal) -> str:
+    """Return what was read, in a line."""
+    info = signal.info
+    channels = ", ".join(info.get("channels") or [])
+    if signal.points is not None:
+        text = f"{len(signal.points)} points in {', '.join(info['axes'])}; values {channels}"
+        for count, what in ((info.get("dropped"), "rows without coordinates"), (info.get("missing"), "missing values")):
+            text += f"; {count} {what}" if count else ""
+        return f"{info['source']}: table, {text}"
+    shape = info["shape"][:-1] if signal.channels else info["shape"]
+    if signal.kind in ("image", "video"):
+        text = f"{shape[-1]} x {shape[-2]} pixels"
+        text = f"{shape[0]} frames of {text}" if signal.kind == "video" else text
+    else:
+        text = " x ".join(map(str, shape)) + " samples"
+    text += f", {channels}" if channels else ""
+    levels = info.get("levels")
+    text += f", {levels.bit_length()} bit" if isinstance(levels, int) and levels > 1 else ""
+    if signal.kind == "video":
+        text += f", {info['frames_per_second']:.4g} frames per second" + ("" if info["even"] else " on average")
+    if signal.kind == "audio":
+        text += f", {info['rate']} per second"
+    if info.get("spacing"):
+        text += f", {' x '.join(f'{step:.4g} {unit}' for step, unit in zip(info['spacing'], info['units'], strict=True))}"
+    return f"{info['source']}: {signal.kind}, {text}"
+
+
+def fit_line(field: Field) -> str:
+    """Return what was chosen, and how near it came, in a line."""
+    report: Any = field.report
+    first, second = report.roughness
+    penalty = f"ridge {report.ridge:.3g}" if report.ridge else f"roughness ({first:.3g}, {second:.3g})"
+    penalty = penalty if report.ridge or first or second else "no penalty"
+    missing = field.info.get("missing") if field.info.get("kind") != "table" else None
+    gaps = f"; {missing} missing samples filled in" if missing else ""
+    features = describe_embedders(report.embedders)
+    return f"Fitted {features}, {penalty}; residual {report.residual:.2g} rms{gaps}; {report.seconds:.2f} s"
+
+
+def describe_embedders(embedders: list[Any]) -> str:
+    """Return kinds, sizes and shapes of features, in a few words."""
+    kinds = [type(emb).__name__ for emb in embedders]
+    shapes = [(emb.shape_parameter, getattr(emb, emb.shape_parameter or "", None)) for emb in embedders]
+    if len(set(kinds)) > 1:
+        return "; ".join(describe_embedders([emb]) for emb in embedders)
+    text = f"{' x '.join(str(emb.size) for emb in embedders)} features, {kinds[0]}"
+    name = shapes[0][0]
+    if name is None:
+        return text
+    values = list(dict.fromkeys(f"{value:.3g}" for _, value in shapes))
+    return f"{text} of {name} {' and '.join(values)}"

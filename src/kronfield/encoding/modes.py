@@ -1,0 +1,95 @@
+"""Mode-n products: a matrix applied along one axis of a tensor, and along all of them in the cheapest order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kronfield._core.arrays import AnyArray, namespace, problem
+
+# Below this many trailing columns a product per slice is slower than one big product on a transposed copy.
+FEW_COLUMNS = 16
+
+
+def mode_product(tensor: AnyArray, matrix: AnyArray, axis: int) -> AnyArray:
+    """Return ``tensor`` x_axis ``matrix``: its ``axis`` of length K becomes one of length N.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mode_product(np.ones((2, 3, 4)), np.ones((5, 3)), 1).shape
+    (2, 5, 4)
+
+    Parameters
+    ----------
+    tensor : array of shape (..., K, ...)
+        Real or complex.
+    matrix : array of shape (N, K)
+        Of the same library.
+    axis : int
+        The axis of ``tensor`` to multiply, from 0.
+    """
+    if matrix.ndim != 2 or not 0 <= axis < tensor.ndim or matrix.shape[1] != tensor.shape[axis]:
+        raise problem(
+            "matrix",
+            f"shape {tuple(matrix.shape)} for axis {axis} of a tensor of shape {tuple(tensor.shape)}",
+            "shape (N, K), K the length of that axis",
+            "Each matrix maps one axis of the tensor.",
+        )
+    xp = namespace(tensor, matrix)
+    if tensor.dtype != matrix.dtype and xp.isdtype(tensor.dtype, "complex floating"):
+        matrix = xp.astype(matrix, tensor.dtype)  # some libraries multiply only what has the same dtype
+    before, after = tuple(tensor.shape[:axis]), tuple(tensor.shape[axis + 1 :])
+    rows, columns = math.prod(before), math.prod(after)
+    K, N = tensor.shape[axis], matrix.shape[0]
+    if columns == 1:
+        product = xp.reshape(tensor, (rows, K)) @ matrix.T  # (rows, N)
+    elif rows == 1:
+        product = matrix @ xp.reshape(tensor, (K, columns))  # (N, columns)
+    elif columns >= FEW_COLUMNS:
+        product = matrix @ xp.reshape(tensor, (rows, K, columns))  # (rows, N, columns), a product per row
+    else:
+        turned = xp.permute_dims(xp.reshape(tensor, (rows, K, columns)), (0, 2, 1))
+        product = xp.reshape(turned, (rows * columns, K)) @ matrix.T
+        product = xp.permute_dims(xp.reshape(product, (rows, columns, N)), (0, 2, 1))
+    return xp.reshape(product, (*before, N, *after))
+
+
+def cheapest_order(shapes: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the order of axes in which products with (N, K) matrices take the fewest operations.
+
+    Swapping two neighbours i, j in the order is worth it just where 1/K_i - 1/N_i > 1/K_j - 1/N_j, so sorting by that
+    key is optimal: axes that shrink come first, axes that grow last.
+
+    Examples
+    --------
+    >>> cheapest_order([(100, 10), (10, 100)])
+    [1, 0]
+    """
+    return sorted(range(len(shapes)), key=lambda i: 1 / shapes[i][1] - 1 / max(shapes[i][0], 1))
+
+
+def multilinear(tensor: AnyArray, matrices: Sequence[AnyArray]) -> AnyArray:
+    """Return ``tensor`` x_1 A_1 x_2 A_2 ... x_D A_D; axes past the D-th (channels) stay as they are.
+
+    Never forms the Kronecker product of the matrices: beside input and output it holds one intermediate tensor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> multilinear(np.ones((2, 3, 7)), [np.ones((4, 2)), np.ones((5, 3))]).shape
+    (4, 5, 7)
+    """
+    if len(matrices) > tensor.ndim:
+        raise problem(
+            "matrices",
+            f"{len(matrices)} for a tensor of shape {tuple(tensor.shape)}",
+            f"at most {tensor.ndim}",
+            "Pass one matrix per axis, in the order of the axes.",
+        )
+    if any(matrix.ndim != 2 or matrix.shape[1] == 0 for matrix in matrices):
+        shapes = [tuple(matrix.shape) for matrix in matrices]
+        raise problem("matrices", f"shapes {shapes}", "shapes (N, K) with K >= 1", "Check each axis.")
+    for axis in cheapest_order([tuple(matrix.shape) for matrix in matrices]):
+        tensor = mode_product(tensor, matrices[axis], axis)
+    return tensor

@@ -1,0 +1,130 @@
+"""Values of weights on grids and at points, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield._core.threads import in_threads
+from kronfield.embedders import Embedder, Impulse, LocalEmbedder
+from kronfield.encoding import Kronecker
+from kronfield.solvers.grid.banded import BlockBanded, apply, embedding_blocks
+from kronfield.solvers.points.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
+
+# Numbers in one block of output, and of intermediate results at points: 32 MB of float64.
+BLOCK_NUMBERS = 1 << 22
+# Numbers of each array at points with few features within reach: they stay in the cache, and threads share them out.
+CACHED_NUMBERS, FEWEST_POINTS = 1 << 15, 1 << 12
+# Products and sums of a matrix product that takes one thread, and the fewest points for which it is worth while.
+ONE_THREAD, FEWEST_ALONE = 1 << 18, 256
+# Up to this many features within reach of a point on each axis, points are summed feature by feature.
+FEW_FEATURES = 32
+# Positions on a line from which they are treated as points.
+LONG_LINE = 1 << 14
+
+
+def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBanded | Array:
+    """Return the embedding matrix of ``x``, in blocks where features are local."""
+    if order > embedder.smoothness:
+        embedder.derivative(np.zeros(1), order)  # raises the error that says why
+    if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()) and not isinstance(embedder, Impulse):
+        rising = len(x) < 2 or bool(np.all(np.diff(x) >= 0))
+        if rising:
+            return embedding_blocks(embedder, x, order, NEGLIGIBLE).astype(dtype)
+    return np.asarray(embedder.derivative(x, order)).astype(dtype)
+
+
+def _axis_matrices(
+    encoding: Kronecker, units: Sequence[Array], orders: Sequence[int], dtype: Any
+) -> list[BlockBanded | Array]:
+    """Return the embedding matrix of every axis, computed once for axes that are alike."""
+    known: dict[Any, BlockBanded | Array] = {}
+    keys = [(emb, order, x.tobytes()) for emb, order, x in zip(encoding.embedders, orders, units, strict=True)]
+    for key, emb, order, x in zip(keys, encoding.embedders, orders, units, strict=True):
+        if key not in known:
+            known[key] = axis_matrix(emb, x, order, dtype)
+    return [known[key] for key in keys]
+
+
+def grid_blocks(
+    encoding: Kronecker, planes: Array, units: Sequence[Array], orders: Sequence[int]
+) -> Iterator[tuple[slice, Array]]:
+    """Yield (rows, values) blocks, values (C, rows, M_2, ..., M_D), that together make up the grid."""
+    taps = taps_in_reach(encoding.embedders[0])
+    if len(units) == 1 and len(units[0]) >= LONG_LINE and taps is not None and taps <= FEW_FEATURES:
+        # on a line nothing is gained by a matrix: what few features each position sees is summed directly
+        step = max(1, BLOCK_NUMBERS // planes.shape[0])
+        for start in range(0, len(units[0]), step):
+            some = slice(start, min(start + step, len(units[0])))
+            yield some, at_points(encoding, planes, [units[0][some]], orders)
+        return
+    matrices = _axis_matrices(encoding, units, orders, planes.dtype)
+    first = matrices[0]
+    rest = math.prod(matrix.shape[0] for matrix in matrices[1:]) * planes.shape[0]
+    step = max(1, BLOCK_NUMBERS // max(rest, 1))
+    for start in range(0, first.shape[0], step):
+        stop = min(start + step, first.shape[0])
+        part = first.rows(start, stop) if isinstance(first, BlockBanded) else first[start:stop]
+        block = apply(part, planes, 1)
+        for axis, matrix in enumerate(matrices[1:], start=2):
+            block = apply(matrix, block, axis)
+        yield slice(start, stop), block
+
+
+def at_points(encoding: Kronecker, planes: Array, units: Sequence[Array], orders: Sequence[int]) -> Array:
+    """Return values (C, P) at points given as one array of unit positions per axis."""
+    P, C = len(units[0]), planes.shape[0]
+    out = np.empty((C, P), dtype=planes.dtype)
+    for emb, order in zip(encoding.embedders, orders, strict=True):
+        if order > emb.smoothness:
+            emb.derivative(np.zeros(1), order)  # raises the error that says why
+    counts = [taps_in_reach(emb) for emb in encoding.embedders]
+    sparse = all(count is not None and count <= FEW_FEATURES for count in counts)
+    # where a point sees nearly all features, products of matrices are quicker
+    sparse = sparse and 2 * math.prod(count or 1 for count in counts) < math.prod(encoding.shape)
+    width = max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
+    few = min(max(FEWEST_POINTS, CACHED_NUMBERS // C), max(1, BLOCK_NUMBERS // (8 * C)))
+    # products so small that they are done by one thread, which does not wait for those of another library
+    alone = ONE_THREAD // max(C * math.prod(encoding.shape), 1)
+    step = few if sparse else alone if alone >= FEWEST_ALONE else max(1, BLOCK_NUMBERS // max(width, 1))
+
+    def fill(part: slice) -> None:
+        xs = [x[part] for x in units]
+        out[:, part] = _sparse(encoding, planes, xs, orders) if sparse else _dense(encoding, planes, xs, orders)
+
+    parts = [slice(start, min(start + step, P)) for start in range(0, P, step)]
+    if sparse and len(parts) > 1:
+        in_threads(fill, parts)
+    else:  # products of matrices have threads of their own
+        for part in parts:
+            fill(part)
+    return out
+
+
+def _sparse(encoding: Kronecker, planes: Array, xs: Sequence[Array], orders: Sequence[int]) -> Array:
+    """Sum over the features within reach of each point: all combinations of one per axis."""
+    flat = planes.reshape(planes.shape[0], -1)
+    total = np.zeros((planes.shape[0], len(xs[0])))
+    for _, index, value in corners(axis_runs(encoding.embedders, xs, orders), encoding.shape):
+        total += np.take(flat, index, axis=1) * value
+    return total.astype(planes.dtype)
+
+
+def _dense(encoding: Kronecker, planes: Array, xs: Sequence[Array], orders: Sequence[int]) -> Array:
+    """Contract one axis after the other, a point at a time in the first product and then row by row."""
+    rows = [
+        np.asarray(emb.derivative(x, order)).astype(planes.dtype)
+        for emb, x, order in zip(encoding.embedders, xs, orders, strict=True)
+    ]
+    C, P = planes.shape[0], len(xs[0])
+    flat = np.moveaxis(planes, 0, -1).reshape(encoding.shape[0], -1)
+    values = (rows[0] @ flat).reshape(P, *encoding.shape[1:], C)
+    for row in rows[1:]:
+        values = np.einsum("pk,pk...->p...", row, values)
+    if values.shape != (P, C):
+        raise problem("weights", planes.shape, str(encoding.shape), "They do not belong together.")
+    return values.T

@@ -1,0 +1,474 @@
+"""A field: an encoding and its weights, a continuous function that can be evaluated anywhere in its domain."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from kronfield._core.arrays import Array, describe, joined_complex, problem, real, real_numbers, whole
+from kronfield._core.axes import SampleAxes
+from kronfield._core.copies import NeedsSamples, shared_copy
+from kronfield._core.frames import Frame, cell_centres
+from kronfield._core.slabs import first_axis_last
+from kronfield._core.threads import with_one_blas_thread
+from kronfield.encoding import Encoding, Kronecker
+from kronfield.field import evaluation, storage
+from kronfield.field.uncertainty import Uncertainty
+
+if TYPE_CHECKING:
+    from kronfield.fitting.report import FitReport, PointReport
+
+OUTSIDE = ("error", "clamp", "extrapolate", "nan")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What `Field.save` wrote: its size, and what a smaller dtype cost (0 where nothing was lost)."""
+
+    path: str
+    bytes: int
+    largest_error: float
+    rms_error: float
+
+
+class Refit(Protocol):
+    """The way from other values to their field, with the same settings."""
+
+    def __call__(self, values: Any) -> Field:
+        """Return the field of other values."""
+
+    def without_samples(self) -> Refit | NeedsSamples:
+        """Return what a pickled field keeps of this."""
+
+
+class Field:
+    """A continuous function on a box, made by `fit` or read by `load`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kronfield as kf
+    >>> field = kf.fit(np.add.outer(np.arange(20.0), np.arange(30.0)))
+    >>> field(np.array([[3.5, 10.25]])).round(6)
+    array([13.75])
+    >>> field.on_grid((40, 60)).shape
+    (40, 60)
+    >>> field.gradient(np.array([[3.5, 10.25]])).round(6)
+    array([[1., 1.]])
+    """
+
+    def __init__(
+        self,
+        encoding: Kronecker,
+        planes: Array,
+        frames: Sequence[Frame],
+        axes: Sequence[Array],
+        *,
+        channels: bool,
+        is_complex: bool = False,
+        dtype: Any = None,
+        report: FitReport | PointReport | None = None,
+        again: Refit | NeedsSamples | None = None,
+        uncertainty: Uncertainty | NeedsSamples | None = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.encoding = encoding
+        self._planes = planes  # (C, K_1, ..., K_D), real; a complex channel is two
+        #: Where each axis lies.
+        self.frames = tuple(frames)
+        self._axes = axes if isinstance(axes, SampleAxes) else SampleAxes(axes)
+        #: Whether values have an axis of channels, and whether they are complex.
+        self.has_channels, self.is_complex = channels, is_complex
+        self._real = np.dtype(dtype or planes.dtype)  # of values; weights may need more digits
+        self.report = report
+        self._again = again
+        self._uncertainty = uncertainty
+        #: Anything that JSON can hold, kept when the field is saved: where the samples come from, units, a frame rate.
+        self.info: dict[str, Any] = dict(info or {})
+
+    @with_one_blas_thread
+    def refit(self, values: Any) -> Field:
+        """Return the field of other values on the same grid, with the same settings and without factoring anew."""
+        if self._again is None:
+            raise problem("refit", "a field that was loaded", "one from fit", "Call fit with the encoding of this field.")
+        if isinstance(self._again, NeedsSamples):
+            raise self._again.error()
+        return self._again(values)
+
+    # Copies: a pickle holds weights and settings, not the samples ---------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        again, uncertainty = self._again, self._uncertainty
+        return {
+            **self.__dict__,
+            "_again": None if again is None else again.without_samples(),
+            "_uncertainty": None if uncertainty is None else uncertainty.without_samples(),
+        }
+
+    def __copy__(self) -> Field:
+        return shared_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Field:
+        return shared_copy(self, memo, shared=("_again", "_uncertainty"))
+
+    def with_axes(self, axes: Sequence[Array]) -> Field:
+        """Set the positions that `on_grid` evaluates by default; return the field."""
+        self._axes = SampleAxes(axes)
+        return self
+
+    @property
+    def dimensions(self) -> int:
+        """The number D of coordinates."""
+        return self.encoding.dimensions
+
+    @property
+    def domain(self) -> tuple[tuple[float, float], ...]:
+        """(low, high) on each axis: where the field is defined."""
+        return tuple((frame.low, frame.high) for frame in self.frames)
+
+    @property
+    def axes(self) -> tuple[Array, ...]:
+        """The positions of the samples that the field was fitted to."""
+        return tuple(axis.copy() for axis in self._axes)
+
+    @property
+    def channel_count(self) -> int:
+        """The number C of channels; one for a field without an axis of channels."""
+        return self._plane_count // (2 if self.is_complex else 1)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values."""
+        return np.result_type(self._real, np.complex64) if self.is_complex else self._real
+
+    @property
+    def weights(self) -> Array:
+        """The weights, (K_1, ..., K_D) or (K_1, ..., K_D, C)."""
+        return self._unplanar(self._planes)
+
+    def __repr__(self) -> str:
+        box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
+        return f"Field(on {box}, {self.encoding!r}, {self.dtype})"
+
+    # Evaluation --------------------------------------------------------------------------------------------------
+
+    @with_one_blas_thread
+    def on_grid(
+        self,
+        axes: Any = None,
+        derivative: Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        outside: str = "error",
+    ) -> Array:
+        """Return the values on a grid.
+
+        Parameters
+        ----------
+        axes : tuple of int, or sequence of arrays, optional
+            A shape: so many cells of equal size on each axis of the domain, evaluated at their centres. Or the
+            positions on each axis. By default the positions of the samples.
+        derivative : sequence of int, optional
+            How many times to differentiate along each axis.
+        out : array or memory map, optional
+            Where to write the values, blockwise, so that no second copy is needed.
+        outside : "error", "clamp", "extrapolate" or "nan"
+            What to do with positions outside the domain: refuse them, move them to its rim, use the formula as it
+            goes on (features fade out there), or return NaN.
+
+        Returns
+        -------
+        array of shape (M_1, ..., M_D) or (M_1, ..., M_D, C)
+        """
+        # falling positions are evaluated rising, and written back to front
+        given = self._grid(axes)
+        falling = [len(x) > 1 and bool(x[0] > x[-1]) for x in given]
+        positions = [x[::-1] if flip else x for x, flip in zip(given, falling, strict=True)]
+        orders = self._orders(derivative)
+        inside = [self._place(f"axes[{i}]", x, i, outside) for i, x in enumerate(positions)]
+        shape = tuple(len(x) for x in positions)
+        result = self._target(out, shape)
+        target = result[tuple(slice(None, None, -1) if flip else slice(None) for flip in falling)]
+        units = [frame.unit(x) for frame, (x, _) in zip(self.frames, inside, strict=True)]
+        for rows, block in self._grid_blocks(units, orders):
+            self._write(target[rows], self._scaled(block, orders))
+        for axis, (_, bad) in enumerate(inside):
+            if bad is not None:
+                target[(slice(None),) * axis + (bad,)] = np.nan
+        return result
+
+    @with_one_blas_thread
+    def __call__(self, points: Any, derivative: Sequence[int] | None = None, *, outside: str = "error") -> Array:
+        """Return the values at ``points`` (P, D), as (P,) or (P, C); ``derivative`` and ``outside`` as in `on_grid`."""
+        X = self._points(points)
+        orders = self._orders(derivative)
+        placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
+        units = [frame.unit(x) for frame, (x, _) in zip(self.frames, placed, strict=True)]
+        values = self._scaled(self._at_points(units, orders), orders)
+        result = self._unplanar(values).astype(self.dtype, copy=False)
+        for _, bad in placed:
+            if bad is not None:
+                result[bad] = np.nan
+        return result
+
+    def gradient(self, points: Any, *, outside: str = "error") -> Array:
+        """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C)."""
+        unit = np.eye(self.dimensions, dtype=int)
+        return np.stack([self(points, tuple(row), outside=outside) for row in unit], axis=1)
+
+    def laplacian(self, points: Any, *, outside: str = "error") -> Array:
+        """Return the sum of the second derivatives along the axes at ``points``, as (P,) or (P, C)."""
+        twice = 2 * np.eye(self.dimensions, dtype=int)
+        return np.sum([self(points, tuple(row), outside=outside) for row in twice], axis=0)
+
+    @with_one_blas_thread
+    def standard_error(
+        self, points: Any, *, noise: float | None = None, samples: int = 64, seed: int = 0, outside: str = "error"
+    ) -> Array:
+        """Return the standard error of the fit at ``points`` (P, D), as (P,) or (P, C); of a fit to points only.
+
+        It is the spread that noise in the values and the penalty, taken as prior, leave: the fit plus and minus twice
+        this holds the truth in about 95 % of all places. Exact up to 2048 weights; above, from seeded random fits.
+
+        Parameters
+        ----------
+        points : array of shape (P, D)
+            Where.
+        noise : float, optional
+            The standard deviation of a value of weight 1; by default from the residuals.
+        samples : int
+            How many random fits to draw where there are too many weights to invert their matrix: 64 give the standard
+            error to 9 %.
+        seed : int
+            Of the random fits.
+        outside : "error", "clamp", "extrapolate" or "nan"
+            As in `on_grid`.
+        """
+        if self._uncertainty is None:
+            raise problem(
+                "standard_error",
+                "a field that was not fitted to points here",
+                "one from fit_points",
+                "Ask the field that it returned.",
+            )
+        if isinstance(self._uncertainty, NeedsSamples):
+            raise self._uncertainty.error()
+        X = self._points(points)
+        placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
+        inside = np.stack([x for x, _ in placed], axis=1)
+        relative = self._uncertainty.relative(inside, whole("samples", samples, at_least=2), whole("seed", seed, at_least=0))
+        planes = self._plane_count
+        level = (
+            np.full(planes, real("noise", noise, low=0.0, high=1e300, remedy="It is in units of the values."))
+            if noise is not None
+            else self._uncertainty.noise
+        )
+        if self.is_complex:  # the parts of a complex value are independent
+            level = np.hypot(level[0::2], level[1::2])
+        result = (relative[:, None] * level[None, :]).astype(self._real)
+        for _, bad in placed:
+            if bad is not None:
+                result[bad] = np.nan
+        return result if self.has_channels else result[:, 0]
+
+    @with_one_blas_thread
+    def integral(self, box: Sequence[Sequence[float]] | None = None) -> Any:
+        """Return the definite integral over ``box``, one (low, high) per axis, exactly; by default over the domain.
+
+        A number, or an array of shape (C,).
+        """
+        bounds = self.domain if box is None else box
+        pairs = isinstance(bounds, list | tuple | np.ndarray) and all(np.shape(pair) == (2,) for pair in bounds)
+        if not pairs or len(bounds) != self.dimensions:
+            raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
+        total = self._planes.astype(np.float64)
+        for axis, (pair, frame) in enumerate(zip(bounds, self.frames, strict=True)):
+            ends = np.array([real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair])
+            ends, _ = self._place("box", ends, axis, "error")
+            low, high = frame.unit(ends)
+            row = self.encoding.embedders[axis].integral(float(low), float(high)) * frame.length
+            total = np.tensordot(total, row, axes=([1], [0]))  # the axes left move up
+        result = self._unplanar(total)
+        return result if self.has_channels else result[()]
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, dtype: str | None = None) -> Saved:
+        """Save to one file, whole or not at all; see `load`.
+
+        Parameters
+        ----------
+        path : path
+            The file to write; what was there is replaced.
+        dtype : "float16", "float32" or "float64", optional
+            How to store the weights; by default as they are. What that costs is in the result.
+        """
+        if dtype not in (None, "float16", "float32", "float64"):
+            raise problem("dtype", repr(dtype), '"float16", "float32" or "float64"', "Leave it out to keep them.")
+        with np.errstate(over="ignore"):
+            stored = self._planes.astype(dtype or self._planes.dtype)
+        if not np.all(np.isfinite(stored)):
+            raise problem("dtype", dtype, "one that can hold the weights", "They overflow: use float32 or float64.")
+        error = (stored.astype(np.float64) - self._planes).ravel() if dtype else np.zeros(1)
+        metadata = {
+            "encoding": self.encoding.to_dict(),
+            "frames": [[f.origin, f.length, f.low, f.high] for f in self.frames],
+            "channels": self.has_channels,
+            "complex": self.is_complex,
+            "weights_dtype": str(self._planes.dtype),
+            "values_dtype": str(self._real),
+            "info": self.info,
+        }
+        arrays = {"weights": stored, **{f"axis{i}": axis for i, axis in enumerate(self._axes)}}
+        storage.write(path, arrays, metadata)
+        rms = float(np.sqrt(np.mean(error**2)))
+        return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
+
+    # What a field of another kind does differently --------------------------------------------------------------------
+
+    @property
+    def _plane_count(self) -> int:
+        """The number of real planes: a complex channel is two."""
+        return int(self._planes.shape[0])
+
+    def _grid_blocks(self, units: list[Array], orders: tuple[int, ...]) -> Iterator[tuple[Any, Array]]:
+        """Yield (where, planes (C, ...)) of parts of the grid of positions in units."""
+        return evaluation.grid_blocks(self.encoding, self._planes, units, orders)
+
+    def _at_points(self, units: list[Array], orders: tuple[int, ...]) -> Array:
+        """Return planes (C, P) at points in units."""
+        return evaluation.at_points(self.encoding, self._planes, units, orders)
+
+    # Helpers -----------------------------------------------------------------------------------------------------
+
+    def _grid(self, axes: Any) -> list[Array]:
+        if axes is None:
+            return [axis.copy() for axis in self._axes]
+        if not isinstance(axes, list | tuple) or len(axes) != self.dimensions:
+            raise problem(
+                "axes", describe(axes), f"a tuple of {self.dimensions} sizes, or of {self.dimensions} arrays",
+                "One per axis of the field.",
+            )  # fmt: skip
+        if all(isinstance(one, int | np.integer) for one in axes):
+            sizes = [whole(f"axes[{i}]", size, at_least=1) for i, size in enumerate(axes)]
+            cells = zip(self.frames, sizes, strict=True)
+            return [cell_centres(f.low, f.high, n) for f, n in cells]
+        positions = [real_numbers(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
+        for i, x in enumerate(positions):
+            if x.ndim != 1:
+                raise problem(f"axes[{i}]", describe(x), "shape (M,)", "Pass the positions on one axis.")
+        return positions
+
+    def _points(self, points: Any) -> Array:
+        X = real_numbers("points", points)
+        if X.ndim != 2 or X.shape[1] != self.dimensions:
+            raise problem("points", describe(X), f"shape (P, {self.dimensions})", "One row per point.")
+        return X
+
+    def _orders(self, derivative: Sequence[int] | None) -> tuple[int, ...]:
+        if derivative is None:
+            return (0,) * self.dimensions
+        orders = [derivative] if isinstance(derivative, int | np.integer) else derivative
+        if not isinstance(orders, list | tuple | np.ndarray) or len(orders) != self.dimensions:
+            raise problem("derivative", describe(derivative), f"{self.dimensions} orders", "One per axis.")
+        return tuple(whole("derivative", order, at_least=0) for order in orders)
+
+    def _place(self, name: str, x: Array, axis: int, outside: str) -> tuple[Array, Array | None]:
+        """Return positions that may be evaluated, and which of them are to become NaN."""
+        if outside not in OUTSIDE:
+            raise problem("outside", repr(outside), f"one of {OUTSIDE}", "Say what to do with positions outside.")
+        frame = self.frames[axis]
+        slack = 1e-9 * (frame.high - frame.low)  # rounding of positions on the rim
+        bad = (x < frame.low - slack) | (x > frame.high + slack)
+        if outside == "extrapolate" or not np.any(bad):
+            return x, None
+        if outside == "error":
+            where = float(x[bad][0])
+            raise problem(
+                name, f"{where:g} on axis {axis} ({int(bad.sum())} of {x.size} are outside)",
+                f"positions in [{frame.low:g}, {frame.high:g}]",
+                'Pass outside="clamp", "extrapolate" or "nan", or give fit a larger domain.',
+            )  # fmt: skip
+        return np.clip(x, frame.low, frame.high), bad if outside == "nan" else None
+
+    def _scaled(self, values: Array, orders: tuple[int, ...]) -> Array:
+        """Apply the chain rule: derivatives by position, not by the embedder's unit."""
+        if not any(orders):
+            return values
+        try:
+            scale = math.prod(frame.length ** -float(order) for frame, order in zip(self.frames, orders, strict=True))
+        except OverflowError:
+            scale = math.inf
+        with np.errstate(over="ignore", invalid="ignore"):  # checked at once
+            scaled = (values.astype(np.float64) * scale).astype(values.dtype)
+        if not np.all(np.isfinite(scaled)):
+            raise problem(
+                "derivative", orders, f"one whose values {values.dtype} can hold, in the units of the axes",
+                "Use other units of length, or float64 values.",
+            )  # fmt: skip
+        return scaled
+
+    def _unplanar(self, planes: Array) -> Array:
+        """Return (C, ...) planes as (..., C), or (...) for a field without channels; pairs become complex."""
+        moved = np.moveaxis(planes, 0, -1)
+        if self.is_complex:
+            moved = joined_complex(moved)
+        return moved if self.has_channels else moved[..., 0]
+
+    def _write(self, target: Array, planes: Array) -> None:
+        """Write planes (C, ...) to ``target`` in the user's order."""
+        if self.has_channels and not self.is_complex:
+            first_axis_last(planes, target)
+        else:
+            target[...] = self._unplanar(planes)
+
+    def _target(self, out: Array | None, shape: tuple[int, ...]) -> Array:
+        channels = self.channel_count
+        full = (*shape, channels) if self.has_channels else shape
+        if out is None:
+            return np.empty(full, dtype=self.dtype)
+        if (
+            not isinstance(out, np.ndarray)
+            or out.shape != full
+            or not np.can_cast(self.dtype, out.dtype, "same_kind")
+            or not out.flags.writeable
+        ):
+            raise problem("out", describe(out), f"a NumPy array of shape {full} that holds {self.dtype}", "Make it so.")
+        return out
+
+
+def field_from(
+    path: Any,
+    arrays: Mapping[str, Array],
+    metadata: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+) -> Field:
+    """Return the field that `Field.save` wrote, from the contents of its file."""
+    remedy = "It is damaged or altered: save it again from the field."
+    try:
+        encoding = Encoding.from_dict(metadata["encoding"], functions)
+        frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
+        dtypes = {"float32": np.float32, "float64": np.float64}
+        planes = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
+        dtype = dtypes[metadata["values_dtype"]]
+        axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(len(frames))]
+        channels, is_complex = bool(metadata["channels"]), bool(metadata["complex"])
+        info = dict(metadata.get("info") or {})
+    except (KeyError, TypeError) as error:
+        raise problem("path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy) from error
+    consistent = (
+        isinstance(encoding, Kronecker)
+        and len(frames) == encoding.dimensions
+        and planes.shape[1:] == encoding.shape
+        and planes.shape[0] >= 1 + is_complex
+        and all(f.length > 0 and f.low < f.high and math.isfinite(f.origin + f.length + f.low + f.high) for f in frames)
+        and bool(np.all(np.isfinite(planes)))
+    )
+    if not consistent or not isinstance(encoding, Kronecker):
+        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
+    return Field(encoding, planes, frames, axes, channels=channels, is_complex=is_complex, dtype=dtype, info=info)

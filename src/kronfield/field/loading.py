@@ -1,0 +1,49 @@
+"""Reading back what was saved: a field in closed form, or a network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kronfield._core.arrays import problem
+from kronfield.field import storage
+from kronfield.field.field import Field, field_from
+
+
+def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None) -> Field:
+    """Return the field that `Field.save` wrote; no code in the file is run.
+
+    A file of a network needs PyTorch.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, os
+    >>> import kronfield as kf
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saved = kf.fit(np.arange(10.0)).save(os.path.join(folder, "line.field"))
+    ...     kf.load(saved.path)(np.array([[2.5]])).round(6)
+    array([2.5])
+
+    Parameters
+    ----------
+    path : path
+        A file that `Field.save` wrote.
+    functions : dict, optional
+        The functions of any `ShiftedBasis`, by name.
+    """
+    arrays, metadata = storage.read(path)
+    kind = metadata.get("kind", "field")
+    if kind == "field":
+        return field_from(path, arrays, metadata, functions)
+    if kind == "network":
+        try:
+            from kronfield.nn.field import network_from
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            got = f"{path}, a network, in a Python without PyTorch"
+            raise problem("path", got, "PyTorch", "Install it with: pip install 'kronfield[torch]'") from error
+        return network_from(path, arrays, metadata, functions)
+    remedy = {"checkpoint": "Go on with train(..., checkpoint=..., resume=True)."}.get(kind, "Use Statistics.load.")
+    raise problem("path", f"{path}, a file of {kind}", "a saved field", remedy)

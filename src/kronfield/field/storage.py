@@ -1,0 +1,109 @@
+"""Saved fields: safetensors with JSON metadata. Loading runs no code; what is damaged or altered is refused."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import InputError, problem
+from kronfield._core.atomic import replacing
+
+# Raised when the layout of the metadata changes; a reader takes its own version and all before it.
+FORMAT_VERSION = 1
+FORMAT = "kronfield"
+_CHECKSUM = "sha256"
+_FLOATS = {"F16": "float16", "F32": "float32", "F64": "float64"}
+_REMEDY = "It is damaged, altered, or not a saved field: save it again from the field."
+
+
+def _checksum(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape)
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]], metadata: dict[str, Any]) -> None:
+    """Write arrays and metadata to one file, whole or not at all."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    text = json.dumps({"format": FORMAT, "version": FORMAT_VERSION, **metadata}, allow_nan=False, sort_keys=True)
+    # others would be scrambled; a single number would become an array of one
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    with replacing(path) as temporary:
+        try:
+            save_file(contiguous, temporary, metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)})
+        except SafetensorError as error:  # it tells the system's error in words alone: a full disk, say
+            found = re.search(r"os error (\d+)", str(error))
+            number = int(found[1]) if found else errno.EIO
+            raise OSError(number, os.strerror(number), os.fspath(path)) from error
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """Return the arrays and metadata of a file that `write` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    target = Path(path)
+    if not target.is_file():
+        raise problem("path", target, "a saved field", "There is no such file: check the name.")
+    try:
+        with safe_open(target, framework="numpy") as file:
+            header = file.metadata() or {}
+            metadata = _metadata(target, header)
+            names = list(file.keys())
+            arrays = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
+        if isinstance(error, InputError):
+            raise
+        seen = error if isinstance(error, OSError | MemoryError) else _seen(target)
+        raise problem("path", f"{target} ({seen})", "a saved field", _REMEDY) from error
+    if _checksum(header[FORMAT], arrays) != header.get(_CHECKSUM):
+        raise problem("path", f"{target}, whose contents do not match their checksum", "a saved field", _REMEDY)
+    return arrays, metadata
+
+
+def stored_dtype(path: str | os.PathLike[str]) -> str:
+    """Return the dtype in which the weights of a field or network are stored: the smallest, if there are several."""
+    from safetensors import safe_open
+
+    with safe_open(Path(path), framework="numpy") as file:
+        names = [name for name in file.keys() if name == "weights" or name.startswith("model.")]  # noqa: SIM118
+        kinds = {file.get_slice(name).get_dtype() for name in names}  # "F16", "F32", ...
+    return next((name for kind, name in _FLOATS.items() if kind in kinds), "float64")
+
+
+def _seen(target: Path) -> str:
+    """Return in words what a file is that is no field: by its first bytes, else cut short or damaged."""
+    with target.open("rb") as file:
+        head = file.read(12)
+    pictures = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*", b"MM\x00*")
+    if head.startswith(pictures) or head[8:12] == b"WEBP":
+        return "a picture; fit it first"
+    return "cut short or damaged" if head else "empty"
+
+
+def _metadata(target: Path, header: Mapping[str, str]) -> dict[str, Any]:
+    if FORMAT not in header:
+        raise problem("path", f"{target}, a file without kronfield metadata", "a saved field", _REMEDY)
+    metadata = json.loads(header[FORMAT])
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT or not isinstance(metadata.get("version"), int):
+        raise problem("path", f"{target}, with metadata of another kind", "a saved field", _REMEDY)
+    if metadata["version"] > FORMAT_VERSION:
+        raise problem(
+            "path",
+            f"{target}, of format version {metadata['version']}",
+            f"version {FORMAT_VERSION} or below",
+            "It was saved by a newer kronfield: upgrade to read it.",
+        )
+    return metadata

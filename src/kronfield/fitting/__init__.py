@@ -1,0 +1,1 @@
+"""What is chosen, and how? `fit`, `fit_points`, `Statistics`."""

@@ -1,0 +1,246 @@
+"""Gaussians with a ridge for points of smooth functions: widths and ridge by the likelihood of the values.
+
+The paper's similarity of Gaussians is a Gaussian, so with a ridge on their weights this is Gaussian process regression with
+a squared exponential kernel, at the cost of its features: (a few per width)^D instead of one per point.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.frames import Frame
+from kronfield._core.threads import scipy_linalg
+from kronfield.embedders import Gaussian
+from kronfield.encoding import Kronecker
+from kronfield.fitting.point_search import FEW_POINTS, JUDGED, Trial
+from kronfield.fitting.report import Candidate
+from kronfield.solvers.points.dense import dense_rows, gram
+from kronfield.solvers.points.rows import axis_runs
+
+# Centres lie at most one width apart: sums of such Gaussians are constant to 1e-8. So many lie past each end of the box, if
+# there is room, and so many while widths are searched for, which comes to the same widths in less time.
+PADDING, SEARCH_PADDING = (4, 3), 2
+# The width at which the search starts, as a part of the box, its step, and the widest and narrowest that are tried.
+START, STEP, NARROWEST, WIDEST = 0.2, math.sqrt(2.0), 0.01, 2.0
+# What the logarithm of the likelihood must gain by a width of its own for an axis: where points are few it gains by chance.
+WORTHWHILE = 1.0
+# Ridges that are tried, relative to the strongest mix of features.
+RIDGES = 10.0 ** np.arange(-12.0, 1.01, 0.25)
+# Mixes of features below this part of the strongest are rounding; no ridge is below this part of all features together.
+ROUNDING, FLOOR = 1e-14, 1e-13
+# The fewest points to judge a likelihood by; the most features, and numbers in all rows.
+FEWEST, MOST_FEATURES, MOST_ENTRIES = 10, 2500, 1 << 22
+# The most features where points are not few: an eigenbasis is found for each width that is tried.
+LARGEST_BASIS = 300
+
+
+Place = tuple[float, ...]  # steps from the width at the start, on each axis
+
+
+def gaussian_axis(low: float, high: float, width: float, padding: int) -> tuple[Gaussian, Frame]:
+    """Return Gaussians on [low, high], whose width is a part of it, and where they lie: a centre on either end."""
+    inside = math.ceil(1.0 / width - 1e-9) + 1
+    length = (high - low) * inside / (inside - 1)
+    return Gaussian(inside + 2 * padding, width * (high - low) / length, padding=padding), Frame(low, length, low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianFit:
+    """Gaussians, a ridge on their weights, and a constant that it leaves alone.
+
+    Attributes
+    ----------
+    encoding, frames
+        The features, and where they lie.
+    ridge : float
+        What minimises sum w (y - c - f)^2 + ridge sum W^2 is the fit.
+    likelihood : float
+        The logarithm of the likelihood of the values, up to a constant.
+    """
+
+    encoding: Kronecker
+    frames: tuple[Frame, ...]
+    ridge: float
+    likelihood: float
+
+    def rows(self, points: Array) -> Array:
+        """Return the features of points, (P, K_1 ... K_D)."""
+        return _rows(self.encoding, self.frames, points)
+
+    def constant(self, points: Array, weights: Array | None) -> Array:
+        """Return the vector whose product with the values at ``points`` is the constant of their fit, (P,)."""
+        system = _Centred(self.rows(points), weights)
+        return system.constant(self.ridge)
+
+    def of_constant(self) -> tuple[list[Array], float]:
+        """Return weights per axis whose products make up the function 1, and how far they are off at most."""
+        found, error = [], 0.0
+        for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
+            rows = np.asarray(emb(frame.unit(np.linspace(frame.low, frame.high, 8 * emb.size))))
+            found.append(np.linalg.lstsq(rows[::2], np.ones(len(rows) // 2), rcond=1e-12)[0])
+            error += float(np.abs(rows @ found[-1] - 1).max())
+        return found, error
+
+    def held_out(self, trial: Trial) -> float:
+        """Return the mean squared error at the points held out, relative to the variance of all values.
+
+        What the constant is off where it becomes weights is added: it tells where values lie far from 0, and are exact.
+        """
+        rows, total, count = self.rows(trial.points), 0.0, 0.0
+        w = np.ones(len(rows)) if trial.weights is None else trial.weights
+        y = trial.values[0].astype(np.float64)
+        for held in trial.folds:
+            kept = _Centred(rows[~held], None if trial.weights is None else w[~held])
+            weights, constant = kept.solve(y[~held], self.ridge)
+            total += float(np.sum(w[held] * (rows[held] @ weights + constant - y[held]) ** 2))
+            count += float(w[held].sum())
+        off = self.of_constant()[1] * float(np.average(y, weights=w))
+        return (total / (count or 1.0) + off**2) / trial.spread
+
+    def candidate(self, score: float, taken: bool) -> Candidate:
+        """Return what it is among others that were tried."""
+        widths = ", ".join(
+            f"{emb.width * frame.length / (frame.high - frame.low):.2g}"  # type: ignore[attr-defined]
+            for emb, frame in zip(self.encoding.embedders, self.frames, strict=True)
+        )
+        return Candidate(f"Gaussians, {widths} of the box wide, ridge {self.ridge:.3g}", score, taken)
+
+
+def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> GaussianFit | None:
+    """Return the Gaussians under which the values of a trial are likeliest; None if points are too few or too many.
+
+    Widths are first varied together, as parts of the box, then one by one.
+    """
+    D = trial.points.shape[1]
+    P = len(trial.points) if trial.weights is None else int(np.sum(trial.weights > 0))
+    if not FEWEST <= P < JUDGED:
+        return None
+
+    counts = slice(None) if trial.weights is None else trial.weights > 0
+    seen = trial.points[counts], trial.values[0, counts], None if trial.weights is None else trial.weights[counts]
+
+    @functools.cache
+    def at(place: Place, padding: int = SEARCH_PADDING) -> GaussianFit | None:
+        widths = [START * STEP**i for i in place]
+        if not all(NARROWEST <= width <= WIDEST for width in widths):
+            return None
+        pairs = [gaussian_axis(low, high, width, padding) for (low, high), width in zip(box, widths, strict=True)]
+        K = math.prod(emb.size for emb, _ in pairs)
+        if K > MOST_FEATURES or K * P > MOST_ENTRIES or (K > LARGEST_BASIS and P > FEW_POINTS):
+            return None
+        return _likeliest_ridge(*seen, Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs))
+
+    place = (0.0,) * D
+    while at(place) is None:  # wider, until there are features few enough, that tell the points apart
+        place = tuple(i + 1 for i in place)
+        if START * STEP ** place[0] > WIDEST:
+            return None
+    place = _climb(at, place, (1.0,) * D, 0.0)
+    for axis in range(D if D > 1 else 0):
+        place = _climb(at, place, tuple(float(i == axis) for i in range(D)), WORTHWHILE)
+    return next(filter(None, (at(place, padding) for padding in (*PADDING, SEARCH_PADDING))), None)
+
+
+def _climb(at: Callable[[Place], GaussianFit | None], place: Place, step: Place, gain: float) -> Place:
+    """Return where a walk along ``step``, back and forth, ends while the likelihood rises by more than ``gain``.
+
+    Its last part of a step goes to the top of the parabola through the likelihoods there and to either side.
+    """
+
+    def beside(t: float) -> Place:
+        return tuple(i + t * d for i, d in zip(place, step, strict=True))
+
+    def height(t: float) -> float:
+        found = at(beside(t))
+        return -math.inf if found is None else found.likelihood
+
+    for sign in (-1.0, 1.0):
+        while height(sign) > height(0.0) + gain:
+            place = beside(sign)
+    below, here, above = height(-1.0), height(0.0), height(1.0)
+    bend = below - 2 * here + above
+    if math.isfinite(bend) and bend < 0:
+        top = min(max((below - above) / (2 * bend), -1.0), 1.0)
+        if (below - above) ** 2 / (-8 * bend) > gain and height(top) > here + gain:
+            place = beside(top)
+    return place
+
+
+def _rows(encoding: Kronecker, frames: Sequence[Frame], points: Array) -> Array:
+    units = [frame.unit(points[:, i]) for i, frame in enumerate(frames)]
+    return dense_rows(axis_runs(encoding.embedders, units), encoding.shape)
+
+
+class _Centred:
+    """Rows R = W^(1/2) B less what a constant explains: with a constant free, all is as if there were none.
+
+    The smaller of R'R and RR' is what is solved with.
+    """
+
+    def __init__(self, rows: Array, weights: Array | None) -> None:
+        self.root = np.ones(len(rows)) if weights is None else np.sqrt(weights)
+        self.share = self.root**2 / np.sum(self.root**2)
+        self.mean = self.share @ rows  # (K,)
+        self.rows = (rows - self.mean) * self.root[:, None]
+        self.wide = rows.shape[1] > rows.shape[0]
+
+    def centred(self, y: Array) -> Array:
+        return (y - self.share @ y) * self.root
+
+    @functools.cached_property
+    def matrix(self) -> Array:
+        return gram(np.ascontiguousarray(self.rows.T) if self.wide else self.rows)
+
+    def _solve(self, ridge: float, b: Array) -> Array:
+        linalg = scipy_linalg()
+        matrix = self.matrix + ridge * np.eye(len(self.matrix))
+        return linalg.cho_solve(linalg.cho_factor(matrix, check_finite=False), b, check_finite=False)
+
+    def solve(self, y: Array, ridge: float) -> tuple[Array, float]:
+        """Return the weights and the constant of the fit."""
+        t = self.centred(y)
+        # (R'R + ridge)^-1 R't = R'(RR' + ridge)^-1 t
+        weights = self.rows.T @ self._solve(ridge, t) if self.wide else self._solve(ridge, self.rows.T @ t)
+        return weights, float(self.share @ y - self.mean @ weights)
+
+    def constant(self, ridge: float) -> Array:
+        # the constant is share'y - mean'(R'R + ridge)^-1 R' W^(1/2) y
+        seen = self._solve(ridge, self.rows @ self.mean) if self.wide else self.rows @ self._solve(ridge, self.mean)
+        return self.share - self.root * seen
+
+
+def _likeliest_ridge(
+    points: Array, values: Array, weights: Array | None, encoding: Kronecker, frames: tuple[Frame, ...]
+) -> GaussianFit | None:
+    """Return the fit whose ridge maximises the likelihood of the values, the constant integrated out.
+
+    There is none if the features are the same, but for rounding, at all points.
+    """
+    rows = _rows(encoding, frames, points)
+    system = _Centred(rows, weights)
+    t = system.centred(values.astype(np.float64))
+    # of all features, before the mean was taken off: a solve with them cannot go below rounding of that
+    whole = float(np.sum((rows * system.root[:, None]) ** 2))
+    n, energy = len(t) - 1, float(t @ t)
+    s, V = scipy_linalg().eigh(system.matrix, driver="evd", check_finite=False)
+    if system.wide:  # one direction is the constant's
+        s, squares = s[1:], (V.T @ t)[1:] ** 2
+    else:
+        squares = np.divide((V.T @ (system.rows.T @ t)) ** 2, s, out=np.zeros_like(s), where=s > ROUNDING * s[-1])
+    if s[-1] <= FLOOR * whole:
+        return None
+    s = np.where(s > ROUNDING * s[-1], s, 0.0)
+    # values have covariance v (RR' + ridge): with the best v, -2 log L = n log(t'(RR' + ridge)^-1 t) + log det(RR' + ridge)
+    ridges = np.maximum(RIDGES * float(s[-1]), FLOOR * whole)
+    left = max(energy - float(squares.sum()), 0.0)
+    misfit = np.sum(squares / (s + ridges[:, None]), axis=1) + left / ridges
+    volume = np.sum(np.log(s + ridges[:, None]), axis=1) + (n - len(s)) * np.log(ridges)
+    likelihood = -0.5 * (n * np.log(np.maximum(misfit, np.finfo(float).tiny)) + volume)
+    best = int(np.argmax(likelihood))
+    return GaussianFit(encoding, frames, float(ridges[best]), float(likelihood[best]))

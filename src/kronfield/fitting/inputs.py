@@ -1,0 +1,437 @@
+"""What `fit` and `fit_points` are given, checked and put in order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import (
+    Array,
+    describe,
+    ends_in_channels,
+    is_array,
+    number_array,
+    problem,
+    real,
+    real_numbers,
+    split_complex,
+    sum_is_finite,
+)
+from kronfield._core.axes import SampleAxes
+from kronfield._core.frames import Frame, cell_centres, check_length, sample_frame
+from kronfield._core.slabs import last_axis_first
+from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.encoding import Kronecker
+
+
+@dataclass(frozen=True, eq=False)
+class GridLayout:
+    """How samples lie: all that a field knows of the grid it was fitted to, without the values.
+
+    Attributes
+    ----------
+    given_axes : SampleAxes
+        The positions on each axis in the order of the values.
+    flips : tuple of bool
+        Which of them fall.
+    frames : tuple of Frame
+        Where the embedders' unit interval lies.
+    channels, is_complex : bool
+        Whether values have an axis of channels, and whether they are complex.
+    dtype : dtype
+        float32 or float64, in which the fit is done.
+    """
+
+    given_axes: SampleAxes
+    flips: tuple[bool, ...]
+    frames: tuple[Frame, ...]
+    channels: bool
+    is_complex: bool
+    dtype: np.dtype[Any]
+
+    @property
+    def axes(self) -> list[Array]:
+        """The positions on each axis, rising."""
+        return [x[::-1] if flip else x for x, flip in zip(self.given_axes, self.flips, strict=True)]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of samples on each axis."""
+        return tuple(len(x) for x in self.given_axes)
+
+
+class GridInput:
+    """Checked values on a `GridLayout`. They are the user's own, not a copy; `planar` makes one where it must."""
+
+    def __init__(self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None) -> None:
+        array = _checked_values(values)
+        if axes is not None:
+            axes = _axis_list(axes, array.ndim)
+        D, has_channels = _dimensions(array.shape, axes, encoding, channels)
+        if 0 in array.shape:
+            raise problem("values", describe(array), "at least one sample on each axis", "There is nothing to fit.")
+        rising, flips = _checked_axes(axes, domain, array.shape[:D])
+        self.encoding = checked_encoding(encoding, D)
+        layout = GridLayout(
+            SampleAxes(x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)),
+            tuple(flips),
+            tuple(_frames(axes, domain, rising)),
+            has_channels,
+            *_working_dtype(array.dtype),
+        )
+        self._place(array, layout)
+
+    @classmethod
+    def on(cls, layout: GridLayout, values: Any) -> GridInput:
+        """Return other values on a known grid, of the same kind."""
+        array = _checked_values(values)
+        D = len(layout.shape)
+        alike = array.shape[:D] == layout.shape and array.ndim == D + layout.channels and 0 not in array.shape
+        if not alike or _working_dtype(array.dtype) != (layout.is_complex, layout.dtype):
+            channels = " with channels" if layout.channels else ""
+            kind = f"{'complex ' if layout.is_complex else ''}{layout.dtype}"
+            raise problem(
+                "values", describe(values), f"the grid {layout.shape}{channels}, {kind}", "For others call kf.fit."
+            )
+        new = cls.__new__(cls)
+        new.encoding = None
+        new._place(array, layout)
+        return new
+
+    def _place(self, array: Array, layout: GridLayout) -> None:
+        self.layout, self.axes = layout, layout.axes
+        # a memory map with channels is read one channel at a time, and so is never copied whole
+        self.piecewise = isinstance(array, np.memmap) and layout.channels
+        self.channel_count = array.shape[-1] if layout.channels else 1
+        self._rising = tuple(slice(None, None, -1) if flip else slice(None) for flip in layout.flips)
+        self._values = array[self._rising]
+
+    def shares(self, array: Array) -> bool:
+        """Tell whether ``array`` may be the user's own memory."""
+        return bool(np.may_share_memory(array, self._values))
+
+    def at(self, present: Array) -> tuple[Array, Array]:
+        """Return the positions (P, D) and values (P,) or (P, C) of the samples at which ``present`` is true."""
+        kept = present[self._rising]
+        places = np.nonzero(kept)
+        return np.stack([axis[i] for axis, i in zip(self.axes, places, strict=True)], axis=1), self._values[kept]
+
+    def planar(self) -> Array:
+        """Return the values as real (C, N_1, ..., N_D): a view where that is possible, else a copy of its own."""
+        array = self._values
+        if self.layout.is_complex:  # a complex channel is two real ones
+            array = split_complex(array if self.layout.channels else array[..., None])
+        elif not self.layout.channels:
+            return array[None]
+        return np.moveaxis(array, -1, 0) if self.piecewise else last_axis_first(array)
+
+
+def _working_dtype(dtype: np.dtype[Any]) -> tuple[bool, np.dtype[Any]]:
+    """Return whether values are complex, and the real dtype in which they are fitted."""
+    if np.issubdtype(dtype, np.complexfloating):
+        return True, np.dtype(np.float32 if dtype.itemsize <= 8 else np.float64)
+    return False, np.dtype(np.float32 if np.result_type(dtype, np.float16).itemsize <= 4 else np.float64)
+
+
+def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
+    """Return values with 0 where one is missing, and which are; None if all are there."""
+    if isinstance(values, np.ma.MaskedArray):
+        own = np.ma.getmaskarray(values)
+        values = np.ma.getdata(values)
+        if mask is None:
+            if own.any():
+                got = f"a masked array with {int(own.sum())} of {own.size} values missing"
+                remedy = "Pass mask=values.mask to fit the rest and fill the gaps, or use fit_points."
+                raise problem("values", got, "values that are all there, or a mask", remedy)
+        elif np.shape(mask) == own.shape:
+            mask = own | np.asarray(mask)
+        elif own.any():
+            raise problem("mask", f"shape {np.shape(mask)}", f"{own.shape}, that of the masked values", "Pass one of them.")
+    if mask is None:
+        return values, None
+    missing = np.asarray(mask)
+    array = number_array("values", values)
+    if missing.dtype != bool or missing.shape not in (array.shape, array.shape[:-1]):
+        expected = f"an array of bool of shape {array.shape}" + (f" or {array.shape[:-1]}" if array.ndim > 1 else "")
+        raise problem(
+            "mask", describe(missing), expected, "True where a sample is missing; of numbers pass mask.astype(bool)."
+        )
+    if missing.size and missing.all():
+        raise problem(
+            "mask",
+            f"True at all of {missing.size}",
+            "a sample that is there",
+            "True means missing: is it ~mask that is meant?",
+        )
+    if not missing.any():
+        return array, None
+    wide = missing if missing.ndim == array.ndim else missing[..., None]
+    return np.where(wide, array.dtype.type(0), array), missing
+
+
+def _checked_values(values: Any) -> Array:
+    remedy = "Pass mask=~np.isfinite(values) to fit the rest and fill the gaps, or use fit_points."
+    array = number_array("values", values)
+    if array.ndim == 0:
+        raise problem("values", describe(array), "an array of at least one axis", "Pass the samples as an array.")
+    inexact = np.issubdtype(array.dtype, np.inexact)
+    # a sum shows NaN and inf in one pass without a copy; only if it does, look which
+    if inexact and array.size and not sum_is_finite(array):
+        bad = sum(int(np.sum(~np.isfinite(row))) for row in array)
+        if bad:
+            raise problem("values", f"{bad} NaN or inf in {describe(array)}", "finite numbers", remedy)
+    return array
+
+
+def _axis_list(axes: Any, ndim: int) -> list[Any]:
+    """Return one entry per axis; for a line of values its positions may stand alone."""
+    if ndim <= 2 and is_array(axes) and axes.ndim == 1:
+        return [axes]
+    if not isinstance(axes, list | tuple):
+        raise problem("axes", describe(axes), "a list of arrays", "Pass one array of positions per axis: axes=[x, y].")
+    return list(axes)
+
+
+def _dimensions(shape: tuple[int, ...], axes: Any, encoding: Any, channels: bool | None) -> tuple[int, bool]:
+    """Return D, and whether the last axis of values holds channels."""
+    if channels not in (None, True, False):
+        raise problem("channels", describe(channels), "True, False or None", "Say whether the last axis is channels.")
+    known = len(axes) if axes is not None else encoding.dimensions if isinstance(encoding, Kronecker) else None
+    if known is None:
+        if channels is None:
+            channels = ends_in_channels(shape)
+        known = len(shape) - bool(channels)
+    elif channels is None:
+        channels = len(shape) == known + 1
+    if known < 1 or len(shape) != known + bool(channels):
+        raise problem(
+            "values",
+            f"shape {shape}",
+            f"{known} axes{' and one of channels' if channels else ''}",
+            "Axes and encoding say how many axes there are; channels come last.",
+        )
+    return known, bool(channels)
+
+
+def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[Array], list[bool]]:
+    """Return rising float64 positions per axis, and which axes of the values to turn round for that."""
+    if axes is None:
+        if domain is None:
+            return [np.arange(n, dtype=np.float64) for n in shape], [False] * len(shape)
+        pairs = checked_domain(domain, len(shape))
+        cells = zip(pairs, shape, strict=True)
+        return [cell_centres(low, high, n) for (low, high), n in cells], [False] * len(shape)
+    result, flips = [], []
+    for i, (axis, n) in enumerate(zip(axes, shape, strict=True)):
+        x = real_numbers(f"axes[{i}]", axis)
+        if x.shape != (n,):
+            raise problem(f"axes[{i}]", describe(x), f"shape ({n},), as values have", "One position per sample.")
+        falling = n > 1 and bool(x[0] > x[-1])
+        x = x[::-1] if falling else x
+        if np.any(np.diff(x) <= 0):
+            raise problem(
+                f"axes[{i}]",
+                describe(x),
+                "positions that rise or fall all the way",
+                "Sort them; merge any that are equal.",
+            )
+        if n > 1:
+            check_length(f"axes[{i}]", float(x[0]), float(x[-1]))
+        result.append(_even_but_for_rounding(np.ascontiguousarray(x), axis))
+        flips.append(falling)
+    return result, flips
+
+
+def _even_but_for_rounding(x: Array, given: Any) -> Array:
+    """Return positions that came in few digits and are even within them as exactly even; others as they are."""
+    dtype = getattr(given, "dtype", None)
+    if len(x) < 3 or not isinstance(dtype, np.dtype) or dtype.kind != "f" or dtype.itemsize >= 8:
+        return x
+    even = np.linspace(x[0], x[-1], len(x))
+    rounding = 2 * float(np.finfo(dtype).eps) * float(np.abs(x).max())
+    return even if float(np.abs(x - even).max()) <= rounding else x
+
+
+def checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
+    """Return D pairs low < high."""
+    remedy = "Pass one (low, high) per axis, low < high."
+    try:
+        pairs = [(float(low), float(high)) for low, high in domain]
+    except (TypeError, ValueError) as error:
+        raise problem("domain", describe(domain), f"{D} pairs", remedy) from error
+    if len(pairs) != D or not all(math.isfinite(low + high) and low < high for low, high in pairs):
+        raise problem("domain", describe(domain), f"{D} pairs with low < high", remedy)
+    for low, high in pairs:
+        check_length("domain", low, high)
+    return pairs
+
+
+def _frames(axes: Any, domain: Any, positions: list[Array]) -> list[Frame]:
+    """Return where the embedders' unit interval lies on each axis; see the conventions page."""
+    if domain is None:
+        return [sample_frame(axis) for axis in positions]
+    pairs = checked_domain(domain, len(positions))
+    if axes is None:  # cells of the domain: centres sit on samples, half a cell in
+        return [Frame(float(x[0]), high - low, low, high) for x, (low, high) in zip(positions, pairs, strict=True)]
+    for i, (x, (low, high)) in enumerate(zip(positions, pairs, strict=True)):
+        if x[0] < low or x[-1] > high:
+            raise problem("domain", (low, high), f"to hold axes[{i}], from {x[0]:g} to {x[-1]:g}", "Widen the domain.")
+    return [Frame(low, high - low, low, high) for low, high in pairs]
+
+
+def checked_roughness(roughness: Any) -> tuple[float, float]:
+    """Return the two weights of a roughness, zero or more; (0, 0) where none is given."""
+    if roughness is None:
+        return (0.0, 0.0)
+    try:
+        first, second = roughness
+    except (TypeError, ValueError) as error:
+        raise problem("roughness", describe(roughness), "a pair", "Pass (first, second), either may be 0.") from error
+    return checked_penalty("roughness", first), checked_penalty("roughness", second)
+
+
+def checked_penalty(argument: str, weight: Any) -> float:
+    """Return the weight of a penalty, zero or more."""
+    remedy = "Penalty weights are zero or positive; leave them out to have them chosen."
+    return real(argument, weight, low=0.0, high=1e300, remedy=remedy)
+
+
+def checked_encoding(encoding: Any, D: int) -> Kronecker | None:
+    """Return a Kronecker encoding of D axes; one embedder stands for the same on each."""
+    if encoding is None:
+        return None
+    if isinstance(encoding, Embedder):
+        encoding = Kronecker(*[encoding] * D)
+    if not isinstance(encoding, Kronecker):
+        raise problem("encoding", describe(encoding), "a Kronecker encoding or an embedder", "Or leave it out.", TypeError)
+    if encoding.dimensions != D:
+        raise problem("encoding", f"{encoding.dimensions} embedders", f"{D}, one per axis of values", "Add or drop some.")
+    return encoding
+
+
+# Weights and values from 2 to minus this to 2 to this are computed with as they are; others are scaled first.
+MODERATE = 40
+
+
+class PointInput:
+    """Checked points (P, D), planar values (C, P) and weights (P,) or None; points whose value is missing are dropped.
+
+    The weights given are ``weights`` times 2 to the ``weight_exponent``.
+    """
+
+    def __init__(self, points: Any, values: Any, weights: Any, domain: Any, encoding: Any) -> None:
+        X = real_numbers("points", points)
+        if X.ndim != 2 or X.shape[1] < 1:
+            raise problem("points", describe(X), "shape (P, D)", "One row per point: for a line pass x[:, None].")
+        if not len(X):
+            raise problem("points", describe(X), "at least one point", "Pass (P, D) positions.")
+        y, missing = _point_values(values, len(X))
+        w = _point_weights(weights, len(X))
+        self.dropped = int(missing.sum())
+        if self.dropped:
+            X, y, w = X[~missing], y[~missing], None if w is None else w[~missing]
+        if not len(X) or (w is not None and not np.any(w)):
+            got = f"{self.dropped} missing of {self.dropped + len(X)}" + (", no weight above 0" if len(X) else "")
+            raise problem("values", got, "one at least that counts", "NaN is missing; points of weight 0 do not count.")
+        self.points, self.D = X, X.shape[1]
+        self.weights, self.weight_exponent = scaled_weights(w)
+        self.channels = y.ndim == 2
+        self.is_complex = np.issubdtype(y.dtype, np.complexfloating)
+        small = np.result_type(y.dtype, np.float16).itemsize <= (8 if self.is_complex else 4)
+        self.dtype: np.dtype[Any] = np.dtype(np.float32 if small else np.float64)
+        columns = y if self.channels else y[:, None]
+        if self.is_complex:  # a complex channel is two real ones
+            columns = split_complex(columns)
+        self.values = np.ascontiguousarray(columns.T, dtype=self.dtype)  # (C, P)
+        if not np.all(np.isfinite(self.values)):
+            raise problem("values", f"inf among {describe(y)}", "finite numbers, or NaN where one is missing", "Drop them.")
+        self.box = bounding_box(X)
+        for low, high in self.box:
+            check_length("points", low, high)
+        self.domain = None if domain is None else checked_domain(domain, self.D)
+        if self.domain is not None:
+            check_inside(X, self.domain)
+        self.encoding = checked_encoding(encoding, self.D)
+
+    def frames(self) -> tuple[Frame, ...]:
+        """Return where the axes of the given encoding lie."""
+        assert self.encoding is not None
+        return frames_for(self.encoding, self.domain, self.box)
+
+
+def frames_for(encoding: Kronecker, domain: Any, box: list[tuple[float, float]]) -> tuple[Frame, ...]:
+    """Return the frames of an encoding on a domain; without one, the first and last centre lie at the ends of the box."""
+    if domain is not None:
+        return tuple(Frame(low, high - low, low, high) for low, high in domain)
+    return tuple(_frame(emb, low, high) for emb, (low, high) in zip(encoding.embedders, box, strict=True))
+
+
+def _frame(embedder: Embedder, low: float, high: float) -> Frame:
+    if not isinstance(embedder, LocalEmbedder):
+        return Frame(low, high - low, low, high)
+    inside = round(1 / embedder.spacing)
+    return Frame(low, (high - low) * inside / max(inside - 1, 1), low, high)
+
+
+def bounding_box(points: Array) -> list[tuple[float, float]]:
+    """Return (low, high) on each axis; an axis on which all points agree gets half a unit to either side."""
+    box = []
+    for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True):
+        wide = high > low and math.isfinite(high - low) and high - low > 1e-12 * max(abs(low), abs(high))
+        box.append((float(low), float(high)) if wide else (float(low) - 0.5, float(low) + 0.5))
+    return box
+
+
+def check_inside(points: Array, domain: list[tuple[float, float]]) -> None:
+    """Refuse points outside of the domain."""
+    for axis, (low, high) in enumerate(domain):
+        x = points[:, axis]
+        outside = int(np.sum((x < low) | (x > high)))
+        if outside:
+            raise problem(
+                "points", f"{outside} of {len(x)} outside on axis {axis}, from {x.min():g} to {x.max():g}",
+                f"all in the domain, {low:g} to {high:g}", "Widen the domain, or drop those points.",
+            )  # fmt: skip
+
+
+def _point_values(values: Any, P: int) -> tuple[Array, Array]:
+    """Return values (P,) or (P, C) and which rows have one missing."""
+    masked = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    y = number_array("values", np.ma.getdata(values) if masked is not None else values)
+    if y.ndim not in (1, 2) or len(y) != P or 0 in y.shape[1:]:
+        raise problem(
+            "values", describe(y), f"shape ({P},) or ({P}, C), one row per point", "Points and values go together."
+        )
+    missing = np.zeros(y.shape, dtype=bool) if masked is None else masked.copy()
+    if np.issubdtype(y.dtype, np.inexact):
+        missing |= np.isnan(y)
+    return y, np.asarray(missing if y.ndim == 1 else missing.any(axis=1))
+
+
+def scaled_weights(weights: Array | None) -> tuple[Array | None, int]:
+    """Return weights divided by a power of 2, and its exponent: 0, unless float32 could not hold their products."""
+    if weights is None:
+        return None, 0
+    exponent = exponent_beyond(float(weights.max()))
+    return (np.ldexp(weights, -exponent) if exponent else weights), exponent
+
+
+def exponent_beyond(size: float) -> int:
+    """Return the exponent of 2 that brings a positive size to about 1; 0 if it is moderate as it is."""
+    exponent = math.frexp(size)[1]
+    return exponent if abs(exponent) > MODERATE else 0
+
+
+def _point_weights(weights: Any, P: int) -> Array | None:
+    if weights is None:
+        return None
+    w = real_numbers("weights", weights)
+    if w.shape != (P,):
+        raise problem("weights", describe(w), f"shape ({P},)", "One for each point.")
+    if np.any(w < 0):
+        got = f"{int(np.sum(w < 0))} below 0, the least {float(w.min()):g}"
+        raise problem("weights", got, "zero or more", "A point counts by its weight, 1 over variance.")
+    return w

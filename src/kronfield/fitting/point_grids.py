@@ -1,0 +1,97 @@
+"""Grids for scattered points: the lattice they lie on, if any, or one made for their number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.frames import Frame, is_even, mean_step
+from kronfield.embedders import TensionSpline, Triangle
+from kronfield.encoding import Kronecker
+from kronfield.solvers.points.systems import fast_size
+
+# Points lie on a lattice if there are no more than this many nodes for each, or so few in all.
+SPARSEST, FEW_NODES = 64, 4096
+# The most unknowns that are chosen unasked.
+MOST_UNKNOWNS = 1 << 24
+# The tension of splines for smooth data: next to none.
+SPLINE_TENSION = 0.05
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Even positions on one axis: ``origin + i step``, i = 0 ... count - 1."""
+
+    origin: float
+    step: float
+    count: int
+
+
+def find_lattice(points: Array) -> list[Lattice] | None:
+    """Return the lattice that all points lie on, if there is one and points are not too few for it."""
+    axes = []
+    for x in points.T:
+        unique = np.unique(x)
+        if len(unique) == 1:
+            axes.append(Lattice(float(unique[0]), 1.0, 1))
+            continue
+        step = float(np.diff(unique).min())
+        places = (unique - unique[0]) / step
+        count = round(float(places[-1])) + 1
+        if not math.isfinite(step) or count > 64 * len(x) + FEW_NODES:
+            return None
+        if float(np.abs(places - np.round(places)).max()) > 1e-5:
+            return None
+        axes.append(Lattice(float(unique[0]), float(unique[-1] - unique[0]) / (count - 1), count))
+    nodes = math.prod(axis.count for axis in axes)
+    return axes if nodes <= max(SPARSEST * len(points), FEW_NODES) and nodes <= MOST_UNKNOWNS else None
+
+
+def even_lattice(axes: Sequence[Array]) -> list[Lattice] | None:
+    """Return the lattice of rising axes, if all are even."""
+    lattice = []
+    for x in axes:
+        if not is_even(x):
+            return None
+        lattice.append(Lattice(float(x[0]), mean_step(x) if len(x) > 1 else 1.0, len(x)))
+    return lattice
+
+
+def hat_axis(low: float, high: float, count: int) -> tuple[Triangle, Frame]:
+    """Return hats with ``count`` nodes from low to high, and a few beyond where that is faster to transform."""
+    size = fast_size(count) if count > 1 else 1
+    step = (high - low) / (count - 1) if count > 1 else high - low
+    return Triangle(size, 2.0 / size), Frame(low, step * size, low, high)
+
+
+def spline_axis(low: float, high: float, count: int) -> tuple[TensionSpline, Frame]:
+    """Return splines in tension with ``count`` nodes from low to high and one past each end at least."""
+    size = fast_size(max(count, 2) + 2)
+    step = (high - low) / (max(count, 2) - 1)
+    inside = size - 2
+    return TensionSpline(size, SPLINE_TENSION, padding=1), Frame(low, step * inside, low, high)
+
+
+Axis = Callable[[float, float, int], tuple[Triangle | TensionSpline, Frame]]
+
+
+def grid_of(make: Axis, box: Sequence[tuple[float, float]], counts: Sequence[int]) -> tuple[Kronecker, tuple[Frame, ...]]:
+    """Return the encoding and frames of one kind of feature on every axis of a box."""
+    pairs = [make(low, high, count) for (low, high), count in zip(box, counts, strict=True)]
+    return Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)
+
+
+def counts_for(box: Sequence[tuple[float, float]], points: int, cells: float) -> list[int]:
+    """Return nodes per axis: ``cells`` for each point, as many on every axis."""
+    per_axis = max(2.0, (cells * points) ** (1 / len(box)))
+    return [min(math.ceil(per_axis) + 1, MOST_UNKNOWNS) for _ in box]
+
+
+def mean_distances(box: Sequence[tuple[float, float]], points: int) -> tuple[float, ...]:
+    """Return the distance of neighbours on each axis if so many points were spread evenly over the box."""
+    per_axis = max(points, 1) ** (1 / len(box))
+    return tuple((high - low) / per_axis for low, high in box)

@@ -1,0 +1,353 @@
+"""`Statistics`: points in any number and order in, a summary of fixed size out, from which fields are solved."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from kronfield._core.arrays import describe, fit_overflow, problem, whole
+from kronfield._core.threads import with_one_blas_thread
+from kronfield.embedders import Embedder
+from kronfield.encoding import Encoding, Kronecker
+from kronfield.field import Field, storage
+from kronfield.fitting.inputs import PointInput, checked_domain, checked_encoding, exponent_beyond, frames_for
+from kronfield.fitting.point_grids import mean_distances
+from kronfield.fitting.point_search import GcvWalk
+from kronfield.fitting.points import ITERATIONS, TOLERANCE, checked_options, scaled_ridge
+from kronfield.fitting.report import PointReport
+from kronfield.solvers.points.assemble import CHUNK, RowRule, add_values
+from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
+from kronfield.solvers.points.stencil import Stencil
+from kronfield.solvers.points.systems import mean_gram
+
+# Numbers in a summary: more than this is a mistake, not a request (32 GiB).
+LARGEST = 1 << 32
+
+
+class Statistics:
+    """All that a fit needs to know of any number of points: B'WB as a stencil, B'Wy, the sum of w y^2, and counts.
+
+    Its size depends on the grid alone. Points are added in chunks or taken back out; summaries of shards add up to that of
+    all; one summary serves every penalty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kronfield as kf
+    >>> rng = np.random.default_rng(0)
+    >>> seen = kf.Statistics(kf.Triangle(32, 2 / 32), domain=[(0, 1), (0, 1)])
+    >>> for _ in range(10):
+    ...     points = rng.random((1000, 2))
+    ...     seen.add(points, points[:, 0] * points[:, 1])
+    >>> seen.count
+    10000
+    >>> seen.solve(roughness=(0.0, 1e-8))(np.array([[0.5, 0.5]])).round(3)
+    array([0.25])
+
+    Parameters
+    ----------
+    encoding : Kronecker or Embedder
+        The features; one embedder stands for the same on each axis of the domain.
+    domain : sequence of D pairs (low, high)
+        Where points may lie; the unit interval of the embedders.
+    rows : "exact", "blending" or "linear", optional
+        As in `fit_points`. Linear blending does not depend on the embedders, so that one summary serves every encoding:
+        see ``solve``.
+    """
+
+    def __init__(
+        self, encoding: Kronecker | Embedder, domain: Sequence[Sequence[float]], *, rows: str | None = None
+    ) -> None:
+        dimensions = encoding.dimensions if isinstance(encoding, Kronecker) else _length(domain)
+        checked = checked_encoding(encoding, dimensions)
+        if checked is None:
+            raise problem("encoding", None, "a Kronecker encoding or an embedder", "Say what features to use.")
+        box = checked_domain(domain, dimensions)
+        self._rule = RowRule.choose(checked, frames_for(checked, box, box), rows)
+        self._rows = rows
+        offsets = (math.prod(2 * t - 1 for t in self._rule.taps) + 1) // 2
+        if offsets * math.prod(self._rule.shape) > LARGEST:
+            raise problem(
+                "encoding", f"{offsets} offsets on a grid of {self._rule.shape}", f"at most {LARGEST} numbers",
+                "Use fewer or narrower features.",
+            )  # fmt: skip
+        self._stencil = Stencil(self._rule.shape, self._rule.taps)
+        self._grams = [np.zeros(t) for t in self._rule.taps]
+        self._rhs = np.zeros((0, *self._rule.shape))
+        self._energy = np.zeros(0)
+        self._kind: tuple[bool, bool] | None = None  # whether values have channels, and whether they are complex
+        self._single = True
+        self.count, self.dropped, self.total = 0, 0, 0.0
+
+    @property
+    def encoding(self) -> Kronecker:
+        """The features."""
+        return self._rule.encoding
+
+    @property
+    def domain(self) -> tuple[tuple[float, float], ...]:
+        """(low, high) on each axis."""
+        return tuple((frame.low, frame.high) for frame in self._rule.frames)
+
+    def add(self, points: Any, values: Any, weights: Any = None) -> None:
+        """Add points (P, D) with values (P,) or (P, C); those with a value missing are dropped and counted."""
+        self._change(points, values, weights, 1)
+
+    def remove(self, points: Any, values: Any, weights: Any = None) -> None:
+        """Take points back out that were added before."""
+        self._change(points, values, weights, -1)
+
+    @with_one_blas_thread
+    def _change(self, points: Any, values: Any, weights: Any, sign: int) -> None:
+        new = PointInput(points, values, weights, list(self.domain), None)
+        if len(self.domain) != new.D:
+            raise problem("points", f"{new.D} columns", f"{len(self.domain)}, one per axis", "As the domain has.")
+        kind = (new.channels, new.is_complex)
+        if self._kind not in (None, kind) or (self._kind and len(new.values) != len(self._energy)):
+            raise problem("values", describe(values), f"{len(self._energy)} channels of the same kind", "As added before.")
+        if sign < 0 and len(new.points) > self.count:
+            raise problem("points", f"{len(new.points)} to remove", f"at most {self.count}", "So many were added.")
+        if self._kind is None:
+            self._kind = kind
+            self._rhs, self._energy = np.zeros((len(new.values), *self._rule.shape)), np.zeros(len(new.values))
+        self._single = self._single and new.dtype == np.float32
+        for start in range(0, len(new.points), CHUNK):
+            part = slice(start, start + CHUNK)
+            y = new.values[:, part].astype(np.float64)
+            w = np.ones(y.shape[1]) if new.weights is None else np.ldexp(new.weights[part], new.weight_exponent)
+            runs = self._rule.runs(new.points[part])
+            signed = None if sign > 0 and new.weights is None else sign * w
+            self._stencil.add(runs, signed)
+            add_values(self._rhs, runs, self._rule.shape, y if signed is None else y * signed)
+            for gram, run in zip(self._grams, runs, strict=True):
+                gram += mean_gram(run, signed)
+            self._energy += sign * np.sum(w * y**2, axis=1)
+            self.total += sign * float(w.sum())
+        self.count += sign * len(new.points)
+        self.dropped += sign * new.dropped
+
+    # Sums --------------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return self._combine(other, 1)
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        return self._combine(other, -1)
+
+    def _combine(self, other: Statistics, sign: int) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        kinds = {self._kind, other._kind} - {None}
+        alike = (self.encoding, self._rule.frames, self._rule.name) == (other.encoding, other._rule.frames, other._rule.name)
+        if not alike or len(kinds) > 1 or (self._kind and other._kind and len(self._energy) != len(other._energy)):
+            raise problem(
+                "statistics", "two of different grids or values", "one encoding, domain and kind of values", "Check."
+            )
+        if sign < 0 and other.count > self.count:
+            raise problem("statistics", f"{other.count} points to remove", f"at most {self.count}", "So many were added.")
+        result = Statistics(self.encoding, self.domain, rows=self._rows)
+        result._kind = self._kind or other._kind
+        result._single = self._single and other._single
+        result._stencil = self._stencil.combine(other._stencil, sign)
+        result._grams = [a + sign * b for a, b in zip(self._grams, other._grams, strict=True)]
+        result._rhs = self._rhs + sign * other._rhs if len(self._rhs) and len(other._rhs) else self._rhs.copy()
+        result._energy = self._energy + sign * other._energy if len(self._rhs) and len(other._rhs) else self._energy.copy()
+        if not len(self._rhs):
+            result._rhs, result._energy = sign * other._rhs, sign * other._energy
+        result.count = self.count + sign * other.count
+        result.dropped, result.total = self.dropped + sign * other.dropped, self.total + sign * other.total
+        return result
+
+    def __repr__(self) -> str:
+        return f"Statistics({self.count} points, {self.encoding!r}, {self._rule.name})"
+
+    # Solving -----------------------------------------------------------------------------------------------------
+
+    @with_one_blas_thread
+    def solve(
+        self,
+        *,
+        ridge: float | None = None,
+        roughness: tuple[float, float] | None = None,
+        units: Sequence[float] | None = None,
+        encoding: Kronecker | Embedder | None = None,
+        tolerance: float | None = None,
+        iterations: int = ITERATIONS,
+        seed: int = 0,
+        progress: Callable[[int, float], Any] | None = None,
+    ) -> Field:
+        """Return the field that fits all points seen so far.
+
+        Parameters
+        ----------
+        ridge, roughness, units, tolerance, iterations, progress
+            As in `fit_points`. A penalty left open is chosen by generalised cross-validation, with a stochastic trace.
+        encoding : Kronecker or Embedder, optional
+            Other features on the same nodes; of statistics with linear blending only, which do not depend on them.
+        seed : int
+            Of the trace.
+        """
+        started = time.perf_counter()
+        options = checked_options(ridge, roughness, units, len(self.domain), None, tolerance, iterations, seed, progress)
+        if self.count < 1 or self._kind is None or not self.total > 0:
+            raise problem("statistics", f"{self.count} points", "one at least", "Add points first.")
+        heavy, large = self._exponents()
+        equations = self._equations(encoding, heavy, large)
+        chosen_by, candidates = "given", []
+        penalty = options.penalty
+        if penalty is None:
+            lengths = options.units or mean_distances(self.domain, self.count)
+            walk = GcvWalk(equations, lengths, whole("seed", seed, at_least=0)).run()
+            penalty, candidates = walk.penalty, walk.candidates()
+            chosen_by = "generalised cross-validation"
+        else:  # the ridge goes with the weights of the points
+            penalty = replace(penalty, ridge=scaled_ridge(penalty.ridge, -heavy))
+        solution = equations.solve(
+            penalty, tolerance=options.tolerance or TOLERANCE, limit=options.iterations, progress=options.progress
+        )
+        dtype = np.dtype(np.float32 if self._single else np.float64)
+        with np.errstate(over="ignore"):  # checked at once
+            planes = np.ldexp(solution.weights.astype(np.float64), large).astype(dtype)
+        if not np.all(np.isfinite(planes)):
+            raise fit_overflow()
+        report = PointReport(
+            points=self.count,
+            dropped=self.dropped,
+            channels=len(self._energy) // (2 if self._kind[1] else 1),
+            embedders=equations.encoding.embedders,
+            rows=self._rule.name,
+            method=solution.method,
+            convergence=solution.convergence,
+            penalty=replace(penalty, ridge=scaled_ridge(penalty.ridge, heavy)),
+            chosen_by=chosen_by,
+            candidates=candidates,
+            seconds=time.perf_counter() - started,
+            measure_residual=_Known(_root_mean(equations, solution, penalty, large)),
+            measure_freedom=functools.partial(equations.degrees_of_freedom, penalty, options.iterations),
+        )
+        nodes = [np.linspace(frame.low, frame.high, max(2, emb.size))
+                 for emb, frame in zip(equations.encoding.embedders, equations.frames, strict=True)]  # fmt: skip
+        return Field(
+            equations.encoding,
+            planes,
+            equations.frames,
+            nodes,
+            channels=self._kind[0],
+            is_complex=self._kind[1],
+            dtype=dtype,
+            report=report,
+        )
+
+    def _exponents(self) -> tuple[int, int]:
+        """Return exponents of 2 by which to divide weights and values, where float32 could not hold their products."""
+        heavy = exponent_beyond(self.total / self.count)
+        mean_square = float(self._energy.max(initial=0.0)) / self.total
+        return heavy, exponent_beyond(math.sqrt(mean_square)) if mean_square > 0 else 0
+
+    def _equations(self, encoding: Kronecker | Embedder | None, heavy: int, large: int) -> NormalEquations:
+        """Return the equations of values over 2^large with weights over 2^heavy."""
+        used = self.encoding
+        if encoding is not None:
+            if self._rule.blending is None or not self._rule.blending.linear:
+                raise problem("encoding", describe(encoding), "none", 'Make the statistics with rows="linear" for that.')
+            used = checked_encoding(encoding, len(self.domain)) or used
+        frames = frames_for(used, self.domain, list(self.domain))
+        dtype = np.float32 if self._single else np.float64
+        line = len(self._rule.shape) == 1 or self._rule.blending is not None
+        stencil = self._stencil.scaled(-heavy) if heavy else self._stencil
+        term = stencil if line else stencil.astype(dtype)
+        rhs = np.ldexp(self._rhs, -heavy - large).astype(np.float64 if line else dtype)
+        energy = np.ldexp(self._energy, -heavy - 2 * large)
+        grams = [np.ldexp(gram, -heavy) for gram in self._grams]
+        total = math.ldexp(self.total, -heavy)
+        return NormalEquations(used, frames, term, rhs, energy, total, self.count, grams, self._rule.nodes)
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save to one file, whole or not at all."""
+        offsets = sorted(self._stencil.planes)
+        metadata = {
+            "kind": "statistics",
+            "encoding": self.encoding.to_dict(),
+            "domain": [list(pair) for pair in self.domain],
+            "rows": self._rows,
+            "values": None if self._kind is None else list(self._kind),
+            "single": self._single,
+            "count": self.count,
+            "dropped": self.dropped,
+            "total": self.total,
+        }
+        arrays = {
+            "stencil": np.stack([self._stencil.planes[offset] for offset in offsets]),
+            "rhs": self._rhs,
+            "energy": self._energy,
+            **{f"gram{i}": gram for i, gram in enumerate(self._grams)},
+        }
+        storage.write(path, arrays, metadata)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None) -> Self:
+        """Return statistics that `save` wrote; no code in the file is run.
+
+        ``functions`` are those of any `ShiftedBasis`, by name.
+        """
+        arrays, metadata = storage.read(path)
+        if metadata.get("kind") != "statistics":
+            raise problem("path", path, "saved statistics", "For a field use load.")
+        try:
+            encoding = Encoding.from_dict(metadata["encoding"], functions)
+            result = cls(encoding, metadata["domain"], rows=metadata["rows"])  # type: ignore[arg-type]
+            offsets = sorted(result._stencil.planes)
+            stencil, result._rhs, result._energy = arrays["stencil"], arrays["rhs"], arrays["energy"]
+            result._grams = [arrays[f"gram{i}"] for i in range(len(offsets[0]))]
+            kind = metadata["values"]
+            result._kind = None if kind is None else (bool(kind[0]), bool(kind[1]))
+            result._single = bool(metadata["single"])
+            result.count, result.dropped = int(metadata["count"]), int(metadata["dropped"])
+            result.total = float(metadata["total"])
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            text = f"{path} ({type(error).__name__}: {error})"
+            raise problem("path", text, "saved statistics", "It is damaged or altered: save it again.") from error
+        shape = result._rule.shape
+        consistent = (
+            stencil.shape == (len(offsets), *shape)
+            and result._rhs.shape == (len(result._energy), *shape)
+            and [g.shape for g in result._grams] == [(t,) for t in result._rule.taps]
+            and all(a.dtype == np.float64 and np.all(np.isfinite(a)) for a in arrays.values())
+            and result.count >= 0
+        )
+        if not consistent:
+            raise problem("path", f"{path}, whose parts do not fit together", "saved statistics", "Save it again.")
+        result._stencil.planes = dict(zip(offsets, stencil, strict=True))
+        return result
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A number that is known, as a function without arguments."""
+
+    value: float
+
+    def __call__(self) -> float:
+        return self.value
+
+
+def _root_mean(equations: NormalEquations, solution: Solution, penalty: Penalty, large: int) -> float:
+    """Return the root of the weighted mean of squared residuals, of values times 2^large."""
+    energy = float(np.mean(equations.residual_energy(solution, penalty)))
+    return math.ldexp(math.sqrt(energy / equations.total), large)
+
+
+def _length(domain: Any) -> int:
+    try:
+        return len(domain)
+    except TypeError as error:
+        raise problem("domain", describe(domain), "pairs (low, high)", "One per axis.", TypeError) from error

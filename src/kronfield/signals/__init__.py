@@ -1,0 +1,1 @@
+"""What becomes of a file? Fitted, looked at, compared, written again."""

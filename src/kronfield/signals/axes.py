@@ -1,0 +1,79 @@
+"""What a field says of its axes: names, units, which of them is time, how fast it goes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from kronfield._core.arrays import problem
+from kronfield.field import Field
+
+# Names of axes that are drawn to the right, and of those that are drawn upwards.
+_ACROSS = {"x", "lon", "lng", "long", "longitude", "easting", "t", "time", "column", "col"}
+_UP = {"y", "z", "lat", "latitude", "northing"}
+
+
+def axis_names(field: Field) -> list[str]:
+    """Return the names of the axes."""
+    names = field.info.get("axes")
+    known = isinstance(names, list) and len(names) == field.dimensions and all(isinstance(name, str) for name in names)
+    return list(names) if known else [f"axis {i}" for i in range(field.dimensions)]  # type: ignore[arg-type]
+
+
+def axis_units(field: Field) -> list[str]:
+    """Return the units of the axes; those without have ''."""
+    units = field.info.get("units")
+    return (
+        [str(unit) for unit in units]
+        if isinstance(units, list) and len(units) == field.dimensions
+        else [""] * field.dimensions
+    )
+
+
+def axis_named(field: Field, name: str) -> int:
+    """Return the number of an axis by its name, the start of its name, or its number."""
+    names = [one.lower() for one in axis_names(field)]
+    text = name.strip().lower()
+    if text in names:
+        return names.index(text)
+    if text.isdigit() and int(text) < len(names):
+        return int(text)
+    found = [i for i, one in enumerate(names) if text and one.startswith(text)]
+    if len(found) != 1:
+        raise problem("axis", repr(name), f"one of {', '.join(axis_names(field))}", "Or its number, from 0.")
+    return found[0]
+
+
+def time_axis(field: Field) -> int | None:
+    """Return the axis of a film or a sound that is time; None for all other fields."""
+    return 0 if field.info.get("kind") in ("video", "audio") else None
+
+
+def frame_rate(field: Field) -> Fraction | None:
+    """Return the frames or samples per second of the samples of a film or a sound."""
+    value = field.info.get("fps") if field.info.get("kind") == "video" else field.info.get("rate")
+    if time_axis(field) is None or value is None:
+        return None
+    try:
+        return Fraction(value)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def is_numbered(field: Field, axis: int) -> bool:
+    """Tell whether the samples of an axis are at 0, 1, 2, ..., each in the middle of its cell."""
+    x = field.axes[axis]
+    return bool(np.array_equal(x, np.arange(len(x)))) and field.domain[axis] == (-0.5, len(x) - 0.5)
+
+
+def map_order(field: Field, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return (vertical, horizontal) axes, and which are turned so that they grow upwards."""
+    names = [axis_names(field)[i].split("[")[0].split("(")[0].strip().lower() for i in order]
+    if field.info.get("kind") != "table" and not set(names) <= _ACROSS | _UP:
+        return order, ()
+    if "row" in names:
+        down = names.index("row")
+        return (order[down], order[1 - down]), ()
+    across = 1 if names[1] in _ACROSS and names[0] not in _ACROSS else 0
+    return (order[1 - across], order[across]), (order[1 - across],)

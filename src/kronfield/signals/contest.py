@@ -1,0 +1,234 @@
+"""Every embedder and every peer on the same samples: some are held out, and who predicts them best is told."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, InputError, problem
+from kronfield._core.frames import Split, cell_centres
+from kronfield.analysis.presets import natural_size, preset
+from kronfield.encoding import Kronecker
+from kronfield.field import Field
+from kronfield.fitting.grid import RankWarning, fit
+from kronfield.fitting.points import fit_points
+from kronfield.signals.measures import peak_of, psnr, ssim
+from kronfield.signals.peers import METHODS, interpolate_grid, interpolate_points
+from kronfield.solvers.points.cg import ConvergenceError
+
+# Embedders that take part, by name, and those whose features are nowhere zero: their matrices are dense.
+EMBEDDERS = ("impulse", "rectangle", "triangle", "gaussian", "tension", "rff", "linf", "logf", "sine", "square")
+DENSE = ("rff", "linf", "logf", "sine", "square")
+# The longest axis on which a ridge is chosen, and the longest on which dense matrices are made.
+LONGEST_RIDGE, LONGEST_DENSE = 512, 4096
+# Shortest axis of which every second sample is held out, and the part of scattered points that is.
+SHORTEST, PART = 6, 0.2
+# The longest side of what is shown.
+SHOWN, SHOWN_LINE, SHOWN_MAP = 96, 64, 200
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """How one did.
+
+    Attributes
+    ----------
+    name, settings : str
+        Who, and with what.
+    psnr : float
+        In dB, at the samples held out.
+    ssim : float or None
+        Of the whole grid.
+    parameters : int
+        Numbers that are kept: weights, or samples.
+    seconds : float
+        To fit and to evaluate.
+    picture : array
+        A part of the result, to be looked at.
+    """
+
+    name: str
+    settings: str
+    psnr: float
+    ssim: float | None
+    parameters: int
+    seconds: float
+    picture: Array | None
+
+
+class GridContest:
+    """Every second sample of each axis in, all others predicted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kronfield.signals.contest import GridContest
+    >>> waves = np.sin(np.arange(40) / 3)[:, None] * np.cos(np.arange(30) / 4)
+    >>> contest = GridContest(waves, channels=False)
+    >>> [one.name for one in contest.run(["gaussian"])]
+    ['kronfield, chosen', 'gaussian', 'nearest', 'linear', 'cubic']
+
+    Parameters
+    ----------
+    values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
+        Finite.
+    channels : bool
+        Whether the last axis holds channels.
+    axes : sequence of arrays, optional
+        Rising positions.
+    """
+
+    def __init__(self, values: Array, *, channels: bool, axes: Sequence[Array] | None = None) -> None:
+        self.values, self.channels = values, channels
+        shape = values.shape[:-1] if channels else values.shape
+        self.axes = [np.arange(n, dtype=np.float64) for n in shape] if axes is None else [np.asarray(x) for x in axes]
+        split = Split.of(shape, SHORTEST)
+        if not any(split.halved):
+            raise problem("values", f"shape {shape}", f"an axis of {SHORTEST} samples or more", "There is none to hold out.")
+        self.known, self.known_axes, self.held_out = split.known(values), split.axes(self.axes), split.held_out
+        self.window = _window(values, channels)
+        self.count = self.known.shape[-1] if channels else 1
+
+    @property
+    def truth(self) -> Array:
+        """The part of the samples that is shown."""
+        return self.values[self.window]
+
+    @property
+    def line(self) -> Array | None:
+        """The positions of what is shown, of values on a line."""
+        return self.axes[0][self.window[0]] if len(self.axes) == 1 else None
+
+    def names(self, embedders: Sequence[str] = EMBEDDERS) -> list[str]:
+        """Return who will take part."""
+        longest = max(len(x) for x in self.known_axes)
+        able = [name for name in embedders if name not in DENSE or longest <= LONGEST_DENSE]
+        return ["kronfield, chosen", *able, *METHODS]
+
+    def run(self, embedders: Sequence[str] = EMBEDDERS) -> Iterator[Contestant]:
+        """Yield how each did, one after the other."""
+        for name in self.names(embedders):
+            started = time.perf_counter()
+            if name in METHODS:
+                found = interpolate_grid(self.known, self.known_axes, self.axes, name)
+                settings, parameters = "", self.known.size
+            else:
+                field = self._fit(None if name.startswith("kronfield") else name)
+                found = field.on_grid(self.axes, outside="clamp")
+                settings, parameters = _settings(field), math.prod(field.encoding.shape) * self.count
+            seconds = time.perf_counter() - started
+            peak = peak_of(self.values)
+            quality = psnr(found[self.held_out], self.values[self.held_out], peak=peak)
+            likeness = ssim(found, self.values, peak=peak, channels=self.channels)
+            yield Contestant(name, settings, quality, likeness, parameters, seconds, found[self.window].copy())
+
+    def _fit(self, name: str | None) -> Field:
+        encoding, ridge = None, None
+        if name is not None:
+            encoding = Kronecker(*[preset(name, natural_size(name, len(x))) for x in self.known_axes])
+            ridge = None if max(len(x) for x in self.known_axes) <= LONGEST_RIDGE else 0.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RankWarning)  # of some that is the point
+            return fit(self.known, self.known_axes, encoding, ridge=ridge, channels=self.channels)
+
+
+class PointContest:
+    """A fifth of the points held out, by chance with a seed, and predicted from the rest.
+
+    Parameters
+    ----------
+    points, values : arrays of shape (P, D), and (P,) or (P, C)
+        Points without a value are left out.
+    seed : int
+        Of chance.
+    """
+
+    def __init__(self, points: Array, values: Array, *, seed: int = 0) -> None:
+        there = np.isfinite(values) if values.ndim == 1 else np.isfinite(values).all(axis=1)
+        points, values = points[there], values[there]
+        if len(points) < 10:
+            raise problem("points", f"{len(points)} with values", "at least 10", "There are too few to hold any out.")
+        out = np.random.default_rng(seed).random(len(points)) < PART
+        out[0], out[1] = True, False  # some of either
+        self.points, self.values = points[~out], values[~out]
+        self.other_points, self.other_values = points[out], values[out]
+        self.domain = [(float(low), float(high)) for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True)]
+        self.peak = peak_of(values)
+        self.count = values.shape[1] if values.ndim == 2 else 1
+
+    def names(self, embedders: Sequence[str] = EMBEDDERS) -> list[str]:
+        """Return who will take part."""
+        peers = METHODS if self.points.shape[1] <= 2 else METHODS[:2]
+        return ["kronfield, chosen", *(name for name in embedders if name not in ("sine", "square")), *peers]
+
+    def run(self, embedders: Sequence[str] = EMBEDDERS) -> Iterator[Contestant]:
+        """Yield how each did, one after the other; who cannot do it is left out."""
+        for name in self.names(embedders):
+            started = time.perf_counter()
+            if name in METHODS:
+                settings, parameters = "", self.values.size
+                call: Callable[[Array], Array] = functools.partial(self._interpolate, name)
+            else:
+                try:
+                    field = self._fit(None if name.startswith("kronfield") else name)
+                except (ConvergenceError, InputError, MemoryError):
+                    continue
+                settings, parameters = _settings(field), math.prod(field.encoding.shape) * self.count
+                call = functools.partial(field, outside="clamp")
+            found = call(self.other_points)
+            seconds = time.perf_counter() - started
+            yield Contestant(
+                name, settings, psnr(found, self.other_values, peak=self.peak), None, parameters, seconds, self._map(call)
+            )
+
+    def _fit(self, name: str | None) -> Field:
+        D = self.points.shape[1]
+        each = min(256, max(4, math.ceil(len(self.points) ** (1 / D))))
+        encoding = None if name is None else Kronecker(*[preset(name, natural_size(name, each))] * D)
+        return fit_points(self.points, self.values, encoding)
+
+    def _interpolate(self, method: str, at: Array) -> Array:
+        return interpolate_points(self.points, self.values, at, method)
+
+    def _map(self, call: Callable[[Array], Array]) -> Array | None:
+        """Return the first channel as a map, the first axis to the right and the second up, or along a line."""
+        D = self.points.shape[1]
+        if D > 2:
+            return None
+        n = SHOWN_MAP
+        axes = [cell_centres(low, high, n) for low, high in self.domain]
+        at = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, D)
+        values = call(at)
+        values = values[:, 0] if values.ndim == 2 else values
+        return values if D == 1 else values.reshape(n, n).T[::-1]
+
+
+def _settings(field: Field) -> str:
+    first = field.encoding.embedders[0]
+    shape = first.shape_parameter
+    return f"{first.size} features" + (f", {shape} {getattr(first, shape):.3g}" if shape else "")
+
+
+def _window(values: Any, channels: bool) -> tuple[slice, ...]:
+    """Return the part that is shown: the middle of leading axes, and where the last two change most."""
+    shape = values.shape[:-1] if channels else values.shape
+    if len(shape) == 1:
+        start = max(0, (shape[0] - SHOWN_LINE) // 2)
+        return (slice(start, start + SHOWN_LINE),)
+    lead = tuple(slice(n // 2, n // 2 + 1) for n in shape[:-2])
+    flat = np.asarray(values[lead], dtype=np.float64).reshape(*shape[-2:], -1).mean(axis=-1)
+    change = np.abs(np.diff(flat, axis=0, append=flat[-1:])) + np.abs(np.diff(flat, axis=1, append=flat[:, -1:]))
+    total = np.zeros((shape[-2] + 1, shape[-1] + 1))
+    total[1:, 1:] = change.cumsum(0).cumsum(1)
+    side = [min(n, SHOWN) for n in shape[-2:]]
+    sums = total[side[0] :, side[1] :] - total[: -side[0], side[1] :] - total[side[0] :, : -side[1]]
+    sums += total[: -side[0], : -side[1]]
+    row, column = np.unravel_index(int(np.argmax(sums)), sums.shape)
+    return (*lead, slice(int(row), int(row) + side[0]), slice(int(column), int(column) + side[1]))

@@ -1,0 +1,249 @@
+"""A field as a file: a picture, a film, a volume, a sound, a table; block by block, whole or not at all."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield.field import Field
+from kronfield.files import kind_of, writer
+from kronfield.files.kinds import suffix_of
+from kronfield.signals.axes import axis_names, axis_units
+from kronfield.signals.fit import has_alpha, straight_colours
+from kronfield.signals.tones import Tones, measured_tones
+from kronfield.signals.view import View, view
+
+# Formats that hold any number; all others hold brightness or sound.
+RAW = {".tif", ".tiff", ".npy", ".npz", ".nii", ".nii.gz", ".csv", ".tsv", ".parquet"}
+# Frames per second of a film made from something that is none.
+USUAL_RATE = Fraction(25)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What `export` wrote.
+
+    Attributes
+    ----------
+    path : Path
+        Where.
+    shape : tuple of int
+        The grid, without channels.
+    channels : list of str
+        Their names.
+    tones : Tones or None
+        Which values are black and white, where that had to be found.
+    rate : Fraction or None
+        Frames or samples per second.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    channels: list[str]
+    tones: Tones | None
+    rate: Fraction | None
+
+
+def export(
+    field: Field,
+    path: str | os.PathLike[str],
+    where: View | None = None,
+    *,
+    derivative: Sequence[int] | None = None,
+    tones: Tones | None = None,
+    channel: str | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], Any] | None = None,
+) -> Exported:
+    """Write a view of a field to a file, in little memory.
+
+    Pictures that were read as pictures keep their levels, 8 or 16 bit. Other numbers, and derivatives, are written as they
+    are to formats that hold floats; in all others they become brightness.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> import kronfield as kf
+    >>> from kronfield.signals.export import export
+    >>> from kronfield.signals.view import view
+    >>> from kronfield.signals.tones import Tones
+    >>> field = kf.fit(np.add.outer(np.arange(20.0), np.arange(30.0)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = export(field, Path(folder) / "a.png", view(field, scale=2), tones=Tones(0.0, 50.0))
+    >>> done.shape
+    (40, 60)
+
+    Parameters
+    ----------
+    field : Field
+        Its ``info`` says what it was made from.
+    path : path
+        How the name ends says the format.
+    where : View, optional
+        By default the samples.
+    derivative : sequence of int, optional
+        How many times to differentiate along each axis.
+    tones : Tones, optional
+        What is black and white; by default found where it is needed.
+    channel : str, optional
+        The name or number of one channel to write.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+    progress : callable, optional
+        Called with how many rows or frames are done, and how many there are.
+    """
+    target, suffix = kind_of(path), suffix_of(Path(path))
+    where = view(field, upright=target == "image") if where is None else where
+    job = _Job(field, where, derivative if derivative is not None and any(derivative) else None, channel, target)
+    chosen = job.tones(suffix, tones)
+    info = job.info(suffix, chosen)
+    total = where.shape[0]
+    if target == "table":
+        shape: tuple[int, ...] = (math.prod(where.shape),)
+        count: int | None = len(where.shape) + len(job.names)
+    else:
+        shape, count = where.shape, len(job.names) if job.has_channels else None
+    with writer(path, shape, count, info, overwrite=overwrite) as file:
+        done = 0
+        for block in where.blocks(field, job.derivative):
+            values = job.values(block, chosen)
+            done += len(values)
+            file.write(_rows(where, done - len(values), values, job.has_channels) if target == "table" else values)
+            if progress is not None:
+                progress(done, total)
+    rate = Fraction(info["fps"]) if target == "video" else where.rate
+    return Exported(Path(path), where.shape, job.names, chosen, rate)
+
+
+class _Job:
+    """One field, on its way into one file."""
+
+    def __init__(
+        self, field: Field, where: View, derivative: Sequence[int] | None, channel: str | None, target: str
+    ) -> None:
+        self.field, self.where, self.derivative, self.target = field, where, derivative, target
+        if field.is_complex:
+            raise problem("field", "complex values", "real ones", "Evaluate it in Python, and write its parts.")
+        count = field.channel_count
+        known = field.info.get("channels")
+        names = [str(name) for name in known] if isinstance(known, list) and len(known) == count else []
+        self.all_names = names or ([str(i) for i in range(count)] if count > 1 else ["value"])
+        self.alpha = has_alpha({"channels": self.all_names}) and count > 1
+        self.pick = self._picked(channel)
+        self.names = [self.all_names[i] for i in self.pick]
+        self.has_channels = field.has_channels and channel is None
+        if self.has_channels and target in ("image", "video") and field.info.get("kind") == "table":
+            raise problem(
+                "channel", f"{count} columns", "one to draw", f"Choose it with --channel: {', '.join(self.all_names)}."
+            )
+
+    def _picked(self, channel: str | None) -> list[int]:
+        """Return the channels that are written; of derivatives not alpha."""
+        everything = list(range(len(self.all_names)))
+        if channel is None:
+            return everything[:-1] if self.alpha and self.derivative is not None else everything
+        if channel in self.all_names:
+            return [self.all_names.index(channel)]
+        if channel.isdigit() and int(channel) < len(everything):
+            return [int(channel)]
+        raise problem("channel", repr(channel), f"one of {', '.join(self.all_names)}", "Or its number, from 0.")
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether values are brightness from 0 to 1 as they are."""
+        return self.field.info.get("levels") is not None and self.derivative is None
+
+    def tones(self, suffix: str, given: Tones | None) -> Tones | None:
+        """Return which values are black and white, None where values are written as they are."""
+        if given is not None or suffix in RAW or (self.is_picture and self.target in ("image", "video")):
+            return given
+        if self.target == "audio" and self.derivative is None:
+            low, high = self.field.info.get("range", [-1.0, 1.0])
+            largest = max(abs(low), abs(high))
+            return None if self.field.info.get("kind") == "audio" or largest <= 1 else Tones(-largest, largest)
+        return measured_tones(self.field, self.where, self.derivative)
+
+    def values(self, block: Array, tones: Tones | None) -> Array:
+        """Return what is written of a block."""
+        if self.field.info.get("multiplied") and self.derivative is None:
+            block = straight_colours(block)
+        if self.field.has_channels:
+            block = block[..., self.pick] if self.has_channels else block[..., self.pick[0]]
+        if tones is not None:
+            block = tones(block)
+            block = 2 * block - 1 if self.target == "audio" else block
+        return block
+
+    def info(self, suffix: str, tones: Tones | None) -> dict[str, Any]:
+        """Return what the file is told."""
+        info = {key: value for key, value in self.field.info.items() if key not in ("made", "range")}
+        info["axes"] = [axis_names(self.field)[i] for i in self.where.order]
+        info["units"] = [axis_units(self.field)[i] for i in self.where.order]
+        info["channels"] = self.names if self.derivative is None else self._derivative_names()
+        if not self.is_picture:
+            info["levels"] = 255 if tones is not None else None
+            info["dtype"] = str(self.field.dtype)
+        if self.target == "video":
+            info["fps"] = _fraction(self.where.rate or USUAL_RATE)
+        if self.target == "audio":
+            info["rate"] = max(1, round(self.where.rate or info.get("rate") or 44100))
+        if suffix.startswith(".nii"):
+            info |= self._space()
+        return info
+
+    def _derivative_names(self) -> list[str]:
+        assert self.derivative is not None
+        names = axis_names(self.field)
+        by = " ".join(name for name, order in zip(names, self.derivative, strict=True) for _ in range(order))
+        return [f"{name} by {by}" for name in self.names]
+
+    def _space(self) -> dict[str, Any]:
+        """Return what NIfTI wants to know: where the first sample is, and how far it is to the next."""
+        steps = [float(self.where.steps[i]) or 1.0 for i in self.where.order]
+        first = [float(x[0]) for x in self.where.positions]
+        own, affine = self.field.info.get("spacing"), self.field.info.get("affine")
+        whole = self.where.order == tuple(range(self.field.dimensions))
+        step = np.eye(4)
+        for i, (length, start) in enumerate(list(zip(steps, first, strict=True))[:3]):
+            unit = float(own[i]) if whole and own and affine else 1.0
+            step[i, i], step[i, 3] = length / unit, start / unit
+        placed = (np.array(affine) @ step) if whole and own and affine else step
+        return {"spacing": steps, "affine": placed.tolist(), "shape": list(self.where.shape)}
+
+
+def _rows(where: View, start: int, values: Array, channels: bool) -> Array:
+    """Return a block as rows of a table: coordinates, then values."""
+    shape = values.shape[:-1] if channels else values.shape
+    first, *rest = where.positions
+    grid = np.meshgrid(first[start : start + len(values)], *rest, indexing="ij")
+    columns = [x.reshape(-1, 1) for x in grid]
+    return np.concatenate([*columns, values.reshape(math.prod(shape), -1).astype(np.float64)], axis=1)
+
+
+def _fraction(rate: Fraction) -> str:
+    return f"{rate.numerator}/{rate.denominator}"
+
+
+def values_at_points(
+    field: Field, points: Array, *, derivative: Sequence[int] | None = None, blocks: int = 1 << 20
+) -> Iterator[Array]:
+    """Yield values (n, C) at points (P, D), NaN outside the domain and where a coordinate is missing."""
+    count = field.channel_count
+    for start in range(0, len(points), blocks):
+        some = points[start : start + blocks]
+        known = np.isfinite(some).all(axis=1)
+        result = np.full((len(some), count), np.nan)
+        values = field(some[known], derivative, outside="nan").reshape(-1, count) if known.any() else result[:0]
+        if field.info.get("multiplied") and derivative is None:
+            values = straight_colours(values)
+        result[known] = values
+        yield result

@@ -1,0 +1,199 @@
+"""From a file to a field and back: what is fitted, and all that is needed to write the like again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield.embedders import Embedder
+from kronfield.encoding import Kronecker
+from kronfield.field import Field
+from kronfield.files import Signal
+from kronfield.files.guard import memory_size
+from kronfield.fitting.grid import fit
+from kronfield.fitting.points import fit_points
+from kronfield.fitting.report import FitReport, PointReport
+from kronfield.solvers.points.cg import ConvergenceError
+
+# How many times the bytes of the samples a fit takes at its peak, those of the samples included: measured, and rounded up.
+PLAIN, PENALISED = 7, 12
+# How near the solver comes to the solution where it fills gaps.
+TOLERANCE = 1e-3
+# Alpha below half a level of 8 bit: nothing is seen of the colour.
+INVISIBLE = 0.5 / 255
+# Up to this many points the degrees of freedom of their fit are worth the time.
+FEW_POINTS = 2000
+
+
+def fit_signal(
+    signal: Signal,
+    encoding: Kronecker | Embedder | None = None,
+    *,
+    domain: Sequence[Sequence[float]] | None = None,
+    ridge: float | None = None,
+    roughness: tuple[float, float] | Literal["gcv"] | None = None,
+    missing: Any = None,
+) -> Field:
+    """Fit what a file holds: `fit` for grids, `fit_points` for tables.
+
+    Samples that are NaN are taken as missing. Colours with alpha are fitted multiplied by it, so that what cannot be seen
+    does not shine through; `straight_colours` turns them back.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> from kronfield.files import read, write
+    >>> from kronfield.signals.fit import fit_signal
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "a.png", np.eye(30), {})
+    ...     field = fit_signal(read(Path(folder) / "a.png"))
+    >>> field.info["kind"], field.info["range"], field.on_grid((60, 60)).shape
+    ('image', [0.0, 1.0], (60, 60))
+
+    Parameters
+    ----------
+    signal : Signal
+        From `kronfield.files.read`.
+    encoding, domain, ridge, roughness
+        As in `fit` and `fit_points`.
+    missing : array of bool, optional
+        Of the shape of the grid: samples to leave out.
+
+    Returns
+    -------
+    Field
+        Its ``info`` is that of the signal, and ``range``, the least and the largest value.
+    """
+    values = signal.values
+    if signal.points is not None:
+        if isinstance(roughness, str):
+            raise problem("roughness", "gcv for a table", "two numbers", "Leave it out: points held out decide.")
+        field = _fit_points(signal.points, values, encoding, domain=domain, ridge=ridge, roughness=roughness)
+        field.info = {**signal.info, "range": value_range(values)}
+        return field
+    holes = missing_samples(signal) if missing is None else np.asarray(missing) | missing_samples(signal)
+    if holes.all():
+        raise problem("values", "samples that are all missing", "some that are there", "Check the file.")
+    seen = multiplied_colours(values) if has_alpha(signal.info) else values
+    gaps = bool(holes.any())
+    if gaps and isinstance(roughness, str):
+        raise problem("roughness", "gcv where samples are missing", "two numbers", "Leave it out to have it chosen.")
+    if gaps:
+        ridge = ridge or None  # without any penalty nothing says what is in a gap
+    field = fit(
+        seen,
+        signal.axes,
+        encoding,
+        domain=domain,
+        ridge=ridge,
+        roughness=roughness,
+        channels=signal.channels,
+        mask=holes if gaps else None,
+    )
+    field.info = {**signal.info, "range": value_range(values), "missing": int(holes.sum())}
+    if domain is not None and signal.axes is None:
+        field.info["units"] = [""] * field.dimensions  # no longer those of the file
+    if has_alpha(signal.info):
+        field.info["multiplied"] = True
+    return field
+
+
+def _fit_points(points: Array, values: Array, encoding: Any, **options: Any) -> Field:
+    """Fit points with a solver that goes on where it would stop early: what it leaves is seen in gaps."""
+    try:
+        return fit_points(points, values, encoding, tolerance=TOLERANCE, **options)
+    except ConvergenceError:
+        return fit_points(points, values, encoding, **options)
+
+
+def missing_samples(signal: Signal) -> Array:
+    """Return where samples of a grid are NaN in any channel, of the shape of the grid."""
+    values = signal.values
+    shape = values.shape[:-1] if signal.channels else values.shape
+    if values.dtype.kind != "f" or bool(np.isfinite(np.sum(values, dtype=np.float64))):
+        return np.zeros(shape, dtype=bool)
+    holes = np.isnan(values)
+    return np.asarray(holes.any(axis=-1)) if signal.channels else holes
+
+
+def value_range(values: Array) -> list[float]:
+    """Return the least and the largest value, NaN left out."""
+    if values.dtype.kind == "f" and not np.isfinite(np.sum(values, dtype=np.float64)):
+        values = values[np.isfinite(values)]
+    return [float(values.min()), float(values.max())] if values.size else [0.0, 0.0]
+
+
+# Alpha -------------------------------------------------------------------------------------------------------------------
+
+
+def has_alpha(info: Mapping[str, Any]) -> bool:
+    """Tell whether the last channel is alpha."""
+    return (info.get("channels") or [""])[-1] == "alpha"
+
+
+def multiplied_colours(values: Array) -> Array:
+    """Return colours (..., C) multiplied by alpha, their last channel."""
+    result = values.copy()
+    result[..., :-1] *= values[..., -1:]
+    return result
+
+
+def straight_colours(values: Array) -> Array:
+    """Return colours (..., C) divided by alpha, their last channel; 0 where nothing is seen of them."""
+    alpha = np.clip(values[..., -1:], 0, 1)
+    seen = alpha > INVISIBLE
+    return np.concatenate([np.where(seen, values[..., :-1] / np.where(seen, alpha, 1), 0), alpha], axis=-1)
+
+
+# What a field remembers --------------------------------------------------------------------------------------------------
+
+
+def remember(field: Field, command: str, options: Mapping[str, Any], version: str) -> None:
+    """Note in ``field.info`` how a field was made: the command, its options, the version, and the report."""
+    made: dict[str, Any] = {"command": command, "options": dict(options), "version": version}
+    if isinstance(field.report, PointReport):
+        made["report"] = field.report.to_dict(freedom=field.report.points <= FEW_POINTS)
+    elif isinstance(field.report, FitReport):
+        made["report"] = field.report.to_dict()
+    field.info["made"] = plain(made)
+
+
+def plain(data: Any) -> Any:
+    """Return data that JSON can hold: numbers that are not finite become None."""
+    if isinstance(data, Mapping):
+        return {str(key): plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [plain(value) for value in data]
+    if isinstance(data, bool | int | str | None):
+        return data
+    if isinstance(data, float | np.floating):
+        return float(data) if math.isfinite(data) else None
+    return int(data) if isinstance(data, np.integer) else str(data)
+
+
+def noise_level(field: Field) -> float | None:
+    """Return the standard deviation of the noise that a fit left over; None if it left next to nothing to judge by."""
+    report = field.report
+    if not isinstance(report, FitReport):
+        return None
+    n = math.prod(report.samples)
+    left = n - report.degrees_of_freedom
+    return report.residual * math.sqrt(n / left) if left > 1e-3 * n else None
+
+
+def check_fit_memory(shape: Sequence[int], itemsize: int, *, penalised: bool, remedy: str) -> None:
+    """Refuse samples whose fit takes more memory than the machine has."""
+    needed = math.prod(shape) * itemsize * (PENALISED if penalised else PLAIN)
+    there = memory_size()
+    if there is not None and needed > there:
+        raise problem(
+            "input",
+            f"{' x '.join(map(str, shape))} numbers, whose fit takes about {needed / 1e9:.1f} GB",
+            f"at most {there / 1e9:.1f} GB of memory",
+            remedy,
+        )

@@ -1,0 +1,1 @@
+"""What a picture report shows, and its page."""

@@ -1,0 +1,252 @@
+"""What a picture report shows: samples beside the field, the error, spectra, and how settings compare."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.frames import cell_centres
+from kronfield._core.spectra import spectrum, stable_rank
+from kronfield.field import Field
+from kronfield.files import Signal
+from kronfield.fitting.report import MEASURED_UP_TO, Candidate
+from kronfield.signals.axes import axis_names, axis_units, map_order
+from kronfield.signals.fit import straight_colours
+from kronfield.signals.report.curves import ScoreCurve, choice_curves
+
+# The longest side of a picture in a report, samples of a line, and points in a scatter.
+SIDE, LINE, POINTS = 900, 240, 20_000
+# Positions of a field for each sample of a line, and on the side of a map.
+FINE, MAP = 8, 300
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Samples, the field at the same places, and the difference.
+
+    Attributes
+    ----------
+    form : "picture", "map", "line", "points" or "scatter"
+        How to draw it: colours; numbers on a grid; values along an axis; values at points in the plane; fitted against
+        measured.
+    samples, fitted, error : arrays
+        Alike in shape, but the error of a picture is the mean over its colours.
+    names : (str, str)
+        Of the axes across and up.
+    unit : str
+        Of the error.
+    x : array, optional
+        The positions of samples along a line, or (P, 2) in the plane.
+    fine_x, fine : arrays, optional
+        Positions in between, and the field there; for points a map.
+    extent : tuple, optional
+        The ends of the axes: left, right, bottom, top.
+    """
+
+    form: str
+    samples: Array
+    fitted: Array
+    error: Array
+    names: tuple[str, str]
+    unit: str = ""
+    x: Array | None = None
+    fine_x: Array | None = None
+    fine: Array | None = None
+    extent: tuple[float, float, float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Power:
+    """The power of samples, field and error by frequency, in cycles per sample; for pictures the mean over directions."""
+
+    frequencies: Array
+    samples: Array
+    fitted: Array
+    error: Array
+
+
+@dataclass(frozen=True)
+class AxisSpectrum:
+    """The singular values of the encoding of one axis at its samples, relative to the largest."""
+
+    name: str
+    values: Array
+    stable_rank: float
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that is drawn."""
+
+    shown: Shown
+    power: Power | None
+    axes: list[AxisSpectrum]
+    curves: list[ScoreCurve]
+    candidates: list[Candidate]
+
+
+def diagnose(signal: Signal, field: Field) -> Diagnosis:
+    """Look at a fit from all sides; ``signal`` is what it was made from.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> from kronfield.signals.report.diagnosis import diagnose
+    >>> from kronfield.files import read, write
+    >>> from kronfield.signals.fit import fit_signal
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "a.png", np.eye(30), {})
+    ...     signal = read(Path(folder) / "a.png")
+    >>> found = diagnose(signal, fit_signal(signal))
+    >>> found.shown.form, found.shown.error.shape, [curve.title for curve in found.curves]
+    ('picture', (30, 30), ['Held-out error against tension', 'Cross-validation against the penalty'])
+    """
+    candidates = list(getattr(field.report, "candidates", []))
+    if signal.points is not None:
+        return Diagnosis(_table(signal, field), None, _axis_spectra(field), [], candidates)
+    shown = _line(signal, field) if field.dimensions == 1 else _picture(signal, field)
+    curves = choice_curves(signal.values, signal.channels, field)
+    return Diagnosis(shown, _power(shown), _axis_spectra(field), curves, candidates)
+
+
+# What is seen ------------------------------------------------------------------------------------------------------------
+
+
+def _picture(signal: Signal, field: Field) -> Shown:
+    """Show a picture, or the middle of a volume or film."""
+    names, units, D = axis_names(field), axis_units(field), field.dimensions
+    cartesian = set(names[:3]) <= {"x", "y", "z", "t"} and D > 2
+    shown = (0, 1) if cartesian else (D - 2, D - 1)
+    order, turned = map_order(field, shown) if cartesian else (shown, ())
+    picks: list[Any] = [slice(n // 2, n // 2 + 1) for n in signal.values.shape[:D]]
+    step = max(1, math.ceil(max(signal.values.shape[i] for i in shown) / SIDE))
+    for i in shown:
+        picks[i] = slice(None, None, step)
+    axes = [x[pick] for x, pick in zip(field.axes, picks, strict=True)]
+    both = [signal.values[tuple(picks)], field.on_grid(axes)]
+    if field.info.get("multiplied"):
+        both[1] = straight_colours(both[1])
+    cut = tuple(i for i in range(D) if i not in shown)
+    both = [np.squeeze(one, cut) for one in both]
+    if order[0] > order[1]:
+        both = [one.swapaxes(0, 1) for one in both]
+    both = [one[::-1] if order[0] in turned else one for one in both]
+    picture = signal.info.get("levels") is not None
+    colours = signal.values.shape[-1] if signal.channels else 1
+    if signal.channels and (not picture or colours not in (3, 4)):
+        both, colours = [one[..., 0] for one in both], 1
+    samples, fitted = (np.clip(one, 0, 1) if picture else one for one in both)
+    error = (both[1].astype(np.float64) - both[0]) * ((signal.info["levels"] or 1) if picture else 1)
+    error = error[..., : min(colours, 3)].mean(axis=-1) if colours > 1 else error
+    across, up = (f"{names[i]}{f' [{units[i]}]' if units[i] else ''}" for i in (order[1], order[0]))
+    (left, right), (low, high) = (field.domain[i] for i in (order[1], order[0]))
+    extent = (left, right, low, high) if order[0] in turned else (left, right, high, low)
+    form, unit = ("picture", "levels") if picture else ("map", "")
+    return Shown(form, samples, fitted, error, (across, up), unit, extent=extent)
+
+
+def _line(signal: Signal, field: Field) -> Shown:
+    """Show the middle of a sound, or of any line: one channel of it."""
+    name, unit = axis_names(field)[0], axis_units(field)[0]
+    values = signal.values[:, 0] if signal.channels else signal.values
+    start = max(0, (len(values) - LINE) // 2)
+    part = slice(start, start + LINE)
+    x = field.axes[0][part]
+    fine_x = np.linspace(x[0], x[-1], FINE * (len(x) - 1) + 1)
+    fitted, fine = (np.asarray(field.on_grid([at])) for at in (x, fine_x))
+    if signal.channels:
+        fitted, fine = fitted[:, 0], fine[:, 0]
+    label = f"{name}{f' [{unit}]' if unit else ''}"
+    channel = (signal.info.get("channels") or ["value"])[0]
+    return Shown("line", values[part], fitted, fitted - values[part], (label, channel), "", x, fine_x, fine)
+
+
+def _table(signal: Signal, field: Field) -> Shown:
+    """Show the points of a table, one column of values."""
+    assert signal.points is not None
+    values = signal.values[:, 0] if signal.channels else signal.values
+    there = np.isfinite(signal.values).all(axis=1) if signal.channels else np.isfinite(values)
+    points, values = signal.points[there], values[there].astype(np.float64)
+    if len(points) > POINTS:
+        some = np.random.default_rng(0).choice(len(points), POINTS, replace=False)
+        points, values = points[some], values[some]
+    fitted = _first(field, field(points, outside="nan"))
+    names, column = axis_names(field), (signal.info.get("channels") or ["value"])[0]
+    if field.dimensions == 1:
+        order = np.argsort(points[:, 0])
+        points, values, fitted = points[order], values[order], fitted[order]
+        fine_x = np.linspace(*field.domain[0], 800)
+        fine = _first(field, field.on_grid([fine_x]))
+        return Shown("line", values, fitted, fitted - values, (names[0], column), "", points[:, 0], fine_x, fine)
+    if field.dimensions > 2:
+        return Shown("scatter", values, fitted, fitted - values, (f"measured {column}", f"fitted {column}"))
+    (up, across), _ = map_order(field, (0, 1))
+    axes: list[Array] = [np.empty(0)] * 2
+    ends = [field.domain[across], field.domain[up]]
+    axes[across], axes[up] = (cell_centres(low, high, MAP) for low, high in ends)
+    drawn = _first(field, field.on_grid(axes))
+    drawn = drawn.T[::-1] if across == 0 else drawn[::-1]
+    return Shown(
+        "points",
+        values,
+        fitted,
+        fitted - values,
+        (names[across], names[up]),
+        column,
+        points[:, [across, up]],
+        None,
+        drawn,
+        (*ends[0], *ends[1]),
+    )
+
+
+def _first(field: Field, values: Array) -> Array:
+    return values[..., 0] if field.has_channels else values
+
+
+# Spectra -----------------------------------------------------------------------------------------------------------------
+
+
+def _power(shown: Shown) -> Power | None:
+    """Return the power by frequency, under a window that hides the ends."""
+    samples, fitted = (_grey(one) for one in (shown.samples, shown.fitted))
+    if min(samples.shape) < 8 or not np.isfinite(samples).all():
+        return None
+    window: Any = 1.0
+    for axis, n in enumerate(samples.shape):
+        window = window * np.hanning(n).reshape([-1 if i == axis else 1 for i in range(samples.ndim)])
+    found = []
+    radius = np.sqrt(sum(f**2 for f in np.meshgrid(*[np.fft.fftfreq(n) for n in samples.shape], indexing="ij")))
+    bins = max(8, min(samples.shape) // 2)
+    place = np.minimum((radius * 2 * bins).astype(int), bins)
+    counts = np.bincount(place.ravel(), minlength=bins + 1)
+    filled = np.flatnonzero(counts[1:bins]) + 1
+    for one in (samples - samples.mean(), fitted - samples.mean(), fitted - samples):
+        power = np.abs(np.fft.fftn(one * window)) ** 2 / samples.size
+        found.append(np.bincount(place.ravel(), power.ravel(), minlength=bins + 1)[filled] / counts[filled])
+    return Power((filled + 0.5) / (2 * bins), *found)
+
+
+def _grey(values: Array) -> Array:
+    return values[..., :3].mean(axis=-1, dtype=np.float64) if values.ndim == 3 else values.astype(np.float64)
+
+
+def _axis_spectra(field: Field) -> list[AxisSpectrum]:
+    """Return the singular values of every axis that is short enough, once where axes are alike."""
+    found: dict[str, AxisSpectrum] = {}
+    for name, emb, frame, x in zip(axis_names(field), field.encoding.embedders, field.frames, field.axes, strict=True):
+        if len(x) > MEASURED_UP_TO:
+            continue
+        matrix = np.asarray(emb(frame.unit(x)))
+        key = f"{emb!r} {len(x)}"
+        if key in found:
+            before = found[key]
+            found[key] = AxisSpectrum(f"{before.name}, {name}", before.values, before.stable_rank)
+        else:
+            found[key] = AxisSpectrum(name, np.asarray(spectrum(matrix)), stable_rank(matrix))
+    return list(found.values())

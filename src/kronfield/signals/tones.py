@@ -1,0 +1,55 @@
+"""Numbers as brightness: what is black, what is white, and which files need to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield.field import Field
+from kronfield.signals.view import View
+
+
+@dataclass(frozen=True)
+class Tones:
+    """The values that are drawn black and white; what lies between is grey, in proportion.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kronfield.signals.tones import Tones
+    >>> Tones(-2.0, 2.0)(np.array([-2.0, 0.0, 1.0]))
+    array([0.  , 0.5 , 0.75])
+    """
+
+    black: float
+    white: float
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.black + self.white) or self.black == self.white:
+            raise problem("range", f"{self.black:g} to {self.white:g}", "two numbers that differ", "For example: 0:100")
+
+    def __call__(self, values: Array) -> Array:
+        """Return values as brightness, from 0 to 1 where they lie between black and white."""
+        kind = values.dtype.type
+        return (values - kind(self.black)) * kind(1 / (self.white - self.black))
+
+
+def measured_tones(field: Field, view: View, derivative: Sequence[int] | None = None) -> Tones:
+    """Return tones for a view of a field.
+
+    For values they go from the least to the largest sample. For derivatives 0 is the middle, and the largest of about
+    65,000 places, up or down, is white or black.
+    """
+    if derivative is None or not any(derivative):
+        known = field.info.get("range")
+        if isinstance(known, list) and len(known) == 2 and known[0] < known[1]:
+            return Tones(float(known[0]), float(known[1]))
+    values = np.concatenate([block.ravel() for block in view.coarse().blocks(field, derivative)])
+    if derivative is None or not any(derivative):
+        low, high = float(values.min()), float(values.max())
+        return Tones(low, high if high > low else low + 1.0)
+    largest = float(np.abs(values).max()) or 1.0
+    return Tones(-largest, largest)

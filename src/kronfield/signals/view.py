@@ -1,0 +1,277 @@
+"""A field at any size, region, slice or rate, block by block: what a picture, a film or a sound is written from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NoReturn
+
+import numpy as np
+
+from kronfield._core.arrays import Array, describe, problem, real, whole
+from kronfield._core.frames import cell_centres
+from kronfield.field import Field
+from kronfield.signals.axes import axis_names, axis_units, frame_rate, is_numbered, map_order, time_axis
+
+# Numbers evaluated at a time: 16 MB of float32.
+BLOCK_NUMBERS = 1 << 22
+# Cells so many times as long as those of the samples are averaged, not just looked at in the middle.
+COARSE = 1.25
+# The longest side of what scattered points are drawn at, where nothing is said.
+POINTS_SIDE = 512
+# Samples of a view, on a line, on one of several axes, and in all: more is a slip of the keyboard, and fits no disk.
+MOST_ON_LINE, MOST_ON_AXIS, MOST_IN_ALL = 10**9, 10**7, 10**12
+
+
+@dataclass(frozen=True)
+class View:
+    """Where a field is evaluated, and how what comes is laid out.
+
+    Attributes
+    ----------
+    axes : tuple of arrays
+        The positions on each axis of the field; one where the field is cut.
+    steps : tuple of float
+        The length of a cell on each axis.
+    taps : tuple of int
+        Into how many parts each cell is divided, over which values are averaged.
+    order : tuple of int
+        The axes of the result, by their numbers in the field.
+    rate : Fraction or None
+        Frames or samples per second, of a field with time or where it was given.
+    """
+
+    axes: tuple[Array, ...]
+    steps: tuple[float, ...]
+    taps: tuple[int, ...]
+    order: tuple[int, ...]
+    rate: Fraction | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the result, without channels."""
+        return tuple(len(self.axes[i]) for i in self.order)
+
+    @property
+    def positions(self) -> tuple[Array, ...]:
+        """The positions along each axis of the result."""
+        return tuple(self.axes[i] for i in self.order)
+
+    def blocks(self, field: Field, derivative: Sequence[int] | None = None) -> Iterator[Array]:
+        """Yield the values in blocks along the first axis of the result, some 16 MB at a time."""
+        lead = self.order[0]
+        plain = self if derivative is None or not any(derivative) else replace(self, taps=(1,) * len(self.axes))
+        rest = math.prod(len(x) * n for i, (x, n) in enumerate(zip(plain.axes, plain.taps, strict=True)) if i != lead)
+        rows = max(1, BLOCK_NUMBERS // (rest * plain.taps[lead] * field.channel_count))
+        for start in range(0, len(self.axes[lead]), rows):
+            axes = list(plain.axes)
+            axes[lead] = axes[lead][start : start + rows]
+            yield plain._values(field, axes, derivative)
+
+    def _values(self, field: Field, axes: Sequence[Array], derivative: Sequence[int] | None) -> Array:
+        fine = [
+            x if n == 1 else (x[:, None] + step * ((np.arange(n) + 0.5) / n - 0.5)).reshape(-1)
+            for x, step, n in zip(axes, self.steps, self.taps, strict=True)
+        ]
+        values = field.on_grid(fine, derivative, outside="clamp")  # what is outside by rounding alone
+        for axis, n in enumerate(self.taps):
+            if n > 1:
+                values = values.reshape(*values.shape[:axis], -1, n, *values.shape[axis + 1 :]).mean(axis=axis + 1)
+        channels = values.ndim > len(axes)
+        cut = tuple(i for i in range(len(axes)) if i not in self.order)
+        places = {axis: place for place, axis in enumerate(i for i in range(len(axes)) if i not in cut)}
+        order = [places[i] for i in self.order] + ([len(places)] if channels else [])
+        return np.ascontiguousarray(values.squeeze(cut).transpose(order))
+
+    def coarse(self, most: int = 1 << 16) -> View:
+        """Return a view of about ``most`` of the positions, to see what values there are."""
+        step = max(1, math.ceil((math.prod(len(x) for x in self.axes) / most) ** (1 / len(self.order))))
+        return replace(self, axes=tuple(x[(len(x) - 1) % step // 2 :: step] for x in self.axes), taps=(1,) * len(self.axes))
+
+
+def view(
+    field: Field,
+    *,
+    size: int | Sequence[int] | None = None,
+    scale: float | Sequence[float] | None = None,
+    crop: Mapping[int, tuple[float | None, float | None]] | None = None,
+    cut: Mapping[int, float] | None = None,
+    rate: Fraction | None = None,
+    slow: float = 1.0,
+    upright: bool = False,
+) -> View:
+    """Say where to evaluate a field.
+
+    Cells that are larger than those of the samples are averaged, so that smaller pictures are not jagged; frames of a film
+    are not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kronfield as kf
+    >>> from kronfield.signals.view import view
+    >>> field = kf.fit(np.add.outer(np.arange(20.0), np.arange(30.0)))
+    >>> part = view(field, scale=4, crop={0: (5, 10)})
+    >>> part.shape, part.axes[0][:2]
+    ((20, 120), array([4.625, 4.875]))
+    >>> sum(len(block) for block in part.blocks(field))
+    20
+
+    Parameters
+    ----------
+    field : Field
+        Its ``info`` may say what its axes are, and which of them is time.
+    size : int or one per axis, optional
+        The longest side (but for time in a film), or how many on each axis of the result.
+    scale : float or one per axis, optional
+        How many times as many as there are samples. One number leaves the time of a film alone.
+    crop : dict, optional
+        (low, high) of some axes, by their numbers; None for an end of the domain. Samples that are numbered are counted as
+        slices count them: (5, 10) are the five cells from 5 on. Other axes are in their units.
+    cut : dict, optional
+        Where to cut some axes, by their numbers; these are gone from the result.
+    rate : Fraction, optional
+        Frames or samples per second, of films and sound; by default as in the field.
+    slow : float
+        How many times slower time goes.
+    upright : bool
+        Whether to draw two axes that have directions (x, y, lon, ...) as maps do: to the right and up.
+    """
+    cuts, crops = dict(cut or {}), dict(crop or {})
+    free = [i for i in range(field.dimensions) if i not in cuts]
+    for i in cuts:
+        _check_inside(field, "slice", i, cuts[i])
+    if not free:
+        raise problem("slice", f"all {field.dimensions} axes", "at least one axis that is left", "Slice fewer.")
+    for i in crops:
+        if i not in free:
+            raise problem(
+                "crop", f"axis {axis_names(field)[i]}, which is cut", "another axis", "Crop or slice it, not both."
+            )
+    time = time_axis(field)
+    order, turned = map_order(field, tuple(free)) if upright and len(free) == 2 else (tuple(free), ())
+    counts, factors = _counts(field, list(order), time, size, scale)
+    real("slow", slow, low=0.0, high=1e6, open_low=True, remedy="2 is half the speed.")
+    own = frame_rate(field)
+    axes, steps, taps = [], [], []
+    play = rate or own
+    for i in range(field.dimensions):
+        low, high = _ends(field, i, crops.get(i, (None, None)))
+        count, factor = counts.get(i), factors.get(i, 1.0)
+        spacing = (field.domain[i][1] - field.domain[i][0]) / len(field.axes[i])
+        if i in cuts:
+            x, step = np.array([float(cuts[i])]), 0.0
+        elif i == time and own is not None:
+            if count is None and factor != 1:
+                play = (rate or own) * Fraction(factor).limit_denominator(10**6)
+            step = 1 / float((play or own) * Fraction(slow).limit_denominator(10**6))
+            x, step = _instants(field, i, crops.get(i, (None, None)), count, step)
+            if count is not None and rate is None:
+                play = Fraction(1 / (step * slow)).limit_denominator(1001)
+        elif count is None and factor == 1 and i not in crops and field.info.get("kind") != "table":
+            x, step = field.axes[i], spacing
+        else:
+            n = count or max(1, round((high - low) / spacing * factor))
+            if n > (MOST_ON_LINE if len(free) == 1 else MOST_ON_AXIS):
+                _too_large(f"{n} samples on axis {axis_names(field)[i]}", f"{MOST_ON_AXIS:,}")
+            x, step = cell_centres(low, high, n), (high - low) / n
+            x = x[::-1] if field.axes[i][0] > field.axes[i][-1] else x
+        axes.append(x)
+        steps.append(step)
+        film = i == time and field.info.get("kind") == "video"
+        taps.append(
+            1 if film or step <= COARSE * spacing or field.info.get("kind") == "table" else math.ceil(step / spacing)
+        )
+    if math.prod(map(len, axes)) > MOST_IN_ALL:
+        _too_large(" x ".join(str(len(x)) for x in axes), f"{MOST_IN_ALL:,} samples in all")
+    axes = [np.sort(x)[::-1] if i in turned else x for i, x in enumerate(axes)]
+    return View(tuple(axes), tuple(steps), tuple(taps), order, play if time in free else rate)
+
+
+# Helpers -----------------------------------------------------------------------------------------------------------------
+
+
+def _too_large(got: str, most: str) -> NoReturn:
+    raise problem("size", got, f"at most {most}", "Choose a smaller size or scale, or crop.")
+
+
+def _counts(
+    field: Field, free: list[int], time: int | None, size: Any, scale: Any
+) -> tuple[dict[int, int], dict[int, float]]:
+    """Return how many positions an axis gets, or how many times its samples."""
+    if size is not None and scale is not None:
+        raise problem("size", f"{describe(size)} and scale {describe(scale)}", "one of them", "Leave out the other.")
+    sides = [i for i in free if not (i == time and field.info.get("kind") == "video")]
+    if size is None and scale is None and field.info.get("kind") == "table":
+        size = max(POINTS_SIDE, *(len(field.axes[i]) for i in sides)) if len(free) <= 2 else None
+    if isinstance(size, int):
+        longest = max((len(field.axes[i]) for i in sides), default=1)
+        n = whole("size", size, at_least=1)
+        return {i: max(1, round(len(field.axes[i]) * n / longest)) for i in sides}, {}
+    if size is not None:
+        sizes = [whole("size", n, at_least=1) for n in size]
+        if len(sizes) == len(sides) < len(free):  # a film: rows and columns
+            return dict(zip(sides, sizes, strict=True)), {}
+        if len(sizes) != len(free):
+            raise problem("size", " x ".join(map(str, sizes)), f"{len(free)} numbers", _per_axis(field, free))
+        return dict(zip(free, sizes, strict=True)), {}
+    if scale is None:
+        return {}, {}
+    factors = [scale] if isinstance(scale, int | float) else list(scale)
+    for factor in factors:
+        real("scale", factor, low=0.0, high=1e6, open_low=True, remedy="2 is twice as large.")
+    if len(factors) not in (1, len(sides), len(free)):
+        raise problem("scale", ", ".join(f"{f:g}" for f in factors), f"1 or {len(free)} numbers", _per_axis(field, free))
+    where = free if len(factors) == len(free) else sides
+    return {}, dict(zip(where, factors * len(where) if len(factors) == 1 else factors, strict=False))
+
+
+def _per_axis(field: Field, free: list[int]) -> str:
+    return f"One per axis: {', '.join(axis_names(field)[i] for i in free)}."
+
+
+def _ends(field: Field, axis: int, crop: tuple[float | None, float | None]) -> tuple[float, float]:
+    """Return the ends of what is drawn of an axis, in its own coordinates."""
+    low, high = field.domain[axis]
+    shift = 0.5 if is_numbered(field, axis) else 0.0
+    ends = (low if crop[0] is None else crop[0] - shift, high if crop[1] is None else crop[1] - shift)
+    for end, given in zip(ends, crop, strict=True):
+        if given is not None:
+            _check_inside(field, "crop", axis, end, shift)
+    if ends[0] >= ends[1]:
+        raise problem(
+            "crop", f"{axis_names(field)[axis]} from {crop[0]:g} to {crop[1]:g}", "a start before the end", "Turn it round."
+        )
+    return ends
+
+
+def _check_inside(field: Field, what: str, axis: int, position: float, shift: float = 0.0) -> None:
+    low, high = field.domain[axis]
+    slack = 1e-9 * (high - low)
+    if not low - slack <= position <= high + slack:
+        unit = axis_units(field)[axis]
+        raise problem(
+            what,
+            f"{axis_names(field)[axis]} {position + shift:g}",
+            f"positions from {low + shift:g} to {high + shift:g}{f' {unit}' if unit else ''}",
+            "The field ends there.",
+        )
+
+
+def _instants(
+    field: Field, axis: int, crop: tuple[float | None, float | None], count: int | None, step: float
+) -> tuple[Array, float]:
+    """Return times from the first sample on, none past the last; or so many, evenly."""
+    x = field.axes[axis]
+    low, high = field.domain[axis]
+    start = float(x[0]) if crop[0] is None else max(crop[0], low)
+    last = float(x[-1]) if crop[1] is None else min(crop[1], high)
+    if count is not None:
+        length = (last - start) + (step if crop[1] is None else 0.0)
+        step = length / count
+        return np.minimum(start + step * np.arange(count), high), step
+    steps = (last - start) / step
+    n = math.floor(steps + 1e-6) + 1 if crop[1] is None else math.ceil(steps - 1e-6)
+    return np.minimum(start + step * np.arange(max(n, 1)), high), step

@@ -1,0 +1,1 @@
+"""Least squares on grids: one factorisation per axis."""

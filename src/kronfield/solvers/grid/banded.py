@@ -1,0 +1,228 @@
+"""Matrices that are zero, or as good as zero, away from a diagonal: stored and multiplied in dense blocks of rows.
+
+A block of rows times the few columns it touches is an ordinary matrix product, which runs at the speed of BLAS; banded
+routines work one column at a time and do not.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield._core.threads import in_threads, with_one_blas_thread
+from kronfield.embedders import LocalEmbedder
+
+# Rows in a block: the fewer, the fewer zeros are multiplied and the cheaper is a factorisation; the more, the nearer BLAS
+# is to its peak.
+FEW_ROWS, MANY_ROWS, MANY_FROM = 32, 64, 512
+# Multiplications in a part of a product that is worth handing to another thread.
+WORTH_A_THREAD = 1 << 23
+# The fewest rows of a dense product that go to one thread: BLAS is slow on fewer.
+FEWEST_ROWS = 128
+# Below this many trailing columns, products with a dense matrix are quicker on a transposed copy.
+FEW_COLUMNS = 16
+# Lines that are so few that blocks which are one and the same are multiplied at once, and how many such blocks.
+FEW_LINES, WINDOWS = 8, 1024
+
+
+def block_rows(size: int) -> int:
+    """Return the rows in a block of a matrix of so many rows."""
+    return FEW_ROWS if size < MANY_FROM else MANY_ROWS
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows ``rows`` of a matrix, which are zero but in the columns from ``column`` on that ``values`` covers."""
+
+    row: int
+    column: int
+    values: Array
+
+
+@dataclass(frozen=True)
+class BlockBanded:
+    """An (M, N) matrix in blocks of rows, top to bottom."""
+
+    shape: tuple[int, int]
+    blocks: tuple[Block, ...]
+
+    @with_one_blas_thread
+    def apply(self, tensor: Array, axis: int) -> Array:
+        """Return the mode product: ``axis`` of ``tensor``, of length N, becomes one of length M.
+
+        The result has the dtype of the matrix; a tensor of another is converted block by block.
+        """
+        M, N = self.shape
+        if self.is_identity:
+            return tensor.astype(self.dtype, copy=False)
+        if tensor.shape[axis] != N:
+            raise problem("tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis.")
+        before, after = math.prod(tensor.shape[:axis]), math.prod(tensor.shape[axis + 1 :])
+        flat = tensor.reshape(before, N, after)
+        dtype = self.dtype
+        out = np.empty((before, M, after), dtype=dtype)
+        if after == 1 and before <= FEW_LINES:
+            self._along_lines(flat[:, :, 0].astype(dtype, copy=False), out[:, :, 0])
+        else:
+            self._block_by_block(flat, out)
+        return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
+
+    def _block_by_block(self, flat: Array, out: Array) -> None:
+        """Write the product with ``flat`` (B, N, A) to ``out`` (B, M, A)."""
+
+        def multiply(blocks: list[Block]) -> None:
+            for block in blocks:
+                values = block.values
+                rows = slice(block.row, block.row + values.shape[0])
+                part = flat[:, block.column : block.column + values.shape[1]].astype(out.dtype, copy=False)
+                if flat.shape[2] == 1:
+                    np.matmul(part[:, :, 0], values.T, out=out[:, rows, 0])
+                else:
+                    np.matmul(values, part, out=out[:, rows])
+
+        in_threads(multiply, self._shares(flat.shape[0] * flat.shape[2]))
+
+    def _shares(self, lines: int) -> list[list[Block]]:
+        """Return the blocks in runs, each worth a thread of its own in a product with ``lines`` lines."""
+        shares: list[list[Block]] = []
+        work = WORTH_A_THREAD
+        for block in self.blocks:
+            if work >= WORTH_A_THREAD:
+                shares.append([])
+                work = 0
+            shares[-1].append(block)
+            work += block.values.size * lines
+        return shares
+
+    def _along_lines(self, lines: Array, out: Array) -> None:
+        """Write the product with each of a few lines (L, N) to ``out`` (L, M): blocks that are one and the same at once."""
+        for first, count, step in self._repeats:
+            block = self.blocks[first]
+            rows, width = block.values.shape
+            for start in range(0, count, WINDOWS):
+                some = min(WINDOWS, count - start)
+                row, column = block.row + start * rows, block.column + start * step
+                part = lines[:, column : column + (some - 1) * step + width]
+                windows = np.lib.stride_tricks.sliding_window_view(part, width, axis=1)
+                apart = np.ascontiguousarray(windows[:, :: max(step, 1)])  # (L, some, width)
+                out[:, row : row + some * rows] = (apart @ block.values.T).reshape(len(lines), -1)
+
+    @functools.cached_property
+    def _repeats(self) -> list[tuple[int, int, int]]:
+        """Return (first, count, step): runs of blocks of the same values, each ``step`` columns after the one before."""
+        runs: list[tuple[int, int, int]] = []
+        for i, block in enumerate(self.blocks):
+            if runs:
+                first, count, step = runs[-1]
+                last = self.blocks[i - 1]
+                ahead, down = block.column - last.column, block.row - last.row
+                if block.values is last.values and down == len(last.values) and ahead > 0 and (count == 1 or ahead == step):
+                    runs[-1] = (first, count + 1, ahead)
+                    continue
+            runs.append((i, 1, 0))
+        return runs
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the blocks, and so of the result."""
+        return self.blocks[0].values.dtype
+
+    @functools.cached_property
+    def is_identity(self) -> bool:
+        """Whether this is the identity, as for hats one spacing to either side with centres on the samples."""
+        if self.shape[0] != self.shape[1] or any(block.column != block.row for block in self.blocks):
+            return False
+        different = {id(block.values): block.values for block in self.blocks}.values()
+        return all(v.shape[0] == v.shape[1] and np.abs(v - np.eye(len(v))).max() < 1e-12 for v in different)
+
+    def rows(self, start: int, stop: int) -> BlockBanded:
+        """Return rows ``start`` to ``stop`` as a matrix of their own."""
+        kept = []
+        for block in self.blocks:
+            first, last = max(start, block.row), min(stop, block.row + block.values.shape[0])
+            if first < last:
+                kept.append(Block(first - start, block.column, block.values[first - block.row : last - block.row]))
+        return BlockBanded((stop - start, self.shape[1]), tuple(kept))
+
+    def astype(self, dtype: Any) -> BlockBanded:
+        """Return the matrix in another dtype; blocks that are shared stay shared."""
+        own = {id(block.values): block.values for block in self.blocks}
+        cast = {key: values.astype(dtype, copy=False) for key, values in own.items()}
+        return BlockBanded(self.shape, tuple(Block(b.row, b.column, cast[id(b.values)]) for b in self.blocks))
+
+    def toarray(self) -> Array:
+        """Return the matrix densely."""
+        dense = np.zeros(self.shape)
+        for block in self.blocks:
+            rows, columns = block.values.shape
+            dense[block.row : block.row + rows, block.column : block.column + columns] = block.values
+        return dense
+
+
+def apply(operator: BlockBanded | Array, tensor: Array, axis: int) -> Array:
+    """Return the mode product of ``tensor`` with a matrix of either kind."""
+    if isinstance(operator, BlockBanded):
+        return operator.apply(tensor, axis)
+    return dense_apply(operator, tensor, axis)
+
+
+@with_one_blas_thread
+def dense_apply(matrix: Array, tensor: Array, axis: int) -> Array:
+    """Return the mode product with a dense matrix, as `mode_product`, cut into parts that threads share out.
+
+    The result has the dtype of the matrix.
+    """
+    M, N = matrix.shape
+    if tensor.shape[axis] != N:
+        raise problem("tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis.")
+    before, after = math.prod(tensor.shape[:axis]), math.prod(tensor.shape[axis + 1 :])
+    flat = tensor.reshape(before, N, after)
+    out = np.empty((before, M, after), dtype=matrix.dtype)
+
+    def on_lines(some: slice) -> None:  # (b, N, A) as rows (b A, N), times the transpose
+        turned = flat[some].transpose(0, 2, 1).reshape(-1, N).astype(matrix.dtype, copy=False)
+        if after == 1:
+            np.matmul(turned, matrix.T, out=out[some, :, 0])
+        else:
+            out[some] = (turned @ matrix.T).reshape(-1, after, M).transpose(0, 2, 1)
+
+    def on_slice(part: tuple[int, slice]) -> None:  # rows of the matrix times one (N, A) slice
+        i, rows = part
+        np.matmul(matrix[rows], flat[i].astype(matrix.dtype, copy=False), out=out[i, rows])
+
+    if after < FEW_COLUMNS and before > 1:
+        in_threads(on_lines, _slices(before, M * N * after))
+    else:
+        in_threads(on_slice, [(i, rows) for i in range(before) for rows in _slices(M, N * after)])
+    return out.reshape(*tensor.shape[:axis], M, *tensor.shape[axis + 1 :])
+
+
+def _slices(count: int, work: int) -> list[slice]:
+    """Return slices of ``count`` items of so much ``work`` each, every one worth a thread."""
+    step = max(FEWEST_ROWS, WORTH_A_THREAD // max(work, 1))
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+
+
+def embedding_blocks(
+    embedder: LocalEmbedder, x: Array, order: int = 0, tolerance: float = 1e-17, rows: int = MANY_ROWS
+) -> BlockBanded:
+    """Return the embedding matrix of positions ``x``, of which only what lies within reach is computed.
+
+    The positions should be sorted, or nearly: a block covers all columns that any of its rows reaches.
+    """
+    blocks = []
+    reach = embedder.reach(tolerance)
+    per_unit, padding = round(1 / embedder.spacing), int(embedder.padding)
+    for row in range(0, len(x), rows):
+        part = x[row : row + rows]
+        # centre j sits at (j - padding) / per_unit
+        first = math.ceil((float(part.min()) - reach) * per_unit + padding - 1e-9)
+        last = math.floor((float(part.max()) + reach) * per_unit + padding + 1e-9)
+        first, last = min(max(first, 0), embedder.size - 1), min(max(last, 0), embedder.size - 1)
+        blocks.append(Block(row, first, embedder.features(np, part, order, first, last + 1)))
+    return BlockBanded((len(x), embedder.size), tuple(blocks))

@@ -1,0 +1,110 @@
+"""One axis in the basis in which a ridge or a roughness penalty is a number per basis function."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.solvers.grid.banded import embedding_blocks
+from kronfield.solvers.grid.inverse import dense_embedding, dense_inverse, smoothest
+
+# Gauss-Legendre nodes per panel of the integrals of squared derivatives, and panels per spacing of the features.
+NODES, PANELS = 4, 2
+# Axes of up to this many samples or features have their basis kept.
+KEPT_UP_TO = 1024
+
+
+@dataclass(frozen=True)
+class AxisBasis:
+    """An orthonormal basis U of the fits on one axis, with what the penalty says of each of its members.
+
+    Attributes
+    ----------
+    U : (N, r) array
+        Orthonormal columns: values at the samples.
+    back : (K, r) array
+        The weights that give these values: Psi back = U (for a ridge: back = V, and Psi V = U diag(strength)).
+    strength : (r,) array
+        For a ridge the singular values; for roughness what goes with the square of the frequency of each member.
+    """
+
+    U: Array
+    back: Array
+    strength: Array
+
+
+def ridge_basis(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
+    """Return the singular vectors of the embedding of ``x``; singular values below rcond of the largest are dropped."""
+    U, s, Vt = np.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
+    kept = s > rcond * s[0]
+    return AxisBasis(U[:, kept], Vt[kept].T, s[kept])
+
+
+def roughness_basis(
+    embedder: Embedder, x: Array, low: float, high: float, *, rcond: float, smooth: int, order: int
+) -> AxisBasis:
+    """Return `compute_roughness_basis`; the last few are kept, since every weight of a penalty needs the same."""
+    if max(len(x), embedder.size) > KEPT_UP_TO:
+        return compute_roughness_basis(embedder, x, low, high, rcond=rcond, smooth=smooth, order=order)
+    return _kept(embedder, x.tobytes(), low, high, rcond, smooth, order)
+
+
+@functools.lru_cache(maxsize=4)
+def _kept(embedder: Embedder, positions: bytes, low: float, high: float, rcond: float, smooth: int, order: int) -> AxisBasis:
+    x = np.frombuffer(positions, dtype=np.float64)
+    basis = compute_roughness_basis(embedder, x, low, high, rcond=rcond, smooth=smooth, order=order)
+    for array in (basis.U, basis.back, basis.strength):
+        array.flags.writeable = False
+    return basis
+
+
+def compute_roughness_basis(
+    embedder: Embedder, x: Array, low: float, high: float, *, rcond: float, smooth: int, order: int
+) -> AxisBasis:
+    """Return the basis that is orthonormal at the samples and in the roughness: U'U = I, back' S back = diag(roughness).
+
+    S is the integral of the products of derivatives of ``order`` 1 or 2 from ``low`` to ``high``; strength is the
+    roughness, or its root for the second derivative, so that both grow with the square of frequency. With more features
+    than samples, the smoothest of all weights that take the same values stand for them.
+    """
+    P = dense_embedding(embedder, x)
+    E = smoothest(P, smooth) if len(x) < embedder.size else None
+    if E is not None and np.abs(P @ E - np.eye(len(x))).max() < 1e-6:
+        Q = np.eye(len(x))  # Psi E = I
+    else:
+        rank = dense_inverse(P, 0, rcond)[1]
+        U, s, Vt = np.linalg.svd(P, full_matrices=False)
+        Q, E = U[:, :rank], Vt[:rank].T / s[:rank]
+    S = derivative_gram(embedder, low, high, order)
+    roughness, V = np.linalg.eigh(E.T @ S @ E)
+    roughness = np.maximum(roughness, 0.0)
+    return AxisBasis(Q @ V, E @ V, roughness if order == 1 else np.sqrt(roughness))
+
+
+def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
+    """Return the integral of the products of derivatives of ``order``, (K, K), by Gauss-Legendre panels."""
+    embedder.derivative(np.zeros(1), order)  # raises where it does not exist
+    local = isinstance(embedder, LocalEmbedder)
+    spacing = embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
+    # panels end where features have their kinks: at multiples of half a spacing
+    step = spacing / PANELS
+    edges = np.unique(np.clip(np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step, low, high))
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    half = np.diff(edges)[:, None] / 2
+    x = ((edges[1:, None] + edges[:-1, None]) / 2 + half * nodes).ravel()
+    w = (half * weights).ravel()
+    if not local:
+        values = np.asarray(embedder.derivative(x, order))
+        return values.T @ (w[:, None] * values)
+    gram = np.zeros((embedder.size, embedder.size))
+    assert isinstance(embedder, LocalEmbedder)
+    for block in embedding_blocks(embedder, x, order, rows=256).blocks:
+        columns = slice(block.column, block.column + block.values.shape[1])
+        part = w[block.row : block.row + block.values.shape[0], None]
+        gram[columns, columns] += block.values.T @ (part * block.values)
+    return gram

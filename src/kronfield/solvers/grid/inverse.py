@@ -1,0 +1,268 @@
+"""The pseudo-inverse of one axis: banded where it falls off fast, dense where it does not."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield._core.frames import is_even, mean_step
+from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.solvers.grid.banded import Block, BlockBanded, block_rows
+
+# Weights to either side of a block that are tried before the inverse is called dense.
+MARGINS = (16, 32, 64, 128)
+# Beyond this condition number the local normal equations lose too many digits; the dense way takes over.
+LOCAL_CONDITION = 3e3
+# The largest matrix of one axis that is factored densely: 8192 x 8192, which takes minutes.
+LARGEST_DENSE = 1 << 26
+# Gaps so much alike that the blocks of an inverse are the same.
+SAME = 1e-9
+# Banded inverses kept: at 4096 samples one takes 1 MB.
+RECENT = 32
+# Weight of the differences that break ties among equally good smooth fits; their squares add 1e-12.
+TIE = 1e-6
+
+
+@dataclass(frozen=True)
+class AxisInverse:
+    """Samples on one axis to weights: W = A S along it.
+
+    Attributes
+    ----------
+    operator : BlockBanded or (K, N) array
+        The pseudo-inverse A.
+    method : str
+        "banded" or "dense".
+    rank : int
+        The effective rank at the tolerance: below min(N, K), the fit is the one of least norm.
+    condition : float
+        The largest over the smallest singular value kept; for banded ones a bound.
+    """
+
+    operator: BlockBanded | Array
+    method: str
+    rank: int
+    condition: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, N)."""
+        return self.operator.shape
+
+
+def invert_axis(embedder: Embedder, x: Array, *, dtype: Any, smooth: int = 0, rcond: float = 1e-10) -> AxisInverse:
+    """Return the pseudo-inverse of the embedding of sorted positions ``x``.
+
+    Parameters
+    ----------
+    embedder : Embedder
+        Of one axis.
+    x : float64 array of shape (N,)
+        Sorted positions in the embedder's units.
+    dtype : dtype
+        float32 or float64: what the operator will multiply, which sets how far it must be carried.
+    smooth : int
+        Where several weights fit equally well: 0 takes those of least norm, 1 those that go on as flat as possible past
+        the last sample, 2 those that go on as straight as possible.
+    rcond : float
+        Singular values below this fraction of the largest count as zero, in the dense way.
+    """
+    if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()):
+        operator = _recent_local_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
+        if operator is not None:
+            return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
+    dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
+    # float32 weights of an ill-conditioned fit would be noise
+    return AxisInverse(dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition)
+
+
+def dense_embedding(embedder: Embedder, x: Array) -> Array:
+    """Return the whole embedding matrix, if it is of a size that can be factored."""
+    if len(x) * embedder.size > LARGEST_DENSE:
+        raise problem(
+            "values",
+            f"an axis of {len(x)} samples for {embedder!r}, which must be factored densely",
+            f"at most {LARGEST_DENSE} numbers in its matrix",
+            "Use a local embedder whose width is close to the spacing and no penalty, or fewer samples or features.",
+        )
+    return np.asarray(embedder(x))
+
+
+def dense_inverse(P: Array, smooth: int, rcond: float) -> tuple[Array, int, float]:
+    """Return the pseudo-inverse of P at the tolerance ``rcond``, the rank, and the condition of what was inverted."""
+    U, s, Vt = np.linalg.svd(P, full_matrices=False)
+    rank = int(np.sum(s > rcond * s[0])) if s[0] > 0 else 0
+    condition = float(s[0] / s[rank - 1]) if rank else 1.0
+    if smooth and P.shape[0] < P.shape[1]:
+        return smoothest(P, smooth), rank, condition
+    return (Vt[:rank].T / s[:rank]) @ U[:, :rank].T, rank, condition
+
+
+@functools.lru_cache(maxsize=RECENT)
+def _recent_local_inverse(
+    embedder: LocalEmbedder, positions: bytes, dtype: np.dtype[Any], smooth: int
+) -> BlockBanded | None:
+    """Return the banded inverse; the last few are kept, so that images of one size are factored once."""
+    tolerance = 3e-8 if dtype == np.float32 else 1e-13
+    operator = _local_inverse(embedder, np.frombuffer(positions), smooth, tolerance)
+    return None if operator is None else operator.astype(dtype)
+
+
+def forget() -> None:
+    """Drop the factorisations kept from earlier fits, as a benchmark of the first fit must."""
+    _recent_local_inverse.cache_clear()
+
+
+def smoothest(P: Array, order: int) -> Array:
+    """Return the right inverse of P, (K, N) with K > N, whose weights have the least differences of ``order``."""
+    n, k = P.shape
+    ties = TIE * np.diff(np.eye(k), min(order, n, k - 1), axis=0) * np.abs(P).max()
+    Q, R = np.linalg.qr(np.vstack([P, ties]))
+    return np.linalg.solve(R, Q[:n].T)
+
+
+def _local_inverse(embedder: LocalEmbedder, x: Array, smooth: int, tolerance: float) -> BlockBanded | None:
+    """Return the pseudo-inverse block by block, each from the samples near it; None if it does not fall off."""
+    windows = _Windows(embedder, x, smooth, tolerance)
+    K, rows = embedder.size, windows.rows
+    for margin in MARGINS:
+        if rows + 2 * margin >= K:
+            break
+        first_inner = math.ceil(margin / rows) * rows
+        probe = windows.inverse(first_inner, first_inner + rows, margin)
+        if probe is None:
+            return None
+        operator = windows.assemble(margin) if probe.has_fallen else None
+        if operator is not None:
+            return operator
+    return None if 8 * rows < K else windows.whole()
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A block of the inverse, and whether it fell below the tolerance before its window ended on either side."""
+
+    block: Block
+    has_fallen: bool
+
+
+class _Windows:
+    """Local least-squares problems along one axis."""
+
+    def __init__(self, embedder: LocalEmbedder, x: Array, smooth: int, tolerance: float) -> None:
+        self.embedder, self.x, self.smooth, self.tolerance = embedder, x, smooth, tolerance
+        self.centres, self.spacing = embedder.centres, embedder.spacing
+        self.rows = block_rows(embedder.size)
+        self.known: dict[tuple[int, int, int], _Window | None] = {}
+
+    def samples(self, first: Any, last: Any) -> tuple[Array, Array]:
+        """Return the samples that belong to weights ``first`` to ``last``, of many at once; at the ends all the rest."""
+        half = self.spacing / 2
+        low = np.searchsorted(self.x, self.centres[first] - half)
+        high = np.searchsorted(self.x, self.centres[np.asarray(last) - 1] + half)
+        return np.where(np.equal(first, 0), 0, low), np.where(np.equal(last, self.embedder.size), len(self.x), high)
+
+    def inverse(self, start: int, stop: int, margin: int) -> _Window | None:
+        """Return rows ``start`` to ``stop`` of the inverse, from a window with ``margin`` more weights on each side."""
+        key = (start, stop, margin)
+        if key not in self.known:
+            self.known[key] = self._inverse(start, stop, margin)
+        return self.known[key]
+
+    def _inverse(self, start: int, stop: int, margin: int) -> _Window | None:
+        first, last = max(0, start - margin), min(self.embedder.size, stop + margin)
+        low, high = map(int, self.samples(first, last))
+        if high <= low:
+            return None
+        P = self.embedder.features(np, self.x[low:high], 0, first, last)
+        inverse = _window_inverse(P, self.smooth)
+        if inverse is None or not _is_inverse(inverse, P, self.tolerance):
+            return None
+        whole = Block(start, low, inverse[start - first : stop - first])
+        block = _trim(whole, self.tolerance)
+        right = block.column + block.values.shape[1] < high or high == len(self.x)
+        return _Window(block, right and (block.column > low or low == 0))
+
+    def whole(self) -> BlockBanded | None:
+        """Return the inverse from one window that holds everything, cut to what is not negligible."""
+        window = self.inverse(0, self.embedder.size, 0)
+        if window is None:
+            return None
+        column, values = window.block.column, window.block.values
+        parts = range(0, len(values), self.rows)
+        blocks = [_trim(Block(row, column, values[row : row + self.rows]), self.tolerance) for row in parts]
+        return BlockBanded((self.embedder.size, len(self.x)), tuple(blocks))
+
+    def assemble(self, margin: int) -> BlockBanded | None:
+        """Return the whole inverse; on even positions all inner blocks are one and the same."""
+        K = self.embedder.size
+        shift = self._even_shift()
+        blocks: list[Block] = []
+        inner: Block | None = None
+        starts = np.arange(0, K, self.rows)
+        lows, highs = self.samples(np.maximum(0, starts - margin), np.minimum(K, np.minimum(starts + self.rows, K) + margin))
+        for start, low, high in zip(starts.tolist(), lows.tolist(), highs.tolist(), strict=True):
+            stop = min(start + self.rows, K)
+            is_inner = start >= margin and stop + margin <= K and low > 0 and high < len(self.x)
+            if is_inner and shift and inner is not None and stop - start == self.rows:
+                steps = (start - inner.row) // self.rows
+                column = inner.column + steps * shift
+                if column + inner.values.shape[1] <= len(self.x):
+                    blocks.append(Block(start, column, inner.values))
+                    continue
+            window = self.inverse(start, stop, margin)
+            if window is None or not window.has_fallen:
+                return None
+            blocks.append(window.block)
+            if is_inner and inner is None:
+                inner = window.block
+        return BlockBanded((K, len(self.x)), tuple(blocks))
+
+    def _even_shift(self) -> int:
+        """Return by how many samples one block is shifted to the next, if they are even and it is whole; else 0."""
+        if len(self.x) < 2 or not is_even(self.x, SAME):
+            return 0
+        shift = self.rows * self.spacing / mean_step(self.x)
+        return round(shift) if abs(shift - round(shift)) < 1e-6 else 0
+
+
+def _is_inverse(inverse: Array, P: Array, tolerance: float) -> bool:
+    """Check that A Psi = I, or with more features than samples Psi A = I."""
+    product = inverse @ P if P.shape[0] >= P.shape[1] else P @ inverse
+    product[np.diag_indices(len(product))] -= 1.0
+    return bool(np.abs(product).max() < max(1e2 * tolerance, 1e-10))
+
+
+def _trim(block: Block, tolerance: float) -> Block:
+    """Return the block without the outer columns that are negligible."""
+    size = np.abs(block.values).max(axis=0)
+    used = np.flatnonzero(size >= tolerance * size.max())  # all of a block of zeros, whose features no sample sees
+    kept = np.ascontiguousarray(block.values[:, used[0] : used[-1] + 1])
+    return Block(block.row, block.column + int(used[0]), kept)
+
+
+def _window_inverse(P: Array, smooth: int) -> Array | None:
+    """Return the pseudo-inverse of a small well-conditioned matrix, or None if it is not well conditioned.
+
+    By NumPy alone: it and SciPy have each their own threads, which wait busily after their work and get in each other's way.
+    """
+    n, k = P.shape
+    try:
+        if smooth and n < k:
+            inverse = smoothest(P, smooth)
+            return inverse if np.abs(inverse).sum(axis=1).max() * np.abs(P).max() < LOCAL_CONDITION else None
+        if n == k:
+            inverse = np.linalg.inv(P)
+        elif n > k:
+            inverse = np.linalg.solve(P.T @ P, P.T)
+        else:
+            inverse = np.linalg.solve(P @ P.T, P).T
+    except np.linalg.LinAlgError:
+        return None
+    condition = np.abs(P).sum(axis=1).max() * np.abs(inverse).sum(axis=1).max()
+    return inverse if np.isfinite(condition) and condition < LOCAL_CONDITION else None

@@ -1,0 +1,1 @@
+"""Least squares at points: rows, normal equations, penalties, and the ways to solve them."""

@@ -1,0 +1,88 @@
+"""B'WB as a dense matrix: for so few features, and so wide, that a point sees most of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.threads import scipy_linalg
+from kronfield.solvers.points.rows import AxisRows
+
+# The most features for which it is used, and numbers in the rows of some points made at a time.
+MOST_FEATURES, CHUNK = 2500, 1 << 21
+# Pivots below this part of the largest mean that a system is singular.
+SINGULAR = 1e-14
+
+
+class DenseTerm:
+    """B'WB (n, n), summed up over points."""
+
+    def __init__(self, n: int) -> None:
+        self.matrix = np.zeros((n, n))
+
+    @property
+    def diagonal(self) -> Array:
+        """The diagonal of B'WB, (n,)."""
+        return np.diagonal(self.matrix)
+
+    def apply(self, tensor: Array, out: Array | None = None) -> Array:
+        """Return the product with ``tensor`` (C, K_1, ..., K_D), in a new array or in ``out``."""
+        product = (tensor.reshape(len(tensor), -1) @ self.matrix).reshape(tensor.shape).astype(tensor.dtype, copy=False)
+        if out is None:
+            return product
+        out[...] = product
+        return out
+
+    def add(self, runs: Sequence[AxisRows], shape: Sequence[int], weights: Array | None, values: Array) -> Array:
+        """Add the rows of points, each times its weight; return B'Wy (C, n) of values (C, P)."""
+        rhs = np.zeros((len(values), len(self.matrix)))
+        P = len(runs[0].first)
+        step = max(1, CHUNK // len(self.matrix))
+        for start in range(0, P, step):
+            part = slice(start, start + step)
+            rows = dense_rows([AxisRows(run.first[part], run.values[:, part]) for run in runs], shape)
+            weighted = rows if weights is None else rows * weights[part, None]
+            self.matrix += gram(rows, weighted)
+            rhs += values[:, part] @ weighted
+        return rhs
+
+
+def gram(rows: Array, others: Array | None = None) -> Array:
+    """Return rows' others, of the same rows if there are none."""
+    return rows.T @ (rows if others is None else others)
+
+
+def dense_rows(runs: Sequence[AxisRows], shape: Sequence[int]) -> Array:
+    """Return the rows (P, K_1 ... K_D) of points of which the features on each axis are known."""
+    rows = np.ones((len(runs[0].first), 1))
+    for run, size in zip(runs, shape, strict=True):
+        axis = np.zeros((len(rows), size))
+        np.put_along_axis(axis, run.first[:, None] + np.arange(run.taps), run.values.T, axis=1)
+        rows = (rows[:, :, None] * axis[:, None, :]).reshape(len(rows), -1)
+    return rows
+
+
+def dense_solve(matrix: Array, b: Array) -> Array | None:
+    """Return the solution for right-hand sides (C, K_1, ..., K_D), or None if the matrix is singular."""
+    linalg = scipy_linalg()
+
+    try:
+        factor: tuple[Any, bool] = linalg.cho_factor(matrix, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    pivots = np.diagonal(factor[0]) ** 2
+    if not pivots.min() > SINGULAR * pivots.max():
+        return None
+    flat = np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64)
+    solved = linalg.cho_solve(factor, flat, check_finite=False)
+    return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
+
+
+def fits(shape: Sequence[int], taps: Sequence[int]) -> bool:
+    """Tell whether a dense matrix is no larger than a stencil would be."""
+    n = math.prod(shape)
+    return n <= min(MOST_FEATURES, math.prod(2 * t - 1 for t in taps))

@@ -1,0 +1,161 @@
+"""The same systems by factorisation, banded or sparse: for grids small enough, where conjugate gradients would take long."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.threads import scipy_linalg
+from kronfield.solvers.points.dense import SINGULAR, DenseTerm, dense_solve
+from kronfield.solvers.points.penalty import DifferencePenalty
+from kronfield.solvers.points.stencil import Stencil
+from kronfield.solvers.points.systems import DataTerm, RowsTerm
+
+# Unknowns up to which a factorisation is affordable: on a plane, and in space, where it fills in more.
+LARGEST_PLANE, LARGEST_SPACE = 30_000, 4_500
+# Products of a banded Cholesky factorisation up to which it is quicker than a sparse one, n times the bandwidth squared.
+BANDED_WORK = 5e7
+
+
+def affordable(shape: Sequence[int]) -> bool:
+    """Tell whether a grid is small enough."""
+    wide = sum(n > 1 for n in shape)
+    return math.prod(shape) <= (LARGEST_PLANE if wide <= 2 else LARGEST_SPACE)
+
+
+def direct_solve(term: DataTerm, penalty: DifferencePenalty, b: Array, band: Array | None = None) -> Array | None:
+    """Return the solution (C, K_1, ..., K_D), or None if the system is singular; ``band`` is `data_band` of the term."""
+    if isinstance(term, DenseTerm):
+        return dense_solve(term.matrix + sparse_penalty(penalty).toarray(), b)
+    if band is None:
+        band = data_band(term, penalty.shape)
+    if len(band):
+        return _banded_solve(band, penalty, b)
+    return sparse_solve(term, penalty, b)
+
+
+def data_band(term: DataTerm, shape: Sequence[int]) -> Array:
+    """Return the data term as the lower diagonals of a matrix, (bandwidth + 1, n); none if a band would be too wide.
+
+    Neighbours on the first axis are a whole row of the grid apart: two of them, for second differences, are the band.
+    """
+    n, reach = math.prod(shape), 2 * math.prod(shape[1:])
+    if n * reach**2 > BANDED_WORK or isinstance(term, DenseTerm):
+        return np.empty((0, n))
+    return lower_band(sparse_term(term, shape))
+
+
+def lower_band(matrix: Any) -> Array:
+    """Return the diagonals of a symmetric sparse matrix from the main one downwards: band[i - j, j] = matrix[i, j]."""
+    entries = matrix.tocoo()
+    lower = entries.row >= entries.col
+    offsets, columns = (entries.row - entries.col)[lower], entries.col[lower]
+    band = np.zeros((int(offsets.max(initial=0)) + 1, matrix.shape[1]), order="F")  # as LAPACK has it
+    np.add.at(band, (offsets, columns), entries.data[lower])
+    return band
+
+
+def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | None:
+    linalg = scipy_linalg()
+
+    band = _penalty_band(penalty.shape, penalty.spacings, penalty.first, penalty.second, penalty.ridge, len(data)).copy("F")
+    band[: len(data)] += data
+    try:
+        factor = linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    pivots = factor[0] ** 2
+    if not pivots.min() > SINGULAR * pivots.max():
+        return None
+    flat = np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64)
+    solved = linalg.cho_solve_banded((factor, True), flat, check_finite=False)
+    return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
+
+
+@functools.lru_cache(maxsize=2)  # for the folds of one trial
+def _penalty_band(
+    shape: tuple[int, ...], spacings: tuple[float, ...], first: float, second: float, ridge: float, least: int
+) -> Array:
+    """Return the penalty as a band, of ``least`` diagonals or more."""
+    parts = [(weight, part) for weight, part in zip((first, second), _penalty_bands(shape, spacings), strict=True) if weight]
+    band = np.zeros((max([least, *(len(part) for _, part in parts)]), math.prod(shape)), order="F")
+    band[0] = ridge
+    for weight, part in parts:
+        band[: len(part)] += weight * part
+    return band
+
+
+@functools.lru_cache(maxsize=8)
+def _penalty_bands(shape: tuple[int, ...], spacings: tuple[float, ...]) -> tuple[Array, Array]:
+    """Return the penalties on first and on second derivatives, each of weight 1, as bands."""
+    one, other = (DifferencePenalty(shape, spacings, *weights) for weights in ((1.0, 0.0), (0.0, 1.0)))
+    return lower_band(sparse_penalty(one)), lower_band(sparse_penalty(other))
+
+
+def sparse_solve(term: DataTerm, penalty: DifferencePenalty, b: Array) -> Array | None:
+    """Return the same by a sparse factorisation."""
+    import scipy.sparse.linalg
+
+    matrix = (sparse_term(term, penalty.shape) + sparse_penalty(penalty)).tocsc()
+    try:
+        factor = scipy.sparse.linalg.splu(
+            matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
+    except RuntimeError:  # exactly singular
+        return None
+    pivots = np.abs(factor.U.diagonal())
+    if not pivots.min() > SINGULAR * pivots.max():
+        return None
+    solved = factor.solve(np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64))
+    return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
+
+
+def sparse_penalty(penalty: DifferencePenalty) -> Any:
+    """Return the penalty as a SciPy sparse array."""
+    n = math.prod(penalty.shape)
+    import scipy.sparse
+
+    total = scipy.sparse.csr_array((n, n))
+    for weight, orders in penalty.factors():
+        total = total + weight * _squared_differences(penalty.shape, orders)
+    return total
+
+
+@functools.lru_cache(maxsize=32)
+def _squared_differences(shape: tuple[int, ...], orders: tuple[int, ...]) -> Any:
+    """Return D'D of the differences of ``orders`` along the axes: a Kronecker product of one matrix per axis."""
+    import scipy.sparse
+
+    result = scipy.sparse.csr_array(np.ones((1, 1)))
+    for n, order in zip(shape, orders, strict=True):
+        row = np.diff(np.eye(order + 1), n=order, axis=0)[0]
+        D = scipy.sparse.diags_array(row, offsets=np.arange(order + 1), shape=(n - order, n))
+        result = scipy.sparse.kron(result, D.T @ D, format="csr")
+    return result
+
+
+def sparse_term(term: DataTerm, shape: Sequence[int]) -> Any:
+    """Return the data term as a SciPy sparse array."""
+    import scipy.sparse
+
+    if isinstance(term, DenseTerm):
+        return scipy.sparse.csr_array(term.matrix)
+    if isinstance(term, RowsTerm):
+        rows = term.rows.astype(np.float64)
+        weighted = rows if term.weights is None else rows.multiply(term.weights[:, None]).tocsr()
+        return rows.T @ weighted
+    assert isinstance(term, Stencil)
+    index = np.arange(math.prod(shape)).reshape(tuple(shape))
+    total = scipy.sparse.csr_array((index.size, index.size))
+    for offset in term.live:
+        here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip(offset, shape, strict=True))
+        there = tuple(slice(max(0, d), n + min(0, d)) for d, n in zip(offset, shape, strict=True))
+        entries = (term.planes[offset][here].ravel().astype(np.float64), (index[here].ravel(), index[there].ravel()))
+        part = scipy.sparse.csr_array(entries, shape=total.shape)
+        total = total + (part if not any(offset) else part + part.T)
+    return total

@@ -1,0 +1,151 @@
+"""The roughness of weights on a grid: squares of their differences, and what the cosine transform makes of them.
+
+With L the Laplacian of the weights (ends free to take any value, so that its eigenvectors are cosines) the penalty is
+first L + second L^2, minus what L^2 says of the slopes at the ends: straight lines cost nothing then. This is the sum of
+squares of all first and second differences, mixed ones included.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.slabs import each_slab
+
+
+class DifferencePenalty:
+    """ridge |w|^2 + first |grad w|^2 + second |second derivatives of w|^2, summed over the grid.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The grid of weights.
+    spacings : sequence of float
+        The distance of neighbours on each axis.
+    first, second, ridge : float
+        The weights of the three terms.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], spacings: Sequence[float], first: float = 0.0, second: float = 0.0, ridge: float = 0.0
+    ) -> None:
+        self.shape, self.spacings = tuple(shape), tuple(spacings)
+        self.first, self.second, self.ridge = first, second, ridge
+
+    @property
+    def symbol(self) -> Array:
+        """The penalty of each cosine, of the grid's shape; ends not taken off."""
+        total: Any = 0.0
+        for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True)):
+            frequency = (2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n)) / h**2
+            total = total + frequency.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
+        return self.ridge + self.first * total + self.second * total**2
+
+    def subtract_ends(self, out: Array, tensor: Array) -> None:
+        """Take from ``out`` what the squared Laplacian charges for the slopes at the ends of ``tensor`` (C, K_1, ...)."""
+        if not self.second:
+            return
+        for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True), start=1):
+            if n < 2:
+                continue
+            # L^2 = (D2)'(D2) + d d' for the differences d at either end
+            scale = out.dtype.type(self.second / h**4)
+            weights, result = np.moveaxis(tensor, axis, 0), np.moveaxis(out, axis, 0)
+            low, high = scale * (weights[1] - weights[0]), scale * (weights[-1] - weights[-2])
+            result[1] -= low
+            result[0] += low
+            result[-1] -= high
+            result[-2] += high
+
+    def add_to(self, out: Array, tensor: Array, diagonal: Array | None = None) -> None:
+        """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, the fast way: L (first + second L), in slabs.
+
+        With a ``diagonal`` (K_1, ..., K_D), its product with ``tensor`` is what is added to, whatever was in ``out``.
+
+        A slab of rows fits the cache. L reaches one row further, and twice two, so that much is added to either side and
+        cut off again.
+        """
+        rows = self.shape[0]
+
+        def work(plane: Array, result: Array, start: int, stop: int) -> None:
+            low, high = max(start - 2, 0), min(stop + 2, rows)
+            slab = plane[low:high]
+            if diagonal is not None:
+                np.multiply(plane[start:stop], diagonal[start:stop], out=result[start:stop])
+            # with L = M / h^2: L (first + second L) = M (first h^2 / second + M) second / h^4, or M first / h^2
+            square = self.spacings[0] ** 2
+            inner = slab * slab.dtype.type(self.second / square**2 or self.first / square)
+            if self.second:
+                inner = self._laplacian(inner, self.first * square / self.second)
+            result[start:stop] += self._laplacian(inner, 0.0)[start - low : stop - low]
+            if self.ridge:
+                result[start:stop] += plane[start:stop] * plane.dtype.type(self.ridge)
+
+        for plane, result in zip(tensor, out, strict=True):
+            each_slab(functools.partial(work, plane, result), rows, math.prod(self.shape[1:]))
+        self.subtract_ends(out, tensor)
+
+    def _laplacian(self, slab: Array, plus: float) -> Array:
+        """Return (h^2 L + plus) slab: L is minus second differences, nothing beyond the ends; h the first spacing."""
+        weights = [slab.dtype.type((self.spacings[0] / h) ** 2) for h in self.spacings]
+        out = slab * slab.dtype.type(plus + 2.0 * float(sum(weights)))
+        for axis, weight in enumerate(weights):
+            neighbour = slab if weight == 1 else slab * weight
+            before = (slice(None),) * axis
+            first, last = (*before, slice(None, 1)), (*before, slice(-1, None))
+            low, high = (*before, slice(None, -1)), (*before, slice(1, None))
+            out[low] -= neighbour[high]
+            out[high] -= neighbour[low]
+            out[first] -= neighbour[first]  # the ends have one neighbour only
+            out[last] -= neighbour[last]
+        return out
+
+    def factors(self) -> list[tuple[float, tuple[int, ...]]]:
+        """Return (weight, order of difference on each axis) of every square that the penalty is a sum of."""
+        D, h = len(self.shape), self.spacings
+        terms: list[tuple[float, tuple[int, ...]]] = [(self.ridge, (0,) * D)]
+        for i in range(D):
+            one = tuple(int(a == i) for a in range(D))
+            terms.append((self.first / h[i] ** 2, one))
+            terms.append((self.second / h[i] ** 4, tuple(2 * o for o in one)))
+            for j in range(i):
+                both = tuple(int(a in (i, j)) for a in range(D))
+                terms.append((2 * self.second / (h[i] * h[j]) ** 2, both))
+        return [(w, order) for w, order in terms if w and all(n > o for n, o in zip(self.shape, order, strict=True))]
+
+    def apply(self, tensor: Array) -> Array:
+        """Return the product with ``tensor`` (C, K_1, ..., K_D), term by term: the slow, obvious way."""
+        out = np.zeros_like(tensor)
+        for weight, orders in self.factors():
+            out += tensor.dtype.type(weight) * differences_transposed(differences(tensor, orders), orders)
+        return out
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """Return ``count`` random tensors whose covariance is the penalty matrix."""
+        out = np.zeros((count, *self.shape))
+        for weight, orders in self.factors():
+            size = [n - o for n, o in zip(self.shape, orders, strict=True)]
+            out += math.sqrt(weight) * differences_transposed(rng.standard_normal((count, *size)), orders)
+        return out
+
+
+def differences(tensor: Array, orders: Sequence[int]) -> Array:
+    """Return differences of ``tensor`` (C, K_1, ..., K_D), so many times along each axis."""
+    for axis, order in enumerate(orders, start=1):
+        tensor = np.diff(tensor, n=order, axis=axis)
+    return tensor
+
+
+def differences_transposed(tensor: Array, orders: Sequence[int]) -> Array:
+    """Return the transpose of `differences`."""
+    for axis, order in enumerate(orders, start=1):
+        for _ in range(order):
+            edge = [(0, 0)] * tensor.ndim
+            edge[axis] = (1, 1)
+            tensor = -np.diff(np.pad(tensor, edge), axis=axis)
+    return tensor

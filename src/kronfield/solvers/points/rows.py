@@ -1,0 +1,113 @@
+"""The features that a point can see: one short run of indices per axis, and the sparse rows they multiply out to."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield.embedders import Embedder, Gaussian, Impulse, LocalEmbedder, TensionSpline, Triangle
+
+# A feature is left out where it is below this fraction of its peak.
+NEGLIGIBLE = 1e-17
+
+
+def _fades(embedder: Embedder, order: int) -> bool:
+    """Tell whether a feature, differentiated so often, goes to zero at the rim of its support; the slope of a hat jumps."""
+    return isinstance(embedder, Gaussian | TensionSpline) or (isinstance(embedder, Triangle) and order == 0)
+
+
+@dataclass(frozen=True)
+class AxisRows:
+    """Along one axis: features ``first`` to ``first + T - 1`` of each point, with their values (T, P)."""
+
+    first: Array
+    values: Array
+
+    @property
+    def taps(self) -> int:
+        """How many features T each point sees."""
+        return len(self.values)
+
+
+def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int = 0) -> int | None:
+    """Return how many neighbouring features can be above ``tolerance`` of their peak at once; None for all of them."""
+    if not isinstance(embedder, LocalEmbedder):
+        return None
+    if isinstance(embedder, Impulse):
+        return 1
+    reach = embedder.reach(tolerance)
+    if not math.isfinite(reach):
+        return None
+    # a feature that ends in a jump counts where it ends; one that fades to zero does not
+    ends = 0 if _fades(embedder, order) else 1
+    return min(embedder.size, max(1, math.ceil(2 * reach / embedder.spacing - 1e-9) + ends))
+
+
+def axis_run(embedder: Embedder, x: Array, order: int = 0, tolerance: float = NEGLIGIBLE) -> AxisRows:
+    """Return the features within reach of each position ``x``, in the embedder's units."""
+    T = taps_in_reach(embedder, tolerance, order)
+    if T is None or not isinstance(embedder, LocalEmbedder):
+        values = np.asarray(embedder.derivative(x, order)).T
+        return AxisRows(np.zeros(len(x), dtype=np.int64), values)
+    if isinstance(embedder, Impulse):
+        return AxisRows(np.asarray(embedder.nearest(np, x)).astype(np.int64), np.ones((1, len(x))))
+    padding, per_unit = int(embedder.padding), 1.0 / embedder.spacing
+    low = (x - embedder.reach(tolerance)) * per_unit
+    # the first centre at x - reach or beyond; of a feature that is zero there, the first beyond
+    start = np.floor(low + 1e-9) + (1 + padding) if _fades(embedder, order) else np.ceil(low - 1e-9) + padding
+    first = np.clip(np.nan_to_num(start), 0, embedder.size - T).astype(np.int64)
+    u = (first - padding) * embedder.spacing - x + (np.arange(T) * embedder.spacing)[:, None]
+    values = np.asarray(embedder.psi(np, u, order))
+    return AxisRows(first, -values if order % 2 else values)
+
+
+def axis_runs(
+    embedders: Sequence[Embedder],
+    units: Sequence[Array],
+    orders: Sequence[int] | None = None,
+    tolerance: float = NEGLIGIBLE,
+) -> list[AxisRows]:
+    """Return the runs on every axis."""
+    orders = orders or [0] * len(units)
+    return [axis_run(emb, x, order, tolerance) for emb, x, order in zip(embedders, units, orders, strict=True)]
+
+
+def corners(runs: Sequence[AxisRows], shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
+    """Yield (offsets, flat indices (P,), values (P,)) of every combination of one feature per axis."""
+    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    base: Array = runs[0].first * steps[0]
+    for run, step in zip(runs[1:], steps[1:], strict=True):
+        base += run.first * step
+    for choice in itertools.product(*(range(run.taps) for run in runs)):
+        offset = sum(i * step for i, step in zip(choice, steps, strict=True))
+        value = runs[0].values[choice[0]]
+        for run, i in zip(runs[1:], choice[1:], strict=True):
+            value = value * run.values[i]
+        yield choice, base + offset, value
+
+
+def sparse_rows(runs: Sequence[AxisRows], shape: Sequence[int], dtype: Any) -> Any:
+    """Return the rows of the encoding as a SciPy sparse array (P, K_1 ... K_D), zeros left out."""
+    import scipy.sparse
+
+    P, n = len(runs[0].first), math.prod(shape)
+    per_row = math.prod(run.taps for run in runs)
+    if P * per_row > 2**31 - 1:
+        raise problem(
+            "points", f"{P} points with {per_row} features each", "at most 2^31 entries", "Stream: use Statistics."
+        )
+    kind = np.int32 if n < 2**31 else np.int64  # one kind for all: SciPy widens both if either is wide
+    indices, values = np.empty((P, per_row), dtype=kind), np.empty((P, per_row), dtype=dtype)
+    for k, (_, index, value) in enumerate(corners(runs, shape)):
+        indices[:, k], values[:, k] = index, value
+    rows = scipy.sparse.csr_array(
+        (values.ravel(), indices.ravel(), np.arange(0, (P + 1) * per_row, per_row, dtype=kind)), (P, n)
+    )
+    rows.eliminate_zeros()
+    return rows

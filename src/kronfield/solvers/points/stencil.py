@@ -1,0 +1,98 @@
+"""B'WB of sparse rows on a grid: one plane of numbers for each offset between two features that a point can see."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.slabs import multiplied
+from kronfield.solvers.points.rows import AxisRows, corners
+
+
+class Stencil:
+    """A symmetric matrix on a grid, of which entry (j, j + offset) is ``planes[offset][j]``, for offsets >= 0.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The grid.
+    taps : sequence of int
+        How many features a row has on each axis: offsets go up to one less.
+    """
+
+    def __init__(self, shape: Sequence[int], taps: Sequence[int]) -> None:
+        self.shape, self.taps = tuple(shape), tuple(taps)
+        zero = (0,) * len(self.shape)
+        spans = itertools.product(*(range(1 - t, t) for t in self.taps))
+        self.planes: dict[tuple[int, ...], Array] = {d: np.zeros(self.shape) for d in spans if d >= zero}
+        self._live: list[tuple[int, ...]] | None = None
+
+    def add(self, runs: Sequence[AxisRows], weights: Array | None) -> None:
+        """Add the rows of some points, each times its weight; a negative weight takes a point out."""
+        n = math.prod(self.shape)
+        terms = list(corners(runs, self.shape))
+        for i, (low, index, value) in enumerate(terms):
+            weighted = value if weights is None else value * weights
+            for high, _, other in terms[i:]:  # in the order of product(), so that offsets are >= 0
+                offset = tuple(b - a for a, b in zip(low, high, strict=True))
+                entries = weighted * other
+                if entries.any():  # points on the nodes of hats touch the diagonal only
+                    self.planes[offset] += np.bincount(index, entries, minlength=n).reshape(self.shape)
+        self._live = None
+
+    @property
+    def live(self) -> list[tuple[int, ...]]:
+        """The offsets at which anything is."""
+        if self._live is None:
+            self._live = [offset for offset, plane in self.planes.items() if plane.any()]
+        return self._live
+
+    @property
+    def diagonal(self) -> Array:
+        """The diagonal, of the shape of the grid."""
+        return self.planes[(0,) * len(self.shape)]
+
+    def astype(self, dtype: Any) -> Stencil:
+        """Return the matrix in another dtype."""
+        other = object.__new__(Stencil)
+        other.shape, other.taps, other._live = self.shape, self.taps, self.live
+        other.planes = {offset: plane.astype(dtype, copy=False) for offset, plane in self.planes.items()}
+        return other
+
+    def scaled(self, exponent: int) -> Stencil:
+        """Return the matrix times 2 to the ``exponent``."""
+        other = object.__new__(Stencil)
+        other.shape, other.taps, other._live = self.shape, self.taps, self.live
+        other.planes = {offset: np.ldexp(plane, exponent) for offset, plane in self.planes.items()}
+        return other
+
+    def apply(self, tensor: Array, out: Array | None = None) -> Array:
+        """Return the product with ``tensor`` (C, K_1, ..., K_D), in a new array or in ``out``."""
+        zero = (0,) * len(self.shape)
+        out = multiplied(tensor, self.planes[zero], out)
+        for offset in self.live:
+            if offset == zero:
+                continue
+            here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip(offset, self.shape, strict=True))
+            there = tuple(slice(max(0, d), n + min(0, d)) for d, n in zip(offset, self.shape, strict=True))
+            plane = self.planes[offset][here]
+            out[(slice(None), *here)] += plane * tensor[(slice(None), *there)]
+            out[(slice(None), *there)] += plane * tensor[(slice(None), *here)]
+        return out
+
+    def combine(self, other: Stencil, sign: int) -> Stencil:
+        """Return the sum or difference with another of the same kind."""
+        result = Stencil.__new__(Stencil)
+        result.shape, result.taps, result._live = self.shape, self.taps, None
+        result.planes = {offset: plane + sign * other.planes[offset] for offset, plane in self.planes.items()}
+        return result
+
+    def toarray(self) -> Array:
+        """Return the matrix densely, for reference and small jobs."""
+        n = math.prod(self.shape)
+        return self.apply(np.eye(n).reshape(n, *self.shape)).reshape(n, n).T

@@ -1,0 +1,334 @@
+"""Least squares at scattered points: sparse rows, a roughness penalty, conjugate gradients.
+
+Two ways to hold the data term B'WB: as a stencil on the grid of weights, of a size that does not depend on the number of
+points, or as the sparse rows B themselves, which is less where points are few and features many. Two spaces to solve in:
+the weights of local features, with the complete-grid solve in cosines as preconditioner, or the eigenbasis of any encoding,
+reached by blending.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.slabs import SEVERAL, SLAB, each_slab, multiplied
+from kronfield._core.threads import in_threads, threads
+from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.solvers.grid.banded import apply
+from kronfield.solvers.grid.basis import AxisBasis
+from kronfield.solvers.points.penalty import DifferencePenalty
+from kronfield.solvers.points.rows import AxisRows
+from kronfield.solvers.points.stencil import Stencil
+
+# Lengths with a larger prime factor than this are transformed by a matrix product, unless they are longer than that.
+SMOOTH, MATRIX_UP_TO = 13, 2048
+# A penalty is weak if it adds less than this to the diagonal of the data term, relative to what is there, where there are
+# data: in general, and where points lie on the nodes. Measured: below, the diagonal takes fewer or cheaper iterations.
+WEAK, WEAK_ON_NODES = 5.0, 0.8
+
+
+class DataTerm(Protocol):
+    """B'WB as an operator on planes (C, K_1, ..., K_D)."""
+
+    @property
+    def diagonal(self) -> Array:
+        """The diagonal of B'WB, of any shape."""
+
+    def apply(self, tensor: Array, out: Array | None = None) -> Array:
+        """Return the product, in a new array or in ``out``."""
+
+
+class RowsTerm:
+    """B'WB from the sparse rows B (P, n) and weights (P,), never formed."""
+
+    def __init__(self, rows: Any, weights: Array | None) -> None:
+        self.rows, self.weights = rows, weights
+        parts = [_Part.of(rows, i, j) for i, j in _shares(rows)]
+        # points in the order of the grid reach into neighbouring parts only: every second part can be worked on at once
+        apart = all(first.stop <= third.start for first, third in zip(parts, parts[2:], strict=False))
+        self._parts = parts if apart else [_Part.of(rows, 0, rows.shape[0])]
+
+    @property
+    def diagonal(self) -> Array:
+        """The diagonal of B'WB, (n,)."""
+        squares = self.rows.copy()
+        squares.data **= 2
+        return np.asarray(squares.T @ (np.ones(self.rows.shape[0]) if self.weights is None else self.weights))
+
+    def apply(self, tensor: Array, out: Array | None = None) -> Array:
+        """Return B' (w (B x)) for every plane."""
+        out = np.empty_like(tensor) if out is None else out
+        for plane, result in zip(tensor, out, strict=True):
+            x, total = plane.reshape(-1), result.reshape(-1)
+            if not np.shares_memory(total, result):
+                raise ValueError("out must have contiguous planes")
+            each_slab(functools.partial(_clear, total), len(total), 1)
+            for some in (self._parts[0::2], self._parts[1::2]):
+                in_threads(functools.partial(_Part.add, x=x, weights=self.weights, total=total), some)
+        return out
+
+
+def _clear(array: Array, start: int, stop: int) -> None:
+    array[start:stop] = 0
+
+
+def _shares(rows: Any) -> list[tuple[int, int]]:
+    """Return (first, end) of parts of the rows that fit the cache."""
+    count = max(1, math.ceil(rows.nnz / SLAB))
+    return list(itertools.pairwise(np.linspace(0, rows.shape[0], count + 1).astype(int).tolist()))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows ``first`` to ``end``, cut down to columns ``start`` to ``stop``: all that they touch."""
+
+    first: int
+    end: int
+    start: int
+    stop: int
+    matrix: Any
+
+    @classmethod
+    def of(cls, rows: Any, first: int, end: int) -> _Part:
+        import scipy.sparse
+
+        i, j = rows.indptr[first], rows.indptr[end]
+        indices = rows.indices[i:j]
+        start, stop = (int(indices.min()), int(indices.max()) + 1) if j > i else (0, 0)
+        pieces = rows.data[i:j], indices - indices.dtype.type(start), rows.indptr[first : end + 1] - i
+        return cls(first, end, start, stop, scipy.sparse.csr_array(pieces, (end - first, stop - start)))
+
+    def add(self, x: Array, weights: Array | None, total: Array) -> None:
+        """Add B' (w (B x)) of these rows to ``total``: both products while the rows are in the cache."""
+        seen = self.matrix @ x[self.start : self.stop]
+        if weights is not None:
+            seen *= weights[self.first : self.end]
+        total[self.start : self.stop] += self.matrix.T @ seen  # of a transposed matrix each row is scattered: no sorting
+
+
+class LocalSystem:
+    """Weights of local features, evenly spaced: the penalty is on differences of weights, the preconditioner in cosines.
+
+    Where the penalty is weak next to the data, the preconditioner is the diagonal instead: between points only the penalty
+    speaks, and what the complete grid would say there is of no use.
+
+    Parameters
+    ----------
+    term : DataTerm
+        B'WB.
+    penalty : DifferencePenalty
+        What is added to it.
+    gram : sequence of arrays
+        On each axis the mean over points of the products of a feature with itself and with its neighbours to one side:
+        what B'B would be if such points were everywhere, per point and cell.
+    density : float
+        Points per cell, by weight.
+    diagonal : array
+        The diagonal of B'WB.
+    dtype : dtype
+        float32 or float64.
+    """
+
+    def __init__(
+        self,
+        term: DataTerm,
+        penalty: DifferencePenalty,
+        gram: Sequence[Array],
+        density: float,
+        diagonal: Array,
+        dtype: Any,
+    ) -> None:
+        self.term, self._penalty = term, penalty
+        on_nodes = isinstance(term, Stencil) and term.live == [(0,) * len(penalty.shape)]
+        self._only = diagonal if on_nodes and diagonal.dtype == dtype else None  # all there is of B'WB
+        symbol: Array = penalty.symbol
+        self._symbol = symbol.astype(dtype)
+        stiffness = float(symbol.mean())  # the diagonal of the penalty, but for its ends
+        heaviest = float(np.sum(diagonal, dtype=np.float64)) / max(int(np.count_nonzero(diagonal)), 1)
+        self._flat = all(len(row) == 1 or not np.any(row[1:]) for row in gram)
+        self.in_cosines = stiffness > (WEAK_ON_NODES if self._flat else WEAK) * heaviest
+        if self.in_cosines:
+            own = math.prod(float(row[0]) for row in gram)
+            complete: Any = density * (own if self._flat else _toeplitz(gram, penalty.shape))
+            self._constant = float(complete) if self._flat else 0.0
+            total = symbol + complete
+        else:
+            total = np.asarray(diagonal, dtype=np.float64) + stiffness
+        smallest = max(float(np.finfo(dtype).tiny) * 1e6, 1e-14 * float(total.max()))
+        self._inverse = (1.0 / np.maximum(total, smallest)).astype(dtype)
+
+    def data(self, x: Array, out: Array | None = None) -> Array:
+        """Return B'WB x, less what the penalty in cosines charges too much at the ends; or with the whole penalty."""
+        if not self.in_cosines and self._only is not None:
+            out = np.empty_like(x) if out is None else out
+            self._penalty.add_to(out, x, self._only)
+            return out
+        out = self.term.apply(x, out)
+        if self.in_cosines:
+            self._penalty.subtract_ends(out, x)
+        else:
+            self._penalty.add_to(out, x)
+        return out
+
+    @property
+    def inverse_diagonal(self) -> Array | None:
+        """One over the diagonal, where that is the preconditioner."""
+        return None if self.in_cosines else self._inverse
+
+    def penalty(self, x: Array) -> Array | None:
+        """Return the penalty of x in cosines, ends not taken off."""
+        return self._back(self._symbol * self._cosines(x)) if self.in_cosines else None
+
+    def precondition(self, r: Array, out: Array | None = None) -> tuple[Array, Array | None]:
+        """Return z = (complete grid + penalty)^-1 r, and the penalty of z; or r over the diagonal, and None."""
+        if not self.in_cosines:
+            return multiplied(r, self._inverse, out), None
+        hat = self._cosines(r)
+        hat *= self._inverse
+        if self._flat:  # the penalty of z is r less the complete grid's part, a multiple of z
+            z = self._back(hat)
+            penalty = z * r.dtype.type(-self._constant)
+            penalty += r
+            return z, penalty
+        penalty = self._back(hat * self._symbol)
+        return self._back(hat), penalty
+
+    def _cosines(self, x: Array) -> Array:
+        return cosines(x, inverse=False)
+
+    def _back(self, hat: Array) -> Array:
+        return np.ascontiguousarray(cosines(hat, inverse=True))
+
+
+def cosines(x: Array, *, inverse: bool) -> Array:
+    """Return the orthonormal cosine transform of planes (C, K_1, ..., K_D), or its inverse."""
+    import scipy.fft
+
+    awkward = [axis for axis in range(1, x.ndim) if _largest_prime(x.shape[axis]) > SMOOTH and x.shape[axis] <= MATRIX_UP_TO]
+    easy = tuple(axis for axis in range(1, x.ndim) if axis not in awkward)
+    if easy:
+        transform = scipy.fft.idctn if inverse else scipy.fft.dctn
+        workers = threads() if x.size >= SEVERAL else 1
+        x = np.asarray(transform(x, axes=easy, norm="ortho", workers=workers))
+    for axis in awkward:  # the fast transform is slow for lengths with large prime factors; a matrix product is not
+        matrix = _cosine_matrix(x.shape[axis], x.dtype.str)
+        x = apply(matrix.T if inverse else matrix, x, axis)
+    return x
+
+
+def fast_size(n: int) -> int:
+    """Return the next length of which the cosine transform is fast."""
+    import scipy.fft
+
+    return int(scipy.fft.next_fast_len(n, real=True))
+
+
+@functools.lru_cache(maxsize=8)
+def _cosine_matrix(n: int, dtype: str) -> Array:
+    import scipy.fft
+
+    return np.asarray(scipy.fft.dct(np.eye(n), axis=0, norm="ortho")).astype(dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _largest_prime(n: int) -> int:
+    """Return the largest prime factor of n."""
+    largest, factor = 1, 2
+    while factor * factor <= n:
+        while n % factor == 0:
+            largest, n = factor, n // factor
+        factor += 1
+    return max(largest, n)
+
+
+class BasisSystem:
+    """Any encoding in its eigenbasis on a virtual grid: penalty and preconditioner are diagonal there.
+
+    The unknowns z give values U z on the virtual grid, on which points are blended, and weights back z.
+    """
+
+    def __init__(self, term: DataTerm, bases: Sequence[AxisBasis], penalty: Array, strength: Array, density: float) -> None:
+        self.term, self.bases, self.symbol = term, bases, penalty
+        self._strength = strength  # by which U z is multiplied: singular values for a ridge, else 1
+        total = penalty + density * strength**2
+        self.largest = density * float(np.max(strength)) ** 2
+        self._inverse = 1.0 / np.maximum(total, 1e-14 * float(total.max()))
+
+    def data(self, x: Array, out: Array | None = None) -> Array:
+        """Return the data term in the eigenbasis."""
+        del out
+        return self.adjoint(self.term.apply(self.forward(x)))
+
+    @property
+    def inverse_diagonal(self) -> Array | None:
+        """None: the penalty comes with the preconditioner."""
+        return None
+
+    def forward(self, x: Array) -> Array:
+        """Return values on the virtual grid."""
+        x = x * self._strength
+        for axis, basis in enumerate(self.bases, start=1):
+            x = apply(basis.U, x, axis)
+        return x
+
+    def adjoint(self, values: Array) -> Array:
+        """Return the transpose of `forward` times values on the virtual grid."""
+        for axis, basis in enumerate(self.bases, start=1):
+            values = apply(basis.U.T, values, axis)
+        return np.ascontiguousarray(values * self._strength)
+
+    def weights(self, x: Array) -> Array:
+        """Return the weights (C, K_1, ..., K_D) of the encoding."""
+        for axis, basis in enumerate(self.bases, start=1):
+            x = apply(basis.back, x, axis)
+        return x
+
+    def penalty(self, x: Array) -> Array:
+        """Return the penalty of x."""
+        return self.symbol * x
+
+    def precondition(self, r: Array, out: Array | None = None) -> tuple[Array, Array]:
+        """Return z = (complete grid + penalty)^-1 r, and the penalty of z."""
+        del out
+        z = self._inverse * r
+        return z, self.symbol * z
+
+
+def mean_gram(run: AxisRows, weights: Array | None) -> Array:
+    """Return the sum over points of the products of a feature with itself and with its neighbours to one side, (T,)."""
+    values = run.values if weights is None else run.values * weights
+    return np.array([float(np.sum(values[: run.taps - j] * run.values[j:])) for j in range(run.taps)])
+
+
+def feature_sum(embedder: Embedder) -> float:
+    """Return what all features of a local embedder sum to, in the mean over positions: weights of 1 give this value."""
+    assert isinstance(embedder, LocalEmbedder)
+    h = embedder.spacing
+    count = math.ceil(embedder.reach(1e-10) / h) + 1
+    phase = (np.arange(64) + 0.5) / 64 * h
+    return float(np.mean(np.sum(_psi(embedder, np.arange(-count, count + 1)[:, None] * h + phase[None, :]), axis=0)))
+
+
+def _psi(embedder: LocalEmbedder, u: Array) -> Array:
+    from kronfield.embedders import Impulse
+
+    if isinstance(embedder, Impulse):  # one-hot of the nearest centre: a box one spacing wide, inside the domain
+        return ((u >= -embedder.spacing / 2) & (u < embedder.spacing / 2)).astype(np.float64)
+    return np.asarray(embedder.on_line(u))
+
+
+def _toeplitz(gram: Sequence[Array], shape: Sequence[int]) -> Array:
+    """Return the eigenvalues, nearly, of the product of banded Toeplitz matrices: their symbols at the cosines' angles."""
+    total: Any = 1.0
+    for axis, (row, n) in enumerate(zip(gram, shape, strict=True)):
+        angle = np.pi * np.arange(n) / n
+        symbol = row[0] + 2.0 * sum((row[j] * np.cos(j * angle) for j in range(1, len(row))), start=np.zeros(n))
+        total = total * np.maximum(symbol, 0.0).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return np.asarray(total)

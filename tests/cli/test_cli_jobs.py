@@ -1,0 +1,215 @@
+"""The daily jobs: `inpaint`, `resize`, `denoise`, `compare`, `train`."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import kronfield as kf
+from clifiles import as_json, colours, photograph, pixels, refused, run
+from kronfield.files import read, write
+from kronfield.signals.measures import psnr
+
+
+def error(name, where=..., truth="photo.png"):
+    """Return the rms error of a picture in levels."""
+    return float(np.sqrt(np.mean((pixels(name).astype(float) - pixels(truth))[where] ** 2)))
+
+
+@pytest.fixture
+def holes(here):
+    return pixels("mask.png") > 127
+
+
+# inpaint -----------------------------------------------------------------------------------------------------------------
+
+
+def test_inpainting_fills_holes_and_keeps_the_rest(here, holes):
+    done = run("inpaint scratched.png --mask mask.png")
+    assert f"{holes.sum()} of 3072 samples filled in" in done.stdout
+    np.testing.assert_array_equal(pixels("scratched-inpainted.png")[~holes], pixels("scratched.png")[~holes])
+    assert error("scratched-inpainted.png", holes) < 0.25 * error("scratched.png", holes)
+    run("inpaint scratched.png --missing 0 -o b.png")
+    np.testing.assert_array_equal(pixels("b.png"), pixels("scratched-inpainted.png"))
+    run("inpaint scratched.png --mask mask.png --smooth --roughness 0.5,0 -o c.png")
+    assert (pixels("c.png")[~holes] != pixels("scratched.png")[~holes]).mean() > 0.5
+
+
+def test_masks_of_every_sort(here, holes):
+    run("inpaint scratched.png --mask mask.png -o a.png")
+    Image.fromarray(np.dstack([np.where(holes, 0, 255).astype(np.uint8)] * 3)).save("black.jpg", quality=100)
+    run("inpaint scratched.png --mask black.jpg --invert -o b.png")
+    np.save("mask.npy", holes)
+    run("inpaint scratched.png --mask mask.npy -o c.png")
+    write("clear.png", np.dstack([read("scratched.png").values, ~holes]).astype(np.float32), {})
+    run("inpaint clear.png --missing transparent -o d.png")
+    magenta = np.where(holes[..., None], (1.0, 0.0, 1.0), np.minimum(read("scratched.png").values, 0.99))
+    write("magenta.png", magenta, {})
+    run("inpaint magenta.png --missing 255,0,255 -o e.png")
+    for name in ("b.png", "c.png"):
+        np.testing.assert_array_equal(pixels(name), pixels("a.png"))
+    for name in ("d.png", "e.png"):
+        assert np.abs(pixels(name)[..., :3].astype(int) - pixels("a.png")).max() <= 3
+    assert (pixels("d.png")[..., 3] == 255).all()
+
+
+def test_one_mask_serves_all_frames(here):
+    clip = read("clip.mp4").values
+    logo = np.zeros(clip.shape[1:3], np.float32)
+    logo[4:12, 4:12] = 1
+    write("logo.png", logo, {})
+    write("marked.mp4", np.where(logo[None, ..., None] > 0, 1.0, clip), read("clip.mp4").info)
+    run("inpaint marked.mp4 --mask logo.png -o a.npy")
+    found = np.load("a.npy")
+    assert np.abs(found - clip)[:, 4:12, 4:12].mean() < 0.1
+    assert np.abs(clip - 1)[:, 4:12, 4:12].mean() > 0.3
+
+
+def test_floats_with_gaps(here, holes):
+    run("inpaint gaps.tif --missing nan")
+    filled = read("gaps-inpainted.tif").values
+    assert filled.dtype == np.float32
+    assert np.isfinite(filled).all()
+    assert psnr(filled, read("photo.png").values[..., 0]) > 28
+
+
+# resize ------------------------------------------------------------------------------------------------------------------
+
+
+def test_resize_there_and_back(here):
+    run("resize photo.png --scale 3")
+    assert pixels("photo-3x.png").shape == (144, 192, 3)
+    run("resize photo-3x.png --size 64x48 -o back.png")
+    assert error("back.png") < 6
+    run("resize photo.jpg --size 100x40")
+    assert pixels("photo-100x40.jpg").shape == (40, 100, 3)
+    run("resize noisy.png --scale 1 -o same.png")
+    np.testing.assert_array_equal(pixels("same.png"), pixels("noisy.png"))  # noise is no business of resize
+    run("resize clip.mp4 --scale 0.5 -o small.mp4")
+    assert read("small.mp4").values.shape == (12, 32, 40, 3)
+    assert as_json("resize scan.nii.gz --scale 2 -o large.nii.gz")["shape"] == [48, 40, 32]
+
+
+def test_larger_beats_pillow(here):
+    """Against the photograph itself, the field is better than Pillow's bilinear and bicubic filters."""
+    large = photograph(96, 128)
+    small = photograph(48, 64)  # means of 2 x 2 pixels
+    write("small.png", small, {})
+    run("resize small.png --scale 2 -o large.png")
+    picture = Image.fromarray(np.rint(small * 255).astype(np.uint8))
+    others = [picture.resize((128, 96), way) for way in (Image.Resampling.NEAREST, Image.Resampling.BILINEAR)]
+    ours = psnr(pixels("large.png") / 255, large)
+    assert ours > max(psnr(np.asarray(other) / 255, large) for other in others)
+
+
+# denoise -----------------------------------------------------------------------------------------------------------------
+
+
+def test_denoising(here):
+    found = as_json("denoise noisy.png -o a.png")
+    assert found["noise"] == pytest.approx(0.1, rel=0.2)
+    assert error("a.png") < 0.75 * error("noisy.png")
+    smoother = as_json("denoise noisy.png --strength 4 -o b.png")
+    assert sum(smoother["roughness"]) == pytest.approx(4 * sum(found["roughness"]))
+    assert "of 255 levels" in run("denoise noisy.png -o c.png").stdout
+
+
+def test_denoising_sound(here):
+    t = np.arange(2000) / 8000
+    clean = 0.5 * np.sin(2 * np.pi * 110 * t)
+    done = run("denoise hiss.wav")
+    noise = float(re.search(r"Noise: (\S+) dB", done.stdout)[1])
+    assert noise == pytest.approx(20 * np.log10(0.05), abs=1.5)
+    before, after = (np.std(read(name).values - clean) for name in ("hiss.wav", "hiss-denoised.wav"))
+    assert after < 0.5 * before
+    run("denoise hiss.wav --strength 10 -o b.wav")
+
+
+# compare -----------------------------------------------------------------------------------------------------------------
+
+
+def test_compare_ranks_them(here):
+    found = as_json("compare photo.png")
+    results = {one["name"]: one for one in found["results"]}
+    assert set(results) >= {"kronfield, chosen", "impulse", "gaussian", "rff", "logf", "nearest", "linear", "cubic"}
+    assert results["sine"]["psnr"] < results["nearest"]["psnr"] < results["linear"]["psnr"]
+    assert results["nearest"]["parameters"] == 24 * 32 * 3
+    assert all(0 <= one["ssim"] <= 1 and one["seconds"] > 0 for one in found["results"])
+    assert colours("photo-compare.png") > 1000
+    text = run("compare photo.png -e gaussian --no-picture").stdout
+    assert re.search(r"gaussian +24 features, width 0\.0267 +\d+\.\d\d +0\.\d{4} +2304 ", text)
+
+
+@pytest.mark.parametrize(
+    "line", ["sound.wav -e gaussian", "stations.csv --columns temperature -e triangle", "scan.nii.gz -e tri"]
+)
+def test_compare_draws_every_kind(line, here):
+    run(f"compare {line} --picture a.png")
+    assert colours("a.png") > 50
+
+
+# train -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_thread():
+    """So little work is shared by no threads; those that wait take time from others."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_trained_layer_approaches_the_closed_form(here):
+    found = as_json("train photo.png --epochs 80 -o a.field")
+    assert found["psnr"] > 28
+    field = kf.load("a.field")
+    assert field.domain == ((-0.5, 47.5), (-0.5, 63.5))  # as fit has it
+    assert psnr(field.on_grid(), read("photo.png").values) == pytest.approx(found["psnr"], abs=0.1)
+    assert field.info["made"]["report"]["epochs"] == 80
+    assert field.info["kind"] == "image"
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_training_resumes(here):
+    line = "train photo.png --epochs 40 --checkpoint run.checkpoint -o a.field"
+    whole = as_json(line)
+    again = as_json(f"{line} --resume")
+    assert again["best_loss"] == whole["best_loss"]
+    refused(f"{line} --force --resume --rate 0.3", "checkpoint", "rate")
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_training_on_other_kinds(here):
+    found = as_json("train scan.nii.gz --epochs 60 -o a.field")  # values up to 100
+    assert found["psnr"] > 20
+    assert psnr(kf.load("a.field").on_grid(), read("scan.nii.gz").values) == pytest.approx(found["psnr"], abs=0.2)
+    found = as_json("train stations.csv --columns temperature --depth 1 --width 32 --epochs 150 --rate 0.02 -o b.field")
+    table = read("stations.csv", columns=["temperature"])
+    there = np.isfinite(table.values)
+    assert np.std(kf.load("b.field")(table.points[there]) - table.values[there]) < 0.5 * np.std(table.values[there])
+    run("train photo.png --held-out 0.2 --patience 5 --batch 512 --epochs 12 -o c.field")
+    assert Path("c.field").exists()
+
+
+def test_without_torch_training_says_what_to_install(here, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "kronfield.nn", None)
+    for name in [name for name in sys.modules if name.startswith("kronfield.nn.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("builtins.__import__", _without_torch(__import__))
+    refused("train photo.png -o a.field", "pip install 'kronfield[torch]'")
+
+
+def _without_torch(usual):
+    def imported(name, *args, **kwargs):
+        if name.startswith("kronfield.nn"):
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        return usual(name, *args, **kwargs)
+
+    return imported

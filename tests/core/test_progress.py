@@ -1,0 +1,41 @@
+"""Progress bars: on a terminal, and nowhere else."""
+
+import io
+import sys
+
+import pytest
+
+from kronfield._core.progress import Bar, spinner
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def written(monkeypatch, stream, **options):
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with Bar("Working", **options) as bar:
+        for i in range(3):
+            bar.update(i + 1, "loss 0.5", total=3)
+    return stream.getvalue()
+
+
+def test_bars_are_for_terminals(monkeypatch):
+    text = written(monkeypatch, Terminal())
+    assert "Working" in text
+    assert "3/3" in text
+    assert "loss 0.5" in text
+    assert written(monkeypatch, io.StringIO()) == ""
+    assert written(monkeypatch, Terminal(), shown=False) == ""
+    assert written(monkeypatch, Terminal(), after=60.0) == ""  # done before it was due
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal(), True), (io.StringIO(), False)])
+def test_spinners_too(stream, shown, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with spinner("Fitting"):
+        pass
+    assert ("Fitting" in stream.getvalue()) == shown

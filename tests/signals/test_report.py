@@ -1,0 +1,113 @@
+"""The picture report: what is in it, and that it needs nothing from elsewhere."""
+
+import base64
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kronfield as kf
+from clifiles import colours, pixels, run, write_table
+from kronfield.analysis.presets import natural_size, preset
+from kronfield.files import read
+from kronfield.fitting import grid_choice
+from kronfield.plots import fit_pictures
+from kronfield.signals.fit import fit_signal
+from kronfield.signals.report.curves import choice_curves
+from kronfield.signals.report.diagnosis import diagnose
+
+NAMES = ("input", "reconstruction", "error", "spectrum", "choice")
+
+
+@pytest.mark.parametrize("source", ["photo.png", "sound.wav", "stations.csv"])
+def test_every_kind_has_a_report(source, here):
+    done = run(f"fit {source} -o a.field --report report")
+    assert "Wrote report/index.html and 5 pictures beside it" in done.stdout
+    page = Path("report/index.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|<script|<link|url\(", page)
+    inside = re.findall(r'alt="(\w+)" src="data:image/png;base64,([^"]+)"', page)
+    assert [name for name, _ in inside] == list(NAMES)
+    for name in NAMES:
+        assert colours(f"report/{name}.png") > 20
+        height, width, _ = pixels(f"report/{name}.png").shape
+        assert min(width, height) > 300
+        assert max(width, height) < 2000
+    if source in ("photo.png", "stations.csv"):
+        assert colours("report/reconstruction.png") > 150  # a picture, not a frame around nothing
+    assert base64.b64decode(inside[0][1]) == Path("report/input.png").read_bytes()
+    assert f"{source}, fitted by kronfield" in page
+    assert "<th>penalty</th>" in page
+
+
+def test_the_folder_is_complete_or_not_there(here, monkeypatch):
+    import kronfield.signals.report.page
+
+    monkeypatch.setattr(kronfield.signals.report.page, "fit_pictures", lambda found: {"input": b"png"})
+    monkeypatch.setattr(
+        kronfield.signals.report.page, "report_page", lambda *a: (_ for _ in ()).throw(OSError(28, "No space left"))
+    )
+    done = run("fit photo.png -o a.field --report report", code=2)
+    assert "No space left" in done.stderr
+    assert not Path("report").exists()
+    assert not list(here.glob(".report*"))
+
+
+def test_pictures_show_samples_field_and_error(here):
+    signal = read("photo.png")
+    found = diagnose(signal, fit_signal(signal, roughness=(0.5, 0.0)))
+    shown = found.shown
+    assert shown.form == "picture"
+    np.testing.assert_array_equal(shown.samples, signal.values)
+    expected = 255 * (fit_signal(signal, roughness=(0.5, 0.0)).on_grid() - signal.values).mean(axis=-1)
+    np.testing.assert_allclose(shown.error, expected, atol=1e-3)
+    assert found.power.error[-1] > found.power.fitted[-1]  # smoothing takes the high frequencies
+    assert found.power.error[0] < 0.01 * found.power.fitted[0]
+    assert found.axes[0].stable_rank == pytest.approx(fit_signal(signal, roughness=(0.5, 0.0)).report.stable_ranks[0])
+
+
+def test_curves_have_their_least_near_what_was_chosen(here, monkeypatch):
+    noisy = read("noisy.png")
+    field = fit_signal(noisy, roughness="gcv")
+    curves = {curve.title: curve for curve in choice_curves(noisy.values, True, field)}
+    penalty = curves["Cross-validation against the penalty"]
+    best = penalty.x[np.nanargmin(penalty.scores)]
+    assert penalty.chosen / 4 < best < penalty.chosen * 4
+    plain = read("photo.png")
+    shapes, penalties = choice_curves(plain.values, True, fit_signal(plain))
+    assert (shapes.chosen, shapes.instead) == (None, "slopes from the data")  # which have no tension
+    assert (penalties.chosen, penalties.instead) == (None, "no penalty")
+    monkeypatch.setattr(grid_choice, "MOST_NODES", 0)
+    field = fit_signal(plain)
+    tension = choice_curves(plain.values, True, field)[0]
+    assert tension.chosen == tension.x[np.argmin(tension.scores)] == field.report.embedders[0].tension
+
+
+@pytest.mark.parametrize("name", ["gaussian", "rff", "linf", "tension"])
+def test_curves_of_given_encodings(name, here):
+    signal = read("photo.png")
+    encoding = kf.Kronecker(*[preset(name, natural_size(name, n)) for n in (48, 64)])
+    shapes, penalties = choice_curves(signal.values, True, fit_signal(signal, encoding))
+    assert len(shapes.x) >= 5
+    assert np.isfinite(shapes.scores).all()
+    assert penalties.x_label == "ridge"
+    worst, best = shapes.scores.max(), shapes.scores.min()
+    at = shapes.scores[np.argmin(np.abs(shapes.x - shapes.chosen))]
+    assert at < best + 0.6 * (worst - best)  # what suits so many samples is not the worst
+
+
+FORMS = {"clip.mp4": "picture", "gaps.tif": "map", "scan.nii.gz": "map", "line.csv": "line", "cube.csv": "scatter"}
+
+
+@pytest.mark.parametrize(("source", "form"), FORMS.items())
+def test_forms(source, form, here):
+    points = np.random.default_rng(0).random((40, 3))
+    write_table("line.csv", ("x", "value"), (np.arange(30.0), np.sin(np.arange(30.0))))
+    write_table("cube.csv", ("x", "y", "z", "value"), (*points.T, points[:, 0]))
+    signal = read(source)
+    given = (kf.Triangle(5, 2 / 5), (0.0, 1e-4)) if form == "scatter" else (None, None)
+    found = diagnose(signal, fit_signal(signal, given[0], roughness=given[1]))
+    assert found.shown.form == form
+    assert np.nanmax(np.abs(found.shown.error)) < 0.2 * (255 if form == "picture" else 1)
+    if form in ("scatter", "line"):
+        assert set(fit_pictures(found)) >= {"input", "reconstruction", "error"}
