@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -122,19 +123,82 @@ def test_an_error_gives_the_threads_back():
         assert set(blas_threads()) == {2}
 
 
-def test_calls_from_many_threads_give_the_threads_back():
+def test_calls_from_many_threads_are_limited_and_give_the_threads_back():
     values = np.random.default_rng(0).random((60, 60))
-    wanted = kf.fit(values).weights
-    found = []
+    seen, found, wanted = [], [], kf.fit(values).weights  # this thread is the first to set the number
+
+    def caller():
+        for _ in range(5):
+            with one_blas_thread():
+                seen.append(set(blas_threads()))
+                found.append(kf.fit(values).weights)
+
     with threadpool_limits(2, user_api="blas"):
-        callers = [threading.Thread(target=lambda: found.append(kf.fit(values).weights)) for _ in range(8)]
-        for caller in callers:
-            caller.start()
-        for caller in callers:
-            caller.join()
+        callers = [threading.Thread(target=caller) for _ in range(8)]
+        for one in callers:
+            one.start()
+        for one in callers:
+            one.join()
         assert set(blas_threads()) == {2}
-    assert len(found) == 8
+    assert seen == [{1}] * 40
+    assert len(found) == 40
     assert all(np.array_equal(one, wanted) for one in found)
+
+
+def test_calls_that_overlap_give_the_threads_back_whoever_ends_last():
+    with threadpool_limits(2, user_api="blas"):
+        entered, leave = threading.Event(), threading.Event()
+
+        def other():
+            with one_blas_thread():
+                entered.set()
+                leave.wait(10)
+
+        thread = threading.Thread(target=other)
+        with one_blas_thread():
+            thread.start()
+            assert entered.wait(10)
+        assert set(blas_threads()) == {1}  # the other is still at work
+        leave.set()
+        thread.join()
+        assert set(blas_threads()) == {2}
+
+
+class PerThread:
+    """A BLAS on OpenMP: every thread that calls it has its own number of threads."""
+
+    threading_layer = "openmp"
+
+    def __init__(self):
+        self.counts = {}
+
+    def get_num_threads(self):
+        return self.counts.get(threading.get_ident(), 4)
+
+    def set_num_threads(self, count):
+        self.counts[threading.get_ident()] = count
+
+
+def test_libraries_with_a_number_for_every_thread(monkeypatch):
+    library, blas = PerThread(), threads._Blas()
+    monkeypatch.setattr(blas, "_refresh", lambda: None)
+    blas._libraries = [library]
+    within = []
+
+    def other():
+        blas.enter()
+        within.append(library.get_num_threads())
+        blas.leave()
+        within.append(library.get_num_threads())
+
+    blas.enter()
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert within == [1, 4]
+    assert library.get_num_threads() == 1
+    blas.leave()
+    assert library.get_num_threads() == 4
 
 
 def test_a_library_that_is_loaded_within_a_call_is_limited_too():
@@ -185,6 +249,62 @@ def test_an_error_in_a_thread_arrives(monkeypatch):
 
     with pytest.raises(KeyError):
         in_threads(work, range(10))
+
+
+def test_work_goes_on_when_python_starts_no_more_threads():
+    code = (
+        "import atexit, numpy as np, kronfield as kf\n"
+        "v = np.random.default_rng(0).random((300, 260, 3))\n"
+        "w = kf.fit(v).weights\n"
+        "atexit.register(lambda: print(np.array_equal(kf.fit(v).weights, w)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_a_fork_within_a_call_leaves_in_good_order():
+    blas = threads._Blas()
+    blas.enter()
+    blas.forked()
+    blas.leave()
+    assert blas._depth == 0
+
+
+def test_other_work_does_not_hold_up_what_is_done(monkeypatch):
+    monkeypatch.setattr(threads, "_allowed", lambda: 2)
+    go, busy = threading.Event(), threading.Event()
+
+    def slow(i):
+        busy.set()
+        go.wait(20)
+
+    others = [threading.Thread(target=in_threads, args=(slow, range(4))) for _ in range(3)]
+    for other in others:
+        other.start()
+    assert busy.wait(10)
+    assert in_threads(lambda i: i, [1, 2]) == [1, 2]  # would wait for ever behind those in the pool
+    go.set()
+    for other in others:
+        other.join()
+
+
+def test_after_an_error_nothing_goes_on(monkeypatch):
+    monkeypatch.setattr(threads, "_allowed", lambda: 2)
+    running, done = threading.Semaphore(0), []
+
+    def work(i):
+        if i == 0:
+            running.acquire(timeout=10)
+            raise KeyError(i)
+        running.release()
+        time.sleep(0.05)
+        done.append(i)
+
+    with pytest.raises(KeyError):
+        in_threads(work, range(1000))
+    count = len(done)
+    time.sleep(0.2)
+    assert len(done) == count < 20
 
 
 def test_a_forked_process_can_fit():

@@ -8,6 +8,7 @@ depends on the number of threads, so results do not either, bit for bit.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import contextvars
 import functools
@@ -29,72 +30,115 @@ _PREFIX = "kronfield"
 
 
 class _Blas:
-    """The BLAS libraries of this process, and how many calls into kronfield are under way."""
+    """The BLAS libraries of this process, and how many calls into kronfield are under way.
+
+    Most libraries have one number of threads for the whole process: the first call that enters sets it to one, the last that
+    leaves sets it back. Those that use OpenMP have a number for every thread that calls them.
+    """
 
     # Modules that bring a BLAS of their own: the libraries are looked up anew when one is first loaded.
-    BRING_BLAS = ("numpy", "scipy.linalg", "scipy.sparse.linalg", "torch")
+    BRING_BLAS = ("numpy", "scipy.linalg", "scipy.sparse", "scipy.sparse.linalg", "scipy.spatial", "torch")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._libraries: list[Any] = []
         self._seen: tuple[bool, ...] = ()
         self._depth = 0
         self._before: list[tuple[Any, int]] = []
+        self._limit_of_user: int | None = None
+        self._own = threading.local()
+
+    def _look_up(self) -> None:
+        """Find the libraries, which takes milliseconds."""
+        from threadpoolctl import ThreadpoolController
+
+        self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
 
     def _refresh(self) -> None:
-        """Look the libraries up, which takes milliseconds, if a module that brings one was loaded since."""
         loaded = tuple(name in sys.modules for name in self.BRING_BLAS)
         if loaded != self._seen:
-            from threadpoolctl import ThreadpoolController
-
-            self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+            self._look_up()
             self._seen = loaded
 
     def enter(self) -> None:
+        """Begin a call: from now on every library has one thread."""
         with self._lock:
-            self._depth += 1
+            self._refresh()
+            if self._depth == 0:
+                self._limit_of_user = self._fewest()
             self._limit()
+            self._depth += 1
+        self._own.depth = getattr(self._own, "depth", 0) + 1
 
     def _limit(self) -> None:
-        self._refresh()
+        own = self._own.__dict__.setdefault("before", [])
         for library in self._libraries:
             count = library.get_num_threads()
             if count is not None and count != 1:
-                self._before.append((library, count))
-                library.set_num_threads(1)
+                (own if _per_thread(library) else self._before).append((library, count))
+                _set_threads(library, 1)
+
+    def leave(self) -> None:
+        """End a call: the last one gives every library its threads back."""
+        self._own.depth -= 1
+        if self._own.depth == 0:
+            _set_back(self._own.__dict__.pop("before", []))
+        with self._lock:
+            self._depth = max(0, self._depth - 1)  # a fork within a call starts at 0
+            if self._depth == 0:
+                _set_back(self._before)
+                self._before = []
 
     def loaded(self) -> None:
-        """Take note that a library may have been loaded within a call."""
+        """Take note that a library was loaded, perhaps within a call."""
         with self._lock:
+            self._look_up()
             if self._depth:
                 self._limit()
 
-    def leave(self) -> None:
-        with self._lock:
-            self._depth -= 1
-            if self._depth == 0:
-                for library, count in self._before:
-                    library.set_num_threads(count)
-                self._before = []
+    def _fewest(self) -> int | None:
+        counts = [library.get_num_threads() for library in self._libraries]
+        return min((count for count in counts if count is not None), default=None)
 
     def allowed(self) -> int | None:
         """Return how many threads the user lets BLAS have; None if no library says."""
         with self._lock:
             self._refresh()
-            before = [count for _, count in self._before]
-            if self._depth and before:
-                return max(before)
-            counts = [library.get_num_threads() for library in self._libraries]
-            return max((count for count in counts if count is not None), default=None)
+            return self._limit_of_user if self._depth else self._fewest()
 
     def forked(self) -> None:
         """Start anew in a forked child, where the lock may be held by a thread that is not there."""
-        for library, count in self._before:
-            library.set_num_threads(count)
+        before = self._before
         self.__init__()  # type: ignore[misc]
+        self._own.depth = 1  # of a call in which the fork happened, if it did
+        _set_back(before)
+
+
+def _per_thread(library: Any) -> bool:
+    """Tell whether a library has a number of threads for every thread that calls it."""
+    return getattr(library, "threading_layer", None) == "openmp"
+
+
+def _set_threads(library: Any, count: int) -> None:
+    """Set the number of threads of a library, whichever thread of ours asks.
+
+    threadpoolctl from 3.8 on listens to one thread only, the first to ask; here a lock keeps threads apart instead.
+    """
+    let_go = getattr(library, "clear_controlling_thread", None)
+    if let_go is not None:
+        let_go(force=True)
+    library.set_num_threads(count)
+    if let_go is not None:
+        let_go()
+
+
+def _set_back(before: list[tuple[Any, int]]) -> None:
+    for library, count in before:
+        _set_threads(library, count)
 
 
 _blas = _Blas()
+_scipy_is_known = False  # whether its BLAS has been looked up after it was loaded
 
 
 @contextlib.contextmanager
@@ -127,9 +171,12 @@ def with_one_blas_thread(function: Function) -> Function:
 
 def scipy_linalg() -> Any:
     """Return `scipy.linalg`, which brings a BLAS of its own, with one thread while a call into kronfield lasts."""
+    global _scipy_is_known
     import scipy.linalg
 
-    _blas.loaded()
+    if not _scipy_is_known:
+        _blas.loaded()
+        _scipy_is_known = True
     return scipy.linalg
 
 
@@ -173,16 +220,34 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
         return [work(part) for part in parts]
     results: list[Any] = [None] * len(parts)
     left = iter(enumerate(parts))  # next() is atomic: each thread takes what is left, so there is one wait, not one a part
+    failed = threading.Event()
 
     def take() -> None:
         for i, part in left:
-            results[i] = work(part)
+            if failed.is_set():
+                return
+            try:
+                results[i] = work(part)
+            except BaseException:
+                failed.set()
+                raise
 
-    # a context of its own for each, so that numpy.errstate holds in threads too
-    others = [_pool(count).submit(contextvars.copy_context().run, take) for _ in range(count - 1)]
+    others = _submitted(take, count - 1)
     try:
         take()
     finally:
-        for other in others:
-            other.result()
+        # those that have not begun have nothing left to do; the others end before this returns, whatever happened
+        begun = [other for other in others if not other.cancel()]
+        concurrent.futures.wait(begun)
+    for other in begun:
+        other.result()
     return results
+
+
+def _submitted(take: Callable[[], None], count: int) -> list[concurrent.futures.Future[None]]:
+    """Hand ``take`` to so many threads; to none if Python is shutting down and starts no more."""
+    try:
+        # a context of its own for each, so that numpy.errstate holds in threads too
+        return [_pool(count + 1).submit(contextvars.copy_context().run, take) for _ in range(count)]
+    except RuntimeError:
+        return []
