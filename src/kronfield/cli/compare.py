@@ -128,16 +128,16 @@ def _draw(target: Path, found: list[Contestant], contest: Any, signal: Signal, f
     from kronfield.plots import save_contest
     from kronfield.signals.contest import SHOWN_MAP, PointContest
 
-    axes, unit = signal.info["axes"], signal.info["units"]
+    axes, unit = signal.description.axes or [""], signal.description.units or [""]
     label = f"{axes[0]} [{unit[0]}]" if unit[0] else axes[0]
-    channel = (signal.info.get("channels") or ["value"])[0]
+    channel = signal.description.first_channel
     if isinstance(contest, PointContest):
         line = None
         if len(contest.domain) == 1:
             line = cell_centres(*contest.domain[0], SHOWN_MAP)
         save_contest(target, found, line=line, picture=False, names=(label, channel), overwrite=force)
         return
-    picture = signal.info.get("levels") is not None and signal.kind != "audio"
+    picture = signal.description.levels is not None and signal.kind != "audio"
     save_contest(
         target,
         found,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,7 @@ def command(
     """
     from kronfield.files import write
     from kronfield.files.kinds import split_member, suffix_of
+    from kronfield.signals.axes import described
     from kronfield.signals.fit import noise_level, remember, straight_colours
 
     if strength <= 0:
@@ -84,8 +86,8 @@ def command(
     with out.working("Denoising"):
         field = _smoothed(signal, strength, roughness)
         found = field.on_grid()
-        found = straight_colours(found) if field.info.get("multiplied") else found
-        noise = noise_level(field) if field.info.get("points") is None else float((found - signal.values).std())
+        found = straight_colours(found) if described(field).multiplied else found
+        noise = noise_level(field) if described(field).points is None else float((found - signal.values).std())
     write(target, found, signal.info, overwrite=force)
     used: Any = field.report
     out.say(
@@ -105,7 +107,7 @@ def command(
 def _noise_text(signal: Signal, noise: float | None) -> str:
     if not noise:
         return "No noise to speak of was found"
-    levels = signal.info.get("levels")
+    levels = signal.description.levels
     if signal.kind == "audio":
         return f"Noise: {20 * math.log10(noise):.1f} dB of full scale"
     return (f"Noise: {noise * levels:.3g} of {levels} levels" if levels else f"Noise: {noise:.4g}") + " (standard deviation)"
@@ -125,7 +127,8 @@ def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
             first, second = used.roughness
             field = kf.fit_points(points, signal.values, roughness=(first * strength, second * strength), units=used.units)
         field.with_axes([points[:, 0]])
-        field.info = {**signal.info, "range": value_range(signal.values), "points": shape[0]}
+        known = replace(signal.description, range=value_range(signal.values), points=shape[0])
+        field.info = known.to_dict()
         return field
     if max(shape) > LONGEST:
         raise Failure(f"denoise: got an axis of {max(shape)} samples; expected at most {LONGEST}. Denoise it in parts")

@@ -109,6 +109,7 @@ def command(
     pictures and arrays, seconds for video and sound, millimetres for NIfTI, and those of the table for points.
     """
     from kronfield.cli.parsing import parse_encoding
+    from kronfield.signals.axes import described
     from kronfield.signals.fit import fit_signal, remember
 
     target = output or default_output(source, FIELD_SUFFIX if places is None else "-values.csv")
@@ -137,7 +138,7 @@ def command(
     with out.working("Saving"):
         saved = field.save(target, dtype=dtype)
     cost = f"; {dtype} costs {saved.largest_error:.1g} at most" if saved.largest_error else ""
-    raw = signal.info["raw_bytes"]
+    raw = signal.description.raw_bytes or 0
     out.say(f"Wrote {target}, {size_text(saved.bytes)} (the samples: {size_text(raw)}){cost}")
     if report is not None:
         from kronfield.cli.picture_report import write_fit_report
@@ -147,11 +148,11 @@ def command(
         input=source,
         output=target,
         kind=signal.kind,
-        shape=signal.info["shape"],
+        shape=signal.description.shape,
         bytes=saved.bytes,
         raw_bytes=raw,
         report_folder=report,
-        **field.info["made"],
+        **(described(field).made or {}),
     )
 
 

@@ -60,6 +60,7 @@ def command(
 
     from kronfield.files import write
     from kronfield.files.kinds import split_member, suffix_of
+    from kronfield.signals.axes import described
     from kronfield.signals.fit import fit_signal, missing_samples, straight_colours
 
     if mask_path is None and missing is None:
@@ -82,7 +83,7 @@ def command(
     with out.working(f"Filling {count} of {holes.size} samples"):
         field = fit_signal(signal, roughness=roughness, missing=holes)
         found = field.on_grid()
-        found = straight_colours(found) if field.info.get("multiplied") else found
+        found = straight_colours(found) if described(field).multiplied else found
         wide = holes[..., None] if signal.channels else holes
         result = found if smooth else np.where(wide, found, signal.values)
     write(target, result, signal.info, overwrite=force)
@@ -96,7 +97,7 @@ def _mask(mask: Signal, path: str, shape: tuple[int, ...], invert: bool) -> Any:
 
     values = mask.values
     if mask.channels:
-        colours = [i for i, name in enumerate(mask.info["channels"]) if name != "alpha"]
+        colours = [i for i, name in enumerate(mask.description.channels or []) if name != "alpha"]
         values = values[..., colours].mean(axis=-1)
     if values.shape != shape and values.shape != shape[1:]:
         got, wanted = (" x ".join(map(str, one)) for one in (values.shape, shape))
@@ -111,7 +112,7 @@ def _with_value(signal: Signal, missing: Any) -> Any:
     """Return where samples have the value that stands for nothing."""
     import numpy as np
 
-    names = signal.info.get("channels") or []
+    names = signal.description.channels or []
     values = signal.values
     if missing == "nan":
         return np.zeros(values.shape[:-1] if signal.channels else values.shape, dtype=bool)  # these are found anyway
@@ -119,7 +120,7 @@ def _with_value(signal: Signal, missing: Any) -> Any:
         if not names or names[-1] != "alpha":
             raise Failure("--missing: got transparent for a picture without alpha; expected one with. Name a value")
         return values[..., -1] < 0.5 / 255
-    levels = signal.info.get("levels")
+    levels = signal.description.levels
     wanted = np.array(missing, dtype=np.float64) / (levels or 1)
     near = 0.5 / levels if levels else 0.0
     if not signal.channels:

@@ -34,8 +34,8 @@ def write_values(
     """Write coordinates and values at the points of a table; outside the domain and without coordinates they are empty."""
     import numpy as np
 
-    from kronfield.files import read_columns, writer
-    from kronfield.signals.axes import axis_names
+    from kronfield.files import Description, read_columns, writer
+    from kronfield.signals.axes import axis_names, described
     from kronfield.signals.export import values_at_points
 
     names = axis_names(field)
@@ -44,8 +44,8 @@ def write_values(
     if not len(points):
         raise Failure(f"--at: got {places} with no rows; expected at least one point. Export it again")
     count = field.channel_count
-    known = field.info.get("channels")
-    channels = list(known) if isinstance(known, list) and len(known) == count else [f"value {i}" for i in range(count)]
+    known = described(field).channels or []
+    channels = known if len(known) == count else [f"value {i}" for i in range(count)]
     with out.working("Evaluating"):
         values = np.concatenate(list(values_at_points(field, points, derivative=derivative)))
         outside = int(np.isnan(values).any(axis=1).sum())
@@ -55,7 +55,7 @@ def write_values(
             spread[inside] = field.standard_error(points[inside], noise=noise, outside="nan").reshape(-1, count)
             values = np.concatenate([values, spread], axis=1)
             channels += [f"{name} error" for name in channels]
-    info = {"kind": "table", "axes": names, "channels": channels, "dtype": "float64"}
+    info = Description(kind="table", axes=names, channels=channels, dtype="float64").to_dict()
     with writer(target, (len(points),), len(names) + len(channels), info, overwrite=force) as file:
         file.write(np.concatenate([points, values], axis=1))
     note = f"; {outside} outside the domain, left empty" if outside else ""

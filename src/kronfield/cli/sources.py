@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,38 +54,59 @@ def grid_only(signal: Signal, command: str) -> None:
 
 def signal_line(signal: Signal) -> str:
     """Return what was read, in a line."""
-    info = signal.info
-    channels = ", ".join(info.get("channels") or [])
-    if signal.points is not None:
-        text = f"{len(signal.points)} points in {', '.join(info['axes'])}; values {channels}"
-        for count, what in ((info.get("dropped"), "rows without coordinates"), (info.get("missing"), "missing values")):
-            text += f"; {count} {what}" if count else ""
-        return f"{info['source']}: table, {text}"
-    shape = info["shape"][:-1] if signal.channels else info["shape"]
-    if signal.kind in ("image", "video"):
-        text = f"{shape[-1]} x {shape[-2]} pixels"
-        text = f"{shape[0]} frames of {text}" if signal.kind == "video" else text
-    else:
-        text = " x ".join(map(str, shape)) + " samples"
-    text += f", {channels}" if channels else ""
-    levels = info.get("levels")
-    text += f", {levels.bit_length()} bit" if isinstance(levels, int) and levels > 1 else ""
+    text = _table_text(signal) if signal.points is not None else _grid_text(signal)
+    return f"{signal.description.source}: {signal.kind}, {text}"
+
+
+def _table_text(signal: Signal) -> str:
+    """Return the size and the columns of a table, and how much of it is missing."""
+    known, points = signal.description, signal.points
+    text = f"{0 if points is None else len(points)} points in {', '.join(known.axes or [])}"
+    text += f"; values {', '.join(known.channels or [])}"
+    text += f"; {known.dropped} rows without coordinates" if known.dropped else ""
+    return text + (f"; {known.missing} missing values" if known.missing else "")
+
+
+def _grid_text(signal: Signal) -> str:
+    """Return the size of a grid, its channels and bits, and how its samples are spaced."""
+    known = signal.description
+    channels = ", ".join(known.channels or [])
+    bits = f"{known.levels.bit_length()} bit" if known.levels is not None and known.levels > 1 else ""
+    return ", ".join(filter(None, [_size_text(signal), channels, bits, *_spacing_texts(signal)]))
+
+
+def _size_text(signal: Signal) -> str:
+    """Return how many pixels, frames or samples there are."""
+    shape = signal.values.shape[:-1] if signal.channels else signal.values.shape
+    if signal.kind == "image":
+        return f"{shape[-1]} x {shape[-2]} pixels"
     if signal.kind == "video":
-        text += f", {info['frames_per_second']:.4g} frames per second" + ("" if info["even"] else " on average")
+        return f"{shape[0]} frames of {shape[-1]} x {shape[-2]} pixels"
+    return " x ".join(map(str, shape)) + " samples"
+
+
+def _spacing_texts(signal: Signal) -> Iterator[str]:
+    """Yield the distances between samples in time and in space, where they are known."""
+    known = signal.description
+    if signal.kind == "video":
+        yield f"{known.frames_per_second:.4g} frames per second{'' if known.even else ' on average'}"
     if signal.kind == "audio":
-        text += f", {info['rate']} per second"
-    if info.get("spacing"):
-        text += f", {' x '.join(f'{step:.4g} {unit}' for step, unit in zip(info['spacing'], info['units'], strict=True))}"
-    return f"{info['source']}: {signal.kind}, {text}"
+        yield f"{known.rate} per second"
+    if known.spacing:
+        steps = zip(known.spacing, known.units or [], strict=True)
+        yield " x ".join(f"{step:.4g} {unit}" for step, unit in steps)
 
 
 def fit_line(field: Field) -> str:
     """Return what was chosen, and how near it came, in a line."""
+    from kronfield.signals.axes import described
+
     report: Any = field.report
+    known = described(field)
     first, second = report.roughness
     penalty = f"ridge {report.ridge:.3g}" if report.ridge else f"roughness ({first:.3g}, {second:.3g})"
     penalty = penalty if report.ridge or first or second else "no penalty"
-    missing = field.info.get("missing") if field.info.get("kind") != "table" else None
+    missing = None if known.kind == "table" else known.missing
     gaps = f"; {missing} missing samples filled in" if missing else ""
     features = describe_embedders(report.embedders)
     return f"Fitted {features}, {penalty}; residual {report.residual:.2g} rms{gaps}; {report.seconds:.2f} s"

@@ -100,7 +100,7 @@ def command(
         raise Failure(f"--checkpoint: got {kept}, which exists. Go on with --resume, or overwrite it with --force")
     _need_torch()
     from kronfield.cli.parsing import parse_embedder
-    from kronfield.signals.fit import missing_samples, plain
+    from kronfield.signals.fit import keep_made, missing_samples
     from kronfield.signals.networks import SIMPLE_DEPTH, SignalNetwork, paper_encoding
 
     signal = signal_to_fit(source, out, columns=columns, coordinates=coordinates, frames=frames)
@@ -140,8 +140,9 @@ def command(
         "seconds": done.seconds,
         "weights": model.parameter_count,
     }
-    field.info["made"] = plain(
-        {"command": "kronfield train", "options": given_options(ctx), "version": kf.__version__, "report": report}
+    keep_made(
+        field,
+        {"command": "kronfield train", "options": given_options(ctx), "version": kf.__version__, "report": report},
     )
     saved = field.save(target)
     where = "at samples held out" if held_out else "at the samples"

@@ -3,6 +3,7 @@
 `read` turns any of the formats into a `Signal`; `write` and `writer` turn arrays into files.
 """
 
+from kronfield.files.description import Description
 from kronfield.files.images import to_bytes, write_image
 from kronfield.files.kinds import kind_of
 from kronfield.files.reading import announced_shape, read, read_columns
@@ -11,6 +12,7 @@ from kronfield.files.signal import Signal
 from kronfield.files.writing import write, writer
 
 __all__ = [
+    "Description",
     "Signal",
     "announced_shape",
     "kind_of",

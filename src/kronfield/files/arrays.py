@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, ends_in_channels, problem
+from kronfield.files.description import describe_signal
 from kronfield.files.guard import check_memory, decoding, nearest
 from kronfield.files.layout import Layout, Put, quantised
-from kronfield.files.signal import Signal, describe_signal, number_values
+from kronfield.files.signal import Signal, number_values
 
 # Files of floats above this size stay on the disk, and are read as they are needed.
 MAPPED = 1 << 30
@@ -32,7 +34,7 @@ def read_array(path: Path, member: str | None) -> Signal:
     values, levels = number_values("path", raw)
     channels = ends_in_channels(raw.shape)
     dimensions = raw.ndim - channels
-    info = describe_signal(
+    described = describe_signal(
         "array",
         path.name,
         values,
@@ -42,9 +44,9 @@ def read_array(path: Path, member: str | None) -> Signal:
         levels=levels,
         dtype=raw.dtype.newbyteorder("="),
         raw_bytes=raw.nbytes,
-        **({} if name is None else {"member": name}),
     )
-    return Signal("array", values, channels, None, None, info)
+    described = replace(described, member=name)
+    return Signal("array", values, channels, None, None, described)
 
 
 def _from_npy(path: Path) -> Array:
@@ -87,7 +89,7 @@ def open_npy(path: Path, layout: Layout) -> Iterator[Put]:
 @contextlib.contextmanager
 def open_npz(path: Path, layout: Layout) -> Iterator[Put]:
     """Write the one array of a .npz file, like a .npy file."""
-    name = layout.info.get("member", "values")
+    name = layout.description.member or "values"
     with zipfile.ZipFile(path, "w") as archive, archive.open(f"{name}.npy", "w", force_zip64=True) as file:
         yield _start(file, layout)
 
@@ -110,7 +112,7 @@ def _start(file: IO[bytes], layout: Layout) -> Put:
 
 
 def _dtype(layout: Layout) -> np.dtype[Any]:
-    own = layout.info.get("dtype")
-    if layout.info.get("kind") == "array" and own in ("uint8", "uint16", "bool"):
+    own = layout.description.dtype
+    if layout.description.kind == "array" and own in ("uint8", "uint16", "bool"):
         return np.dtype(own)
     return layout.float_dtype()

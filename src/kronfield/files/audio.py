@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem, whole
+from kronfield.files.description import describe_signal
 from kronfield.files.guard import check_memory, decoding, extra, guarded
 from kronfield.files.layout import Layout, Put
-from kronfield.files.signal import Progress, Signal, describe_signal
+from kronfield.files.signal import Progress, Signal
 
 _WHAT = "a WAV, FLAC or Ogg file"
 # Samples read or written at a time; libvorbis fails on blocks that are much larger.
@@ -47,7 +49,7 @@ def read_audio(path: Path, progress: Progress | None) -> Signal:
     channels = count > 1
     values = values if channels else values[:, 0]
     bits = _BITS.get(subtype)
-    info = describe_signal(
+    described = describe_signal(
         "audio",
         path.name,
         values,
@@ -57,10 +59,9 @@ def read_audio(path: Path, progress: Progress | None) -> Signal:
         levels=None if bits is None else 2**bits - 1,
         dtype=values.dtype,
         raw_bytes=total * count * (np.dtype(dtype).itemsize if bits is None else bits // 8),
-        rate=rate,
-        subtype=subtype,
     )
-    return Signal("audio", values, channels, (np.arange(total) / rate,), None, info)
+    described = replace(described, rate=rate, subtype=subtype)
+    return Signal("audio", values, channels, (np.arange(total) / rate,), None, described)
 
 
 def _blocks(file: Any, dtype: Any) -> Iterator[Array]:
@@ -76,10 +77,10 @@ def open_audio(path: Path, layout: Layout) -> Iterator[Put]:
 
     name, usual = _FORMATS[path.suffix.lower()]
     count = layout.need("a sound", 1, range(1, 256), "Write a .npy file.")
-    if "rate" not in layout.info:
+    if layout.description.rate is None:
         raise problem("info", "no rate", "samples per second", 'Add one: {"rate": 44100}')
-    rate = whole('info["rate"]', layout.info["rate"], at_least=1)
-    wanted = layout.info.get("subtype", usual)
+    rate = whole('info["rate"]', layout.description.rate, at_least=1)
+    wanted = layout.description.subtype or usual
     subtype = wanted if soundfile.check_format(name, wanted) else usual
     bits = _BITS.get(subtype)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import nearest
-from kronfield.files.signal import Signal, describe_signal
+from kronfield.files.signal import Signal
 
 # Names that coordinates usually have; without capitals, and without a unit in brackets.
 _USUAL = {"x", "y", "z", "t", "time", "lat", "latitude", "lon", "lng", "long", "longitude", "easting", "northing"}
@@ -130,7 +131,7 @@ def table_signal(path: Path, choice: ColumnChoice, columns: Mapping[str, Array],
         raise problem("path", got, "at least one", f"Taken: {', '.join([*choice.coordinates, *choice.values])}.")
     channels = len(choice.values) > 1
     values = values if channels else values[:, 0]
-    info = describe_signal(
+    described = describe_signal(
         "table",
         path.name,
         values,
@@ -140,15 +141,14 @@ def table_signal(path: Path, choice: ColumnChoice, columns: Mapping[str, Array],
         levels=None,
         dtype=values.dtype,
         raw_bytes=raw_bytes,
-        dropped=dropped,
-        missing=missing,
     )
-    return Signal("table", values, channels, None, points, info)
+    described = replace(described, dropped=dropped, missing=missing)
+    return Signal("table", values, channels, None, points, described)
 
 
-def header_names(count: int, info: Mapping[str, Any]) -> list[str]:
+def header_names(count: int, described: Description) -> list[str]:
     """Return names for so many columns to be written: those of the table that was read, where they fit."""
-    axes, channels = list(info.get("axes") or ()), list(info.get("channels") or ())
+    axes, channels = described.axes or [], described.channels or []
     for names in (axes + channels, channels, axes):
         if len(names) == count and len(set(names)) == count:
             return names

@@ -204,7 +204,7 @@ def open_csv(path: Path, layout: Layout) -> Iterator[Put]:
     count = layout.need("a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns).")
     with open(path, "w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", lineterminator="\n")
-        table.writerow(header_names(count, layout.info))
+        table.writerow(header_names(count, layout.description))
 
         def put(block: Array) -> None:
             text = block.reshape(len(block), count).astype(str)

@@ -14,10 +14,11 @@ import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.atomic import replacing
+from kronfield.files.description import describe_signal
 from kronfield.files.guard import decoding
 from kronfield.files.layout import Layout, Put, quantised
 from kronfield.files.png_reading import is_deep, read_png
-from kronfield.files.signal import Signal, channel_names, describe_signal, pixel_values
+from kronfield.files.signal import Signal, channel_names, pixel_values
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 _ORIENTATION = 0x0112
@@ -67,7 +68,7 @@ def image_signal(path: Path, pixels: Array, levels: int | None) -> Signal:
     """Return the signal of one upright picture (H, W) or (H, W, C)."""
     values = pixel_values(pixels, levels)
     channels = pixels.ndim == 3
-    info = describe_signal(
+    described = describe_signal(
         "image",
         path.name,
         values,
@@ -78,7 +79,7 @@ def image_signal(path: Path, pixels: Array, levels: int | None) -> Signal:
         dtype=pixels.dtype.newbyteorder("="),
         raw_bytes=pixels.nbytes,
     )
-    return Signal("image", values, channels, None, None, info)
+    return Signal("image", values, channels, None, None, described)
 
 
 def pillow_pixels(picture: Any) -> Array:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, whole
+from kronfield.files.description import Description
 
 # What a format's writer hands out: a function that takes the next rows.
 Put: TypeAlias = Callable[[Array], None]
@@ -24,7 +25,7 @@ class Layout:
 
     shape: tuple[int, ...]
     channels: int | None
-    info: Mapping[str, Any]
+    description: Description
 
     @classmethod
     def checked(cls, shape: Any, channels: Any, info: Any) -> Layout:
@@ -40,7 +41,7 @@ class Layout:
         if not lengths:
             raise problem("shape", "()", "at least one axis", "For example: (480, 640)")
         sizes = tuple(whole(f"shape[{i}]", n, at_least=1) for i, n in enumerate(lengths))
-        return cls(sizes, None if channels is None else whole("channels", channels, at_least=1), info)
+        return cls(sizes, None if channels is None else whole("channels", channels, at_least=1), Description.from_dict(info))
 
     @property
     def full(self) -> tuple[int, ...]:
@@ -65,12 +66,11 @@ class Layout:
 
     def levels(self, most: int) -> int:
         """Return the largest whole number that a pixel may be: 255, or 65535 where the source had more than 8 bit."""
-        levels = self.info.get("levels")
-        return most if isinstance(levels, int) and levels > 255 else 255
+        return most if (self.description.levels or 0) > 255 else 255
 
     def float_dtype(self) -> np.dtype[Any]:
         """Return float64 if the source had the digits for it, else float32."""
-        return np.dtype(np.float64 if self.info.get("dtype") in _LONG else np.float32)
+        return np.dtype(np.float64 if self.description.dtype in _LONG else np.float32)
 
     def _text(self) -> str:
         return f"{' x '.join(map(str, self.shape))} with " + (

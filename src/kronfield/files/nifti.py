@@ -8,15 +8,17 @@ import math
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield.files.description import describe_signal
 from kronfield.files.guard import check_memory, decoding, extra
 from kronfield.files.layout import Layout, Put
-from kronfield.files.signal import Signal, describe_signal
+from kronfield.files.signal import Signal
 
 _WHAT = "a NIfTI volume"
 _NAMES = ("x", "y", "z", "t")
@@ -48,7 +50,7 @@ def read_nifti(path: Path) -> Signal:
     zooms = [zoom if math.isfinite(zoom) and zoom > 0 else 1.0 for zoom in zooms]
     unit = {"micron": "um", "meter": "m"}.get(space, "mm")
     units = [unit] * min(values.ndim, 3) + [{"msec": "ms", "usec": "us"}.get(time, "s")] * (values.ndim - 3)
-    info = describe_signal(
+    described = describe_signal(
         "volume",
         path.name,
         values,
@@ -58,11 +60,10 @@ def read_nifti(path: Path) -> Signal:
         levels=None,
         dtype=values.dtype,
         raw_bytes=values.size * stored.itemsize,
-        spacing=zooms,
-        affine=affine,
     )
+    described = replace(described, spacing=zooms, affine=affine)
     axes = tuple(zoom * np.arange(n) for zoom, n in zip(zooms, values.shape, strict=True))
-    return Signal("volume", values, False, axes, None, info)
+    return Signal("volume", values, False, axes, None, described)
 
 
 @contextlib.contextmanager
@@ -107,13 +108,14 @@ def _header(layout: Layout, dtype: np.dtype[Any]) -> bytes:
     with extra("nifti"):
         import nibabel
 
-    info, dimensions = layout.info, len(layout.shape)
+    known, dimensions = layout.description, len(layout.shape)
     if max(layout.shape) > 32767:
         raise problem("shape", f"{layout.shape}", "at most 32767 samples on an axis of NIfTI", "Write a .npy file.")
-    before = list(info.get("shape", layout.shape))[:dimensions]
+    before = list(known.shape or layout.shape)[:dimensions]
     before = before if len(before) == dimensions else list(layout.shape)
-    spacing = np.asarray(info.get("spacing", [1.0] * dimensions), dtype=np.float64)
-    affine = np.asarray(info.get("affine", np.diag([*spacing[:3], *[1.0] * (4 - len(spacing[:3]))])), dtype=np.float64)
+    spacing = np.asarray([1.0] * dimensions if known.spacing is None else known.spacing, dtype=np.float64)
+    upright = np.diag([*spacing[:3], *[1.0] * (4 - len(spacing[:3]))])
+    affine = np.asarray(upright if known.affine is None else known.affine, dtype=np.float64)
     if affine.shape != (4, 4) or spacing.shape != (dimensions,) or not np.isfinite(affine).all():
         raise problem("info", describe(affine), 'a 4 x 4 "affine", and a "spacing" per axis', "Use what read gave.")
     factors = np.array(before) / np.array(layout.shape)
@@ -125,7 +127,7 @@ def _header(layout: Layout, dtype: np.dtype[Any]) -> bytes:
     header.set_data_shape(layout.shape)
     header.set_sform(affine @ step, code=1)
     header.set_zooms(tuple(spacing * factors))
-    units = list(info.get("units", ()))
+    units = known.units or []
     space = {"um": "micron", "m": "meter"}.get(units[0] if units else "", "mm")
     header.set_xyzt_units(space, {"ms": "msec", "us": "usec"}.get(units[3], "sec") if len(units) > 3 else "sec")
     header["vox_offset"], header["magic"] = _OFFSET, b"n+1"

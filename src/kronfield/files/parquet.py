@@ -76,7 +76,7 @@ def open_parquet(path: Path, layout: Layout) -> Iterator[Put]:
 
     count = layout.need("a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns).")
     dtype = layout.float_dtype()
-    names = header_names(count, layout.info)
+    names = header_names(count, layout.description)
     schema = pyarrow.schema([(name, pyarrow.from_numpy_dtype(dtype)) for name in names])
     with pyarrow.parquet.ParquetWriter(path, schema) as file:
 

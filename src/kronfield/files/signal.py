@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield.files.description import Description
 
 # Called with how much is done, and how much there is in all where that is known.
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -30,11 +31,11 @@ class Signal:
     channels : bool
         Whether the last axis of ``values`` is channels.
     axes : tuple of arrays, or None
-        The positions on each axis, in ``info["units"]``; None where they are the numbers of the samples.
+        The positions on each axis, in ``description.units``; None where they are the numbers of the samples.
     points : array of shape (P, D), or None
         The coordinates of a table's rows, float64.
-    info : dict
-        What else is known; it can be written as JSON, and `write` and `writer` take it.
+    description : Description
+        What else is known, such as names, units and levels.
     """
 
     kind: str
@@ -42,35 +43,12 @@ class Signal:
     channels: bool
     axes: tuple[Array, ...] | None
     points: Array | None
-    info: dict[str, Any]
+    description: Description
 
-
-def describe_signal(
-    kind: str,
-    source: str,
-    values: Array,
-    *,
-    axes: Sequence[str],
-    units: Sequence[str],
-    channels: Sequence[str] | None,
-    levels: int | None,
-    dtype: object,
-    raw_bytes: int,
-    **more: Any,
-) -> dict[str, Any]:
-    """Return the entries of ``info`` that every kind has, and ``more``."""
-    return {
-        "kind": kind,
-        "source": source,
-        "shape": list(values.shape),
-        "axes": list(axes),
-        "units": list(units),
-        "channels": None if channels is None else list(channels),
-        "levels": levels,
-        "dtype": str(dtype),
-        "raw_bytes": int(raw_bytes),
-        **more,
-    }
+    @property
+    def info(self) -> dict[str, Any]:
+        """The description as a new dictionary; it can be written as JSON, and `write` and `writer` take it."""
+        return self.description.to_dict()
 
 
 def channel_names(count: int) -> list[str]:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield.files.description import describe_signal
 from kronfield.files.guard import check_memory, damaged, decoding, extra
 from kronfield.files.images import image_signal, pillow_pixels, upright
 from kronfield.files.layout import Layout, Put, quantised
-from kronfield.files.signal import Signal, channel_names, describe_signal, number_values, pixel_values
+from kronfield.files.signal import Signal, channel_names, number_values, pixel_values
 
 _WHAT = "a TIFF file"
 _NAMES = {"Y": "row", "X": "column", "Z": "slice", "T": "frame", "I": "page", "Q": "page"}
@@ -49,7 +50,7 @@ def read_tiff(path: Path) -> Signal:
         flat = upright(pixels, orientation)
         return image_signal(path, flat if flat.dtype != bool else flat.astype(np.uint8), found)
     kind = "image" if grid == "YX" else "volume"
-    info = describe_signal(
+    described = describe_signal(
         kind,
         path.name,
         values,
@@ -60,7 +61,7 @@ def read_tiff(path: Path) -> Signal:
         dtype=pixels.dtype.newbyteorder("="),
         raw_bytes=pixels.nbytes,
     )
-    return Signal(kind, values, channels, None, None, info)
+    return Signal(kind, values, channels, None, None, described)
 
 
 def _chain_is_whole(tiff: Any) -> bool:
@@ -143,7 +144,7 @@ def open_tiff(path: Path, layout: Layout) -> Iterator[Put]:
     count = layout.channels or 1
     pages = "QTZ"[-(len(layout.shape) - 2) :] if len(layout.shape) > 2 else ""
     pages = "Q" * (len(layout.shape) - 2 - len(pages)) + pages
-    levels = layout.levels(65535) if layout.info.get("levels") is not None else None
+    levels = layout.levels(65535) if layout.description.levels is not None else None
     dtype = layout.float_dtype() if levels is None else np.dtype(np.uint8 if levels == 255 else np.uint16)
     colours: dict[str, Any] = {"photometric": "rgb" if count in (3, 4) else "minisblack"}
     if count > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, whole
+from kronfield.files.description import describe_signal
 from kronfield.files.guard import check_memory, decoding, extra, guarded
-from kronfield.files.signal import Progress, Signal, channel_names, describe_signal
+from kronfield.files.signal import Progress, Signal, channel_names
 
 _WHAT = "a video"
 
@@ -53,7 +55,7 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
         )
     values, levels, raw_bytes = _stacked(path, pictures)
     rate, seconds = _timing([time for time in times if time is not None], len(times), rates, tick)
-    info = describe_signal(
+    described = describe_signal(
         "video",
         path.name,
         values,
@@ -63,14 +65,18 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
         levels=levels,
         dtype=np.dtype(np.uint8 if levels == 255 else np.uint16),
         raw_bytes=raw_bytes,
+    )
+    described = replace(
+        described,
         fps=f"{rate.numerator}/{rate.denominator}",
         frames_per_second=float(rate),
         even=seconds is None,
         announced=announced or None,
+        nulls=described.nulls | {"announced"},
     )
     even = np.arange(len(times)) / float(rate)
     axes = ((even if seconds is None else seconds)[start:], *(np.arange(n, dtype=np.float64) for n in values.shape[1:3]))
-    return Signal("video", values, True, axes, None, info)
+    return Signal("video", values, True, axes, None, described)
 
 
 def video_shape(path: Path, frames: Any = None) -> tuple[int | None, int, int, int]:

@@ -39,7 +39,7 @@ def open_video(path: Path, layout: Layout) -> Iterator[Put]:
         from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 
     count = layout.need("a video", 3, (1, 3), "Write a .tif or .npy file, or choose channels.")
-    rate = _rate(layout.info)
+    rate = _rate(layout.description.fps)
     _, height, width = layout.shape
     container_name, (codec, options) = _CONTAINERS[path.suffix.lower()]
     if codec == "libx264" and max(height, width) > 16384:
@@ -74,9 +74,8 @@ def open_video(path: Path, layout: Layout) -> Iterator[Put]:
         container.mux(stream.encode(None))
 
 
-def _rate(info: Any) -> Fraction:
-    """Return the frames per second of an info: "30000/1001", or a number."""
-    value = info.get("fps")
+def _rate(value: Any) -> Fraction:
+    """Return frames per second, given as "30000/1001" or as a number."""
     expected, remedy = "frames per second", 'For example: {"fps": "25"} or {"fps": "30000/1001"}'
     if value is None:
         raise problem("info", "no fps", expected, remedy)

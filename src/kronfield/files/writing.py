@@ -15,6 +15,7 @@ from kronfield._core.arrays import describe, ends_in_channels, problem
 from kronfield.files.arrays import open_npy, open_npz
 from kronfield.files.audio import open_audio
 from kronfield.files.csv_files import open_csv
+from kronfield.files.description import Description
 from kronfield.files.guard import output
 from kronfield.files.images import open_pillow
 from kronfield.files.kinds import kind_of, suffix_of
@@ -121,7 +122,7 @@ def _dimensions(path: Path, array: Any, info: Any) -> int:
     fixed = {"image": 2, "video": 3, "audio": 1, "table": 1}.get(kind_of(path))
     if fixed is not None and suffix_of(path) not in (".tif", ".tiff"):
         return fixed if array.ndim in (fixed, fixed + 1) else array.ndim
-    axes = info.get("axes") if isinstance(info, Mapping) else None
+    axes = Description.from_dict(info).axes if isinstance(info, Mapping) else None
     if axes is not None and array.ndim in (len(axes), len(axes) + 1):
         return len(axes)
     return int(array.ndim) - ends_in_channels(array.shape)

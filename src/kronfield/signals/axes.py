@@ -1,34 +1,36 @@
-"""What a field says of its axes: names, units, which of them is time, how fast it goes."""
+"""What a field says of itself: its description, the names and units of its axes, which axis is time."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import problem
 from kronfield.field import Field
+from kronfield.files import Description
 
 # Names of axes that are drawn to the right, and of those that are drawn upwards.
 _ACROSS = {"x", "lon", "lng", "long", "longitude", "easting", "t", "time", "column", "col"}
 _UP = {"y", "z", "lat", "latitude", "northing"}
 
 
+def described(field: Field) -> Description:
+    """Return what the ``info`` of a field says, by type. It may come from anywhere, so it may say nothing."""
+    return Description.from_dict(field.info)
+
+
 def axis_names(field: Field) -> list[str]:
     """Return the names of the axes."""
-    names = field.info.get("axes")
-    known = isinstance(names, list) and len(names) == field.dimensions and all(isinstance(name, str) for name in names)
-    return list(names) if known else [f"axis {i}" for i in range(field.dimensions)]  # type: ignore[arg-type]
+    names = described(field).axes or []
+    return names if len(names) == field.dimensions else [f"axis {i}" for i in range(field.dimensions)]
 
 
 def axis_units(field: Field) -> list[str]:
     """Return the units of the axes; those without have ''."""
-    units = field.info.get("units")
-    return (
-        [str(unit) for unit in units]
-        if isinstance(units, list) and len(units) == field.dimensions
-        else [""] * field.dimensions
-    )
+    units = described(field).units or []
+    return units if len(units) == field.dimensions else [""] * field.dimensions
 
 
 def axis_named(field: Field, name: str) -> int:
@@ -47,13 +49,14 @@ def axis_named(field: Field, name: str) -> int:
 
 def time_axis(field: Field) -> int | None:
     """Return the axis of a film or a sound that is time; None for all other fields."""
-    return 0 if field.info.get("kind") in ("video", "audio") else None
+    return 0 if described(field).kind in ("video", "audio") else None
 
 
 def frame_rate(field: Field) -> Fraction | None:
     """Return the frames or samples per second of the samples of a film or a sound."""
-    value = field.info.get("fps") if field.info.get("kind") == "video" else field.info.get("rate")
-    if time_axis(field) is None or value is None:
+    known = described(field)
+    value: Any = {"video": known.fps, "audio": known.rate}.get(known.kind or "")
+    if value is None:
         return None
     try:
         return Fraction(value)
@@ -70,7 +73,7 @@ def is_numbered(field: Field, axis: int) -> bool:
 def map_order(field: Field, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return (vertical, horizontal) axes, and which are turned so that they grow upwards."""
     names = [axis_names(field)[i].split("[")[0].split("(")[0].strip().lower() for i in order]
-    if field.info.get("kind") != "table" and not set(names) <= _ACROSS | _UP:
+    if described(field).kind != "table" and not set(names) <= _ACROSS | _UP:
         return order, ()
     if "row" in names:
         down = names.index("row")

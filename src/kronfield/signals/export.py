@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield.field import Field
-from kronfield.files import kind_of, writer
+from kronfield.files import Description, kind_of, writer
 from kronfield.files.kinds import suffix_of
-from kronfield.signals.axes import axis_names, axis_units
-from kronfield.signals.fit import has_alpha, straight_colours
+from kronfield.signals.axes import axis_names, axis_units, described
+from kronfield.signals.fit import straight_colours
 from kronfield.signals.tones import Tones, measured_tones
 from kronfield.signals.view import View, view
 
@@ -105,14 +105,14 @@ def export(
     where = view(field, upright=target == "image") if where is None else where
     job = _Job(field, where, derivative if derivative is not None and any(derivative) else None, channel, target)
     chosen = job.tones(suffix, tones)
-    info = job.info(suffix, chosen)
+    written = job.description(suffix, chosen)
     total = where.shape[0]
     if target == "table":
         shape: tuple[int, ...] = (math.prod(where.shape),)
         count: int | None = len(where.shape) + len(job.names)
     else:
         shape, count = where.shape, len(job.names) if job.has_channels else None
-    with writer(path, shape, count, info, overwrite=overwrite) as file:
+    with writer(path, shape, count, written.to_dict(), overwrite=overwrite) as file:
         done = 0
         for block in where.blocks(field, job.derivative):
             values = job.values(block, chosen)
@@ -120,7 +120,7 @@ def export(
             file.write(_rows(where, done - len(values), values, job.has_channels) if target == "table" else values)
             if progress is not None:
                 progress(done, total)
-    rate = Fraction(info["fps"]) if target == "video" else where.rate
+    rate = job.frames_per_second if target == "video" else where.rate
     return Exported(Path(path), where.shape, job.names, chosen, rate)
 
 
@@ -134,14 +134,15 @@ class _Job:
         if field.is_complex:
             raise problem("field", "complex values", "real ones", "Evaluate it in Python, and write its parts.")
         count = field.channel_count
-        known = field.info.get("channels")
-        names = [str(name) for name in known] if isinstance(known, list) and len(known) == count else []
+        self.known = described(field)
+        names = self.known.channels or []
+        names = names if len(names) == count else []
         self.all_names = names or ([str(i) for i in range(count)] if count > 1 else ["value"])
-        self.alpha = has_alpha({"channels": self.all_names}) and count > 1
+        self.alpha = self.all_names[-1] == "alpha" and count > 1
         self.pick = self._picked(channel)
         self.names = [self.all_names[i] for i in self.pick]
         self.has_channels = field.has_channels and channel is None
-        if self.has_channels and target in ("image", "video") and field.info.get("kind") == "table":
+        if self.has_channels and target in ("image", "video") and self.known.kind == "table":
             raise problem(
                 "channel", f"{count} columns", "one to draw", f"Choose it with --channel: {', '.join(self.all_names)}."
             )
@@ -160,21 +161,21 @@ class _Job:
     @property
     def is_picture(self) -> bool:
         """Whether values are brightness from 0 to 1 as they are."""
-        return self.field.info.get("levels") is not None and self.derivative is None
+        return self.known.levels is not None and self.derivative is None
 
     def tones(self, suffix: str, given: Tones | None) -> Tones | None:
         """Return which values are black and white, None where values are written as they are."""
         if given is not None or suffix in RAW or (self.is_picture and self.target in ("image", "video")):
             return given
         if self.target == "audio" and self.derivative is None:
-            low, high = self.field.info.get("range", [-1.0, 1.0])
+            low, high = self.known.range or (-1.0, 1.0)
             largest = max(abs(low), abs(high))
-            return None if self.field.info.get("kind") == "audio" or largest <= 1 else Tones(-largest, largest)
+            return None if self.known.kind == "audio" or largest <= 1 else Tones(-largest, largest)
         return measured_tones(self.field, self.where, self.derivative)
 
     def values(self, block: Array, tones: Tones | None) -> Array:
         """Return what is written of a block."""
-        if self.field.info.get("multiplied") and self.derivative is None:
+        if self.known.multiplied and self.derivative is None:
             block = straight_colours(block)
         if self.field.has_channels:
             block = block[..., self.pick] if self.has_channels else block[..., self.pick[0]]
@@ -183,22 +184,33 @@ class _Job:
             block = 2 * block - 1 if self.target == "audio" else block
         return block
 
-    def info(self, suffix: str, tones: Tones | None) -> dict[str, Any]:
-        """Return what the file is told."""
-        info = {key: value for key, value in self.field.info.items() if key not in ("made", "range")}
-        info["axes"] = [axis_names(self.field)[i] for i in self.where.order]
-        info["units"] = [axis_units(self.field)[i] for i in self.where.order]
-        info["channels"] = self.names if self.derivative is None else self._derivative_names()
+    @property
+    def frames_per_second(self) -> Fraction:
+        """The rate of a film: that of the view, or the usual one."""
+        return self.where.rate or USUAL_RATE
+
+    def description(self, suffix: str, tones: Tones | None) -> Description:
+        """Return the description of what is written: that of the field, changed where the view differs."""
+        order, names, units = self.where.order, axis_names(self.field), axis_units(self.field)
+        known = replace(
+            self.known,
+            axes=[names[i] for i in order],
+            units=[units[i] for i in order],
+            channels=self.names if self.derivative is None else self._derivative_names(),
+            made=None,
+            range=None,
+        )
         if not self.is_picture:
-            info["levels"] = 255 if tones is not None else None
-            info["dtype"] = str(self.field.dtype)
+            known = replace(known, levels=255 if tones is not None else None, dtype=str(self.field.dtype))
         if self.target == "video":
-            info["fps"] = _fraction(self.where.rate or USUAL_RATE)
+            known = replace(known, fps=_fraction(self.frames_per_second))
         if self.target == "audio":
-            info["rate"] = max(1, round(self.where.rate or info.get("rate") or 44100))
-        if suffix.startswith(".nii"):
-            info |= self._space()
-        return info
+            known = replace(known, rate=self._samples_per_second())
+        return self._placed(known) if suffix.startswith(".nii") else known
+
+    def _samples_per_second(self) -> int:
+        own: Any = self.known.rate
+        return max(1, round(self.where.rate or own or 44100))
 
     def _derivative_names(self) -> list[str]:
         assert self.derivative is not None
@@ -206,18 +218,24 @@ class _Job:
         by = " ".join(name for name, order in zip(names, self.derivative, strict=True) for _ in range(order))
         return [f"{name} by {by}" for name in self.names]
 
-    def _space(self) -> dict[str, Any]:
-        """Return what NIfTI wants to know: where the first sample is, and how far it is to the next."""
-        steps = [float(self.where.steps[i]) or 1.0 for i in self.where.order]
-        first = [float(x[0]) for x in self.where.positions]
-        own, affine = self.field.info.get("spacing"), self.field.info.get("affine")
+    def _placed(self, known: Description) -> Description:
+        """Add what NIfTI needs: the distance between samples, and the map from sample numbers to space.
+
+        The source maps its samples by the affine A, and its samples are ``spacing`` apart. Sample j of
+        the view is at the position start + j length, which is sample (start + j length) / spacing of
+        the source. With S the 4 x 4 matrix of this map, the view maps its samples by A S. Without A, or
+        if axes are cut or exchanged, S alone places them.
+        """
+        lengths = [float(self.where.steps[i]) or 1.0 for i in self.where.order]
+        starts = [float(x[0]) for x in self.where.positions]
         whole = self.where.order == tuple(range(self.field.dimensions))
+        from_source = whole and bool(self.known.spacing) and bool(self.known.affine)
+        spacing = self.known.spacing if from_source and self.known.spacing else [1.0] * len(lengths)
         step = np.eye(4)
-        for i, (length, start) in enumerate(list(zip(steps, first, strict=True))[:3]):
-            unit = float(own[i]) if whole and own and affine else 1.0
-            step[i, i], step[i, 3] = length / unit, start / unit
-        placed = (np.array(affine) @ step) if whole and own and affine else step
-        return {"spacing": steps, "affine": placed.tolist(), "shape": list(self.where.shape)}
+        for i, (length, start, unit) in enumerate(list(zip(lengths, starts, spacing, strict=False))[:3]):
+            step[i, i], step[i, 3] = length / float(unit), start / float(unit)
+        placed = np.array(self.known.affine) @ step if from_source else step
+        return replace(known, spacing=lengths, affine=placed.tolist(), shape=list(self.where.shape))
 
 
 def _rows(where: View, start: int, values: Array, channels: bool) -> Array:
@@ -237,13 +255,13 @@ def values_at_points(
     field: Field, points: Array, *, derivative: Sequence[int] | None = None, blocks: int = 1 << 20
 ) -> Iterator[Array]:
     """Yield values (n, C) at points (P, D), NaN outside the domain and where a coordinate is missing."""
-    count = field.channel_count
+    count, multiplied = field.channel_count, described(field).multiplied
     for start in range(0, len(points), blocks):
         some = points[start : start + blocks]
         known = np.isfinite(some).all(axis=1)
         result = np.full((len(some), count), np.nan)
         values = field(some[known], derivative, outside="nan").reshape(-1, count) if known.any() else result[:0]
-        if field.info.get("multiplied") and derivative is None:
+        if multiplied and derivative is None:
             values = straight_colours(values)
         result[known] = values
         yield result

@@ -9,7 +9,7 @@ from typing import Any
 from kronfield._core.spectra import stable_rank
 from kronfield.field import Field, storage
 from kronfield.fitting.report import MEASURED_UP_TO
-from kronfield.signals.axes import axis_names, axis_units
+from kronfield.signals.axes import axis_names, axis_units, described
 
 
 def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -31,9 +31,9 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
     path : path, optional
         Its file, of which size and the dtype of the stored weights are told.
     """
-    info = field.info
-    made = info.get("made") if isinstance(info.get("made"), dict) else {}
-    report = made.get("report") or {}  # type: ignore[union-attr]
+    known = described(field)
+    made = known.made or {}
+    report = made.get("report") or {}
     network = getattr(field, "model", None)
     weights = network.parameter_count if network is not None else math.prod(field.encoding.shape) * field.channel_count
     ranks = report.get("stable_ranks") or ([] if network is not None else _stable_ranks(field))
@@ -46,14 +46,14 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
             axis |= {"embedder": repr(field.encoding.embedders[i]), "stable_rank": ranks[i] if i < len(ranks) else None}
         axes.append(axis)
     return {
-        "kind": info.get("kind", "field"),
-        "source": info.get("source"),
+        "kind": known.kind or "field",
+        "source": known.source,
         "dimensions": field.dimensions,
-        "channels": info.get("channels") or (field.channel_count if field.has_channels else None),
-        "levels": info.get("levels"),
-        "range": info.get("range"),
-        "frames_per_second": info.get("frames_per_second"),
-        "rate": info.get("rate"),
+        "channels": known.channels or (field.channel_count if field.has_channels else None),
+        "levels": known.levels,
+        "range": known.range,
+        "frames_per_second": known.frames_per_second,
+        "rate": known.rate,
         "axes": axes,
         "network": None
         if network is None
@@ -63,7 +63,7 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
         "stored_dtype": None if path is None else storage.stored_dtype(path),
         "made": made or None,
         "bytes": None if path is None else os.path.getsize(path),
-        "raw_bytes": info.get("raw_bytes"),
+        "raw_bytes": known.raw_bytes,
     }
 
 

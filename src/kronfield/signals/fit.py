@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from kronfield.files.guard import memory_size
 from kronfield.fitting.grid import fit
 from kronfield.fitting.points import fit_points
 from kronfield.fitting.report import FitReport, PointReport
+from kronfield.signals.axes import described
 from kronfield.solvers.points.cg import ConvergenceError
 
 # How many times the bytes of the samples a fit takes at its peak, those of the samples included: measured, and rounded up.
@@ -74,12 +76,12 @@ def fit_signal(
         if isinstance(roughness, str):
             raise problem("roughness", "gcv for a table", "two numbers", "Leave it out: points held out decide.")
         field = _fit_points(signal.points, values, encoding, domain=domain, ridge=ridge, roughness=roughness)
-        field.info = {**signal.info, "range": value_range(values)}
+        field.info = replace(signal.description, range=value_range(values)).to_dict()
         return field
     holes = missing_samples(signal) if missing is None else np.asarray(missing) | missing_samples(signal)
     if holes.all():
         raise problem("values", "samples that are all missing", "some that are there", "Check the file.")
-    seen = multiplied_colours(values) if has_alpha(signal.info) else values
+    seen = multiplied_colours(values) if signal.description.has_alpha else values
     gaps = bool(holes.any())
     if gaps and isinstance(roughness, str):
         raise problem("roughness", "gcv where samples are missing", "two numbers", "Leave it out to have it chosen.")
@@ -95,11 +97,12 @@ def fit_signal(
         channels=signal.channels,
         mask=holes if gaps else None,
     )
-    field.info = {**signal.info, "range": value_range(values), "missing": int(holes.sum())}
+    known = replace(signal.description, range=value_range(values), missing=int(holes.sum()))
     if domain is not None and signal.axes is None:
-        field.info["units"] = [""] * field.dimensions  # no longer those of the file
-    if has_alpha(signal.info):
-        field.info["multiplied"] = True
+        known = replace(known, units=[""] * field.dimensions)  # no longer those of the file
+    if known.has_alpha:
+        known = replace(known, multiplied=True)
+    field.info = known.to_dict()
     return field
 
 
@@ -131,11 +134,6 @@ def value_range(values: Array) -> list[float]:
 # Alpha -------------------------------------------------------------------------------------------------------------------
 
 
-def has_alpha(info: Mapping[str, Any]) -> bool:
-    """Tell whether the last channel is alpha."""
-    return (info.get("channels") or [""])[-1] == "alpha"
-
-
 def multiplied_colours(values: Array) -> Array:
     """Return colours (..., C) multiplied by alpha, their last channel."""
     result = values.copy()
@@ -160,7 +158,12 @@ def remember(field: Field, command: str, options: Mapping[str, Any], version: st
         made["report"] = field.report.to_dict(freedom=field.report.points <= FEW_POINTS)
     elif isinstance(field.report, FitReport):
         made["report"] = field.report.to_dict()
-    field.info["made"] = plain(made)
+    keep_made(field, made)
+
+
+def keep_made(field: Field, made: Mapping[str, Any]) -> None:
+    """Note in ``field.info`` how a field was made, as data that JSON can hold."""
+    field.info = replace(described(field), made=plain(made)).to_dict()
 
 
 def plain(data: Any) -> Any:

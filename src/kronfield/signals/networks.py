@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from kronfield.analysis.presets import preset
 from kronfield.embedders import Embedder
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.files import Signal
-from kronfield.signals.fit import has_alpha, multiplied_colours, value_range
+from kronfield.signals.fit import multiplied_colours, value_range
 
 # The paper's settings for a simple encoding: features per direction, and their width.
 SIMPLE_SIZE, SIMPLE_WIDTH, SIMPLE_DEPTH = 128, 0.006, 4
@@ -72,10 +73,10 @@ class SignalNetwork:
     def __init__(self, signal: Signal) -> None:
         values = signal.values
         self.signal = signal
-        self.info: dict[str, Any] = {**signal.info, "range": value_range(values)}
+        self._known = replace(signal.description, range=value_range(values))
         if signal.points is None:
-            if has_alpha(signal.info):
-                values, self.info["multiplied"] = multiplied_colours(values), True
+            if signal.description.has_alpha:
+                values, self._known = multiplied_colours(values), replace(self._known, multiplied=True)
             shape = values.shape[:-1] if signal.channels else values.shape
             axes = signal.axes or tuple(np.arange(n, dtype=np.float64) for n in shape)
             frames = [sample_frame(x) for x in axes]
@@ -130,5 +131,10 @@ class SignalNetwork:
                     state[last + name].mul_(self.scale)  # the network's own memory
             self.scale = 1.0
         return as_field(
-            self.model, domain=self._ends, axes=self._axes, channels=self.signal.channels, report=report, info=self.info
+            self.model,
+            domain=self._ends,
+            axes=self._axes,
+            channels=self.signal.channels,
+            report=report,
+            info=self._known.to_dict(),
         )

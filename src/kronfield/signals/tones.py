@@ -9,6 +9,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield.field import Field
+from kronfield.signals.axes import described
 from kronfield.signals.view import View
 
 
@@ -44,8 +45,8 @@ def measured_tones(field: Field, view: View, derivative: Sequence[int] | None = 
     65,000 places, up or down, is white or black.
     """
     if derivative is None or not any(derivative):
-        known = field.info.get("range")
-        if isinstance(known, list) and len(known) == 2 and known[0] < known[1]:
+        known = described(field).range
+        if known is not None and known[0] < known[1]:
             return Tones(float(known[0]), float(known[1]))
     values = np.concatenate([block.ravel() for block in view.coarse().blocks(field, derivative)])
     if derivative is None or not any(derivative):

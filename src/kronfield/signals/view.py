@@ -13,7 +13,7 @@ import numpy as np
 from kronfield._core.arrays import Array, describe, problem, real, whole
 from kronfield._core.frames import cell_centres
 from kronfield.field import Field
-from kronfield.signals.axes import axis_names, axis_units, frame_rate, is_numbered, map_order, time_axis
+from kronfield.signals.axes import axis_names, axis_units, described, frame_rate, is_numbered, map_order, time_axis
 
 # Numbers evaluated at a time: 16 MB of float32.
 BLOCK_NUMBERS = 1 << 22
@@ -170,7 +170,7 @@ def view(
             x, step = _instants(field, i, crops.get(i, (None, None)), count, step)
             if count is not None and rate is None:
                 play = Fraction(1 / (step * slow)).limit_denominator(1001)
-        elif count is None and factor == 1 and i not in crops and field.info.get("kind") != "table":
+        elif count is None and factor == 1 and i not in crops and described(field).kind != "table":
             x, step = field.axes[i], spacing
         else:
             n = count or max(1, round((high - low) / spacing * factor))
@@ -180,10 +180,8 @@ def view(
             x = x[::-1] if field.axes[i][0] > field.axes[i][-1] else x
         axes.append(x)
         steps.append(step)
-        film = i == time and field.info.get("kind") == "video"
-        taps.append(
-            1 if film or step <= COARSE * spacing or field.info.get("kind") == "table" else math.ceil(step / spacing)
-        )
+        film = i == time and described(field).kind == "video"
+        taps.append(1 if film or step <= COARSE * spacing or described(field).kind == "table" else math.ceil(step / spacing))
     if math.prod(map(len, axes)) > MOST_IN_ALL:
         _too_large(" x ".join(str(len(x)) for x in axes), f"{MOST_IN_ALL:,} samples in all")
     axes = [np.sort(x)[::-1] if i in turned else x for i, x in enumerate(axes)]
@@ -203,8 +201,8 @@ def _counts(
     """Return how many positions an axis gets, or how many times its samples."""
     if size is not None and scale is not None:
         raise problem("size", f"{describe(size)} and scale {describe(scale)}", "one of them", "Leave out the other.")
-    sides = [i for i in free if not (i == time and field.info.get("kind") == "video")]
-    if size is None and scale is None and field.info.get("kind") == "table":
+    sides = [i for i in free if not (i == time and described(field).kind == "video")]
+    if size is None and scale is None and described(field).kind == "table":
         size = max(POINTS_SIDE, *(len(field.axes[i]) for i in sides)) if len(free) <= 2 else None
     if isinstance(size, int):
         longest = max((len(field.axes[i]) for i in sides), default=1)

@@ -14,7 +14,7 @@ from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.field import Field
 from kronfield.files import Signal
 from kronfield.fitting.report import MEASURED_UP_TO, Candidate
-from kronfield.signals.axes import axis_names, axis_units, map_order
+from kronfield.signals.axes import axis_names, axis_units, described, map_order
 from kronfield.signals.fit import straight_colours
 from kronfield.signals.report.curves import ScoreCurve, choice_curves
 
@@ -129,19 +129,19 @@ def _picture(signal: Signal, field: Field) -> Shown:
         picks[i] = slice(None, None, step)
     axes = [x[pick] for x, pick in zip(field.axes, picks, strict=True)]
     both = [signal.values[tuple(picks)], field.on_grid(axes)]
-    if field.info.get("multiplied"):
+    if described(field).multiplied:
         both[1] = straight_colours(both[1])
     cut = tuple(i for i in range(D) if i not in shown)
     both = [np.squeeze(one, cut) for one in both]
     if order[0] > order[1]:
         both = [one.swapaxes(0, 1) for one in both]
     both = [one[::-1] if order[0] in turned else one for one in both]
-    picture = signal.info.get("levels") is not None
+    picture = signal.description.levels is not None
     colours = signal.values.shape[-1] if signal.channels else 1
     if signal.channels and (not picture or colours not in (3, 4)):
         both, colours = [one[..., 0] for one in both], 1
     samples, fitted = (np.clip(one, 0, 1) if picture else one for one in both)
-    error = (both[1].astype(np.float64) - both[0]) * ((signal.info["levels"] or 1) if picture else 1)
+    error = (both[1].astype(np.float64) - both[0]) * (signal.description.levels or 1)
     error = error[..., : min(colours, 3)].mean(axis=-1) if colours > 1 else error
     across, up = (f"{names[i]}{f' [{units[i]}]' if units[i] else ''}" for i in (order[1], order[0]))
     (left, right), (low, high) = (field.domain[i] for i in (order[1], order[0]))
@@ -162,7 +162,7 @@ def _line(signal: Signal, field: Field) -> Shown:
     if signal.channels:
         fitted, fine = fitted[:, 0], fine[:, 0]
     label = f"{name}{f' [{unit}]' if unit else ''}"
-    channel = (signal.info.get("channels") or ["value"])[0]
+    channel = signal.description.first_channel
     return Shown("line", values[part], fitted, fitted - values[part], (label, channel), "", x, fine_x, fine)
 
 
@@ -176,7 +176,7 @@ def _table(signal: Signal, field: Field) -> Shown:
         some = np.random.default_rng(0).choice(len(points), POINTS, replace=False)
         points, values = points[some], values[some]
     fitted = _first(field, field(points, outside="nan"))
-    names, column = axis_names(field), (signal.info.get("channels") or ["value"])[0]
+    names, column = axis_names(field), signal.description.first_channel
     if field.dimensions == 1:
         order = np.argsort(points[:, 0])
         points, values, fitted = points[order], values[order], fitted[order]

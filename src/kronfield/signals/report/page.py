@@ -69,7 +69,7 @@ def write_report(folder: str | os.PathLike[str], signal: Signal, field: Field, *
     check_report_folder(folder, overwrite=overwrite)
     found = diagnose(signal, field)
     pictures = fit_pictures(found)
-    title = f"{signal.info.get('source', 'A field')}, fitted by kronfield"
+    title = f"{signal.description.source or 'A field'}, fitted by kronfield"
     page = report_page(title, told_facts(field_facts(field)), pictures, found)
     target = Path(folder)
     part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
