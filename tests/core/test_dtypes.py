@@ -180,6 +180,21 @@ def test_statistics_of_values_of_any_size(size):
     assert scaled.report.residual / size == pytest.approx(plain.report.residual, rel=1e-2)
 
 
+@pytest.mark.parametrize(("weight", "value"), [(1e-300, 1e-30), (1e300, 1e30)])
+def test_statistics_refuse_what_float64_cannot_hold(weight, value):
+    points = np.random.default_rng(0).random((50, 2))
+    seen = kf.Statistics(kf.Triangle(6, 2 / 6), domain=[(0, 1), (0, 1)])
+    with pytest.raises(kf.InputError, match="weights"):
+        seen.add(points, np.full(50, value, dtype=np.float32), np.full(50, weight))
+    assert seen.count == 0
+
+
+def test_points_close_together_in_a_wide_domain():
+    points = np.stack([np.linspace(0, 1, 20), np.linspace(0, 1e-80, 20)], axis=1)
+    field = kf.fit_points(points, np.arange(20.0), kf.Triangle(6, 2 / 6), domain=[(0, 1), (0, 1)], ridge=1e-3)
+    assert np.isfinite(field.on_grid()).all()
+
+
 @pytest.mark.parametrize("unit", [1e-150, 1e-100, 1e-61, 1e61, 1e100, 1e150])
 def test_axes_in_hopeless_units_are_refused_in_words(unit):
     x = np.arange(30.0) * unit / 29

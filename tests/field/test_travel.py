@@ -9,6 +9,7 @@ import pytest
 
 import kronfield as kf
 from cases import cosine_bell
+from kronfield._core.axes import pack_axis, unpack_axis
 
 rng = np.random.default_rng(0)
 POINTS = rng.random((4000, 2))
@@ -136,6 +137,8 @@ LARGE = {
     "cells": lambda: kf.fit(rng.random(20_000).astype(np.float32), domain=[(3.3, 7.9)]),
     "falling": lambda: kf.fit(rng.random(20_000), axes=[np.linspace(4, 1, 20_000)]),
     "given line": lambda: kf.fit(rng.random(20_000), encoding=kf.Triangle(20_000, 2 / 20_000), ridge=0.0),
+    "around zero": lambda: kf.fit(rng.random(20_000).astype(np.float32), axes=[np.arange(-10_000, 10_000) * 0.001]),
+    "few features": lambda: kf.fit(rng.random(20_000), encoding=kf.Triangle(3000, 2 / 3000), ridge=1e-3),
     "points": lambda: kf.fit_points(rng.random((20_000, 2)), rng.random(20_000), roughness=(0.0, 1e-3)),
     "mask": lambda: kf.fit(rng.random((200, 150)), mask=rng.random((200, 150)) < 0.5),
 }
@@ -145,6 +148,35 @@ LARGE = {
 def test_a_pickle_holds_no_samples(name):
     field = LARGE[name]()
     assert len(pickle.dumps(field)) <= 1.3 * field.weights.nbytes
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.arange(-10_000, 10_000) * 0.001,
+        np.linspace(-1, 1, 1000),
+        np.linspace(3, 1, 999),
+        (np.arange(500) + 0.5) / 500 * 2 - 1,
+        np.arange(100) / 7,
+        np.linspace(0, 1, 300, dtype=np.float32).astype(float),
+        np.sort(np.random.default_rng(1).random(400)),
+        np.array([-1.0, 0.0, 1.0]) * 1e-300,
+        -np.linspace(-1, 1, 11),
+        np.array([2.0]),
+    ],
+    ids=str,
+)
+def test_axes_come_back_bit_for_bit(x):
+    again = unpack_axis(pickle.loads(pickle.dumps(pack_axis(x))))
+    assert again.dtype == x.dtype
+    assert np.array_equal(again.view(np.int64), x.view(np.int64))
+
+
+def test_a_masked_array_is_not_refitted_as_if_nothing_were_missing():
+    field = kf.fit(PICTURE)
+    holes = np.ma.masked_array(PICTURE, mask=PICTURE > 1)
+    with pytest.raises(kf.InputError, match="missing"):
+        field.refit(holes)
 
 
 def test_statistics_travel():

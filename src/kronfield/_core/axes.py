@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +11,21 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 
+# Positions are packed if that takes less than this part of their bytes.
+WORTHWHILE = 0.25
+
 
 @dataclass(frozen=True, eq=False)
 class EvenAxis:
-    """Even positions: both ends, the count, and the rounding by which they differ from `linspace`.
+    """Even positions: both ends, the count, and by how much rounding moved them from `linspace`.
 
-    ``steps`` counts representable float64 numbers between each position and that of `linspace`.
+    ``rounding`` holds, compressed, how many float64 numbers lie between each position and that of `linspace`.
     """
 
     first: float
     last: float
     count: int
-    steps: np.ndarray[Any, np.dtype[np.int8]] | None
+    rounding: bytes
 
 
 class SampleAxes(tuple[Array, ...]):
@@ -50,14 +54,11 @@ def pack_axis(x: Array) -> EvenAxis | Array:
     if len(x) < 3 or x.dtype != np.float64:
         return x
     first, last = float(x[0]), float(x[-1])
-    line = np.linspace(first, last, len(x))
-    # neighbouring float64 numbers of one sign are neighbouring integers
-    steps = np.ascontiguousarray(x).view(np.int64) - line.view(np.int64)
-    if not steps.any():
-        return EvenAxis(first, last, len(x), None)
-    if np.abs(steps).max() <= np.iinfo(np.int8).max:
-        return EvenAxis(first, last, len(x), steps.astype(np.int8))
-    return x
+    # the bits of neighbouring float64 numbers are neighbouring integers; differences wrap around, and so does the way back
+    steps = np.ascontiguousarray(x).view(np.int64) - np.linspace(first, last, len(x)).view(np.int64)
+    planes = np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T)  # bytes of a kind side by side: nearly all are zero
+    rounding = zlib.compress(planes.tobytes(), 1) if steps.any() else b""
+    return EvenAxis(first, last, len(x), rounding) if len(rounding) < WORTHWHILE * x.nbytes else x
 
 
 def unpack_axis(packed: EvenAxis | Array) -> Array:
@@ -65,4 +66,8 @@ def unpack_axis(packed: EvenAxis | Array) -> Array:
     if not isinstance(packed, EvenAxis):
         return packed
     line = np.linspace(packed.first, packed.last, packed.count)
-    return line if packed.steps is None else (line.view(np.int64) + packed.steps).view(np.float64)
+    if not packed.rounding:
+        return line
+    planes = np.frombuffer(zlib.decompress(packed.rounding), dtype=np.uint8).reshape(8, -1)
+    steps = np.ascontiguousarray(planes.T).view(np.int64)[:, 0]
+    return (line.view(np.int64) + steps).view(np.float64)

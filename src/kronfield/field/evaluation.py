@@ -19,7 +19,7 @@ from kronfield.solvers.points.rows import NEGLIGIBLE, axis_runs, corners, taps_i
 BLOCK_NUMBERS = 1 << 22
 # Numbers of each array at points with few features within reach: they stay in the cache, and threads share them out.
 CACHED_NUMBERS, FEWEST_POINTS = 1 << 15, 1 << 12
-# Products and sums of a matrix product that takes one thread, and the fewest points for which it is worth while.
+# Products and sums of a small matrix product, and the fewest points for which it is worth while.
 ONE_THREAD, FEWEST_ALONE = 1 << 18, 256
 # Up to this many features within reach of a point on each axis, points are summed feature by feature.
 FEW_FEATURES = 32
@@ -88,7 +88,7 @@ def at_points(encoding: Kronecker, planes: Array, units: Sequence[Array], orders
     sparse = sparse and 2 * math.prod(count or 1 for count in counts) < math.prod(encoding.shape)
     width = max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
     few = min(max(FEWEST_POINTS, CACHED_NUMBERS // C), max(1, BLOCK_NUMBERS // (8 * C)))
-    # products so small that they are done by one thread, which does not wait for those of another library
+    # products whose numbers stay in the cache
     alone = ONE_THREAD // max(C * math.prod(encoding.shape), 1)
     step = few if sparse else alone if alone >= FEWEST_ALONE else max(1, BLOCK_NUMBERS // max(width, 1))
 
@@ -97,11 +97,7 @@ def at_points(encoding: Kronecker, planes: Array, units: Sequence[Array], orders
         out[:, part] = _sparse(encoding, planes, xs, orders) if sparse else _dense(encoding, planes, xs, orders)
 
     parts = [slice(start, min(start + step, P)) for start in range(0, P, step)]
-    if sparse and len(parts) > 1:
-        in_threads(fill, parts)
-    else:  # products of matrices have threads of their own
-        for part in parts:
-            fill(part)
+    in_threads(fill, parts)
     return out
 
 

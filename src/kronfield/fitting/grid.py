@@ -296,7 +296,7 @@ def _warn_of_rank(solver: GridSolver) -> None:
         full = min(emb.size, len(axis))
         if rank < full:
             warnings.warn(
-                f"axis {i}: {emb!r} has effective rank {rank} of {full} on {len(axis)} samples at rcond={solver.rcond:g}; "
+                f"axis {i}: {emb!r} has effective rank {rank} of {full} on {len(axis)} samples at rcond={solver.cut:g}; "
                 "the fit is the one of least norm and does not meet all samples. Use a narrower width (of Fourier features "
                 "a larger scale or exponent), another embedder, or a ridge.",
                 RankWarning,

@@ -87,7 +87,7 @@ class GridInput:
     @classmethod
     def on(cls, layout: GridLayout, values: Any) -> GridInput:
         """Return other values on a known grid, of the same kind."""
-        array = _checked_values(values)
+        array = _checked_values(split_mask(values, None)[0])
         D = len(layout.shape)
         alike = array.shape[:D] == layout.shape and array.ndim == D + layout.channels and 0 not in array.shape
         if not alike or _working_dtype(array.dtype) != (layout.is_complex, layout.dtype):
@@ -349,9 +349,10 @@ class PointInput:
         if not np.all(np.isfinite(self.values)):
             raise problem("values", f"inf among {describe(y)}", "finite numbers, or NaN where one is missing", "Drop them.")
         self.box = bounding_box(X)
-        for low, high in self.box:
-            check_length("points", low, high)
         self.domain = None if domain is None else checked_domain(domain, self.D)
+        if self.domain is None:
+            for low, high in self.box:
+                check_length("points", low, high)
         if self.domain is not None:
             check_inside(X, self.domain)
         self.encoding = checked_encoding(encoding, self.D)

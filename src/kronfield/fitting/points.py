@@ -208,7 +208,7 @@ def fit_checked(
     level = _Constant.of(choice, given.points, given.weights)
 
     fitted = PointFit(given, lattice, choice, rule, level, options, tolerance)
-    return fitted.field(values, scale, choice.candidates, started)
+    return fitted.field(given.values, choice.candidates, started)
 
 
 class PointFit:
@@ -239,13 +239,13 @@ class PointFit:
         new = PointInput(given.points, values, given.weights, None, None)
         if new.dropped or (new.dtype, new.is_complex, new.channels) != (given.dtype, given.is_complex, given.channels):
             raise problem("values", describe(values), f"{len(given.points)} values as before", "Use fit_points.")
-        scale = float(np.abs(new.values).max()) or 1.0
-        return self.field(new.values / given.dtype.type(scale), scale, [], started)
+        return self.field(new.values, [], started)
 
-    def field(self, values: Array, scale: float, candidates: Sequence[Candidate], started: float) -> Field:
-        """Solve for values (C, P), which were divided by ``scale``, and make the field and its report."""
+    def field(self, values: Array, candidates: Sequence[Candidate], started: float) -> Field:
+        """Solve for values (C, P), and make the field and its report."""
         given, choice, options = self.given, self.choice, self.options
-        left, constant = self.level.split(values)
+        scale = float(np.abs(values).max()) or 1.0  # all is solved for values up to 1
+        left, constant = self.level.split(values / given.dtype.type(scale))
         equations = assemble(self.rule, given.points, left, given.weights)
         solve = functools.partial(equations.solve, choice.penalty, limit=options.iterations, progress=options.progress)
         try:
@@ -330,7 +330,7 @@ class PointResidual:
     planes: Array
     frames: tuple[Frame, ...]
     points: Array
-    values: Array  # (C, P), divided by scale
+    values: Array  # (C, P)
     weights: Array | None
     scale: float
 
@@ -338,8 +338,10 @@ class PointResidual:
     def __call__(self) -> float:
         """Return it, in the units of the values."""
         units = [frame.unit(self.points[:, i]) for i, frame in enumerate(self.frames)]
-        fitted = at_points(self.encoding, self.planes, units, [0] * len(units)).astype(np.float64) / self.scale
-        return self.scale * math.sqrt(float(np.average(np.mean((fitted - self.values) ** 2, axis=0), weights=self.weights)))
+        away = at_points(self.encoding, self.planes, units, [0] * len(units)).astype(np.float64)
+        away -= self.values
+        away /= self.scale  # so that squares do not overflow
+        return self.scale * math.sqrt(float(np.average(np.mean(away**2, axis=0), weights=self.weights)))
 
 
 def scaled_ridge(ridge: float, exponent: int) -> float:

@@ -13,6 +13,7 @@ from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import shared_copy
 from kronfield._core.frames import Frame
 from kronfield._core.spectra import stable_rank
+from kronfield._core.threads import one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.solvers.points.cg import Convergence, ConvergenceError
 from kronfield.solvers.points.normal import Penalty
@@ -237,7 +238,8 @@ class PointReport:
                 "the report of the field that fit_points returned",
                 "Ask it before it is pickled: it takes several solves, for which the points are needed.",
             )
-        return self._measure_freedom()
+        with one_blas_thread():
+            return self._measure_freedom()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle holds: what is known, and the residual, but not the points."""

@@ -114,6 +114,7 @@ class Statistics:
             raise problem("values", describe(values), f"{len(self._energy)} channels of the same kind", "As added before.")
         if sign < 0 and len(new.points) > self.count:
             raise problem("points", f"{len(new.points)} to remove", f"at most {self.count}", "So many were added.")
+        self._check_range(new)
         if self._kind is None:
             self._kind = kind
             self._rhs, self._energy = np.zeros((len(new.values), *self._rule.shape)), np.zeros(len(new.values))
@@ -132,6 +133,20 @@ class Statistics:
             self.total += sign * float(w.sum())
         self.count += sign * len(new.points)
         self.dropped += sign * new.dropped
+
+    @staticmethod
+    def _check_range(new: PointInput) -> None:
+        """Refuse points whose weight times value squared float64 cannot hold, before anything is changed."""
+        largest, weight = float(np.abs(new.values).max()), 1.0
+        if new.weights is not None:
+            with np.errstate(over="ignore", under="ignore"):
+                weight = float(np.ldexp(new.weights.max(), new.weight_exponent))
+        energy = weight * largest * largest * len(new.points)
+        if largest and not 1e-304 < energy < 1e304:
+            raise problem(
+                "weights", f"up to {weight:g}, for values up to {largest:g}",
+                "ones whose products with squared values lie between 1e-304 and 1e304", "Scale weights or values.",
+            )  # fmt: skip
 
     # Sums --------------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class GridSolver:
         self.inverses: list[AxisInverse] = []
         self.bases: list[AxisBasis] = []
         if self.ridge:
-            self.bases = _once_each(lambda emb, x: ridge_basis(emb, x, max(rcond, ROUNDING)), self._each())
+            self.bases = _once_each(lambda emb, x: ridge_basis(emb, x, self.cut), self._each())
         elif any(self.roughness):
             self.bases = self._roughness_bases()
         else:
@@ -114,7 +114,12 @@ class GridSolver:
     def cut_off(self) -> float:
         """With a ridge, the singular value of all axes together below which some may have been left out."""
         strongest = math.prod(float(basis.strength[0]) for basis in self.bases if len(basis.strength))
-        return max(self.rcond, ROUNDING) * strongest if self.ridge else 0.0
+        return self.cut * strongest if self.ridge else 0.0
+
+    @property
+    def cut(self) -> float:
+        """The fraction of the largest singular value of an axis below which others count as zero."""
+        return max(self.rcond, ROUNDING) if self.ridge else self.rcond
 
     @property
     def filter(self) -> Array:
