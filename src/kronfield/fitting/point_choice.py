@@ -55,36 +55,18 @@ def choose_points(
     units: tuple[float, ...] | None,
 ) -> PointChoice:
     """Return features, grid and, unless given, penalty for points (P, D) in ``box`` and planar values (C, P)."""
-    if units is None:
-        units = mean_distances(box, len(points))
-        if lattice is not None:  # nodes of a lattice are as far apart on every axis
-            mean = math.prod(u / axis.step for u, axis in zip(units, lattice, strict=True)) ** (1 / len(units))
-            units = tuple(mean * axis.step for axis in lattice)
-    options: list[tuple[str, Axis, list[int]]]
-    if lattice is not None:
-        options = [("hats on the lattice", hat_axis, [axis.count for axis in lattice])]
-    else:
-        options = [
-            ("splines", spline_axis, counts_for(box, len(points), SPLINE_CELLS)),
-            ("hats", hat_axis, counts_for(box, len(points), FEW_HAT_CELLS if len(points) <= FEW_POINTS else HAT_CELLS)),
-        ]
+    units = units or _units(box, len(points), lattice)
+    options = _grids(box, len(points), lattice)
     known = penalty is not None and lattice is not None
     if known or len(points) < FEWEST or not np.ptp(values):
-        encoding, frames = grid_of(options[0][1], box, options[0][2])
+        encoding, frames = grid_of(options[0].make, box, options[0].counts)
         reason = "given; the grid is the lattice of the points" if known else "default: too little to choose by"
         default = Penalty(roughness=(1e-3, 1e-3), units=units)
         return PointChoice(encoding, frames, penalty or default, 1e-3, reason, [])
     trial = Trial(points, values, weights, seed)
-    walks: list[Walk] = []
     gaussians = likely_gaussians(trial, box) if lattice is None and penalty is None and rows in (None, "exact") else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
-    for name, make, counts in options:
-        if walks and score < walks[0].lowest:  # what is so smooth that Gaussians are ahead of splines is nothing for hats
-            break
-        equations = trial.equations(*grid_of(make, *trial.restrict(box, counts)), rows)
-        walk = HeldOutWalk(trial, equations, ladder_for(equations[0], units, penalty), name)
-        # finer steps gain little: what is behind Gaussians after the first will not get ahead of them
-        walks.append(walk.run(walks[0].best if walks else None, worth=score))
+    walks = _walks(trial, box, options, units, penalty, rows, score)
     best = min(range(len(walks)), key=lambda i: walks[i].lowest)
     tried = [one for walk in walks for one in walk.candidates()]
     if gaussians is not None:
@@ -94,8 +76,59 @@ def choose_points(
             ridge = Penalty(ridge=gaussians.ridge)
             decided = _decided(trial) + "; of Gaussians, widths and ridge by the likelihood of the values"
             return PointChoice(gaussians.encoding, gaussians.frames, ridge, math.sqrt(score), decided, tried, gaussians)
-    encoding, frames = grid_of(options[best][1], box, options[best][2])
+    encoding, frames = grid_of(options[best].make, box, options[best].counts)
     return PointChoice(encoding, frames, walks[best].penalty, math.sqrt(walks[best].lowest), _decided(trial), tried)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """One kind of features on a grid: their name, how an axis of them is made, and the nodes on each axis."""
+
+    name: str
+    make: Axis
+    counts: list[int]
+
+
+def _grids(box: Sequence[tuple[float, float]], points: int, lattice: list[Lattice] | None) -> list[_Grid]:
+    """Return the grids to choose among: the lattice of the points if they lie on one, else splines and hats."""
+    if lattice is not None:
+        return [_Grid("hats on the lattice", hat_axis, [axis.count for axis in lattice])]
+    hats = FEW_HAT_CELLS if points <= FEW_POINTS else HAT_CELLS
+    return [
+        _Grid("splines", spline_axis, counts_for(box, points, SPLINE_CELLS)),
+        _Grid("hats", hat_axis, counts_for(box, points, hats)),
+    ]
+
+
+def _units(box: Sequence[tuple[float, float]], points: int, lattice: list[Lattice] | None) -> tuple[float, ...]:
+    """Return the length on each axis that counts as 1: that at which points lie equally far apart on all of them."""
+    units = mean_distances(box, points)
+    if lattice is None:
+        return units
+    # nodes of a lattice are as far apart on every axis
+    mean = math.prod(u / axis.step for u, axis in zip(units, lattice, strict=True)) ** (1 / len(units))
+    return tuple(mean * axis.step for axis in lattice)
+
+
+def _walks(
+    trial: Trial,
+    box: Sequence[tuple[float, float]],
+    options: Sequence[_Grid],
+    units: tuple[float, ...],
+    penalty: Penalty | None,
+    rows: str | None,
+    score: float,
+) -> list[Walk]:
+    """Return the search for a penalty on each grid, as far as it may beat the ``score`` of Gaussians."""
+    walks: list[Walk] = []
+    for grid in options:
+        if walks and score < walks[0].lowest:  # what is so smooth that Gaussians are ahead of splines is nothing for hats
+            break
+        equations = trial.equations(*grid_of(grid.make, *trial.restrict(box, grid.counts)), rows)
+        walk = HeldOutWalk(trial, equations, ladder_for(equations[0], units, penalty), grid.name)
+        # finer steps gain little: what is behind Gaussians after the first will not get ahead of them
+        walks.append(walk.run(walks[0].best if walks else None, worth=score))
+    return walks
 
 
 def choose_penalty(

@@ -109,38 +109,47 @@ class RowRule:
 
 def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None) -> NormalEquations:
     """Return the normal equations of points (P, D), planar values (C, P) and weights (P,)."""
-    P, n = len(points), math.prod(rule.shape)
-    dtype = values.dtype
+    P = len(points)
     runs = rule.runs(points)
-    if P > SORTED_FROM:  # neighbours in the grid become neighbours in memory
-        order = np.argsort(np.ravel_multi_index([run.first for run in runs], rule.shape), kind="stable")
-        runs = [AxisRows(run.first[order], np.take(run.values, order, axis=1)) for run in runs]
-        values, weights = np.take(values, order, axis=1), None if weights is None else weights[order]
+    if P > SORTED_FROM:
+        runs, values, weights = _along_the_grid(runs, values, weights, rule.shape)
     grams = [mean_gram(run, weights) for run in runs]
-    entries = P * math.prod(rule.taps)
-    offsets = math.prod(2 * t - 1 for t in rule.taps)  # of a full stencil
-    weighted = values if weights is None else values * weights.astype(dtype)
-    w = None if weights is None else weights.astype(dtype)
     total = float(P if weights is None else weights.sum())
     energy = np.sum(np.square(values, dtype=np.float64) * (1.0 if weights is None else weights), axis=1)
-    term: Any
-    if rule.blending is None and fits(rule.shape, rule.taps):
-        term = DenseTerm(n)
-        rhs = term.add(runs, rule.shape, weights, values).reshape(len(values), *rule.shape).astype(dtype)
-    elif len(rule.shape) > 1 and entries <= 64 * CHUNK and 3 * entries < n * offsets:
-        rows = sparse_rows(runs, rule.shape, dtype)
-        term = diagonal_term(rows, w, rule) if rows.nnz <= P else RowsTerm(rows, w)
-        rhs = np.stack([(rows.T @ one).reshape(rule.shape) for one in weighted])
-    else:
-        term = Stencil(rule.shape, rule.taps)
-        rhs = np.zeros((len(values), *rule.shape))
-        for start in range(0, P, CHUNK):
-            part = slice(start, start + CHUNK)
-            some = [AxisRows(run.first[part], run.values[:, part]) for run in runs]
-            term.add(some, None if weights is None else weights[part])
-            add_values(rhs, some, rule.shape, weighted[:, part])
-        term, rhs = (term if len(rule.shape) == 1 else term.astype(dtype)), rhs.astype(dtype)
+    term, rhs = _data_term(rule, runs, values, weights)
     return NormalEquations(rule.encoding, rule.frames, term, rhs, energy, total, P, grams, rule.nodes)
+
+
+def _along_the_grid(
+    runs: list[AxisRows], values: Array, weights: Array | None, shape: Sequence[int]
+) -> tuple[list[AxisRows], Array, Array | None]:
+    """Return points sorted along the grid: neighbours there become neighbours in memory."""
+    order = np.argsort(np.ravel_multi_index([run.first for run in runs], tuple(shape)), kind="stable")
+    runs = [AxisRows(run.first[order], np.take(run.values, order, axis=1)) for run in runs]
+    return runs, np.take(values, order, axis=1), None if weights is None else weights[order]
+
+
+def _data_term(rule: RowRule, runs: list[AxisRows], values: Array, weights: Array | None) -> tuple[Any, Array]:
+    """Return B'WB in the form that takes the least room, and B'Wy."""
+    dtype, n, P = values.dtype, math.prod(rule.shape), values.shape[1]
+    if rule.blending is None and fits(rule.shape, rule.taps):
+        dense = DenseTerm(n)
+        return dense, dense.add(runs, rule.shape, weights, values).reshape(len(values), *rule.shape).astype(dtype)
+    entries = P * math.prod(rule.taps)
+    offsets = math.prod(2 * t - 1 for t in rule.taps)  # of a full stencil
+    w = None if weights is None else weights.astype(dtype)
+    weighted = values if w is None else values * w
+    if len(rule.shape) > 1 and entries <= 64 * CHUNK and 3 * entries < n * offsets:
+        rows = sparse_rows(runs, rule.shape, dtype)
+        rhs = np.stack([(rows.T @ one).reshape(rule.shape) for one in weighted])
+        return (diagonal_term(rows, w, rule) if rows.nnz <= P else RowsTerm(rows, w)), rhs
+    stencil, rhs = Stencil(rule.shape, rule.taps), np.zeros((len(values), *rule.shape))
+    for start in range(0, P, CHUNK):
+        part = slice(start, start + CHUNK)
+        some = [AxisRows(run.first[part], run.values[:, part]) for run in runs]
+        stencil.add(some, None if weights is None else weights[part])
+        add_values(rhs, some, rule.shape, weighted[:, part])
+    return (stencil if len(rule.shape) == 1 else stencil.astype(dtype)), rhs.astype(dtype)
 
 
 def diagonal_term(rows: Any, weights: Array | None, rule: RowRule) -> Stencil:

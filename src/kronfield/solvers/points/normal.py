@@ -13,7 +13,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame
 from kronfield._core.slabs import SEVERAL
-from kronfield._core.threads import in_threads, scipy_linalg
+from kronfield._core.threads import in_threads
 from kronfield.embedders import LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.grid.separable import GridSolver
@@ -24,7 +24,8 @@ from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import BasisSystem, DataTerm, LocalSystem, feature_sum
 
-# A system of so few unknowns is factored at once; a larger one that can be, after so many iterations to no avail.
+# Factor systems up to AT_ONCE unknowns immediately. Larger systems are factored only if conjugate gradients have not
+# converged after PATIENCE iterations, and if a factorisation is affordable.
 AT_ONCE, PATIENCE = 2500, 60
 # Unknowns of a channel from which it gets a thread of its own.
 WORTH_A_THREAD = 1 << 14
@@ -167,55 +168,90 @@ class NormalEquations:
         ``prior`` is added, on the unknowns.
         """
         b = self.rhs if rhs is None else rhs.astype(self.rhs.dtype)
-        if prior is not None and self.nodes is None:
+        if self.nodes is not None:
+            return self._in_eigenbasis(penalty, b, start, prior, tolerance=tolerance, limit=limit, progress=progress)
+        if prior is not None:
             b = b + prior.astype(b.dtype)
-        if self.nodes is None and len(self.encoding.shape) == 1 and isinstance(self.term, Stencil):
-            direct = self._banded(penalty, b)
-            if direct is not None:
-                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "banded Cholesky")
-        at_once = self.nodes is None and math.prod(self.encoding.shape) <= AT_ONCE
-        if at_once:
-            direct = direct_solve(self.term, self.differences(penalty), b, self._data_band)
-            if direct is not None:
-                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "factorisation")
-        system = self.system(penalty)
-        if isinstance(system, BasisSystem):
-            b = system.adjoint(b)
-            if prior is not None:
-                b = b + prior
-            x = np.zeros_like(b) if start is None else start.copy()
-            x, convergence = conjugate_gradients(system, b, x, tolerance=tolerance, limit=limit, progress=progress)
-            return Solution(system.weights(x), x, convergence, "conjugate gradients in the eigenbasis")
-        differences = self.differences(penalty)
+        if self.factored_at_once:
+            solution = self._factored(penalty, b)
+            if solution is not None:
+                return solution
+        return self._iterated(penalty, b, start, tolerance=tolerance, limit=limit, progress=progress)
+
+    @property
+    def factored_at_once(self) -> bool:
+        """Whether the system is factored before anything else is tried: lines, whose band is narrow, and few unknowns."""
+        shape = self.encoding.shape
+        return (len(shape) == 1 and isinstance(self.term, Stencil)) or math.prod(shape) <= AT_ONCE
+
+    def _factored(self, penalty: Penalty, b: Array) -> Solution | None:
+        """Return the weights by a factorisation; None if the system is singular."""
+        found = direct_solve(self.term, self.differences(penalty), b, self._data_band)
+        if found is None:
+            return None
+        banded = len(self.encoding.shape) == 1 and len(self._data_band)
+        return Solution(found, found, Convergence(0, 0.0, 0.0), "banded Cholesky" if banded else "factorisation")
+
+    def _in_eigenbasis(
+        self,
+        penalty: Penalty,
+        b: Array,
+        start: Array | None,
+        prior: Array | None,
+        *,
+        tolerance: float,
+        limit: int,
+        progress: Progress | None,
+    ) -> Solution:
+        """Return the weights of blended rows by conjugate gradients in the eigenbasis of the virtual grid."""
+        system = self._basis_system(penalty)
+        b = system.adjoint(b)
+        if prior is not None:
+            b = b + prior
+        x = np.zeros_like(b) if start is None else start.copy()
+        x, convergence = conjugate_gradients(system, b, x, tolerance=tolerance, limit=limit, progress=progress)
+        return Solution(system.weights(x), x, convergence, "conjugate gradients in the eigenbasis")
+
+    def _iterated(
+        self,
+        penalty: Penalty,
+        b: Array,
+        start: Array | None,
+        *,
+        tolerance: float,
+        limit: int,
+        progress: Progress | None,
+    ) -> Solution:
+        """Return the weights by conjugate gradients, or by a factorisation where these take long and one is affordable."""
         small = affordable(self.encoding.shape)
         mass = row_sums(self.term, b)
         gaps = has_gaps(mass[(slice(None), *self._inside())])
-        if small and gaps and not at_once:
-            direct = direct_solve(self.term, differences, b, self._data_band)
-            if direct is not None:
-                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "factorisation")
+        if small and gaps and not self.factored_at_once:
+            solution = self._factored(penalty, b)
+            if solution is not None:
+                return solution
+        system = self.system(penalty)
+        assert isinstance(system, LocalSystem)
         constant, left, reference = _constant(system, b, mass, penalty.ridge)
         if start is not None:
             x = start.astype(b.dtype, copy=True)
         elif gaps:
-            x = coarse_start(mass, left, differences, tolerance, limit)
-            x += constant
+            x = coarse_start(mass, left, self.differences(penalty), tolerance, limit) + constant
         else:
-            x = local_means(mass, left)
-            x += constant
+            x = local_means(mass, left) + constant
         solve = functools.partial(
             _each_channel, system, b, tolerance=tolerance, origin=constant, reference=reference, progress=progress
         )
-        by = "in cosines" if system.in_cosines else "by the diagonal"
         try:
             x, convergence = solve(x, limit=min(limit, PATIENCE) if small else limit)
         except ConvergenceError:
+            solution = self._factored(penalty, b) if small else None
+            if solution is not None:
+                return solution
             if not small:
                 raise
-            direct = direct_solve(self.term, differences, b, self._data_band)
-            if direct is not None:
-                return Solution(direct, direct, Convergence(0, 0.0, 0.0), "factorisation")
             x, convergence = solve(x, limit=limit)
+        by = "in cosines" if system.in_cosines else "by the diagonal"
         return Solution(x, x, convergence, f"conjugate gradients, preconditioned {by}")
 
     def _inside(self) -> list[slice]:
@@ -227,30 +263,6 @@ class NormalEquations:
             slack = 1e-9 * frame.length
             result.append(slice(int(np.sum(at < frame.low - slack)), int(np.sum(at <= frame.high + slack))))
         return result
-
-    def _banded(self, penalty: Penalty, b: Array) -> Array | None:
-        """Return the weights on a line by Cholesky's factorisation; None if the matrix is singular."""
-        linalg = scipy_linalg()
-
-        assert isinstance(self.term, Stencil)
-        differences = self.differences(penalty)
-        n, taps = self.encoding.shape[0], self.term.taps[0]
-        bands = np.zeros((min(n, max(taps, 3)), n))
-        for offset, plane in self.term.planes.items():
-            bands[offset[0]] += plane
-        for weight, (order,) in differences.factors():
-            row = np.diff(np.eye(order + 1), n=order, axis=0)[0]  # 1; -1 1; 1 -2 1
-            for j in range(order + 1):  # (D'D)[k, k + j] is the sum over rows of D
-                for i in range(order + 1 - j):
-                    bands[j, i : n - order + i] += weight * row[i] * row[i + j]
-        try:
-            factor = linalg.cholesky_banded(bands, lower=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            return None
-        smallest = float(factor[0].min())
-        if smallest**2 < 1e-14 * float(bands[0].max()):
-            return None
-        return np.ascontiguousarray(linalg.cho_solve_banded((factor, True), b.T.astype(np.float64)).T).astype(b.dtype)
 
     def sample_penalty(self, penalty: Penalty, rng: np.random.Generator, count: int) -> Any:
         """Return random right-hand sides, on the unknowns, whose covariance is the penalty matrix."""
