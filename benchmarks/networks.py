@@ -18,7 +18,8 @@ import kronfield as kf
 from benchmarks.frame import OURS, Peak, Row, Settings, interleaved, peak, spread
 from kronfield.nn import CoordinateMLP, Grid
 from kronfield.nn.data import samples
-from kronfield.nn.run import Run
+from kronfield.nn.run import TrainingRun
+from kronfield.nn.settings import Settings as TrainingSettings
 
 SIDE, CUBE = 256, 64
 PLAIN = "the paper's recipe, plain PyTorch"
@@ -88,13 +89,12 @@ class Ours:
 
     def __init__(self, model: CoordinateMLP, inputs: Grid | torch.Tensor, values: np.ndarray, rate: float) -> None:
         data = samples((inputs, torch.from_numpy(values)), model)
-        self.run = Run(
-            model, data, None, 10**6, rate, (0.9, 0.999), 1e-8, None, None, "constant", "mse", None, None, None, 0, None
-        )
-        self.prepared = self.run._prepared()
+        settings = TrainingSettings.checked(model, epochs=10**6, rate=rate)
+        self.run = TrainingRun(model, data, None, settings)
+        self.prepared = self.run.prepared()
 
     def step(self) -> float:
-        return self.run._epoch(self.prepared)
+        return self.run.epoch(self.prepared)
 
 
 def cases(side: int = SIDE, cube: int = CUBE) -> dict[str, Callable[[], tuple[CoordinateMLP, Any, np.ndarray, float]]]:

@@ -64,7 +64,6 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
 
     Values alone lie at the paper's positions i/N of the domain of the network.
     """
-    D, C = model.encoding.dimensions, model.out
     used = None
     if isinstance(data, Samples):
         used, data = data.used, (data.inputs, data.values if data.channels else data.values[..., 0])
@@ -72,30 +71,50 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
     values = _tensor("data", given)
     if not bool(torch.isfinite(values).all()):
         raise problem("data", "values with NaN or inf", "finite values", "Leave such samples out: pass (points, values).")
-    if inputs is None or isinstance(inputs, Grid):
-        leading = D
-    else:
-        inputs = _tensor("points", inputs)
-        if inputs.ndim != 2 or inputs.shape[1] != D or not len(inputs):
-            raise problem("points", describe(inputs), f"shape (P, {D})", "One row per point.")
-        leading = 1
-    channels = values.ndim == leading + 1
-    if values.ndim not in (leading, leading + 1) or (values.shape[-1] if channels else 1) != C:
-        expected = f"{leading} axes and then {C} channels" if C > 1 else f"{leading} axes, or one more of 1 channel"
-        raise problem("data", f"values of shape {tuple(values.shape)}", expected, "Build the network with out= to match.")
-    shape = tuple(values.shape[:leading])
+    if inputs is not None and not isinstance(inputs, Grid):
+        inputs = _points(inputs, model)
+    places = 1 if isinstance(inputs, Tensor) else model.encoding.dimensions
+    channels = _has_channels(values, places, model.out)
+    shape = tuple(values.shape[:places])
     if inputs is None:
-        ends = model.first.place.domain
-        steps = [torch.arange(n, dtype=torch.float64) / n for n in shape]
-        inputs = Grid(*[low + (high - low) * x for (low, high), x in zip(ends, steps, strict=True)])
+        inputs = _even_grid(shape, model)
     elif (inputs.shape if isinstance(inputs, Grid) else (len(inputs),)) != shape:
         raise problem("data", f"values of shape {tuple(values.shape)}", f"one for each of {describe(inputs)}", "Match them.")
+    _check_some_are_used(shape, used)
+    _check_places(inputs, model)
+    return Samples(inputs, values if channels else values[..., None], channels, used)
+
+
+def _points(points: Any, model: CoordinateMLP) -> Tensor:
+    """Return points as a tensor (P, D), at least one."""
+    D, found = model.encoding.dimensions, _tensor("points", points)
+    if found.ndim != 2 or found.shape[1] != D or not len(found):
+        raise problem("points", describe(found), f"shape (P, {D})", "One row per point.")
+    return found
+
+
+def _has_channels(values: Tensor, places: int, C: int) -> bool:
+    """Return whether values have an axis of C channels after ``places`` axes; refuse other shapes."""
+    channels = values.ndim == places + 1
+    if values.ndim not in (places, places + 1) or (values.shape[-1] if channels else 1) != C:
+        expected = f"{places} axes and then {C} channels" if C > 1 else f"{places} axes, or one more of 1 channel"
+        raise problem("data", f"values of shape {tuple(values.shape)}", expected, "Build the network with out= to match.")
+    return channels
+
+
+def _even_grid(shape: tuple[int, ...], model: CoordinateMLP) -> Grid:
+    """Return the paper's positions i/N on the domain of the network."""
+    steps = [torch.arange(n, dtype=torch.float64) / n for n in shape]
+    ends = model.first.place.domain
+    return Grid(*[low + (high - low) * x for (low, high), x in zip(ends, steps, strict=True)])
+
+
+def _check_some_are_used(shape: tuple[int, ...], used: Tensor | None) -> None:
+    """Refuse no samples at all, and marks that are not one for each sample."""
     if 0 in shape or (used is not None and not bool(used.any())):
         raise problem("data", "no samples", "at least one", "Pass values.")
     if used is not None and (tuple(used.shape) != shape or used.dtype != torch.bool):
         raise problem("used", describe(used), f"bools of shape {shape}", "One for each sample.")
-    _check_places(inputs, model)
-    return Samples(inputs, values if channels else values[..., None], channels, used)
 
 
 def _check_places(inputs: Grid | Tensor, model: CoordinateMLP) -> None:

@@ -133,22 +133,35 @@ def _collect(
         return
     pairs = [(term, table) for term, table in zip(terms, tables, strict=True) if _starts(term, axis)]
     if pairs:
-        rest = torch.zeros_like(gradient[0])
-        alone = gradient.new_empty(count, gradient.shape[-1])
-        with _threads_for(rest):
-            for i, row in enumerate(gradient):  # each row while it is in the cache
-                rest.add_(row)
-                torch.sum(row.flatten(0, -2), dim=0, out=alone[i])
-                for term, table in pairs:
-                    s = term.start(start + i)
-                    others = [d for d in range(D - axis - 1) if d != term.second - axis - 1]
-                    table[s : s + shape[term.second]].add_(row.sum(others) if others else row)
+        rest, alone = _collect_pairs(pairs, shape, axis, start, gradient)
     else:
         rest, alone = gradient.sum(0), gradient.flatten(1, -2).sum(1)
     for table in mine:
         table.add_(alone)
     if any(_first(term) > axis for term in terms):
         _collect(terms, tables, shape, axis + 1, 0, rest)
+
+
+def _collect_pairs(
+    pairs: Sequence[tuple[Pair, Tensor]], shape: Sequence[int], axis: int, start: int, gradient: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Add the gradient to the tables of pairs that begin at ``axis``.
+
+    Return its sum over this axis, and over all others. All three are done row by row, while a row
+    is in the cache.
+    """
+    rest = torch.zeros_like(gradient[0])
+    alone = gradient.new_empty(len(gradient), gradient.shape[-1])
+    after = range(axis + 1, len(shape))
+    with _threads_for(rest):
+        for i, row in enumerate(gradient):
+            rest.add_(row)
+            torch.sum(row.flatten(0, -2), dim=0, out=alone[i])
+            for term, table in pairs:
+                s = term.start(start + i)
+                others = [d - axis - 1 for d in after if d != term.second]
+                table[s : s + shape[term.second]].add_(row.sum(others) if others else row)
+    return rest, alone
 
 
 def _starts(term: Term, axis: int) -> TypeGuard[Pair]:

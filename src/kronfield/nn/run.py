@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kronfield._core.arrays import describe, problem, real, whole
 from kronfield._core.progress import Bar
 from kronfield.field import Field
 from kronfield.nn import checkpoints
@@ -20,28 +19,12 @@ from kronfield.nn.field import as_field
 from kronfield.nn.grid import Grid
 from kronfield.nn.layers import Prepared
 from kronfield.nn.mlp import CoordinateMLP
+from kronfield.nn.settings import LOSSES, Settings, name_of
 
-# The paper's learning rates: one linear layer on a Kronecker encoding, and everything deeper.
-LINEAR_RATE, DEEP_RATE = 1e-1, 5e-3
-# Points of a full batch that go through the network at a time: their hidden layers stay in the cache.
-CHUNK_NUMBERS = 1 << 20
 # Points in one row of a grid from which it is taken apart into points: a row must fit the memory.
 MOST_PER_ROW = 1 << 17
-# A loss so many times what is bad has diverged.
+# A loss this many times that of a constant, or of the start, has diverged.
 DIVERGED = 1e4
-
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mse": nn.functional.mse_loss,
-    "mae": nn.functional.l1_loss,
-    "huber": nn.functional.smooth_l1_loss,
-}
-# The learning rate at a part t of the way, from 0 to 1, relative to that of the start.
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda t: 1.0,
-    "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * t)),
-    "exponential": lambda t: 0.01**t,
-    "linear": lambda t: 1.0 - t,
-}
 
 
 class DivergenceError(RuntimeError):
@@ -113,63 +96,56 @@ class Training:
         return "\n".join(lines)
 
 
-class Run:
-    """One run: settings checked, data in place, an optimiser."""
+class TrainingRun:
+    """A network, its samples and an optimiser, stepped through the epochs of a run."""
 
     def __init__(
-        self, model: CoordinateMLP, data: Samples, held_out: Any, epochs: int, rate: float | None, betas: Any,
-        weight_decay: float, batch: int | None, chunk: int | None, schedule: Any, loss: Any, patience: int | None,
-        every: int | None, clip: float | None, seed: int, device: Any,
-    ) -> None:  # fmt: skip
-        self.epochs = whole("epochs", epochs, at_least=1)
-        remedy = "It is the step of Adam: 0.1 to 0.0001 are usual."
-        fallback = LINEAR_RATE if model.is_linear else DEEP_RATE
-        self.rate = real("rate", fallback if rate is None else rate, low=0.0, high=1e6, open_low=True, remedy=remedy)
-        decay = real("weight_decay", weight_decay, low=0.0, high=1e6, remedy="It is a small number or 0.")
-        self.batch = None if batch is None else whole("batch", batch, at_least=1)
-        self.schedule = _named("schedule", schedule, SCHEDULES)
-        self.loss = _named("loss", loss, LOSSES)
-        self.patience = None if patience is None else whole("patience", patience, at_least=1)
-        if self.patience is not None and held_out is None:
-            raise problem("patience", patience, "something held out to judge by", "Pass held_out=0.1, say.")
-        self.every = max(1, self.epochs // 100) if every is None else whole("every", every, at_least=1)
-        self.clip = None if clip is None else real("clip", clip, low=0.0, high=1e30, open_low=True, remedy="A norm.")
-        self.seed = whole("seed", seed, at_least=0)
-        if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(0 <= float(b) < 1 for b in betas):
-            raise problem("betas", describe(betas), "two numbers in [0, 1)", "The paper's are (0.9, 0.999).")
-        if model.first.weight.dtype == torch.float16:
-            raise problem("model", "float16 weights", "float32, float64 or bfloat16", "Adam's numbers do not fit: .float()")
+        self,
+        model: CoordinateMLP,
+        data: Samples,
+        held_out: Any,
+        settings: Settings,
+        device: Any = None,
+    ) -> None:
+        self.settings, self.loss = settings, settings.loss_function
         self.model = model if device is None else model.to(device)
-        weight = model.first.weight
-        learn, self.held = split(data, held_out, model, self.seed)
-        self.data, self.whole_data = _placed(learn, weight), data
-        self.held = None if self.held is None else _placed(self.held, weight)
-        if self.batch is not None or math.prod(self.data.values.shape[1:-1]) > MOST_PER_ROW:
-            self.data = self.data.flat()
+        self._place_data(data, held_out)
         self.optimiser = torch.optim.Adam(
-            model.parameters(), lr=self.rate, betas=(float(betas[0]), float(betas[1])), weight_decay=decay
+            model.parameters(), lr=settings.rate, betas=settings.betas, weight_decay=settings.weight_decay
         )
-        self.generator = torch.Generator().manual_seed(self.seed)
-        per_point = max(model.first.width, model.width if model.depth else 1)
-        self.chunk = max(1, CHUNK_NUMBERS // per_point) if chunk is None else whole("chunk", chunk, at_least=1)
-        self.fingerprint = {
-            "epochs": self.epochs, "rate": self.rate, "betas": [float(b) for b in betas], "weight_decay": decay,
-            "batch": self.batch, "chunk": self.chunk, "clip": self.clip, "seed": self.seed, "every": self.every,
-            "schedule": _name(schedule), "loss": _name(loss), "patience": self.patience, "network": _described(model),
-            "data": learn.digest(), "held out": None if self.held is None else self.held.digest(),
-        }  # fmt: skip
+        self.generator = torch.Generator().manual_seed(settings.seed)
         self.result = Training(model, data, is_mean_square=self.loss is LOSSES["mse"])
-        self.diverged = self._bound() if isinstance(loss, str) else math.inf
+        self.diverged = self._bound() if isinstance(settings.loss, str) else math.inf
+        # Whether weights, optimiser and generator are those at the end of an epoch.
+        self.between_epochs = True
+
+    def _place_data(self, data: Samples, held_out: Any) -> None:
+        """Split the samples, move them to the device of the weights, and fingerprint the run."""
+        settings, weight = self.settings, self.model.first.weight
+        learn, held = split(data, held_out, self.model, settings.seed)
+        self.data = _placed(learn, weight)
+        self.held = None if held is None else _placed(held, weight)
+        if settings.batch is not None or math.prod(self.data.values.shape[1:-1]) > MOST_PER_ROW:
+            self.data = self.data.flat()
+        self.fingerprint = {
+            **settings.to_dict(),
+            "network": _described(self.model),
+            "data": learn.digest(),
+            "held out": None if self.held is None else self.held.digest(),
+        }
 
     def _bound(self) -> float:
-        """Return a loss that no run reaches which does not diverge: many times that of the start, of zero, of the mean."""
+        """Return a loss that only a diverging run exceeds.
+
+        It is many times that of the first weights, of zero and of the mean.
+        """
         flat = self.data.values.reshape(-1, self.model.out)
         constants = (torch.zeros_like(flat[:1]), flat.mean(0, keepdim=True))
         losses = [float(self.loss(one.expand_as(flat), flat)) for one in constants] + [self._evaluate(self.data)]
         return DIVERGED * max(1e-30, *(value for value in losses if math.isfinite(value)))
 
     def go(self, checkpoint: Any, resume: bool, bar: Bar, callback: Callable[[Epoch], Any] | None) -> Training:
-        """Run the epochs that are left; return what came of it, with the best weights in place."""
+        """Run the epochs that are left; return the result, with the best weights in place."""
         model, result = self.model, self.result
         self.best = _copy(model)
         before = self._resume(checkpoint) if resume else 0.0
@@ -187,46 +163,75 @@ class Run:
 
     def _all_epochs(self, checkpoint: Any, bar: Bar, callback: Callable[[Epoch], Any] | None) -> None:
         result = self.result
-        between = True  # whether weights, optimiser and chance are those at the end of an epoch
         try:
-            prepared = self._prepared()
-            for number in range(len(result.losses), self.epochs):
-                rate = self.rate * float(self.schedule(number / self.epochs))
-                for group in self.optimiser.param_groups:
-                    group["lr"] = rate
-                look = number % self.every == 0 or number == self.epochs - 1
-                # the loss of a full batch is that of the weights before its step
-                weights = _copy(self.model) if look and self.held is None and prepared is not None else None
-                between = False
-                value = self._epoch(prepared)
-                result.losses.append(value)
-                self._check(value, number, rate)
-                between = True
-                score = value if weights is not None else None
-                if look and weights is None:
-                    score = self._evaluate(self.data if self.held is None else self.held)
-                    self._check(score, number, rate)
-                judged = score if self.held is not None else None
-                if judged is not None:
-                    result.held_out.append((number, judged))
-                if score is not None:
-                    self._remember(score, number, weights)
-                seconds = time.perf_counter() - self.started
-                bar.update(number + 1, self._figures(value, number + 1, seconds))
-                stop = callback is not None and callback(Epoch(number, value, judged, rate, seconds))
-                late = self.patience is not None and judged is not None and number - result.best_epoch >= self.patience
-                if stop or late:
-                    result.stopped_by = "callback" if stop else "patience"
-                    break
-                if look and number < self.epochs - 1:
-                    self._keep(checkpoint)
+            self._epochs_until_stopped(checkpoint, bar, callback)
         except KeyboardInterrupt:
             result.stopped_by = "interrupt"
-            if not between:  # half a step is no place to go on from: the last checkpoint is
+            if not self.between_epochs:  # no run goes on from half a step: the last checkpoint stays
                 return
         if self.held is None:  # the last step counts too
             self._remember(self._evaluate(self.data), result.epochs, None)
         self._keep(checkpoint)
+
+    def _epochs_until_stopped(
+        self,
+        checkpoint: Any,
+        bar: Bar,
+        callback: Callable[[Epoch], Any] | None,
+    ) -> None:
+        prepared = self.prepared()
+        last = self.settings.epochs - 1
+        for number in range(len(self.result.losses), self.settings.epochs):
+            epoch = self._judged_epoch(number, prepared)
+            bar.update(number + 1, self._figures(epoch.loss, number + 1, epoch.seconds))
+            stopped_by = self._reason_to_stop(epoch, callback)
+            if stopped_by is not None:
+                self.result.stopped_by = stopped_by
+                return
+            if self.settings.looks_at(number) and number < last:
+                self._keep(checkpoint)
+
+    def _judged_epoch(self, number: int, prepared: Prepared | None) -> Epoch:
+        """Take the steps of an epoch; where it is time to, judge the weights and keep the best."""
+        rate, look = self._set_rate(number), self.settings.looks_at(number)
+        # The loss of a full batch is that of the weights before its step.
+        weights = _copy(self.model) if look and self.held is None and prepared is not None else None
+        loss = self._learn(number, rate, prepared)
+        held_out = None
+        if weights is not None:
+            self._remember(loss, number, weights)
+        elif look:
+            score = self._evaluate(self.data if self.held is None else self.held)
+            self._check(score, number, rate)
+            if self.held is not None:
+                held_out = score
+                self.result.held_out.append((number, score))
+            self._remember(score, number, None)
+        return Epoch(number, loss, held_out, rate, time.perf_counter() - self.started)
+
+    def _set_rate(self, number: int) -> float:
+        """Give the optimiser the learning rate of an epoch, and return it."""
+        rate = self.settings.rate * float(self.settings.rate_factor(number / self.settings.epochs))
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def _learn(self, number: int, rate: float, prepared: Prepared | None) -> float:
+        """Take the steps of an epoch and record its loss, which must not have diverged."""
+        self.between_epochs = False
+        loss = self.epoch(prepared)
+        self.result.losses.append(loss)
+        self._check(loss, number, rate)
+        self.between_epochs = True
+        return loss
+
+    def _reason_to_stop(self, epoch: Epoch, callback: Callable[[Epoch], Any] | None) -> str | None:
+        if callback is not None and callback(epoch):
+            return "callback"
+        patience = self.settings.patience
+        if patience is None or epoch.held_out is None:
+            return None
+        return "patience" if epoch.number - self.result.best_epoch >= patience else None
 
     def _remember(self, score: float, number: int, weights: dict[str, Tensor] | None) -> None:
         """Keep the weights, by default those now, if they are the best so far."""
@@ -258,18 +263,19 @@ class Run:
         result.stopped_by = state["stopped_by"] if state["stopped_by"] == "patience" else "epochs"
         return float(state["seconds"])
 
-    def _prepared(self) -> Prepared | None:
-        return None if self.batch is not None else self.model.prepare(self.data.inputs)
+    def prepared(self) -> Prepared | None:
+        """Return the full batch with what stays the same in every step; None for minibatches."""
+        return None if self.settings.batch is not None else self.model.prepare(self.data.inputs)
 
-    def _epoch(self, prepared: Prepared | None) -> float:
+    def epoch(self, prepared: Prepared | None) -> float:
         """Take the steps of one epoch; return the mean loss before them."""
         if prepared is not None:
             return self._step(prepared, self.data)
-        assert self.batch is not None
+        assert self.settings.batch is not None
         assert isinstance(self.data.inputs, Tensor)
         order = torch.randperm(len(self.data.inputs), generator=self.generator).to(self.data.values.device)
         total = 0.0
-        for some in order.split(self.batch):
+        for some in order.split(self.settings.batch):
             part = Samples(self.data.inputs[some], self.data.values[some])
             total += self._step(self.model.prepare(part.inputs), part) * len(some)
         return total / len(order)
@@ -277,8 +283,8 @@ class Run:
     def _step(self, prepared: Prepared, data: Samples) -> float:
         self.optimiser.zero_grad(set_to_none=True)
         value = self._backward(prepared, data)
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        if self.settings.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
         if math.isfinite(value):
             self.optimiser.step()
         return value
@@ -304,7 +310,7 @@ class Run:
 
     def _parts(self, prepared: Prepared, data: Samples) -> Iterator[tuple[int, int, float]]:
         """Yield (start, stop, share of the samples) of the parts of a batch."""
-        step = max(1, self.chunk // prepared.per_row)
+        step = max(1, self.settings.chunk // prepared.per_row)
         if self.model.is_linear:
             step = prepared.rows  # nothing follows that would not fit the cache
         for start in range(0, prepared.rows, step):
@@ -330,7 +336,7 @@ class Run:
             for start, stop, share in self._parts(prepared, data):
                 total += float(self._part_loss(prepared, shared, data, start, stop)) * share
             return total
-        step = max(self.chunk, 1 << 14)
+        step = max(self.settings.chunk, 1 << 14)
         for start in range(0, len(data.inputs), step):
             part = Samples(data.inputs[start : start + step], data.values[start : start + step])
             prepared = self.model.prepare(part.inputs, cache=False)
@@ -349,7 +355,7 @@ class Run:
         )
 
     def _figures(self, value: float, done: int, seconds: float) -> str:
-        quality = f"PSNR {_psnr(value, self.whole_data.peak):.2f} dB, " if self.result.is_mean_square else ""
+        quality = f"PSNR {_psnr(value, self.result.data.peak):.2f} dB, " if self.result.is_mean_square else ""
         return f"loss {value:.3e}, {quality}{done / max(seconds, 1e-9):.1f} epochs/s"
 
 
@@ -364,25 +370,13 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
-def _named(argument: str, value: Any, known: dict[str, Any]) -> Any:
-    if callable(value):
-        return value
-    if not isinstance(value, str) or value not in known:
-        raise problem(argument, describe(value), f"one of {', '.join(known)}, or a function", "Choose one.")
-    return known[value]
-
-
 def _described(model: CoordinateMLP) -> dict[str, Any]:
     """Return all that defines a network but its weights; an activation that is a function by its name."""
     return {
-        **(model.to_dict() if isinstance(model.activation, str) else {"activation": _name(model.activation)}),
+        **(model.to_dict() if isinstance(model.activation, str) else {"activation": name_of(model.activation)}),
         "encoding": model.encoding.to_dict(),
         "shapes": {name: f"{list(tensor.shape)} {tensor.dtype}" for name, tensor in model.state_dict().items()},
     }
-
-
-def _name(value: Any) -> str:
-    return value if isinstance(value, str) else getattr(value, "__qualname__", type(value).__name__)
 
 
 def _psnr(mean_square: float, peak: float) -> float:

@@ -15,7 +15,8 @@ from kronfield._core.progress import Bar
 from kronfield.nn import checkpoints
 from kronfield.nn.data import samples
 from kronfield.nn.mlp import CoordinateMLP
-from kronfield.nn.run import Epoch, Run, Training
+from kronfield.nn.run import Epoch, Training, TrainingRun
+from kronfield.nn.settings import Settings
 
 
 def train(
@@ -95,15 +96,17 @@ def train(
     """
     if not isinstance(model, CoordinateMLP):
         raise problem("model", describe(model), "a CoordinateMLP", "For your own network, write your own loop.", TypeError)
-    run = Run(
-        model, samples(data, model), held_out, epochs, rate, betas, weight_decay, batch, chunk, schedule, loss, patience,
-        every, clip, seed, device,
+    given = samples(data, model)
+    settings = Settings.checked(
+        model, epochs=epochs, rate=rate, betas=betas, weight_decay=weight_decay, batch=batch, chunk=chunk,
+        schedule=schedule, loss=loss, held_out=held_out, patience=patience, every=every, clip=clip, seed=seed,
     )  # fmt: skip
+    run = TrainingRun(model, given, held_out, settings, device)
     if resume and checkpoint is None:
         raise problem("resume", True, "a checkpoint to go on from", "Pass checkpoint=.")
     if checkpoint is not None and not resume and checkpoints.exists(checkpoint):
         raise problem("checkpoint", f"{checkpoint}, which exists", "a new file", "Pass resume=True to go on, or remove it.")
-    with _threads(threads), Bar("Training", run.epochs, shown=progress) as bar:
+    with _threads(threads), Bar("Training", settings.epochs, shown=progress) as bar:
         return run.go(checkpoint, resume, bar, callback)
 
 
