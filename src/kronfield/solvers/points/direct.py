@@ -45,6 +45,8 @@ def data_band(term: DataTerm, shape: Sequence[int]) -> Array:
     Neighbours on the first axis are a whole row of the grid apart: two of them, for second differences, are the band.
     """
     n, reach = math.prod(shape), 2 * math.prod(shape[1:])
+    if len(shape) == 1 and isinstance(term, Stencil):  # its planes are the diagonals
+        return np.stack([term.planes[(offset,)] for offset in range(min(len(term.planes), n))]).astype(np.float64)
     if n * reach**2 > BANDED_WORK or isinstance(term, DenseTerm):
         return np.empty((0, n))
     return lower_band(sparse_term(term, shape))
@@ -94,7 +96,21 @@ def _penalty_band(
 def _penalty_bands(shape: tuple[int, ...], spacings: tuple[float, ...]) -> tuple[Array, Array]:
     """Return the penalties on first and on second derivatives, each of weight 1, as bands."""
     one, other = (DifferencePenalty(shape, spacings, *weights) for weights in ((1.0, 0.0), (0.0, 1.0)))
+    if len(shape) == 1:
+        return _line_band(one), _line_band(other)
     return lower_band(sparse_penalty(one)), lower_band(sparse_penalty(other))
+
+
+def _line_band(penalty: DifferencePenalty) -> Array:
+    """Return the penalty of a line as a band: (D'D)[k, k + j] is the sum over rows of D, which are all the same."""
+    n = penalty.shape[0]
+    band = np.zeros((min(n, 3), n))
+    for weight, (order,) in penalty.factors():
+        row = np.diff(np.eye(order + 1), n=order, axis=0)[0]  # 1; -1 1; 1 -2 1
+        for j in range(order + 1):
+            for i in range(order + 1 - j):
+                band[j, i : n - order + i] += weight * row[i] * row[i + j]
+    return band
 
 
 def sparse_solve(term: DataTerm, penalty: DifferencePenalty, b: Array) -> Array | None:
