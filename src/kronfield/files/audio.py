@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,7 @@ def read_audio(path: Path, progress: Progress | None) -> Signal:
         dtype = np.float64 if subtype in ("DOUBLE", "PCM_32") else np.float32
         check_memory(path, total * (count * np.dtype(dtype).itemsize + 8.0), "Cut it into parts.")
         values = np.empty((total, count), dtype)
-        done = 0
-        for block in guarded(_blocks(file, dtype), path, _WHAT):
-            values[done : done + len(block)] = block
-            done += len(block)
-            if progress is not None:
-                progress(done, total)
+        done = _fill(values, guarded(_blocks(file, dtype), path, _WHAT), progress)
     if done < total:
         raise problem("path", f"{path} with {done} samples", f"{total}, as it announces", "It is cut off: copy it again.")
     channels = count > 1
@@ -62,6 +57,17 @@ def read_audio(path: Path, progress: Progress | None) -> Signal:
     )
     described = replace(described, rate=rate, subtype=subtype)
     return Signal("audio", values, channels, (np.arange(total) / rate,), None, described)
+
+
+def _fill(values: Array, blocks: Iterable[Array], progress: Progress | None) -> int:
+    """Fill ``values`` with the blocks of a file; return how many samples came."""
+    done = 0
+    for block in blocks:
+        values[done : done + len(block)] = block
+        done += len(block)
+        if progress is not None:
+            progress(done, len(values))
+    return done
 
 
 def _blocks(file: Any, dtype: Any) -> Iterator[Array]:

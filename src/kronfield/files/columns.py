@@ -82,28 +82,12 @@ def choose(
     What the user named is taken. Else coordinates are the columns with usual names (x, y, lat, ...), but for the last
     if all have such; if none has, all numbers but the last column. Values are all other numbers.
     """
-    for argument, named in (("coordinates", coordinates), ("columns", values)):
-        for name in named or ():
-            if name in unfit:
-                raise _refusal(argument, name, unfit[name])
-    both = set(coordinates or ()) & set(values or ())
-    if both:
-        raise problem("columns", f"{', '.join(sorted(both))} as coordinate and as value", "either", "Name each once.")
-    numbers = [name for name in names if name not in unfit]
+    _check_named(unfit, coordinates, values)
     if coordinates is None or values is None:
-        for name, reason in unfit.items():  # left out in silence, these would change what the others mean
-            if reason.mixed or (reason.date and coordinates is None):
-                raise _refusal("columns" if coordinates else "coordinates", name, reason)
+        _check_left_out(unfit, coordinates)
+    numbers = [name for name in names if name not in unfit]
     if coordinates is None:
-        free = [name for name in numbers if name not in (values or ())]
-        usual = [name for name in free if split_unit(name)[0].lower() in _USUAL]
-        if values is None:
-            if len(usual) == len(free) == 2 and names[-1] in unfit:  # y would be taken for the value, in place of text
-                raise _refusal("columns", names[-1], unfit[names[-1]])
-            usual = usual[:-1] if len(usual) == len(free) else usual
-            coordinates = usual or free[:-1]
-        else:
-            coordinates = usual or free
+        coordinates = _coordinates(names, numbers, unfit, values)
     if values is None:
         values = [name for name in numbers if name not in coordinates]
     if not coordinates or not values:
@@ -114,6 +98,48 @@ def choose(
             "Name them: coordinates and columns.",
         )
     return ColumnChoice(coordinates, values)
+
+
+def _check_named(unfit: Mapping[str, Unfit], coordinates: list[str] | None, values: list[str] | None) -> None:
+    """Refuse named columns that are not numbers, or that are named twice."""
+    for argument, named in (("coordinates", coordinates), ("columns", values)):
+        for name in named or ():
+            if name in unfit:
+                raise _refusal(argument, name, unfit[name])
+    both = set(coordinates or ()) & set(values or ())
+    if both:
+        raise problem("columns", f"{', '.join(sorted(both))} as coordinate and as value", "either", "Name each once.")
+
+
+def _check_left_out(unfit: Mapping[str, Unfit], coordinates: list[str] | None) -> None:
+    """Refuse columns that nobody named and that are not left out in silence.
+
+    Without a column of dates, or with few cells that are not numbers, the other columns would mean
+    something else.
+    """
+    for name, reason in unfit.items():
+        if reason.mixed or (reason.date and coordinates is None):
+            raise _refusal("columns" if coordinates else "coordinates", name, reason)
+
+
+def _coordinates(
+    names: Sequence[str], numbers: list[str], unfit: Mapping[str, Unfit], values: list[str] | None
+) -> list[str]:
+    """Return the coordinates where the user named none; without named values, one number is left for them."""
+    if values is not None:
+        free = [name for name in numbers if name not in values]
+        return _with_usual_names(free) or free
+    usual = _with_usual_names(numbers)
+    if len(usual) < len(numbers):
+        return usual or numbers[:-1]
+    if len(usual) == 2 and names[-1] in unfit:  # y would be taken for the value, in place of text
+        raise _refusal("columns", names[-1], unfit[names[-1]])
+    return usual[:-1]
+
+
+def _with_usual_names(names: Iterable[str]) -> list[str]:
+    """Return the names that coordinates usually have."""
+    return [name for name in names if split_unit(name)[0].lower() in _USUAL]
 
 
 def table_signal(path: Path, choice: ColumnChoice, columns: Mapping[str, Array], raw_bytes: int) -> Signal:

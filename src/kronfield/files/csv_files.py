@@ -8,7 +8,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +23,8 @@ from kronfield.files.signal import Progress, Signal
 _WHAT = "a table of text: CSV or TSV"
 _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
 _BATCH = 1 << 14
+# Lines that tell what separates cells.
+_FIRST = 20
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
 
 
@@ -53,31 +55,19 @@ class _Table:
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file
-        self._text = text = io.TextIOWrapper(file, _encoding(file), newline="")  # kept, as it closes the file when it goes
-        comments: list[str] = []  # and blank lines, before the table
-        start: list[str] = []
-        for line in guarded(text, path, _WHAT):
-            if not start and (not line.strip() or line.lstrip().startswith("#")):
-                comments.append(line.lstrip("# \t"))
-            else:
-                start.append(line)
-            if len(start) == 20:
-                break
+        self._text = io.TextIOWrapper(file, _encoding(file), newline="")  # kept, as it closes the file when it goes
+        comments, start = _opening(guarded(self._text, path, _WHAT))
         if not start:
             raise problem("path", f"{path} with no rows", _WHAT, "Export it again.")
         self._skipped = len(comments)
         with decoding(path, _WHAT):
             self._delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(start)
-            self._rows = self._reader(_chain(start, text))
+            self._rows = self._reader(chain(start, self._text))
             first = self._cells(next(self._rows))
             above = self._cells(next(self._reader(comments[-1:]), []))
-        if all(_number(cell) is not None for cell in first):
-            self._kept: list[list[str]] = [first]
-            self.names = above if len(above) == len(first) else [str(i) for i in range(len(first))]
-        else:
-            self._kept = []
-            self.names = first
-        self.names = [name or str(i) for i, name in enumerate(self.names)]
+        headed = any(_number(cell) is None for cell in first)
+        self._kept = [] if headed else [first]
+        self.names = _header(first if headed else above, len(first))
         twice = {name for name in self.names if self.names.count(name) > 1}
         if twice:
             raise problem(
@@ -92,7 +82,7 @@ class _Table:
         total = self._path.stat().st_size
         for lines, rows in guarded(self._batches(), self._path, _WHAT):
             cells = list(zip(*rows, strict=True))
-            for name in [name for name in wanted if name not in unfit]:
+            for name in list(parts):  # those that were numbers so far
                 found = _floats(cells[places[name]], lines)
                 if isinstance(found, Unfit):
                     earlier = any(np.isfinite(part).any() for part in parts.pop(name))
@@ -137,9 +127,24 @@ class _Table:
         return cells[:-1] if self._delimiter == " " and cells and not cells[-1] else cells
 
 
-def _chain(start: Sequence[str], text: Iterable[str]) -> Iterator[str]:
-    yield from start
-    yield from text
+def _opening(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the comments and blank lines before a table, without their marks, and its first lines."""
+    comments: list[str] = []
+    start: list[str] = []
+    for line in lines:
+        if not start and (not line.strip() or line.lstrip().startswith("#")):
+            comments.append(line.lstrip("# \t"))
+        else:
+            start.append(line)
+        if len(start) == _FIRST:
+            break
+    return comments, start
+
+
+def _header(names: Sequence[str], width: int) -> list[str]:
+    """Return the names of the columns; a column without one is called by its number."""
+    names = names if len(names) == width else [""] * width
+    return [name or str(i) for i, name in enumerate(names)]
 
 
 def _encoding(file: BinaryIO) -> str:

@@ -42,12 +42,11 @@ def read_nifti(path: Path) -> Signal:
         values = np.asarray(picture.dataobj, dtype=np.float32 if single else np.float64)
         while values.ndim > 3 and values.shape[-1] == 1:
             values = values[..., 0]
-        zooms = [float(zoom) for zoom in header.get_zooms()[: values.ndim]]
+        zooms = [_spacing(float(zoom)) for zoom in header.get_zooms()[: values.ndim]]
         space, time = header.get_xyzt_units()
         affine = np.asarray(picture.affine, dtype=np.float64).tolist()
     if values.ndim > 4 or values.size == 0:
         raise problem("path", f"{path} of shape {values.shape}", "3 axes, or 4 with time", "Save one component as a volume.")
-    zooms = [zoom if math.isfinite(zoom) and zoom > 0 else 1.0 for zoom in zooms]
     unit = {"micron": "um", "meter": "m"}.get(space, "mm")
     units = [unit] * min(values.ndim, 3) + [{"msec": "ms", "usec": "us"}.get(time, "s")] * (values.ndim - 3)
     described = describe_signal(
@@ -64,6 +63,11 @@ def read_nifti(path: Path) -> Signal:
     described = replace(described, spacing=zooms, affine=affine)
     axes = tuple(zoom * np.arange(n) for zoom, n in zip(zooms, values.shape, strict=True))
     return Signal("volume", values, False, axes, None, described)
+
+
+def _spacing(zoom: float) -> float:
+    """Return the distance between samples that a header states; 1 if it makes no sense."""
+    return zoom if math.isfinite(zoom) and zoom > 0 else 1.0
 
 
 @contextlib.contextmanager
@@ -108,27 +112,37 @@ def _header(layout: Layout, dtype: np.dtype[Any]) -> bytes:
     with extra("nifti"):
         import nibabel
 
-    known, dimensions = layout.description, len(layout.shape)
     if max(layout.shape) > 32767:
         raise problem("shape", f"{layout.shape}", "at most 32767 samples on an axis of NIfTI", "Write a .npy file.")
-    before = list(known.shape or layout.shape)[:dimensions]
+    spacing, affine = _placed(layout)
+    header = nibabel.Nifti1Header(endianness="<")
+    header.set_data_dtype(dtype)
+    header.set_data_shape(layout.shape)
+    header.set_sform(affine, code=1)
+    header.set_zooms(tuple(spacing))
+    units = layout.description.units or []
+    space = {"um": "micron", "m": "meter"}.get(units[0] if units else "", "mm")
+    header.set_xyzt_units(space, {"ms": "msec", "us": "usec"}.get(units[3], "sec") if len(units) > 3 else "sec")
+    header["vox_offset"], header["magic"] = _OFFSET, b"n+1"
+    return bytes(header.binaryblock) + bytes(_OFFSET - len(header.binaryblock))
+
+
+def _placed(layout: Layout) -> tuple[Array, Array]:
+    """Return the distance between samples on each axis, and the 4 x 4 map of sample numbers to space.
+
+    The source has n samples where N are written, so a cell is f = n / N samples of the source long. Sample j
+    is the centre of its cell, at (j + 1/2) f - 1/2 in samples of the source, whose affine leads to space.
+    """
+    known, dimensions = layout.description, len(layout.shape)
+    before = list(known.shape or ())[:dimensions]
     before = before if len(before) == dimensions else list(layout.shape)
     spacing = np.asarray([1.0] * dimensions if known.spacing is None else known.spacing, dtype=np.float64)
-    upright = np.diag([*spacing[:3], *[1.0] * (4 - len(spacing[:3]))])
-    affine = np.asarray(upright if known.affine is None else known.affine, dtype=np.float64)
+    straight = np.diag([*spacing[:3], *[1.0] * (4 - len(spacing[:3]))])
+    affine = np.asarray(straight if known.affine is None else known.affine, dtype=np.float64)
     if affine.shape != (4, 4) or spacing.shape != (dimensions,) or not np.isfinite(affine).all():
         raise problem("info", describe(affine), 'a 4 x 4 "affine", and a "spacing" per axis', "Use what read gave.")
     factors = np.array(before) / np.array(layout.shape)
     step = np.eye(4)
     for i, factor in enumerate(factors[:3]):
-        step[i, i], step[i, 3] = factor, (factor - 1) / 2  # cell centres: (j + 1/2) factor - 1/2
-    header = nibabel.Nifti1Header(endianness="<")
-    header.set_data_dtype(dtype)
-    header.set_data_shape(layout.shape)
-    header.set_sform(affine @ step, code=1)
-    header.set_zooms(tuple(spacing * factors))
-    units = known.units or []
-    space = {"um": "micron", "m": "meter"}.get(units[0] if units else "", "mm")
-    header.set_xyzt_units(space, {"ms": "msec", "us": "usec"}.get(units[3], "sec") if len(units) > 3 else "sec")
-    header["vox_offset"], header["magic"] = _OFFSET, b"n+1"
-    return bytes(header.binaryblock) + bytes(_OFFSET - len(header.binaryblock))
+        step[i, i], step[i, 3] = factor, (factor - 1) / 2
+    return spacing * factors, affine @ step

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +38,8 @@ def read_png(path: Path) -> Array:
         raise ValueError("no header")
     width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", header)
     count, size = _CHANNELS[colour], depth // 8
-    passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
-    parts = [(x, y, dx, dy, -(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
-    parts = [part for part in parts if part[4] > 0 and part[5] > 0]
-    total = sum(h * (1 + w * count * size) for *_, w, h in parts)
+    passes = _passes(width, height, _ADAM7 if interlaced else ((0, 0, 1, 1),))
+    total = sum(one.height * (1 + one.width * count * size) for one in passes)
     compressed = b"".join(data for name, data in chunks if name == b"IDAT")
     # no more than the header announces, however much the stream would expand to
     stream = np.frombuffer(zlib.decompressobj().decompress(compressed, total), np.uint8)
@@ -48,12 +47,31 @@ def read_png(path: Path) -> Array:
         raise ValueError(f"{len(stream)} bytes of pixels instead of {total}")
     pixels = np.empty((height, width, count), np.uint8 if size == 1 else np.uint16)
     start = 0
-    for x, y, dx, dy, w, h in parts:
-        stop = start + h * (1 + w * count * size)
-        lines = _unfiltered(stream[start:stop].reshape(h, -1), count * size)
-        pixels[y::dy, x::dx] = lines.view(f">u{size}").reshape(h, w, count)
+    for one in passes:
+        stop = start + one.height * (1 + one.width * count * size)
+        lines = _unfiltered(stream[start:stop].reshape(one.height, -1), count * size)
+        pixels[one.rows, one.columns] = lines.view(f">u{size}").reshape(one.height, one.width, count)
         start = stop
     return pixels
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """The rows and columns of a picture that are stored together, and how many they are."""
+
+    rows: slice
+    columns: slice
+    height: int
+    width: int
+
+
+def _passes(width: int, height: int, grids: Sequence[tuple[int, int, int, int]]) -> list[_Pass]:
+    """Return the passes that hold pixels; ``grids`` are first column, first row, and their steps."""
+    found = [
+        _Pass(slice(y, None, dy), slice(x, None, dx), -(-(height - y) // dy), -(-(width - x) // dx))
+        for x, y, dx, dy in grids
+    ]
+    return [one for one in found if one.height > 0 and one.width > 0]
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:

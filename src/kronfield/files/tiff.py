@@ -29,26 +29,36 @@ def read_tiff(path: Path) -> Signal:
         import tifffile
 
     with decoding(path, _WHAT), tifffile.TiffFile(path) as tiff:
-        if not len(tiff.pages) or not _chain_is_whole(tiff):
-            raise damaged(path, "pages are missing", _WHAT)
-        series = tiff.series
-        if len(series) > 1:
-            sizes = ", ".join(" x ".join(map(str, one.shape)) for one in series[:4])
-            raise problem(
-                "path", f"{path} with pages of {len(series)} sizes ({sizes})", "pages of one size", "Split it into files."
-            )
-        check_memory(path, series[0].size * (series[0].dtype.itemsize + 4), "Cut it into parts.")
+        _check_pages(path, tiff)
         stored, levels, axes = _pixels(path, tiff)
         pixels, axes = _ordered(path, stored, axes)
         if pixels.size == 0:
             raise damaged(path, "no pixels", _WHAT)
         orientation = int(tiff.pages.first.tags.valueof("Orientation", default=1))
     values, found = (pixel_values(pixels, levels), levels) if levels else number_values("path", pixels)
-    channels = axes.endswith("S")
-    grid = axes[:-1] if channels else axes
-    if grid == "YX" and pixels.dtype.kind in "ubf":
+    if axes.removesuffix("S") == "YX" and pixels.dtype.kind in "ubf":
         flat = upright(pixels, orientation)
         return image_signal(path, flat if flat.dtype != bool else flat.astype(np.uint8), found)
+    return _stack_signal(path, pixels, values, found, axes)
+
+
+def _check_pages(path: Path, tiff: Any) -> None:
+    """Refuse files whose pages are missing, of several sizes, or too large for the memory."""
+    if not len(tiff.pages) or not _chain_is_whole(tiff):
+        raise damaged(path, "pages are missing", _WHAT)
+    series = tiff.series
+    if len(series) > 1:
+        sizes = ", ".join(" x ".join(map(str, one.shape)) for one in series[:4])
+        raise problem(
+            "path", f"{path} with pages of {len(series)} sizes ({sizes})", "pages of one size", "Split it into files."
+        )
+    check_memory(path, series[0].size * (series[0].dtype.itemsize + 4), "Cut it into parts.")
+
+
+def _stack_signal(path: Path, pixels: Array, values: Array, levels: int | None, axes: str) -> Signal:
+    """Return the signal of a volume, or of a picture whose numbers are no pixels; ``axes`` are letters."""
+    channels = axes.endswith("S")
+    grid = axes.removesuffix("S")
     kind = "image" if grid == "YX" else "volume"
     described = describe_signal(
         kind,
@@ -57,7 +67,7 @@ def read_tiff(path: Path) -> Signal:
         axes=[_NAMES.get(letter, letter.lower()) for letter in grid],
         units=["px" if letter in "YX" else "" for letter in grid],
         channels=channel_names(values.shape[-1]) if channels else None,
-        levels=found,
+        levels=levels,
         dtype=pixels.dtype.newbyteorder("="),
         raw_bytes=pixels.nbytes,
     )
@@ -84,20 +94,28 @@ def _pixels(path: Path, tiff: Any) -> tuple[Array, int | None, str]:
             raise
         pixels, axes = _through_pillow(path, tiff)
         return pixels, None, axes
-    photometric, bits = int(key.photometric), int(key.bitspersample)
+    bits = int(key.bitspersample)
     levels = 2**bits - 1 if pixels.dtype.kind == "u" and bits < 8 * pixels.dtype.itemsize <= 16 else None
-    if photometric in _LAB:
+    if int(key.photometric) in _LAB:
         raise problem("path", f"{path} in Lab colours", "grey or RGB", "Convert it to RGB.")
-    if photometric == _WHITE_IS_ZERO and pixels.dtype.kind in "ub":
-        pixels = ~pixels if pixels.dtype == bool else (2**bits - 1) - pixels
-    elif photometric == _PALETTE and key.colormap is not None:
+    if int(key.photometric) == _PALETTE and key.colormap is not None:
         colours = (key.colormap >> 8).astype(np.uint8)  # 16 bit by the standard, made from 8 by all who write it
-        pixels, levels, axes = np.moveaxis(colours[:, pixels], 0, -1), None, axes + "S"
-    elif photometric == _SEPARATED and pixels.shape[-1] == 4:
+        return np.moveaxis(colours[:, pixels], 0, -1), None, axes + "S"
+    return _bright(pixels, int(key.photometric), bits), levels, axes
+
+
+def _bright(pixels: Array, photometric: int, bits: int) -> Array:
+    """Return pixels that grow with brightness: grey where white was 0 is inverted, inks become RGB.
+
+    Of inks (c, m, y, k) from 0 to 1 the light that is left is (1 - c)(1 - k), (1 - m)(1 - k), (1 - y)(1 - k).
+    """
+    if photometric == _WHITE_IS_ZERO and pixels.dtype.kind in "ub":
+        return ~pixels if pixels.dtype == bool else (2**bits - 1) - pixels
+    if photometric == _SEPARATED and pixels.shape[-1] == 4:
         most = float(np.iinfo(pixels.dtype).max)
         light = 1 - pixels / most
-        pixels = np.rint(light[..., :3] * light[..., 3:] * most).astype(pixels.dtype)
-    return pixels, levels, axes
+        return np.rint(light[..., :3] * light[..., 3:] * most).astype(pixels.dtype)
+    return pixels
 
 
 def _through_pillow(path: Path, tiff: Any) -> tuple[Array, str]:
@@ -142,23 +160,15 @@ def open_tiff(path: Path, layout: Layout) -> Iterator[Put]:
     if len(layout.shape) < 2:
         raise problem("shape", layout.shape, "for a TIFF file at least 2 axes", "Write a .npy or .csv file.")
     count = layout.channels or 1
-    pages = "QTZ"[-(len(layout.shape) - 2) :] if len(layout.shape) > 2 else ""
-    pages = "Q" * (len(layout.shape) - 2 - len(pages)) + pages
     levels = layout.levels(65535) if layout.description.levels is not None else None
     dtype = layout.float_dtype() if levels is None else np.dtype(np.uint8 if levels == 255 else np.uint16)
-    colours: dict[str, Any] = {"photometric": "rgb" if count in (3, 4) else "minisblack"}
-    if count > 1:
-        colours["planarconfig"] = "contig"
-        alpha = count in (2, 4)
-        extras = count - (3 if count in (3, 4) else 1)
-        colours["extrasamples"] = (["unassalpha"] if alpha else ["unspecified"]) * extras
     offset, _ = tifffile.imwrite(
         path,
         shape=(*layout.shape, count) if count > 1 else layout.shape,
         dtype=dtype,
         returnoffset=True,
-        metadata={"axes": f"{pages}YX" + ("S" if count > 1 else "")},
-        **colours,
+        metadata={"axes": f"{_page_letters(len(layout.shape) - 2)}YX" + ("S" if count > 1 else "")},
+        **_colour_tags(count),
     )
     # the samples lie in one piece behind the first header, and are filled in as they come
     with open(path, "r+b") as file:
@@ -169,3 +179,21 @@ def open_tiff(path: Path, layout: Layout) -> Iterator[Put]:
             file.write(np.ascontiguousarray(values).data.cast("B"))
 
         yield put
+
+
+def _page_letters(count: int) -> str:
+    """Return the letters of the axes before rows and columns: Z, TZ, QTZ, QQTZ, ..."""
+    return ("Q" * count + "TZ")[-count:] if count else ""
+
+
+def _colour_tags(count: int) -> dict[str, Any]:
+    """Return how a TIFF says what its channels are: grey or RGB, with alpha if there are 2 or 4."""
+    if count == 1:
+        return {"photometric": "minisblack"}
+    coloured = count in (3, 4)
+    further = "unassalpha" if count in (2, 4) else "unspecified"
+    return {
+        "photometric": "rgb" if coloured else "minisblack",
+        "planarconfig": "contig",
+        "extrasamples": [further] * (count - (3 if coloured else 1)),
+    }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +31,15 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
         with decoding(path, _WHAT):
             # an absolute path, as FFmpeg takes what stands before a colon for a protocol
             container = stack.enter_context(av.open(str(path.resolve())))
-            if not container.streams.video:
-                raise problem("path", f"{path} without pictures", _WHAT, "If it is sound, convert it to .wav or .flac.")
-            stream = container.streams.video[0]
+            stream = _stream(path, container)
             stream.thread_type = "AUTO"
             rates = [rate for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate]
             tick = stream.time_base
             expected = _expected(stream, container, start, stop)
             size, announced = stream.width * stream.height * 3, stream.frames
         check_memory(path, (expected or 0) * size * 5.0, "Read a part of it: frames=(start, stop).")
-        times: list[Fraction | None] = []
-        pictures: list[Array] = []
-        for index, (time, picture) in enumerate(guarded(_pictures(container, stream, start), path, _WHAT)):
-            if stop is not None and index >= stop:
-                break
-            times.append(time)
-            if picture is not None:
-                pictures.append(picture)
-                if progress is not None:
-                    progress(len(pictures), expected)
+        coming = islice(guarded(_pictures(container, stream, start), path, _WHAT), stop)
+        times, pictures = _collected(coming, expected, progress)
     if not pictures:
         raise problem(
             "path", f"{path}: no frame from {start} on; it has {len(times)}", "at least one frame", "Choose other frames."
@@ -79,6 +70,28 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
     return Signal("video", values, True, axes, None, described)
 
 
+def _stream(path: Path, container: Any) -> Any:
+    """Return the first stream of pictures; refuse a file that has none."""
+    if not container.streams.video:
+        raise problem("path", f"{path} without pictures", _WHAT, "If it is sound, convert it to .wav or .flac.")
+    return container.streams.video[0]
+
+
+def _collected(
+    coming: Iterable[tuple[Fraction | None, Array | None]], expected: int | None, progress: Progress | None
+) -> tuple[list[Fraction | None], list[Array]]:
+    """Return the times of all frames, and the pictures of those that are wanted."""
+    times: list[Fraction | None] = []
+    pictures: list[Array] = []
+    for time, picture in coming:
+        times.append(time)
+        if picture is not None:
+            pictures.append(picture)
+            if progress is not None:
+                progress(len(pictures), expected)
+    return times, pictures
+
+
 def video_shape(path: Path, frames: Any = None) -> tuple[int | None, int, int, int]:
     """Return the shape that `read_video` will give, without reading; None for a number of frames that nobody tells."""
     with extra("video"):
@@ -86,9 +99,7 @@ def video_shape(path: Path, frames: Any = None) -> tuple[int | None, int, int, i
 
     start, stop = _range(frames)
     with decoding(path, _WHAT), av.open(str(path.resolve())) as container:
-        if not container.streams.video:
-            raise problem("path", f"{path} without pictures", _WHAT, "If it is sound, convert it to .wav or .flac.")
-        stream = container.streams.video[0]
+        stream = _stream(path, container)
         return _expected(stream, container, start, stop), stream.height, stream.width, 3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from kronfield._core.spectra import stable_rank
@@ -31,20 +32,8 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
     path : path, optional
         Its file, of which size and the dtype of the stored weights are told.
     """
-    known = described(field)
+    known, network = described(field), getattr(field, "model", None)
     made = known.made or {}
-    report = made.get("report") or {}
-    network = getattr(field, "model", None)
-    weights = network.parameter_count if network is not None else math.prod(field.encoding.shape) * field.channel_count
-    ranks = report.get("stable_ranks") or ([] if network is not None else _stable_ranks(field))
-    axes = []
-    for i, (name, unit, ends, x) in enumerate(
-        zip(axis_names(field), axis_units(field), field.domain, field.axes, strict=True)
-    ):
-        axis: dict[str, Any] = {"name": name, "unit": unit, "domain": list(ends), "samples": len(x)}
-        if network is None:
-            axis |= {"embedder": repr(field.encoding.embedders[i]), "stable_rank": ranks[i] if i < len(ranks) else None}
-        axes.append(axis)
     return {
         "kind": known.kind or "field",
         "source": known.source,
@@ -54,17 +43,40 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
         "range": known.range,
         "frames_per_second": known.frames_per_second,
         "rate": known.rate,
-        "axes": axes,
-        "network": None
-        if network is None
-        else {"depth": network.depth, "width": network.width, "encoding": repr(network.encoding)},
-        "weights": weights,
+        "axes": _axis_facts(field) if network is None else _plain_axis_facts(field),
+        "network": None if network is None else _network_facts(network),
+        "weights": _weight_count(field) if network is None else network.parameter_count,
         "dtype": str(field.dtype),
         "stored_dtype": None if path is None else storage.stored_dtype(path),
         "made": made or None,
         "bytes": None if path is None else os.path.getsize(path),
         "raw_bytes": known.raw_bytes,
     }
+
+
+def _plain_axis_facts(field: Field) -> list[dict[str, Any]]:
+    """Return name, unit, ends and number of samples of each axis."""
+    axes = zip(axis_names(field), axis_units(field), field.domain, field.axes, strict=True)
+    return [{"name": name, "unit": unit, "domain": list(ends), "samples": len(x)} for name, unit, ends, x in axes]
+
+
+def _axis_facts(field: Field) -> list[dict[str, Any]]:
+    """Return the same, and the embedder of each axis with its stable rank: that of the report, or computed."""
+    report = (described(field).made or {}).get("report") or {}
+    ranks = report.get("stable_ranks") or _stable_ranks(field)
+    axes = zip(_plain_axis_facts(field), field.encoding.embedders, strict=True)
+    return [
+        {**axis, "embedder": repr(embedder), "stable_rank": ranks[i] if i < len(ranks) else None}
+        for i, (axis, embedder) in enumerate(axes)
+    ]
+
+
+def _network_facts(network: Any) -> dict[str, Any]:
+    return {"depth": network.depth, "width": network.width, "encoding": repr(network.encoding)}
+
+
+def _weight_count(field: Field) -> int:
+    return math.prod(field.encoding.shape) * field.channel_count
 
 
 def _stable_ranks(field: Field) -> list[float]:
@@ -76,45 +88,64 @@ def _stable_ranks(field: Field) -> list[float]:
 
 def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return facts as names and lines of text."""
-    lines: list[tuple[str, str]] = []
-    source = facts["source"]
-    lines.append(("what", f"{facts['kind']}{f' from {source}' if source else ''}"))
-    for axis in facts["axes"]:
-        low, high = axis["domain"]
-        text = f"{low:g} to {high:g} {axis['unit']}".rstrip()
-        text += f", {axis['samples']} samples" if facts["kind"] != "table" else ""
-        if "embedder" in axis:
-            rank = axis["stable_rank"]
-            text += f"\n{axis['embedder']}" + (f", stable rank {rank:.1f}" if rank is not None else "")
-        lines.append((axis["name"], text))
+    source, made = facts["source"], facts["made"] or {}
+    return [
+        ("what", f"{facts['kind']}{f' from {source}' if source else ''}"),
+        *(_axis_line(axis, facts["kind"]) for axis in facts["axes"]),
+        *_value_lines(facts),
+        *_weight_lines(facts),
+        *_report_lines(made.get("report") or {}),
+        *_made_lines(made),
+        *_disk_lines(facts["bytes"], facts["raw_bytes"]),
+    ]
+
+
+def _axis_line(axis: dict[str, Any], kind: str) -> tuple[str, str]:
+    """Return the ends of an axis, its samples, and its embedder."""
+    low, high = axis["domain"]
+    text = f"{low:g} to {high:g} {axis['unit']}".rstrip()
+    text += f", {axis['samples']} samples" if kind != "table" else ""
+    if "embedder" in axis:
+        rank = axis["stable_rank"]
+        text += f"\n{axis['embedder']}" + (f", stable rank {rank:.1f}" if rank is not None else "")
+    return axis["name"], text
+
+
+def _value_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the values are: channels, range, bits, and the rate of frames or samples."""
     channels = facts["channels"]
     if channels:
-        lines.append(("values", ", ".join(channels) if isinstance(channels, list) else f"{channels} channels"))
+        yield "values", ", ".join(channels) if isinstance(channels, list) else f"{channels} channels"
     if facts["range"]:
-        lines.append(("range", f"{facts['range'][0]:.6g} to {facts['range'][1]:.6g}"))
-    if isinstance(facts["levels"], int):
-        lines.append(("depth", f"{facts['levels'].bit_length()} bit"))
+        yield "range", f"{facts['range'][0]:.6g} to {facts['range'][1]:.6g}"
+    if facts["levels"] is not None:
+        yield "depth", f"{facts['levels'].bit_length()} bit"
     for name, unit in (("frames_per_second", "frames per second"), ("rate", "samples per second")):
         if facts[name]:
-            lines.append(("time", f"{facts[name]:.6g} {unit}"))
-    if facts["network"]:
-        net = facts["network"]
-        lines.append(("network", f"{net['depth']} hidden layers of {net['width']}\n{net['encoding']}"))
-    stored = facts["stored_dtype"]
+            yield "time", f"{facts[name]:.6g} {unit}"
+
+
+def _weight_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the layers of a network, the number of weights, and their dtype."""
+    network, stored = facts["network"], facts["stored_dtype"]
+    if network:
+        yield "network", f"{network['depth']} hidden layers of {network['width']}\n{network['encoding']}"
     kept = f", stored as {stored}" if stored and stored != facts["dtype"] else ""
-    lines.append(("weights", f"{facts['weights']}, {facts['dtype']}{kept}"))
-    made = facts["made"] or {}
-    lines += _report_lines(made.get("report") or {})
+    yield "weights", f"{facts['weights']}, {facts['dtype']}{kept}"
+
+
+def _made_lines(made: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the command that made the field, if it is known."""
     if made:
         options = " ".join(f"{key}={value}" for key, value in made.get("options", {}).items())
-        lines.append(("made by", f"{made['command']}, version {made['version']}\n{options}"))
-    if facts["bytes"]:
-        text = f"{facts['bytes']} bytes"
-        raw = facts["raw_bytes"]
-        lines.append(
-            ("on disk", text + (f", {facts['bytes'] / raw:.2f} times the {raw} bytes of the samples" if raw else ""))
-        )
-    return lines
+        yield "made by", f"{made['command']}, version {made['version']}\n{options}"
+
+
+def _disk_lines(size: int | None, raw: int | None) -> Iterator[tuple[str, str]]:
+    """Yield the size of the file, compared with that of the samples."""
+    if size:
+        compared = f", {size / raw:.2f} times the {raw} bytes of the samples" if raw else ""
+        yield "on disk", f"{size} bytes{compared}"
 
 
 def _report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field as dataclass_field, replace
 from fractions import Fraction
 from typing import Any, NoReturn
 
@@ -71,19 +71,16 @@ class View:
             yield plain._values(field, axes, derivative)
 
     def _values(self, field: Field, axes: Sequence[Array], derivative: Sequence[int] | None) -> Array:
-        fine = [
-            x if n == 1 else (x[:, None] + step * ((np.arange(n) + 0.5) / n - 0.5)).reshape(-1)
-            for x, step, n in zip(axes, self.steps, self.taps, strict=True)
-        ]
+        """Evaluate a block at the parts of its cells, average the parts, and order the axes."""
+        cells = zip(axes, self.steps, self.taps, strict=True)
+        fine = [_parts(x, step, n) for x, step, n in cells]
         values = field.on_grid(fine, derivative, outside="clamp")  # what is outside by rounding alone
         for axis, n in enumerate(self.taps):
-            if n > 1:
-                values = values.reshape(*values.shape[:axis], -1, n, *values.shape[axis + 1 :]).mean(axis=axis + 1)
-        channels = values.ndim > len(axes)
-        cut = tuple(i for i in range(len(axes)) if i not in self.order)
-        places = {axis: place for place, axis in enumerate(i for i in range(len(axes)) if i not in cut)}
-        order = [places[i] for i in self.order] + ([len(places)] if channels else [])
-        return np.ascontiguousarray(values.squeeze(cut).transpose(order))
+            values = _averaged(values, axis, n)
+        kept = sorted(self.order)
+        values = values.squeeze(tuple(i for i in range(len(axes)) if i not in kept))
+        channels = [len(kept)] if values.ndim > len(kept) else []
+        return np.ascontiguousarray(values.transpose([kept.index(i) for i in self.order] + channels))
 
     def coarse(self, most: int = 1 << 16) -> View:
         """Return a view of about ``most`` of the positions, to see what values there are."""
@@ -140,6 +137,153 @@ def view(
         Whether to draw two axes that have directions (x, y, lon, ...) as maps do: to the right and up.
     """
     cuts, crops = dict(cut or {}), dict(crop or {})
+    free = _uncut(field, cuts, crops)
+    order, turned = map_order(field, tuple(free)) if upright and len(free) == 2 else (tuple(free), ())
+    wanted = _wanted(field, list(order), size, scale)
+    real("slow", slow, low=0.0, high=1e6, open_low=True, remedy="2 is half the speed.")
+    request = _Request(field, cuts, crops, wanted, rate, slow)
+    lines = [request.line(i) for i in range(field.dimensions)]
+    axes = [line.positions for line in lines]
+    _check_total(axes)
+    return View(
+        axes=tuple(np.sort(x)[::-1] if i in turned else x for i, x in enumerate(axes)),
+        steps=tuple(line.step for line in lines),
+        taps=tuple(request.taps(i, line.step) for i, line in enumerate(lines)),
+        order=order,
+        rate=next((line.rate for line in lines if line.rate is not None), rate),
+    )
+
+
+# One axis ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """How many positions some axes get, or how many times their samples; by the number of the axis."""
+
+    counts: dict[int, int] = dataclass_field(default_factory=dict)
+    factors: dict[int, float] = dataclass_field(default_factory=dict)
+
+    def count(self, axis: int) -> int | None:
+        """Return the number of positions of an axis; None if it is not given."""
+        return self.counts.get(axis)
+
+    def factor(self, axis: int) -> float:
+        """Return how many times its samples an axis gets."""
+        return self.factors.get(axis, 1.0)
+
+    def is_unchanged(self, axis: int) -> bool:
+        """Tell whether an axis keeps its number of samples."""
+        return self.count(axis) is None and self.factor(axis) == 1
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The positions on one axis, the length of a cell there, and the rate at which frames are played."""
+
+    positions: Array
+    step: float
+    rate: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What `view` was asked for; `line` answers it for one axis."""
+
+    field: Field
+    cuts: dict[int, float]
+    crops: dict[int, tuple[float | None, float | None]]
+    wanted: _Wanted
+    rate: Fraction | None
+    slow: float
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of signal that the field was made from."""
+        return described(self.field).kind
+
+    def line(self, axis: int) -> _Line:
+        """Return the positions on an axis: one where it is cut, instants, the samples, or new cells."""
+        ends = _ends(self.field, axis, self.crops.get(axis, (None, None)))
+        if axis in self.cuts:
+            return _Line(np.array([float(self.cuts[axis])]), 0.0)
+        if axis == time_axis(self.field) and (own := frame_rate(self.field)) is not None:
+            return self._instants(axis, own)
+        sampled = axis not in self.crops and self.wanted.is_unchanged(axis)
+        if sampled and self.kind != "table":
+            return _Line(self.field.axes[axis], self._spacing(axis))
+        return self._cells(axis, *ends)
+
+    def taps(self, axis: int, step: float) -> int:
+        """Return into how many parts a cell is divided, so that each is about as long as a sample.
+
+        Frames of a film are not averaged, nor are scattered points, which have no cells.
+        """
+        film = self.kind == "video" and axis == time_axis(self.field)
+        spacing = self._spacing(axis)
+        if film or self.kind == "table" or step <= COARSE * spacing:
+            return 1
+        return math.ceil(step / spacing)
+
+    def _spacing(self, axis: int) -> float:
+        """Return the mean length of a cell of the samples."""
+        low, high = self.field.domain[axis]
+        return (high - low) / len(self.field.axes[axis])
+
+    def _cells(self, axis: int, low: float, high: float) -> _Line:
+        """Return the centres of equal cells from low to high, in the direction of the samples."""
+        spacing = self._spacing(axis)
+        n = self.wanted.count(axis) or max(1, round((high - low) / spacing * self.wanted.factor(axis)))
+        alone = self.field.dimensions - len(self.cuts) == 1
+        if n > (MOST_ON_LINE if alone else MOST_ON_AXIS):
+            _too_large(f"{n} samples on axis {axis_names(self.field)[axis]}", f"{MOST_ON_AXIS:,}")
+        x, samples = cell_centres(low, high, n), self.field.axes[axis]
+        return _Line(x[::-1] if samples[0] > samples[-1] else x, (high - low) / n)
+
+    def _instants(self, axis: int, own: Fraction) -> _Line:
+        """Return the times of frames or samples, which are played at ``rate`` per second.
+
+        From one to the next 1 / (rate slow) seconds pass in the field. A scale multiplies the rate. A
+        number of frames fixes the time between them; if no rate is given, the rate follows from it.
+        """
+        count, factor = self.wanted.count(axis), self.wanted.factor(axis)
+        play = self.rate or own
+        if count is None and factor != 1:
+            play *= Fraction(factor).limit_denominator(10**6)
+        step = 1 / float(play * Fraction(self.slow).limit_denominator(10**6))
+        x, step = _instants(self.field, axis, self.crops.get(axis, (None, None)), count, step)
+        if count is not None and self.rate is None:
+            play = Fraction(1 / (step * self.slow)).limit_denominator(1001)
+        return _Line(x, step, play)
+
+
+def _parts(x: Array, step: float, n: int) -> Array:
+    """Return the centres of the n parts of each cell of length ``step`` around x."""
+    return x if n == 1 else (x[:, None] + step * ((np.arange(n) + 0.5) / n - 0.5)).reshape(-1)
+
+
+def _averaged(values: Array, axis: int, n: int) -> Array:
+    """Return the means over n values in a row along an axis."""
+    if n == 1:
+        return values
+    return values.reshape(*values.shape[:axis], -1, n, *values.shape[axis + 1 :]).mean(axis=axis + 1)
+
+
+# Checks and sizes --------------------------------------------------------------------------------------------------------
+
+
+def _too_large(got: str, most: str) -> NoReturn:
+    raise problem("size", got, f"at most {most}", "Choose a smaller size or scale, or crop.")
+
+
+def _check_total(axes: Sequence[Array]) -> None:
+    """Refuse a view with more samples than any disk holds."""
+    if math.prod(map(len, axes)) > MOST_IN_ALL:
+        _too_large(" x ".join(str(len(x)) for x in axes), f"{MOST_IN_ALL:,} samples in all")
+
+
+def _uncut(field: Field, cuts: Mapping[int, float], crops: Mapping[int, Any]) -> list[int]:
+    """Return the axes that are left; refuse cuts outside the field, and crops of axes that are cut."""
     free = [i for i in range(field.dimensions) if i not in cuts]
     for i in cuts:
         _check_inside(field, "slice", i, cuts[i])
@@ -150,80 +294,49 @@ def view(
             raise problem(
                 "crop", f"axis {axis_names(field)[i]}, which is cut", "another axis", "Crop or slice it, not both."
             )
-    time = time_axis(field)
-    order, turned = map_order(field, tuple(free)) if upright and len(free) == 2 else (tuple(free), ())
-    counts, factors = _counts(field, list(order), time, size, scale)
-    real("slow", slow, low=0.0, high=1e6, open_low=True, remedy="2 is half the speed.")
-    own = frame_rate(field)
-    axes, steps, taps = [], [], []
-    play = rate or own
-    for i in range(field.dimensions):
-        low, high = _ends(field, i, crops.get(i, (None, None)))
-        count, factor = counts.get(i), factors.get(i, 1.0)
-        spacing = (field.domain[i][1] - field.domain[i][0]) / len(field.axes[i])
-        if i in cuts:
-            x, step = np.array([float(cuts[i])]), 0.0
-        elif i == time and own is not None:
-            if count is None and factor != 1:
-                play = (rate or own) * Fraction(factor).limit_denominator(10**6)
-            step = 1 / float((play or own) * Fraction(slow).limit_denominator(10**6))
-            x, step = _instants(field, i, crops.get(i, (None, None)), count, step)
-            if count is not None and rate is None:
-                play = Fraction(1 / (step * slow)).limit_denominator(1001)
-        elif count is None and factor == 1 and i not in crops and described(field).kind != "table":
-            x, step = field.axes[i], spacing
-        else:
-            n = count or max(1, round((high - low) / spacing * factor))
-            if n > (MOST_ON_LINE if len(free) == 1 else MOST_ON_AXIS):
-                _too_large(f"{n} samples on axis {axis_names(field)[i]}", f"{MOST_ON_AXIS:,}")
-            x, step = cell_centres(low, high, n), (high - low) / n
-            x = x[::-1] if field.axes[i][0] > field.axes[i][-1] else x
-        axes.append(x)
-        steps.append(step)
-        film = i == time and described(field).kind == "video"
-        taps.append(1 if film or step <= COARSE * spacing or described(field).kind == "table" else math.ceil(step / spacing))
-    if math.prod(map(len, axes)) > MOST_IN_ALL:
-        _too_large(" x ".join(str(len(x)) for x in axes), f"{MOST_IN_ALL:,} samples in all")
-    axes = [np.sort(x)[::-1] if i in turned else x for i, x in enumerate(axes)]
-    return View(tuple(axes), tuple(steps), tuple(taps), order, play if time in free else rate)
+    return free
 
 
-# Helpers -----------------------------------------------------------------------------------------------------------------
-
-
-def _too_large(got: str, most: str) -> NoReturn:
-    raise problem("size", got, f"at most {most}", "Choose a smaller size or scale, or crop.")
-
-
-def _counts(
-    field: Field, free: list[int], time: int | None, size: Any, scale: Any
-) -> tuple[dict[int, int], dict[int, float]]:
+def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
     """Return how many positions an axis gets, or how many times its samples."""
     if size is not None and scale is not None:
         raise problem("size", f"{describe(size)} and scale {describe(scale)}", "one of them", "Leave out the other.")
-    sides = [i for i in free if not (i == time and described(field).kind == "video")]
-    if size is None and scale is None and described(field).kind == "table":
-        size = max(POINTS_SIDE, *(len(field.axes[i]) for i in sides)) if len(free) <= 2 else None
+    kind = described(field).kind
+    film = time_axis(field) if kind == "video" else None
+    sides = [i for i in free if i != film]
+    if size is not None:
+        return _Wanted(counts=_counts(field, free, sides, size))
+    if scale is not None:
+        return _Wanted(factors=_factors(field, free, sides, scale))
+    if kind == "table" and len(free) <= 2:
+        drawn = max(POINTS_SIDE, *(len(field.axes[i]) for i in sides))
+        return _Wanted(counts=_counts(field, free, sides, drawn))
+    return _Wanted()
+
+
+def _counts(field: Field, free: list[int], sides: list[int], size: Any) -> dict[int, int]:
+    """Return the positions on each axis, for the longest side, for each side, or for each axis."""
     if isinstance(size, int):
         longest = max((len(field.axes[i]) for i in sides), default=1)
         n = whole("size", size, at_least=1)
-        return {i: max(1, round(len(field.axes[i]) * n / longest)) for i in sides}, {}
-    if size is not None:
-        sizes = [whole("size", n, at_least=1) for n in size]
-        if len(sizes) == len(sides) < len(free):  # a film: rows and columns
-            return dict(zip(sides, sizes, strict=True)), {}
-        if len(sizes) != len(free):
-            raise problem("size", " x ".join(map(str, sizes)), f"{len(free)} numbers", _per_axis(field, free))
-        return dict(zip(free, sizes, strict=True)), {}
-    if scale is None:
-        return {}, {}
+        return {i: max(1, round(len(field.axes[i]) * n / longest)) for i in sides}
+    sizes = [whole("size", n, at_least=1) for n in size]
+    if len(sizes) == len(sides) < len(free):  # a film: rows and columns
+        return dict(zip(sides, sizes, strict=True))
+    if len(sizes) != len(free):
+        raise problem("size", " x ".join(map(str, sizes)), f"{len(free)} numbers", _per_axis(field, free))
+    return dict(zip(free, sizes, strict=True))
+
+
+def _factors(field: Field, free: list[int], sides: list[int], scale: Any) -> dict[int, float]:
+    """Return how many times its samples an axis gets: one number for all sides, or one for each."""
     factors = [scale] if isinstance(scale, int | float) else list(scale)
     for factor in factors:
         real("scale", factor, low=0.0, high=1e6, open_low=True, remedy="2 is twice as large.")
     if len(factors) not in (1, len(sides), len(free)):
         raise problem("scale", ", ".join(f"{f:g}" for f in factors), f"1 or {len(free)} numbers", _per_axis(field, free))
     where = free if len(factors) == len(free) else sides
-    return {}, dict(zip(where, factors * len(where) if len(factors) == 1 else factors, strict=False))
+    return dict(zip(where, factors * len(where) if len(factors) == 1 else factors, strict=False))
 
 
 def _per_axis(field: Field, free: list[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,42 +118,78 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
 # What is seen ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Section:
+    """A plane through a grid: all of two axes, the middle of the others.
+
+    ``picks`` are the samples taken on each axis. ``down`` and ``across`` are the axes of the picture;
+    ``up`` says that the first one grows upwards.
+    """
+
+    picks: tuple[slice, ...]
+    down: int
+    across: int
+    up: bool
+
+    @classmethod
+    def of(cls, field: Field, shape: Sequence[int]) -> _Section:
+        """Return the last two axes, as of a picture; or x and y of a volume with such axes, as of a map."""
+        D = field.dimensions
+        cartesian = set(axis_names(field)[:3]) <= {"x", "y", "z", "t"} and D > 2
+        shown = (0, 1) if cartesian else (D - 2, D - 1)
+        (down, across), turned = map_order(field, shown) if cartesian else (shown, ())
+        step = max(1, math.ceil(max(shape[i] for i in shown) / SIDE))
+        middle = [slice(n // 2, n // 2 + 1) for n in shape]
+        picks = tuple(slice(None, None, step) if i in shown else pick for i, pick in enumerate(middle))
+        return cls(picks, down, across, down in turned)
+
+    def positions(self, field: Field) -> list[Array]:
+        """Return the positions on each axis of the field."""
+        return [x[pick] for x, pick in zip(field.axes, self.picks, strict=True)]
+
+    def drawn(self, values: Array) -> Array:
+        """Return values on the section, (N_1, ..., N_D[, C]) with N = 1 off it, as rows and columns."""
+        shown = (self.down, self.across)
+        flat = np.squeeze(values, tuple(i for i in range(len(self.picks)) if i not in shown))
+        flat = flat.swapaxes(0, 1) if self.down > self.across else flat
+        return flat[::-1] if self.up else flat
+
+    def labels(self, field: Field) -> tuple[str, str]:
+        """Return the names of the axes across and down, with units."""
+        return _label(field, self.across), _label(field, self.down)
+
+    def extent(self, field: Field) -> tuple[float, float, float, float]:
+        """Return the ends of the axes: left, right, bottom, top."""
+        (left, right), (low, high) = field.domain[self.across], field.domain[self.down]
+        return (left, right, low, high) if self.up else (left, right, high, low)
+
+
+def _label(field: Field, axis: int) -> str:
+    """Return the name of an axis, with its unit."""
+    unit = axis_units(field)[axis]
+    return f"{axis_names(field)[axis]}{f' [{unit}]' if unit else ''}"
+
+
 def _picture(signal: Signal, field: Field) -> Shown:
     """Show a picture, or the middle of a volume or film."""
-    names, units, D = axis_names(field), axis_units(field), field.dimensions
-    cartesian = set(names[:3]) <= {"x", "y", "z", "t"} and D > 2
-    shown = (0, 1) if cartesian else (D - 2, D - 1)
-    order, turned = map_order(field, shown) if cartesian else (shown, ())
-    picks: list[Any] = [slice(n // 2, n // 2 + 1) for n in signal.values.shape[:D]]
-    step = max(1, math.ceil(max(signal.values.shape[i] for i in shown) / SIDE))
-    for i in shown:
-        picks[i] = slice(None, None, step)
-    axes = [x[pick] for x, pick in zip(field.axes, picks, strict=True)]
-    both = [signal.values[tuple(picks)], field.on_grid(axes)]
-    if described(field).multiplied:
-        both[1] = straight_colours(both[1])
-    cut = tuple(i for i in range(D) if i not in shown)
-    both = [np.squeeze(one, cut) for one in both]
-    if order[0] > order[1]:
-        both = [one.swapaxes(0, 1) for one in both]
-    both = [one[::-1] if order[0] in turned else one for one in both]
-    picture = signal.description.levels is not None
-    colours = signal.values.shape[-1] if signal.channels else 1
-    if signal.channels and (not picture or colours not in (3, 4)):
-        both, colours = [one[..., 0] for one in both], 1
-    samples, fitted = (np.clip(one, 0, 1) if picture else one for one in both)
-    error = (both[1].astype(np.float64) - both[0]) * (signal.description.levels or 1)
-    error = error[..., : min(colours, 3)].mean(axis=-1) if colours > 1 else error
-    across, up = (f"{names[i]}{f' [{units[i]}]' if units[i] else ''}" for i in (order[1], order[0]))
-    (left, right), (low, high) = (field.domain[i] for i in (order[1], order[0]))
-    extent = (left, right, low, high) if order[0] in turned else (left, right, high, low)
-    form, unit = ("picture", "levels") if picture else ("map", "")
-    return Shown(form, samples, fitted, error, (across, up), unit, extent=extent)
+    section = _Section.of(field, signal.values.shape[: field.dimensions])
+    fitted = field.on_grid(section.positions(field))
+    fitted = straight_colours(fitted) if described(field).multiplied else fitted
+    samples, fitted = section.drawn(signal.values[section.picks]), section.drawn(fitted)
+    levels = signal.description.levels
+    if signal.channels and (levels is None or samples.shape[-1] not in (3, 4)):
+        samples, fitted = samples[..., 0], fitted[..., 0]
+    error = (fitted.astype(np.float64) - samples) * (levels or 1)
+    error = error[..., :3].mean(axis=-1) if error.ndim == 3 else error
+    names, extent = section.labels(field), section.extent(field)
+    if levels is None:
+        return Shown("map", samples, fitted, error, names, extent=extent)
+    samples, fitted = np.clip(samples, 0, 1), np.clip(fitted, 0, 1)
+    return Shown("picture", samples, fitted, error, names, "levels", extent=extent)
 
 
 def _line(signal: Signal, field: Field) -> Shown:
     """Show the middle of a sound, or of any line: one channel of it."""
-    name, unit = axis_names(field)[0], axis_units(field)[0]
     values = signal.values[:, 0] if signal.channels else signal.values
     start = max(0, (len(values) - LINE) // 2)
     part = slice(start, start + LINE)
@@ -161,9 +198,8 @@ def _line(signal: Signal, field: Field) -> Shown:
     fitted, fine = (np.asarray(field.on_grid([at])) for at in (x, fine_x))
     if signal.channels:
         fitted, fine = fitted[:, 0], fine[:, 0]
-    label = f"{name}{f' [{unit}]' if unit else ''}"
-    channel = signal.description.first_channel
-    return Shown("line", values[part], fitted, fitted - values[part], (label, channel), "", x, fine_x, fine)
+    names = (_label(field, 0), signal.description.first_channel)
+    return Shown("line", values[part], fitted, fitted - values[part], names, "", x, fine_x, fine)
 
 
 def _table(signal: Signal, field: Field) -> Shown:
