@@ -9,28 +9,34 @@ Examples
 28.2
 """
 
-import ast
 import importlib
-from pathlib import Path
-from typing import Any
+import itertools
+import os
 
 __version__ = "0.1.0"
 
-# The public names are listed once, in __init__.pyi. A module loads when a name of its own is first used, so that importing
-# kronfield is quick.
-_HOME_OF = {
-    alias.name: node.module
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(node, ast.ImportFrom) and node.module is not None
-    for alias in node.names
-}
+
+def _homes() -> dict[str, str]:
+    """Return the module of every public name, from the one list of them, the stub: `from module import name as name`."""
+    homes, home = {}, ""
+    with open(os.path.join(os.path.dirname(__file__), "__init__.pyi"), encoding="utf-8") as stub:
+        for line in stub:
+            words = line.replace("(", " ").replace(",", " ").split()
+            if words[:1] == ["from"]:
+                home = words[1]
+            homes |= {name: home for name, following in itertools.pairwise(words) if following == "as"}
+    return homes
+
+
+# A module loads when a name of its own is first used, so that importing kronfield is quick.
+_HOME_OF = _homes()
 # Packages that are reached as attributes without being imported first.
 _PACKAGES = ("analysis", "experiments", "files", "fitting", "nn", "plots", "signals")
 
 __all__ = sorted(_HOME_OF)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PACKAGES:
         try:
             return importlib.import_module(f"kronfield.{name}")

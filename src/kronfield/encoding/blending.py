@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, describe, namespace, point_array, problem, real, real_numbers, to_numpy, vector
+from kronfield._core.arrays import (
+    AnyArray,
+    Array,
+    describe,
+    namespace,
+    point_array,
+    problem,
+    real,
+    real_numbers,
+    to_numpy,
+    vector,
+)
 from kronfield._core.frames import is_even
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding.encodings import Kronecker
@@ -181,7 +192,7 @@ class Blending:
         return xp.astype(cell, xp.int64), pair
 
 
-def virtual_axis(embedder: Embedder, low: float, high: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+def virtual_axis(embedder: Embedder, low: float, high: float) -> Array:
     """Return nodes from ``low`` to ``high`` that suit an embedder, in its units.
 
     They are as far apart as local features; else there are as many as features, and enough for the highest frequency.
@@ -193,7 +204,7 @@ def virtual_axis(embedder: Embedder, low: float, high: float) -> np.ndarray[Any,
     return np.linspace(low, high, max(2, math.ceil((high - low) / step - 1e-9) + 1))
 
 
-def _even_nodes(argument: str, axis: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _even_nodes(argument: str, axis: Any) -> Array:
     nodes = real_numbers(argument, axis)
     if nodes.ndim != 1 or len(nodes) < 2:
         raise problem(argument, describe(nodes), "at least two nodes", "Pass the positions of the nodes on this axis.")

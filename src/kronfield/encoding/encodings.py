@@ -13,6 +13,7 @@ import numpy as np
 
 from kronfield._core.arrays import (
     AnyArray,
+    Array,
     describe,
     float_array,
     is_array,
@@ -43,7 +44,7 @@ def _check_embedders(embedders: tuple[Any, ...]) -> None:
         )
 
 
-def _numbers(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _numbers(name: str, value: Any) -> Array:
     """Return nested lists of numbers as a float64 array."""
     remedy = "Pass nested lists of numbers, or an array."
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import InputError, problem
+from kronfield._core.arrays import Array, InputError, problem
 from kronfield._core.atomic import replacing
 
 # Raised when the layout of the metadata changes; a reader takes its own version and all before it.
@@ -24,7 +24,7 @@ _FLOATS = {"F16": "float16", "F32": "float32", "F64": "float64"}
 _REMEDY = "It is damaged, altered, or not a saved field: save it again from the field."
 
 
-def _checksum(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape)
@@ -33,7 +33,7 @@ def _checksum(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
     return digest.hexdigest()
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]], metadata: dict[str, Any]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: dict[str, Any]) -> None:
     """Write arrays and metadata to one file, whole or not at all."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -50,7 +50,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any
             raise OSError(number, os.strerror(number), os.fspath(path)) from error
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays and metadata of a file that `write` wrote."""
     from safetensors import SafetensorError, safe_open
 
