@@ -20,7 +20,7 @@ from kronfield.cli import main
 from kronfield.cli.reproduce import NAMES as COMMAND_NAMES
 from kronfield.experiments import NAMES, load_spec, networks, reproduce, runner
 from kronfield.experiments.claims import VERDICTS, check_claims
-from kronfield.experiments.figures import FIGURES
+from kronfield.experiments.figures import FIGURES, draw_figure
 from kronfield.experiments.reproduce import END, START, page_text, update_page
 from kronfield.experiments.results import Results, read_rows
 from kronfield.experiments.runner import run_spec
@@ -74,9 +74,20 @@ def test_all_files_are_there(tiny):
         picture = (folder / f"{name}.png").read_bytes()
         assert picture.startswith(b"\x89PNG")
         assert len(picture) < 150_000
-        assert b"<svg" in (folder / f"{name}.svg").read_bytes()
+    assert not list(folder.rglob("*.svg"))
+    assert (folder / "pictures" / "visual-grid-astronaut-32-original.png").is_file()
+    assert (folder / "pictures" / "visual-grid-astronaut-32-simple-Gau-depth-4-3-epochs.png").is_file()
     assert not list(folder.rglob(".*"))  # no checkpoints, nothing half written
     assert any("32 x 32 instead of 512 x 512" in text for text in report.scaled)
+
+
+def test_figures_are_svg_if_asked_for(tmp_path):
+    for name in ("encodings", "embedders"):
+        assert draw_figure(name, tmp_path / f"{name}.svg", coarse=True) == [tmp_path / f"{name}.svg"]
+        first = (tmp_path / f"{name}.svg").read_bytes()
+        assert b"<svg" in first
+        draw_figure(name, tmp_path / f"{name}.svg", coarse=True)
+        assert (tmp_path / f"{name}.svg").read_bytes() == first  # the same figure is the same file
 
 
 def test_closed_forms_have_their_rank(tiny):

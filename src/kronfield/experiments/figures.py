@@ -26,8 +26,8 @@ WIDTHS = (0.003, 0.01, 0.03, 0.1)
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A line with a name."""
+class LabelledCurve:
+    """A curve of a figure: y over x, and its label in the legend."""
 
     label: str
     x: Array
@@ -39,8 +39,8 @@ class Sampling:
     """One panel of the picture of sampling: shifted functions over t, and where they are sampled."""
 
     title: str
-    curves: tuple[Curve, ...]
-    samples: tuple[Curve, ...]
+    curves: tuple[LabelledCurve, ...]
+    samples: tuple[LabelledCurve, ...]
 
 
 def sampling() -> list[Sampling]:
@@ -55,20 +55,20 @@ def sampling() -> list[Sampling]:
     for title, make, count in kinds:
         fine, coarse = make(800)(np.array(PLACES)), make(count)(np.array(PLACES))
         names = [f"x{i + 1} = {x:g}" for i, x in enumerate(PLACES)]
-        curves = tuple(Curve(name, even_axis(800), row) for name, row in zip(names, fine, strict=True))
-        samples = tuple(Curve(name, even_axis(count), row) for name, row in zip(names, coarse, strict=True))
+        curves = tuple(LabelledCurve(name, even_axis(800), row) for name, row in zip(names, fine, strict=True))
+        samples = tuple(LabelledCurve(name, even_axis(count), row) for name, row in zip(names, coarse, strict=True))
         panels.append(Sampling(title, curves, samples))
     return panels
 
 
-def gaussian_rank(counts: Sequence[int] = (16, 64, 256, 512), steps: int = 17) -> tuple[list[Curve], Curve]:
+def gaussian_rank(counts: Sequence[int] = (16, 64, 256, 512), steps: int = 17) -> tuple[list[LabelledCurve], LabelledCurve]:
     """Return the stable rank of the Gaussian against its width for several numbers of samples, and the theory."""
     widths = np.geomspace(1e-3, 0.3, steps)
     curves = []
     for n in counts:
         ranks = [stable_rank(Gaussian(2 * max(counts), float(width))(even_axis(n))) for width in widths]
-        curves.append(Curve(f"N = {n}", widths, np.array(ranks)))
-    return curves, Curve("1 / (2 √π σ)", widths, 1 / (2 * math.sqrt(math.pi) * widths))
+        curves.append(LabelledCurve(f"N = {n}", widths, np.array(ranks)))
+    return curves, LabelledCurve("1 / (2 √π σ)", widths, 1 / (2 * math.sqrt(math.pi) * widths))
 
 
 def embedders(samples: int = 512) -> tuple[dict[str, RankCurve], dict[str, SimilarityCurve]]:
@@ -82,7 +82,9 @@ def embedders(samples: int = 512) -> tuple[dict[str, RankCurve], dict[str, Simil
     return ranks, similarities
 
 
-def gaussian_and_rff(samples: int = 512, seed: int = 0) -> list[tuple[str, list[Curve], list[Curve], list[float]]]:
+def gaussian_and_rff(
+    samples: int = 512, seed: int = 0
+) -> list[tuple[str, list[LabelledCurve], list[LabelledCurve], list[float]]]:
     """Return for Gaussian and RFF: a title, ranks against samples, similarities against distance, and limits of rank."""
     counts = [2**i for i in range(2, int(math.log2(samples)) + 1)]
     distances = np.linspace(0.0, 0.5, 251)
@@ -92,13 +94,13 @@ def gaussian_and_rff(samples: int = 512, seed: int = 0) -> list[tuple[str, list[
         (f"RFF, {4 * samples} features", lambda w: (f"σ = {MATCH / w:.3g}", RandomFourier(4 * samples, MATCH / w, seed))),
     ]
     for title, make in kinds:
-        ranks, alike, limits = list[Curve](), list[Curve](), list[float]()
+        ranks, alike, limits = list[LabelledCurve](), list[LabelledCurve](), list[float]()
         for width in WIDTHS:
             label, emb = make(width)
             measured = rank_curve(emb, counts).measured
-            ranks.append(Curve(label, np.array(counts), np.array(measured)))
+            ranks.append(LabelledCurve(label, np.array(counts), np.array(measured)))
             curve = similarity_curve(emb, distances)
-            alike.append(Curve(label, distances, np.asarray(curve.measured)))
+            alike.append(LabelledCurve(label, distances, np.asarray(curve.measured)))
             assert emb.rank_limit is not None
             limits.append(emb.rank_limit)
         rows.append((title, ranks, alike, limits))
@@ -112,7 +114,7 @@ def encodings(size: int = 24, place: tuple[float, float] = (0.3, 0.65)) -> tuple
     return first, second
 
 
-def blending(size: int = 256) -> tuple[list[Curve], list[Curve]]:
+def blending(size: int = 256) -> tuple[list[LabelledCurve], list[LabelledCurve]]:
     """Return features at two nodes, between them and their mixture; and alpha_0 against beta of all encodings."""
     small, spacing, share = Gaussian(64, 0.07), 0.1, 0.35
     low = 0.4
@@ -120,24 +122,24 @@ def blending(size: int = 256) -> tuple[list[Curve], list[Curve]]:
     a0, a1 = (float(part[0]) for part in blending_weights(small, np.array([share]), spacing))
     centres = even_axis(64)
     names = ("ψ(x₀)", "ψ(x₁)", "ψ(x)")
-    mixed = Curve(f"{a0:.2f} ψ(x₀) + {a1:.2f} ψ(x₁)", centres, a0 * at[0] + a1 * at[1])
-    left = [Curve(name, centres, row) for name, row in zip(names, at, strict=True)] + [mixed]
+    mixed = LabelledCurve(f"{a0:.2f} ψ(x₀) + {a1:.2f} ψ(x₁)", centres, a0 * at[0] + a1 * at[1])
+    left = [LabelledCurve(name, centres, row) for name, row in zip(names, at, strict=True)] + [mixed]
     beta = np.linspace(0.0, 1.0, 101)
     right = []
     for method in load_spec("table2").select("complex"):
         emb = embedder(method.encoder, size, method.setting)
-        right.append(Curve(f"{method.encoder} {method.setting:.3g}", beta, blending_weights(emb, beta, 1 / size)[0]))
+        right.append(LabelledCurve(f"{method.encoder} {method.setting:.3g}", beta, blending_weights(emb, beta, 1 / size)[0]))
     return left, right
 
 
-def singular_values(count: int = 256, seed: int = 0) -> dict[str, list[Curve]]:
+def singular_values(count: int = 256, seed: int = 0) -> dict[str, list[LabelledCurve]]:
     """Return normalised singular values of the five encodings on a grid and at random positions, N = K."""
     places = {"grid": even_axis(count), "random": np.sort(np.random.default_rng(seed).random(count))}
     settings = {method.encoder: method.setting for method in load_spec("table1").select("complex")}
-    found = dict[str, list[Curve]]()
+    found = dict[str, list[LabelledCurve]]()
     for where, x in places.items():
         found[where] = [
-            Curve(name, np.arange(1, count + 1), np.asarray(spectrum(embedder(name, count, settings[name])(x))))
+            LabelledCurve(name, np.arange(1, count + 1), np.asarray(spectrum(embedder(name, count, settings[name])(x))))
             for name in ENCODERS
         ]
     return found
@@ -146,26 +148,26 @@ def singular_values(count: int = 256, seed: int = 0) -> dict[str, list[Curve]]:
 FIGURES = ("sampling", "gaussian-rank", "embedders", "gaussian-rff", "encodings", "blending", "singular-values")
 
 
-def draw_figure(name: str, stem: Path, *, coarse: bool = False) -> list[Path]:
-    """Compute and draw a figure, with fewer samples if it may be coarse; return the files, PNG and SVG."""
+def draw_figure(name: str, path: Path, *, coarse: bool = False) -> list[Path]:
+    """Compute and draw a figure, with fewer samples if ``coarse``; return the files.
+
+    The ending of ``path`` is the format: .png, or another that Matplotlib writes, as .svg.
+    """
     from kronfield.experiments import plots as paper_plots
     from kronfield.plots import save_comparison
 
     if name == "embedders":
-        paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
-        ranks, similarities = embedders(64 if coarse else 512)
-        for path in paths:
-            save_comparison(path, ranks, similarities)
-        paper_plots.few_colours(paths[0])
-        return paths
+        save_comparison(path, *embedders(64 if coarse else 512))
+        paper_plots.few_colours(path)
+        return [path]
     draw: dict[str, Callable[[], list[Path]]] = {
-        "sampling": lambda: paper_plots.sampling(stem, sampling()),
+        "sampling": lambda: paper_plots.sampling(path, sampling()),
         "gaussian-rank": lambda: paper_plots.gaussian_rank(
-            stem, *(gaussian_rank((16, 64), 7) if coarse else gaussian_rank())
+            path, *(gaussian_rank((16, 64), 7) if coarse else gaussian_rank())
         ),
-        "gaussian-rff": lambda: paper_plots.gaussian_and_rff(stem, gaussian_and_rff(64 if coarse else 512)),
-        "encodings": lambda: paper_plots.encodings(stem, *encodings()),
-        "blending": lambda: paper_plots.blending(stem, *blending()),
-        "singular-values": lambda: paper_plots.singular_values(stem, singular_values(64 if coarse else 256)),
+        "gaussian-rff": lambda: paper_plots.gaussian_and_rff(path, gaussian_and_rff(64 if coarse else 512)),
+        "encodings": lambda: paper_plots.encodings(path, *encodings()),
+        "blending": lambda: paper_plots.blending(path, *blending()),
+        "singular-values": lambda: paper_plots.singular_values(path, singular_values(64 if coarse else 256)),
     }
     return draw[name]()

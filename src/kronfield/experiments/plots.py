@@ -11,7 +11,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.atomic import replacing
-from kronfield.plots.base import COLOURS, DASHES, new_figure, tidy, write_figure
+from kronfield.plots.base import COLOURS, DASHES, new_figure, save_figure, tidy
 
 # What each encoding looks like in every figure.
 STYLES: dict[str, dict[str, Any]] = {
@@ -57,27 +57,26 @@ class Panel(Protocol):
         """Where they are sampled."""
 
 
-def _save(figure: Any, stem: str | os.PathLike[str], colours: int = 256) -> list[Path]:
-    """Write PNG and SVG, the same bytes for the same figure; return the paths."""
-    paths = [Path(stem).with_name(Path(stem).name + suffix) for suffix in (".png", ".svg")]
-    for path in paths:
-        with replacing(path) as temporary:
-            write_figure(figure, temporary, path.suffix, DPI)
-            if path.suffix == ".png":
-                few_colours(temporary, colours)
-    return paths
+def _save(figure: Any, path: str | os.PathLike[str], colours: int = 256) -> list[Path]:
+    """Write a figure in the format of its name, the same bytes for the same figure; return its path."""
+    save_figure(figure, path, overwrite=True, dpi=DPI)
+    few_colours(Path(path), colours)
+    return [Path(path)]
 
 
 def few_colours(path: Path, colours: int = 256) -> None:
-    """Store a PNG in a few colours, which takes a third or less."""
+    """Store a PNG in a few colours, which takes a third or less; leave other formats as they are."""
     from PIL import Image
 
+    if path.suffix.lower() != ".png":
+        return
     with Image.open(path) as picture:
         few = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
-    few.save(path, optimize=True)
+    with replacing(path) as temporary:
+        few.save(temporary, format="PNG", optimize=True)
 
 
-def sampling(stem: str | os.PathLike[str], panels: Sequence[Panel]) -> list[Path]:
+def sampling(path: str | os.PathLike[str], panels: Sequence[Panel]) -> list[Path]:
     """Draw shifted bases and their samples."""
     figure = new_figure(9.0, 4.6)
     for k, (axes, panel) in enumerate(zip(figure.subplots(2, 2, sharex=True).flat, panels, strict=True)):
@@ -89,10 +88,10 @@ def sampling(stem: str | os.PathLike[str], panels: Sequence[Panel]) -> list[Path
         tidy(axes)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    return _save(figure, stem)
+    return _save(figure, path)
 
 
-def gaussian_rank(stem: str | os.PathLike[str], curves: Sequence[Line], theory: Line) -> list[Path]:
+def gaussian_rank(path: str | os.PathLike[str], curves: Sequence[Line], theory: Line) -> list[Path]:
     """Draw the stable rank of the Gaussian against its width."""
     figure = new_figure(6.2, 4.2)
     axes = figure.subplots()
@@ -105,11 +104,11 @@ def gaussian_rank(stem: str | os.PathLike[str], curves: Sequence[Line], theory: 
     axes.set_ylim(0.8, 1.5 * max(float(curve.y.max()) for curve in curves))
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
-    return _save(figure, stem)
+    return _save(figure, path)
 
 
 def gaussian_and_rff(
-    stem: str | os.PathLike[str], rows: Sequence[tuple[str, Sequence[Line], Sequence[Line], Sequence[float]]]
+    path: str | os.PathLike[str], rows: Sequence[tuple[str, Sequence[Line], Sequence[Line], Sequence[float]]]
 ) -> list[Path]:
     """Draw rank and similarity of Gaussian and RFF across widths; dotted: the limits of the theory."""
     figure = new_figure(9.6, 6.4)
@@ -128,10 +127,10 @@ def gaussian_and_rff(
         left.legend(frameon=False, fontsize=9)
         for axes in (left, right):
             tidy(axes)
-    return _save(figure, stem)
+    return _save(figure, path)
 
 
-def encodings(stem: str | os.PathLike[str], first: Array, second: Array) -> list[Path]:
+def encodings(path: str | os.PathLike[str], first: Array, second: Array) -> list[Path]:
     """Draw a point's features side by side (simple) and multiplied (complex)."""
     figure = new_figure(9.6, 3.9)
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
@@ -145,10 +144,10 @@ def encodings(stem: str | os.PathLike[str], first: Array, second: Array) -> list
     shown = right.imshow(np.outer(first, second), cmap="Blues", vmin=0, vmax=1, origin="lower")
     right.set(title=f"complex: Kronecker product, K² = {K * K}", xlabel="feature of y", ylabel="feature of x")
     figure.colorbar(shown, ax=right, label="ψ(x) ψ(y)")
-    return _save(figure, stem)
+    return _save(figure, path)
 
 
-def blending(stem: str | os.PathLike[str], left_lines: Sequence[Line], right_lines: Sequence[Line]) -> list[Path]:
+def blending(path: str | os.PathLike[str], left_lines: Sequence[Line], right_lines: Sequence[Line]) -> list[Path]:
     """Draw features between two nodes and their mixture; and alpha_0 against beta, linear dashed, and how far it is off."""
     figure = new_figure(12.0, 3.9)
     left, right, apart = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
@@ -173,10 +172,10 @@ def blending(stem: str | os.PathLike[str], left_lines: Sequence[Line], right_lin
     right.legend(frameon=False, fontsize=8)
     for axes in (left, right, apart):
         tidy(axes)
-    return _save(figure, stem)
+    return _save(figure, path)
 
 
-def singular_values(stem: str | os.PathLike[str], found: Mapping[str, Sequence[Line]]) -> list[Path]:
+def singular_values(path: str | os.PathLike[str], found: Mapping[str, Sequence[Line]]) -> list[Path]:
     """Draw the singular values of the five encodings, on a grid and at random positions."""
     figure = new_figure(9.6, 4.2)
     for axes, (where, lines) in zip(figure.subplots(1, 2, sharey=True), found.items(), strict=True):
@@ -186,11 +185,11 @@ def singular_values(stem: str | os.PathLike[str], found: Mapping[str, Sequence[L
         tidy(axes)
     figure.axes[0].set_ylabel("singular value / largest")
     figure.axes[0].legend(frameon=False)
-    return _save(figure, stem)
+    return _save(figure, path)
 
 
 def rank_depth(
-    stem: str | os.PathLike[str], found: Mapping[str, Mapping[int, Sequence[tuple[str, float, float]]]], caption: str
+    path: str | os.PathLike[str], found: Mapping[str, Mapping[int, Sequence[tuple[str, float, float]]]], caption: str
 ) -> list[Path]:
     """Draw PSNR by setting for every depth: ``found[encoder][depth]`` is a list of (setting, mean, spread)."""
     figure = new_figure(9.0, 4.0)
@@ -209,11 +208,11 @@ def rank_depth(
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(caption, fontsize=9)
-    return _save(figure, stem)
+    return _save(figure, path)
 
 
 def visual(
-    stem: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     truth: Array,
     rows: Sequence[tuple[str, Sequence[tuple[str, Array | None, float]]]],
     caption: str,
@@ -239,4 +238,4 @@ def visual(
                 axes.set_title(title, fontsize=7, pad=2)
             if j == 0:
                 axes.set_ylabel(encoder, fontsize=8)
-    return _save(figure, stem, colours=96)
+    return _save(figure, path, colours=96)

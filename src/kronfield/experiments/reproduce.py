@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from kronfield._core.arrays import problem, whole
 from kronfield.experiments import claims as claims_module, tables
 from kronfield.experiments.figures import FIGURES, draw_figure
 from kronfield.experiments.results import Row, read_rows, to_csv, write_text
-from kronfield.experiments.runner import Progress, run_spec
+from kronfield.experiments.runner import Progress, original_path, picture_path, run_spec
 from kronfield.experiments.spec import NOUNS, SIZES, SPECS, Method, Size, Spec, load_spec
 from kronfield.files import read
 
@@ -67,7 +66,7 @@ def reproduce(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     report = reproduce("encodings", folder)
     >>> [path.name for path in report.files]
-    ['encodings.png', 'encodings.svg']
+    ['encodings.png']
 
     Parameters
     ----------
@@ -105,20 +104,27 @@ def reproduce(
                 spec, sizes[spec.name], chosen[spec.name], folder, source, methods, _nested(progress, i, len(specs)), report
             )
     for figure in FIGURES if name == "all" else [name] if name in FIGURES else []:
-        report.files += draw_figure(figure, folder / figure, coarse=size == "tiny")
-    if name == "report":
-        for spec in (load_spec(one) for one in SPECS):
-            if (folder / f"{spec.name}.jsonl").exists():
-                report.files += write_tables(spec, folder)
-    if name in ("claims", "report", "all"):
-        report.files += write_claims(folder, quick=size == "tiny")
-    if name in ("report", "all"):
-        report.files.append(folder / "report.md")
-        write_text(report.files[-1], page_text(folder, "."))
+        report.files += draw_figure(figure, folder / f"{figure}.png", coarse=size == "tiny")
+    report.files += _summary(name, folder, quick=size == "tiny")
     if page is not None:
         update_page(Path(page), folder)
         report.files.append(Path(page))
     return report
+
+
+def _summary(name: str, folder: Path, *, quick: bool) -> list[Path]:
+    """Write what is made from the results in a folder alone: tables, claims, the report."""
+    files = list[Path]()
+    if name == "report":
+        for spec in (load_spec(one) for one in SPECS):
+            if (folder / f"{spec.name}.jsonl").exists():
+                files += write_tables(spec, folder)
+    if name in ("claims", "report", "all"):
+        files += write_claims(folder, quick=quick)
+    if name in ("report", "all"):
+        files.append(folder / "report.md")
+        write_text(files[-1], page_text(folder, "."))
+    return files
 
 
 def _size(spec: Spec, name: str, side: int | None, count: int | None, epochs: int | None) -> Size:
@@ -163,12 +169,11 @@ def write_tables(spec: Spec, folder: Path) -> list[Path]:
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    draw: dict[str, Callable[[Spec, list[Row], Path], list[Path]]] = {"line": _draw_lines}
     files = [folder / name for name in texts]
     if spec.keep:
         files += _draw_visual(spec, tables.current(spec, rows), folder)
-    elif spec.kind in draw:
-        files += draw[spec.kind](spec, tables.current(spec, rows), folder)
+    elif spec.kind == "line":
+        files += _draw_lines(spec, tables.current(spec, rows), folder)
     return files
 
 
@@ -226,38 +231,38 @@ def _draw_lines(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
         point = (f"σ = {method.setting:.4g}", statistics.fmean(values), statistics.pstdev(values))
         found.setdefault(method.encoder, {}).setdefault(method.depth, []).append(point)
     caption = f"{len({row['item'] for row in some})} rows and columns of {some[0]['side']} samples, every second given"
-    return paper_plots.rank_depth(folder / spec.name, found, caption)
+    return paper_plots.rank_depth(folder / f"{spec.name}.png", found, caption)
 
 
 def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
-    """Draw the details that were kept, at the largest side there is."""
+    """Draw the pictures of one item, at the largest side there is; nothing if there are none."""
     from kronfield.experiments import plots as paper_plots
 
     some = tables.fullest(rows)
-    if not some:
+    truth = _picture(original_path(folder, spec, some[-1])) if some else None
+    if truth is None:
         return []
-    side = some[0]["side"]
     item = some[-1]["item"]
     shown = {(row["encoder"], row["group"], row["depth"]): row for row in some if row["item"] == item}
 
-    def picture(name: str) -> Any:
-        path = folder / "pictures" / f"{spec.name}-{name}.png"
-        return read(path).values if path.exists() else None
+    def cell(encoder: str, group: str, depth: int) -> tuple[str, Any, float]:
+        title, row = f"{group}, depth {depth}", shown.get((encoder, group, depth))
+        return (title, _picture(picture_path(folder, spec, row)), row["psnr"]) if row else (title, None, 0.0)
 
-    truth = picture(some[-1]["data"])
-    if truth is None:
-        return []
-    lines = []
-    for encoder in dict.fromkeys(method.encoder for method in spec.methods):
-        cells = []
-        for group, depth in VISUAL_COLUMNS:
-            row = shown.get((encoder, group, depth))
-            cells.append(
-                (f"{group}, depth {depth}", picture(row["fingerprint"]) if row else None, row["psnr"] if row else 0.0)
-            )
-        lines.append((encoder, cells))
-    epochs = {group: next((r["epochs"] for r in some if r["group"] == group), 0) for group in ("simple", "complex")}
-    caption = f"{item}, {side} x {side};\nthe central {truth.shape[0]} pixels.\n" + "\n".join(
-        f"{group}: {number} epochs" for group, number in epochs.items()
-    )
-    return paper_plots.visual(folder / spec.name, truth, lines, caption)
+    encoders = dict.fromkeys(method.encoder for method in spec.methods)
+    lines = [(encoder, [cell(encoder, *column) for column in VISUAL_COLUMNS]) for encoder in encoders]
+    caption = _visual_caption(some, truth.shape[0])
+    return paper_plots.visual(folder / f"{spec.name}.png", truth, lines, caption)
+
+
+def _picture(path: Path) -> Any:
+    return read(path).values if path.exists() else None
+
+
+def _visual_caption(rows: list[Row], pixels: int) -> str:
+    """Say which item is shown, how much of it, and how long the networks were trained."""
+    item, side = rows[-1]["item"], rows[0]["side"]
+    lines = [f"{item}, {side} x {side};", f"the central {pixels} pixels."]
+    for group in ("simple", "complex"):
+        lines.append(f"{group}: {next((row['epochs'] for row in rows if row['group'] == group), 0)} epochs")
+    return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,11 +149,30 @@ def _measured(task: Task, outcome: Outcome) -> Row:
 
 
 def _keep(output: Path, spec: Spec, row: Row, task: Task, outcome: Outcome) -> None:
-    """Write the centre of the picture and of what it should be."""
-    folder = output / "pictures"
-    folder.mkdir(exist_ok=True)
-    for name, values in ((row["fingerprint"], outcome.prediction), (row["data"], task.values)):
-        write_image(folder / f"{spec.name}-{name}.png", detail(np.clip(values, 0.0, 1.0)))
+    """Write the centre of the prediction and of the original."""
+    for path, values in (
+        (picture_path(output, spec, row), outcome.prediction),
+        (original_path(output, spec, row), task.values),
+    ):
+        path.parent.mkdir(exist_ok=True)
+        write_image(path, detail(np.clip(values, 0.0, 1.0)))
+
+
+def picture_path(output: Path, spec: Spec, row: Row) -> Path:
+    """Return where the prediction of a row is kept: experiment, item, side, method, epochs, seed."""
+    seed = [f"seed {row['seed']}"] if row["seed"] else []
+    return _picture(output, spec.name, row["item"], row["side"], row["method"], f"{row['epochs']} epochs", *seed)
+
+
+def original_path(output: Path, spec: Spec, row: Row) -> Path:
+    """Return where the original of the picture of a row is kept."""
+    return _picture(output, spec.name, row["item"], row["side"], "original")
+
+
+def _picture(output: Path, *words: Any) -> Path:
+    """Return the path of a picture, its name in letters that need no quoting."""
+    name = re.sub(r"[^\w.]+", "-", "-".join(map(str, words)))
+    return output / "pictures" / f"{name}.png"
 
 
 def detail(values: Array) -> Array:

@@ -37,19 +37,15 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
     refuse_existing(Path(path), overwrite)
 
 
-def save_figure(figure: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Write a figure, whole or not at all."""
-    check_target(path, overwrite=overwrite)
-    with replacing(path, overwrite=overwrite) as temporary:
-        write_figure(figure, temporary, os.path.splitext(os.fspath(path))[1])
-
-
-def write_figure(figure: Any, path: str | os.PathLike[str], suffix: str, dpi: int = DPI) -> None:
-    """Write a figure in the format of ``suffix``: the same figure is the same file."""
+def save_figure(figure: Any, path: str | os.PathLike[str], overwrite: bool, dpi: int = DPI) -> None:
+    """Write a figure, whole or not at all; the same figure is the same file."""
     import matplotlib
 
-    with matplotlib.rc_context({"svg.hashsalt": "kronfield"}):
-        figure.savefig(path, dpi=dpi, metadata={"Date": None} if suffix.lower() == ".svg" else None)
+    check_target(path, overwrite=overwrite)
+    metadata = {"Date": None} if os.path.splitext(os.fspath(path))[1].lower() == ".svg" else None
+    fixed_ids = matplotlib.rc_context({"svg.hashsalt": "kronfield"})
+    with replacing(path, overwrite=overwrite) as temporary, fixed_ids:
+        figure.savefig(temporary, dpi=dpi, metadata=metadata)
 
 
 def png_bytes(figure: Any) -> bytes:
