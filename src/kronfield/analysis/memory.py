@@ -92,23 +92,29 @@ def _check(
     tolerance: float,
     bias: bool = False,
 ) -> Memorisation:
-    # below the rounding of the features' own dtype, singular values are noise
-    tolerance = max(tolerance, max(features.shape, default=1) * float(np.finfo(features.dtype).eps))
+    tolerance = _above_rounding(tolerance, features)
     ones = np.ones((features.shape[0], 1), features.dtype)
     matrix = np.concatenate([features, ones], axis=1) if bias else features
     N, K = matrix.shape
     if N == 0:
         raise problem("positions", "none", "at least one", "There is nothing to memorise.")
-    if np.any(matrix):
-        values = to_numpy(spectrum(matrix))
-        rank, stable = int(np.sum(values > tolerance)), stable_rank(matrix)
-    else:
-        values, rank, stable = np.zeros(1), 0, 0.0
+    values = _spectrum(matrix)
+    rank, stable = int(np.sum(values > tolerance)), stable_rank(matrix) if np.any(matrix) else 0.0
     smallest = float(values[N - 1]) if values.size >= N else 0.0
     reason = (
         f"the rank is {rank}, the number of samples" if rank == N else _shortfall(encoding, features, positions, rank, K)
     )
     return Memorisation(rank == N, N, K, rank, stable, smallest, reason)
+
+
+def _above_rounding(tolerance: float, features: np.ndarray[Any, Any]) -> float:
+    """Return the tolerance, or the rounding of the features if larger: below it singular values are noise."""
+    return max(tolerance, max(features.shape, default=1) * float(np.finfo(features.dtype).eps))
+
+
+def _spectrum(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the singular values relative to the largest; one zero for a matrix of zeros."""
+    return to_numpy(spectrum(matrix)) if np.any(matrix) else np.zeros(1)
 
 
 def _shortfall(
@@ -152,8 +158,7 @@ def _on_grid(encoding: Kronecker, axes: Sequence[Any], bias: bool, tolerance: fl
     parts = [_check(emb, matrix, to_numpy(axis), tolerance) for emb, matrix, axis in each]
     failed = [f"on axis {i}, {part.reason}" for i, part in enumerate(parts) if not part]
     samples = math.prod(part.samples for part in parts)
-    tolerance = max([tolerance, *(max(m.shape) * float(np.finfo(m.dtype).eps) for m in matrices)])
-    rank = _products_above([to_numpy(spectrum(m)) if np.any(m) else np.zeros(1) for m in matrices], tolerance)
+    rank = _products_above([_spectrum(m) for m in matrices], max(_above_rounding(tolerance, m) for m in matrices))
     if rank < samples and not failed:
         failed = [f"every axis alone suffices, but the products of their singular values leave rank {rank} of {samples}."]
     return Memorisation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -97,33 +98,26 @@ class ConcatenatedLinear(FirstLayer):
 
     def _seen(self, units: list[Tensor], steps: list[float | None]) -> list[tuple[Term | None, Tensor]]:
         """Return for each embedder how its argument runs over the grid, and the distinct values of that argument."""
-        encoding, result = self.encoding, list[tuple[Term | None, Tensor]]()
-        everywhere: Tensor | None = None
+        encoding = self.encoding
         if encoding.directions is None:
-            at = 0
-            for emb in encoding.embedders:
-                if emb.dimensions == 1:
-                    result.append((Single(at), units[at]))
-                else:
-                    columns = torch.meshgrid(*units, indexing="ij")[at : at + emb.dimensions]
-                    result.append((None, torch.stack(columns, dim=-1).reshape(-1, emb.dimensions)))
-                at += emb.dimensions
-            return result
+            return self._seen_on_axes(units)
         assert encoding.offsets is not None
+        everywhere = functools.cache(lambda: _all_points(units))
+        result = list[tuple[Term | None, Tensor]]()
         for row, offset in zip(encoding.directions, encoding.offsets, strict=True):
-            touched = [i for i, weight in enumerate(row) if weight]
-            if len(touched) == 1:
-                result.append((Single(touched[0]), row[touched[0]] * units[touched[0]] + offset))
-                continue
-            pair = _pair(units, steps, row, touched) if len(touched) == 2 else None
-            if pair is not None:
-                i, j = _representatives(pair, len(units[touched[1]]))
-                a, b = touched
-                result.append((pair, row[a] * units[a][i] + row[b] * units[b][j] + offset))
-                continue
-            if everywhere is None:
-                everywhere = torch.stack(torch.meshgrid(*units, indexing="ij"), dim=-1).reshape(-1, len(units))
-            result.append((None, everywhere @ everywhere.new_tensor(row) + offset))
+            along = _along_axes(units, steps, row, offset)
+            result.append(along or (None, everywhere() @ everywhere().new_tensor(row) + offset))
+        return result
+
+    def _seen_on_axes(self, units: list[Tensor]) -> list[tuple[Term | None, Tensor]]:
+        """Return the same for embedders of one axis each, or of several neighbouring axes."""
+        result, at = list[tuple[Term | None, Tensor]](), 0
+        for emb in self.encoding.embedders:
+            if emb.dimensions == 1:
+                result.append((Single(at), units[at]))
+            else:
+                result.append((None, _all_points(units)[:, at : at + emb.dimensions].contiguous()))
+            at += emb.dimensions
         return result
 
     def shared(self, prepared: Prepared) -> list[Tensor]:
@@ -147,11 +141,14 @@ class ConcatenatedLinear(FirstLayer):
             features = self._rows(prepared.units[some]) if prepared.features is None else prepared.features[some]
             return nn.functional.linear(features, shared[0], bias)
         assert isinstance(prepared, _Sum)
-        structured = [i for i, term in enumerate(prepared.terms) if term is not None]
-        terms = [term for term in prepared.terms if term is not None]
+        return self._grid_part(prepared, shared, bias, start, stop)
+
+    def _grid_part(self, prepared: _Sum, shared: list[Tensor], bias: Tensor | None, start: int, stop: int) -> Tensor:
+        """Return the sum of all embedders on rows of a grid; the bias goes with the first of them."""
+        structured = [(term, shared[i]) for i, term in enumerate(prepared.terms) if term is not None]
         total: Any = 0.0
-        if terms:
-            tables = [shared[i] for i in structured]
+        if structured:
+            terms, tables = map(list, zip(*structured, strict=True))
             if bias is not None:
                 tables[0], bias = tables[0] + bias, None
             total = outer_sum(terms, tables, prepared.sizes, (start, stop))
@@ -170,6 +167,26 @@ class ConcatenatedLinear(FirstLayer):
     def extra_repr(self) -> str:
         """Say what goes in and out."""
         return f"{self.encoding!r}, width={self.width}, bias={self.bias is not None}"
+
+
+def _all_points(units: list[Tensor]) -> Tensor:
+    """Return every point of a grid, (P, D)."""
+    return torch.stack(torch.meshgrid(*units, indexing="ij"), dim=-1).reshape(-1, len(units))
+
+
+def _along_axes(
+    units: list[Tensor], steps: list[float | None], row: tuple[float, ...], offset: float
+) -> tuple[Term, Tensor] | None:
+    """Return how a direction of one axis, or of two with equal steps, runs over a grid; None for others."""
+    touched = [i for i, weight in enumerate(row) if weight]
+    if len(touched) == 1:
+        return Single(touched[0]), row[touched[0]] * units[touched[0]] + offset
+    pair = _pair(units, steps, row, touched) if len(touched) == 2 else None
+    if pair is None:
+        return None
+    a, b = touched
+    i, j = _representatives(pair, len(units[b]))
+    return pair, row[a] * units[a][i] + row[b] * units[b][j] + offset
 
 
 def _step(units: Tensor, given: Tensor) -> float | None:

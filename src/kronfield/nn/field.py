@@ -51,7 +51,7 @@ class NetworkField(Field):
         info: Mapping[str, Any] | None = None,
     ) -> None:
         frames = frames_of(model, domain)
-        positions = [np.linspace(f.low, f.high, 64, endpoint=False) for f in frames] if axes is None else list(axes)
+        positions = _usual_axes(frames) if axes is None else list(axes)
         nothing = np.zeros((model.out, *[0] * len(frames)), dtype=np.float32)
         dtype = np.float64 if model.first.weight.dtype == torch.float64 else np.float32
         encoding: Any = model.encoding  # a field in closed form has a Kronecker encoding; a network may have any
@@ -144,9 +144,7 @@ class NetworkField(Field):
         It is the mean over ever finer cells, until halving them changes it by less than 0.01 %.
         """
         bounds = self.domain if box is None else box
-        if not isinstance(bounds, list | tuple | np.ndarray) or np.shape(np.asarray(bounds)) != (self.dimensions, 2):
-            raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
-        ends = [[real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair] for pair in bounds]
+        ends = self._box_ends(bounds)
         volume = math.prod(high - low for low, high in ends)
         cells, before = max(4, round(FIRST_CELLS ** (2 / max(2, self.dimensions)))), None
         while True:
@@ -159,6 +157,12 @@ class NetworkField(Field):
             if (2 * cells) ** self.dimensions > MOST_CELLS:
                 raise problem("box", describe(bounds), "one over which means settle", "Integrate over smaller boxes.")
             cells, before = 2 * cells, total
+
+    def _box_ends(self, box: Any) -> list[list[float]]:
+        """Return the ends (low, high) of a box on every axis, checked."""
+        if not isinstance(box, list | tuple | np.ndarray) or np.shape(np.asarray(box)) != (self.dimensions, 2):
+            raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
+        return [[real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair] for pair in box]
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -234,14 +238,23 @@ def as_field(
     if not channels and model.out != 1:
         raise problem("channels", "False", f"True, for {model.out} of them", "Leave it out.")
     first = model.first
-    exact = isinstance(first, KroneckerLinear) and first.points == "exact"  # blending is part of what was trained
-    if model.is_linear and isinstance(first, KroneckerLinear) and exact and not first.learns and first.bias is None:
+    if model.is_linear and isinstance(first, KroneckerLinear) and _is_closed_form(first):
         frames = frames_of(model, domain)
-        positions = [np.linspace(f.low, f.high, 64, endpoint=False) for f in frames] if axes is None else list(axes)
+        positions = _usual_axes(frames) if axes is None else list(axes)
         planes = _as_numpy(first.weight)
         planes = planes if planes.itemsize >= 4 else planes.astype(np.float32)
         return Field(first.encoding, planes, frames, positions, channels=channels, report=report, info=info)
     return NetworkField(model, domain=domain, axes=axes, channels=channels, report=report, info=info)
+
+
+def _is_closed_form(layer: KroneckerLinear) -> bool:
+    """Tell whether a layer is what `fit` solves: fixed features, no bias, and no blending of points."""
+    return layer.points == "exact" and not layer.learns and layer.bias is None
+
+
+def _usual_axes(frames: Sequence[Frame]) -> list[Array]:
+    """Return the positions that `on_grid` takes if the network was not trained on a grid."""
+    return [np.linspace(frame.low, frame.high, 64, endpoint=False) for frame in frames]
 
 
 def network_from(

@@ -153,19 +153,22 @@ class CoordinateMLP(nn.Module):
         weights = torch.from_numpy(planes).to(torch.float32 if planes.itemsize <= 4 else torch.float64)
         model.to(weights.dtype)
         with torch.no_grad():
-            if not depth:
+            if depth:
+                first.weight[:C], first.weight[C : 2 * C] = weights, -weights
+                model._carry(C)
+            else:
                 first.weight.copy_(weights)
-                return model
-            first.weight[:C], first.weight[C : 2 * C] = weights, -weights
-            linear = [layer for layer in model.rest if isinstance(layer, nn.Linear)]
-            for layer in linear[:-1]:
-                layer.weight[: 2 * C] = torch.eye(2 * C, width)
-                layer.bias[: 2 * C] = 0
-            last = linear[-1]
-            last.weight.zero_()
-            last.bias.zero_()
-            last.weight[:, :C], last.weight[:, C : 2 * C] = torch.eye(C), -torch.eye(C)
         return model
+
+    def _carry(self, C: int) -> None:
+        """Make the hidden layers return ReLU(f) - ReLU(-f) = f of their first 2 C inputs, +f and -f."""
+        *hidden, last = [layer for layer in self.rest if isinstance(layer, nn.Linear)]
+        for layer in hidden:
+            layer.weight[: 2 * C] = torch.eye(2 * C, self.width)
+            layer.bias[: 2 * C] = 0
+        last.weight.zero_()
+        last.bias.zero_()
+        last.weight[:, :C], last.weight[:, C : 2 * C] = torch.eye(C), -torch.eye(C)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the network is, without its weights, as plain data that JSON can hold."""
