@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import grid_blocks
-from kronfield.fitting.grid_choice import best_ridge, choose
+from kronfield.fitting.grid_choice import GridChoice, best_ridge, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, checked_roughness, split_mask
 from kronfield.fitting.point_grids import even_lattice
 from kronfield.fitting.points import TOLERANCE, checked_options, fit_checked
@@ -106,27 +106,32 @@ def fit(
         )
     if rcond is not None:
         rcond = real("rcond", rcond, low=0.0, high=1.0, remedy="It is a fraction of the largest singular value.")
+    choice = _choice(grid, ridge, roughness, rcond)
+    fitted = GridFit(grid.layout, choice.encoding, choice.ridge, choice.roughness, choice.smooth, rcond, choice.finer)
+    _warn_of_rank(fitted.solver)
+    return fitted.field(grid, choice.chosen_by, choice.candidates, started)
+
+
+def _choice(grid: GridInput, ridge: float | None, roughness: Any, rcond: float | None) -> GridChoice:
+    """Return what is given, and what was left open as the data say."""
     layout = grid.layout
-    kronecker = grid.encoding
-    chosen_by, candidates = "given", list[Candidate]()
-    smooth, finer = 0, None
-    if kronecker is None:
+    if grid.encoding is None:
         forced = isinstance(roughness, str)
         open_penalty = ridge is None and (roughness is None or forced)
-        interpolating = not ridge and (open_penalty or not any(checked_roughness(roughness)))
+        pair = (0.0, 0.0) if forced else checked_roughness(roughness)
         choice = choose(
-            grid.planar(), grid.axes, layout.frames, smoothing=open_penalty, forced=forced, interpolating=interpolating
+            grid.planar(),
+            grid.axes,
+            layout.frames,
+            smoothing=open_penalty,
+            forced=forced,
+            interpolating=not ridge and not any(pair),
         )
-        kronecker, smooth, finer = choice.encoding, choice.smooth, choice.finer
-        chosen_by, candidates = choice.chosen_by, choice.candidates
-        roughness = choice.roughness if open_penalty else roughness
-        ridge = 0.0 if ridge is None else ridge
-    elif ridge is None and roughness is None:
-        ridge, candidates = best_ridge(_solver(kronecker, layout, ridge=1.0, rcond=rcond), grid.planar())
-        chosen_by = "generalised cross-validation"
-    fitted = GridFit(layout, kronecker, ridge or 0.0, checked_roughness(roughness), smooth, rcond, finer)
-    _warn_of_rank(fitted.solver)
-    return fitted.field(grid, chosen_by, candidates, started)
+        return choice if open_penalty else replace(choice, ridge=ridge or 0.0, roughness=pair)
+    if ridge is None and roughness is None:
+        ridge, candidates = best_ridge(_solver(grid.encoding, layout, ridge=1.0, rcond=rcond), grid.planar())
+        return GridChoice(grid.encoding, (0.0, 0.0), 0, "generalised cross-validation", candidates, ridge=ridge)
+    return GridChoice(grid.encoding, checked_roughness(roughness), 0, "given", [], ridge=ridge or 0.0)
 
 
 def _solver(

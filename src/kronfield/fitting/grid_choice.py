@@ -53,7 +53,10 @@ MOST_FEATURES, ENOUGH_FEATURES = 4, 2048
 
 @dataclass(frozen=True)
 class GridChoice:
-    """An encoding, a roughness, and how they were found; with ``finer``, the encoding is that of the finer lattice."""
+    """An encoding, a penalty, and how they were found; with ``finer``, the encoding is that of the finer lattice.
+
+    ``smooth`` says how weights go on past the last sample: see `GridSolver`.
+    """
 
     encoding: Kronecker
     roughness: tuple[float, float]
@@ -61,6 +64,7 @@ class GridChoice:
     chosen_by: str
     candidates: list[Candidate]
     finer: Refinement | None = None
+    ridge: float = 0.0
 
 
 def choose(

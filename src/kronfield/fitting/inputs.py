@@ -323,11 +323,7 @@ class PointInput:
     """
 
     def __init__(self, points: Any, values: Any, weights: Any, domain: Any, encoding: Any) -> None:
-        X = real_numbers("points", points)
-        if X.ndim != 2 or X.shape[1] < 1:
-            raise problem("points", describe(X), "shape (P, D)", "One row per point: for a line pass x[:, None].")
-        if not len(X):
-            raise problem("points", describe(X), "at least one point", "Pass (P, D) positions.")
+        X = _point_positions(points)
         y, missing = _point_values(values, len(X))
         w = _point_weights(weights, len(X))
         self.dropped = int(missing.sum())
@@ -339,22 +335,18 @@ class PointInput:
         self.points, self.D = X, X.shape[1]
         self.weights, self.weight_exponent = scaled_weights(w)
         self.channels = y.ndim == 2
-        self.is_complex = np.issubdtype(y.dtype, np.complexfloating)
-        small = np.result_type(y.dtype, np.float16).itemsize <= (8 if self.is_complex else 4)
-        self.dtype: np.dtype[Any] = np.dtype(np.float32 if small else np.float64)
+        self.is_complex, self.dtype = _working_dtype(y.dtype)
         columns = y if self.channels else y[:, None]
-        if self.is_complex:  # a complex channel is two real ones
-            columns = split_complex(columns)
-        self.values = np.ascontiguousarray(columns.T, dtype=self.dtype)  # (C, P)
+        self.values = np.ascontiguousarray((split_complex(columns) if self.is_complex else columns).T, dtype=self.dtype)
         if not np.all(np.isfinite(self.values)):
             raise problem("values", f"inf among {describe(y)}", "finite numbers, or NaN where one is missing", "Drop them.")
         self.box = bounding_box(X)
         self.domain = None if domain is None else checked_domain(domain, self.D)
-        if self.domain is None:
-            for low, high in self.box:
-                check_length("points", low, high)
         if self.domain is not None:
             check_inside(X, self.domain)
+        else:
+            for low, high in self.box:
+                check_length("points", low, high)
         self.encoding = checked_encoding(encoding, self.D)
 
     def frames(self) -> tuple[Frame, ...]:
@@ -396,6 +388,16 @@ def check_inside(points: Array, domain: list[tuple[float, float]]) -> None:
                 "points", f"{outside} of {len(x)} outside on axis {axis}, from {x.min():g} to {x.max():g}",
                 f"all in the domain, {low:g} to {high:g}", "Widen the domain, or drop those points.",
             )  # fmt: skip
+
+
+def _point_positions(points: Any) -> Array:
+    """Return positions (P, D), one at least."""
+    X = real_numbers("points", points)
+    if X.ndim != 2 or X.shape[1] < 1:
+        raise problem("points", describe(X), "shape (P, D)", "One row per point: for a line pass x[:, None].")
+    if not len(X):
+        raise problem("points", describe(X), "at least one point", "Pass (P, D) positions.")
+    return X
 
 
 def _point_values(values: Any, P: int) -> tuple[Array, Array]:
