@@ -36,11 +36,16 @@ def save_contest(
     titles += [f"{one.name}\n{one.psnr:.2f} dB" for one in ranked]
     panels = ([] if truth is None else [truth]) + [one.picture for one in ranked]
     if line is not None:
-        _save_lines(path, titles, panels, truth is not None, line, names, overwrite)
-        return
-    columns = min(COLUMNS, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    flat = [_flat(panel) for panel in panels]
+        figure = _lines(titles, panels, truth is not None, line, names)
+    else:
+        figure = _pictures(titles, [_flat(panel) for panel in panels], picture)
+    save_figure(figure, path, overwrite)
+
+
+def _pictures(titles: list[str], flat: list[Any], picture: bool) -> Any:
+    """Return a figure of pictures; those of numbers share the range of the first."""
+    columns = min(COLUMNS, len(flat))
+    rows = math.ceil(len(flat) / columns)
     height, width = flat[0].shape[:2]
     figure = new_figure(2.3 * columns, (2.3 * max(0.4, min(2.0, height / width)) + 0.5) * rows)
     places = np.atleast_1d(figure.subplots(rows, columns)).ravel()
@@ -51,7 +56,7 @@ def save_contest(
         axes.set_title(title, fontsize=9)
     for axes in places:
         axes.set_axis_off()
-    save_figure(figure, path, overwrite)
+    return figure
 
 
 def _flat(panel: Any) -> Any:
@@ -62,9 +67,8 @@ def _flat(panel: Any) -> Any:
     return values[..., 0] if values.ndim == 3 and values.shape[2] not in (3, 4) else values
 
 
-def _save_lines(
-    path: Any, titles: list[str], panels: list[Any], known: bool, line: Any, names: tuple[str, str], overwrite: bool
-) -> None:
+def _lines(titles: list[str], panels: list[Any], known: bool, line: Any, names: tuple[str, str]) -> Any:
+    """Return a figure of values along an axis; if the first panel is ``known``, it is drawn in all as dots."""
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(4.0 * columns, 2.0 * rows)
@@ -82,4 +86,4 @@ def _save_lines(
         axes.set_axis_off()
     figure.supxlabel(names[0], fontsize=9)
     figure.supylabel(names[1], fontsize=9)
-    save_figure(figure, path, overwrite)
+    return figure

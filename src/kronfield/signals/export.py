@@ -133,19 +133,22 @@ class _Job:
         self.field, self.where, self.derivative, self.target = field, where, derivative, target
         if field.is_complex:
             raise problem("field", "complex values", "real ones", "Evaluate it in Python, and write its parts.")
-        count = field.channel_count
         self.known = described(field)
-        names = self.known.channels or []
-        names = names if len(names) == count else []
-        self.all_names = names or ([str(i) for i in range(count)] if count > 1 else ["value"])
-        self.alpha = self.all_names[-1] == "alpha" and count > 1
+        self.all_names = self._channel_names()
+        self.alpha = self.all_names[-1] == "alpha" and len(self.all_names) > 1
         self.pick = self._picked(channel)
         self.names = [self.all_names[i] for i in self.pick]
         self.has_channels = field.has_channels and channel is None
         if self.has_channels and target in ("image", "video") and self.known.kind == "table":
-            raise problem(
-                "channel", f"{count} columns", "one to draw", f"Choose it with --channel: {', '.join(self.all_names)}."
-            )
+            remedy = f"Choose it with --channel: {', '.join(self.all_names)}."
+            raise problem("channel", f"{field.channel_count} columns", "one to draw", remedy)
+
+    def _channel_names(self) -> list[str]:
+        """Return the names that the field knows, if it has one for each channel; else numbers."""
+        names, count = self.known.channels or [], self.field.channel_count
+        if len(names) == count:
+            return names
+        return [str(i) for i in range(count)] if count > 1 else ["value"]
 
     def _picked(self, channel: str | None) -> list[int]:
         """Return the channels that are written; of derivatives not alpha."""

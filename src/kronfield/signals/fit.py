@@ -71,39 +71,40 @@ def fit_signal(
     Field
         Its ``info`` is that of the signal, and ``range``, the least and the largest value.
     """
-    values = signal.values
     if signal.points is not None:
         if isinstance(roughness, str):
             raise problem("roughness", "gcv for a table", "two numbers", "Leave it out: points held out decide.")
-        field = _fit_points(signal.points, values, encoding, domain=domain, ridge=ridge, roughness=roughness)
-        field.info = replace(signal.description, range=value_range(values)).to_dict()
+        field = _fit_points(signal.points, signal.values, encoding, domain=domain, ridge=ridge, roughness=roughness)
+        field.info = replace(signal.description, range=value_range(signal.values)).to_dict()
         return field
     holes = missing_samples(signal) if missing is None else np.asarray(missing) | missing_samples(signal)
-    if holes.all():
-        raise problem("values", "samples that are all missing", "some that are there", "Check the file.")
-    seen = multiplied_colours(values) if signal.description.has_alpha else values
-    gaps = bool(holes.any())
-    if gaps and isinstance(roughness, str):
-        raise problem("roughness", "gcv where samples are missing", "two numbers", "Leave it out to have it chosen.")
-    if gaps:
-        ridge = ridge or None  # without any penalty nothing says what is in a gap
-    field = fit(
-        seen,
-        signal.axes,
-        encoding,
-        domain=domain,
-        ridge=ridge,
-        roughness=roughness,
-        channels=signal.channels,
-        mask=holes if gaps else None,
-    )
-    known = replace(signal.description, range=value_range(values), missing=int(holes.sum()))
+    field = _fit_grid(signal, holes, encoding, domain=domain, ridge=ridge, roughness=roughness)
+    known = replace(signal.description, range=value_range(signal.values), missing=int(holes.sum()))
     if domain is not None and signal.axes is None:
         known = replace(known, units=[""] * field.dimensions)  # no longer those of the file
     if known.has_alpha:
         known = replace(known, multiplied=True)
     field.info = known.to_dict()
     return field
+
+
+def _fit_grid(signal: Signal, holes: Array, encoding: Any, *, ridge: float | None, roughness: Any, **options: Any) -> Field:
+    """Fit the samples of a grid that are not ``holes``."""
+    gaps = bool(holes.any())
+    if holes.all():
+        raise problem("values", "samples that are all missing", "some that are there", "Check the file.")
+    if gaps and isinstance(roughness, str):
+        raise problem("roughness", "gcv where samples are missing", "two numbers", "Leave it out to have it chosen.")
+    return fit(
+        multiplied_colours(signal.values) if signal.description.has_alpha else signal.values,
+        signal.axes,
+        encoding,
+        ridge=(ridge or None) if gaps else ridge,  # without any penalty nothing says what is in a gap
+        roughness=roughness,
+        channels=signal.channels,
+        mask=holes if gaps else None,
+        **options,
+    )
 
 
 def _fit_points(points: Array, values: Array, encoding: Any, **options: Any) -> Field:

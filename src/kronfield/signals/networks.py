@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import problem
+from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import sample_frame
 from kronfield.analysis.presets import preset
 from kronfield.embedders import Embedder
 from kronfield.encoding import Concatenated, Encoding, Kronecker
-from kronfield.files import Signal
+from kronfield.files import Description, Signal
 from kronfield.signals.fit import multiplied_colours, value_range
 
 # The paper's settings for a simple encoding: features per direction, and their width.
@@ -50,6 +50,46 @@ def paper_encoding(kind: str, counts: list[int], embedders: list[Embedder] | Non
     return Concatenated.with_diagonals(embedder, len(counts))
 
 
+@dataclass(frozen=True)
+class _Samples:
+    """What a network learns: values on axes or at points.
+
+    ``ends`` are those of the box that the samples fill, ``domain`` is the box on which features are placed.
+    """
+
+    values: Array
+    axes: list[Array] | None
+    points: Array | None
+    ends: list[tuple[float, float]]
+    domain: list[tuple[float, float]]
+    counts: list[int]
+
+
+def _grid_samples(signal: Signal) -> _Samples:
+    """Return the samples of a grid, colours multiplied by alpha."""
+    values = multiplied_colours(signal.values) if signal.description.has_alpha else signal.values
+    shape = values.shape[:-1] if signal.channels else values.shape
+    axes = signal.axes or tuple(np.arange(n, dtype=np.float64) for n in shape)
+    frames = [sample_frame(x) for x in axes]
+    ends = [(frame.low, frame.high) for frame in frames]
+    domain = [(frame.origin, frame.origin + frame.length) for frame in frames]
+    return _Samples(values, list(axes), None, ends, domain, list(shape))
+
+
+def _point_samples(points: Array, signal: Signal) -> _Samples:
+    """Return the rows of a table that have all their values."""
+    there = np.isfinite(signal.values).all(axis=1) if signal.channels else np.isfinite(signal.values)
+    points, values = points[there], signal.values[there]
+    spans = zip(points.min(axis=0), points.max(axis=0), strict=True)
+    ends = [(float(low), float(high)) for low, high in spans]
+    if any(low >= high for low, high in ends):
+        got = "points with the same coordinate on an axis"
+        raise problem("points", got, "a spread on every axis", "Leave that coordinate out.")
+    D = points.shape[1]
+    counts = [min(MOST_FEATURES, max(4, round(float(len(values)) ** (1 / D))))] * D
+    return _Samples(values, None, points, ends, ends, counts)
+
+
 class SignalNetwork:
     """A network and its samples: train ``model`` on ``data``, then ask for the ``field``.
 
@@ -71,34 +111,12 @@ class SignalNetwork:
     """
 
     def __init__(self, signal: Signal) -> None:
-        values = signal.values
         self.signal = signal
-        self._known = replace(signal.description, range=value_range(values))
-        if signal.points is None:
-            if signal.description.has_alpha:
-                values, self._known = multiplied_colours(values), replace(self._known, multiplied=True)
-            shape = values.shape[:-1] if signal.channels else values.shape
-            axes = signal.axes or tuple(np.arange(n, dtype=np.float64) for n in shape)
-            frames = [sample_frame(x) for x in axes]
-            self._axes: list[Any] | None = list(axes)
-            self._ends = [(frame.low, frame.high) for frame in frames]
-            self._domain = [(frame.origin, frame.origin + frame.length) for frame in frames]
-            self.counts = list(shape)
-            self._points = None
-        else:
-            there = np.isfinite(values).all(axis=1) if signal.channels else np.isfinite(values)
-            self._points, values = signal.points[there], values[there]
-            ends = zip(self._points.min(axis=0), self._points.max(axis=0), strict=True)
-            self._axes, self._ends = None, [(float(low), float(high)) for low, high in ends]
-            if any(low >= high for low, high in self._ends):
-                got = "points with the same coordinate on an axis"
-                raise problem("points", got, "a spread on every axis", "Leave that coordinate out.")
-            D = self._points.shape[1]
-            self._domain = self._ends
-            self.counts = [min(MOST_FEATURES, max(4, round(float(len(values)) ** (1 / D))))] * D
-        largest = float(np.abs(values).max())
+        self._samples = _grid_samples(signal) if signal.points is None else _point_samples(signal.points, signal)
+        self.counts = self._samples.counts
+        largest = float(np.abs(self._samples.values).max())
         self.scale = 1.0 if NEAR_ONE[0] < largest <= NEAR_ONE[1] else largest or 1.0
-        self._values = values / self.scale
+        self._values = self._samples.values / self.scale
 
     def build(self, encoding: Encoding, depth: int, width: int, *, seed: int = 0) -> Any:
         """Return the network, with first weights by the seed."""
@@ -109,7 +127,7 @@ class SignalNetwork:
         out = self._values.shape[-1] if self.signal.channels else 1
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.model = CoordinateMLP(encoding, depth, width, out, domain=self._domain)
+            self.model = CoordinateMLP(encoding, depth, width, out, domain=self._samples.domain)
         return self.model
 
     @property
@@ -117,7 +135,8 @@ class SignalNetwork:
         """Positions and values."""
         from kronfield.nn import Grid
 
-        return (Grid(*(self._axes or ())) if self._points is None else self._points), self._values
+        axes, points = self._samples.axes, self._samples.points
+        return (Grid(*(axes or ())) if points is None else points), self._values
 
     def field(self, report: Any = None) -> Any:
         """Return the trained network as a field, in the units of the values."""
@@ -132,9 +151,13 @@ class SignalNetwork:
             self.scale = 1.0
         return as_field(
             self.model,
-            domain=self._ends,
-            axes=self._axes,
+            domain=self._samples.ends,
+            axes=self._samples.axes,
             channels=self.signal.channels,
             report=report,
-            info=self._known.to_dict(),
+            info=self._described().to_dict(),
         )
+
+    def _described(self) -> Description:
+        known = replace(self.signal.description, range=value_range(self.signal.values))
+        return replace(known, multiplied=True) if known.has_alpha and self.signal.points is None else known

@@ -69,19 +69,63 @@ def choice_curves(values: Array, channels: bool, field: Field) -> list[ScoreCurv
     report = field.report
     if not isinstance(report, FitReport):
         return []
-    D = field.dimensions
-    part, axes = _middle(values, [np.sort(x) for x in field.axes], D)
-    if not np.isfinite(part).all() or min(part.shape[:D]) < FEWEST:
+    part = _Part.middle(values, channels, field, report)
+    if not np.isfinite(part.values).all() or min(map(len, part.axes)) < FEWEST:
         return []
-    # slopes from the data are no setting of the features: what is drawn are the splines that they stand beside
-    density = (
-        [1.0] * D
-        if report.refined
-        else [(emb.size - _padded(emb)) / n for emb, n in zip(report.embedders, report.samples, strict=True)]
-    )
-    shapes = _shapes(part, axes, channels, report.embedders, density, report.candidates, report.refined)
-    penalties = _penalties(part, axes, channels, report, density)
-    return [curve for curve in (shapes, penalties) if curve is not None]
+    return [curve for curve in (_shapes(part, report), _penalties(part, report)) if curve is not None]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The central part of the samples, on which settings are judged.
+
+    ``density`` is the number of features per sample on each axis of the fit.
+    """
+
+    values: Array
+    axes: list[Array]
+    channels: bool
+    density: list[float]
+
+    @classmethod
+    def middle(cls, values: Array, channels: bool, field: Field, report: FitReport) -> _Part:
+        """Return about `JUDGED` samples from the middle of what a field was fitted to."""
+        D = field.dimensions
+        side = min(LONGEST, max(2 * FEWEST, math.floor(JUDGED ** (1 / D))))
+        starts = [max(0, (n - side) // 2) for n in values.shape[:D]]
+        parts = tuple(slice(start, start + side) for start in starts)
+        axes = [np.sort(x)[part] for x, part in zip(field.axes, parts, strict=True)]
+        return cls(np.asarray(values[parts], dtype=np.float64), axes, channels, _density(report))
+
+    @property
+    def cell(self) -> float:
+        """The length of a cell: the geometric mean over the axes."""
+        return float(math.prod((x[-1] - x[0]) / (len(x) - 1) for x in self.axes) ** (1 / len(self.axes)))
+
+    def known(self, split: Split) -> _Part:
+        """Return the samples of this part that are not held out."""
+        return dataclasses.replace(self, values=split.known(self.values), axes=split.axes(self.axes))
+
+    def encoding(self, embedders: list[Embedder], shape: float | None = None) -> Kronecker:
+        """Return features like those of the fit, as many per sample; ``shape`` replaces their shape."""
+        axes = zip(embedders, self.axes, self.density, strict=True)
+        return Kronecker(*[_like(emb, len(x) * per_sample, shape) for emb, x, per_sample in axes])
+
+    def fit(self, encoding: Kronecker, **penalty: Any) -> Field:
+        """Fit this part; features that cannot be told apart are no concern here."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RankWarning)
+            return fit(self.values, self.axes, encoding, channels=self.channels, **penalty)
+
+
+def _density(report: FitReport) -> list[float]:
+    """Return the features per sample on each axis.
+
+    Slopes from the data are no setting of the features: what is drawn are the splines that they stand beside.
+    """
+    if report.refined:
+        return [1.0] * len(report.samples)
+    return [(emb.size - _padded(emb)) / n for emb, n in zip(report.embedders, report.samples, strict=True)]
 
 
 def _tried(candidates: list[Candidate], pattern: re.Pattern[str]) -> tuple[Array, Array] | None:
@@ -92,13 +136,6 @@ def _tried(candidates: list[Candidate], pattern: re.Pattern[str]) -> tuple[Array
         return None
     x, scores = np.array(pairs).T
     return x, scores
-
-
-def _middle(values: Array, axes: list[Array], D: int) -> tuple[Array, list[Array]]:
-    side = min(LONGEST, max(2 * FEWEST, math.floor(JUDGED ** (1 / D))))
-    parts = [slice(max(0, (n - side) // 2), max(0, (n - side) // 2) + side) for n in values.shape[:D]]
-    part = np.asarray(values[tuple(parts)], dtype=np.float64)
-    return part, [axis[one] for axis, one in zip(axes, parts, strict=True)]
 
 
 def _like(embedder: Embedder, samples: float, shape: float | None = None) -> Embedder:
@@ -130,55 +167,50 @@ def _padded(embedder: Embedder) -> int:
     return 2 * padding if isinstance(padding, int) else 0
 
 
-def _quiet_fit(*args: Any, **kwargs: Any) -> Field:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RankWarning)
-        return fit(*args, **kwargs)
+# Shapes ------------------------------------------------------------------------------------------------------------------
 
 
-def _shapes(
-    part: Array,
-    axes: list[Array],
-    channels: bool,
-    embedders: list[Embedder],
-    density: list[float],
-    candidates: list[Candidate],
-    refined: bool,
-) -> ScoreCurve | None:
-    """Predict the rest from every second sample, with features of many shapes."""
-    first = embedders[0]
+def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
+    """Return the held-out error against the shape of the features: what the fit tried, or tried anew."""
+    first = report.embedders[0]
     name = first.shape_parameter
-    tried_before = _tried(candidates, _TENSION)
-    if tried_before is not None and name is not None:
-        label = "mean squared error at samples held out\n(of values scaled to 1)"
-        own = None if refined else float(getattr(first, name))
-        return ScoreCurve(f"Held-out error against {name}", name, label, *tried_before, own, "slopes from the data")
-    if name is None or any(type(emb) is not type(first) for emb in embedders):
+    if name is None:
         return None
-    D = len(axes)
-    split = Split.of(part.shape[:D])
-    known, known_axes, rest = split.known(part), split.axes(axes), split.held_out
-    own = float(getattr(first, name))
-    tension = isinstance(first, TensionSpline)
+    title, own = f"Held-out error against {name}", float(getattr(first, name))
+    before = _tried(report.candidates, _TENSION)
+    if before is not None:
+        label = "mean squared error at samples held out\n(of values scaled to 1)"
+        return ScoreCurve(title, name, label, *before, None if report.refined else own, "slopes from the data")
+    if any(type(emb) is not type(first) for emb in report.embedders):
+        return None
+    tried = _shapes_to_try(first, name, own)
+    coarser = COARSER if isinstance(first, TensionSpline) else 1.0
+    scores = [_held_out_error(part, report.embedders, shape * coarser) for shape in tried]
+    return ScoreCurve(title, name, "error (rms) at samples held out", np.array(tried), np.array(scores), own)
+
+
+def _shapes_to_try(embedder: Embedder, name: str, own: float) -> list[float]:
+    """Return shapes around ``own``, that of the embedder: steps of exponents, tensions, or factors."""
     if name == "exponent":
-        tried = [own + step for step in (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0) if own + step > 0]
-    else:
-        tried = sorted({*TENSIONS, own}) if tension else [own * factor for factor in FACTORS]
-    scores = []
-    for shape in tried:
-        like = [
-            _like(emb, len(axis) * per_sample, shape * COARSER if tension else shape)
-            for emb, axis, per_sample in zip(embedders, known_axes, density, strict=True)
-        ]
-        fitted = _quiet_fit(known, known_axes, Kronecker(*like), ridge=0.0, channels=channels)
-        error = (fitted.on_grid(axes, outside="clamp") - part)[rest]
-        scores.append(math.sqrt(float(np.mean(error**2))))
-    return ScoreCurve(
-        f"Held-out error against {name}", name, "error (rms) at samples held out", np.array(tried), np.array(scores), own
-    )
+        return [own + step for step in (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0) if own + step > 0]
+    if isinstance(embedder, TensionSpline):
+        return sorted({*TENSIONS, own})
+    return [own * factor for factor in FACTORS]
 
 
-def _penalties(part: Array, axes: list[Array], channels: bool, report: FitReport, density: list[float]) -> ScoreCurve | None:
+def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> float:
+    """Fit every second sample with features of a shape; return the rms error of the prediction of the rest."""
+    split = Split.of([len(x) for x in part.axes])
+    known = part.known(split)
+    fitted = known.fit(known.encoding(embedders, shape), ridge=0.0)
+    error = (fitted.on_grid(part.axes, outside="clamp") - part.values)[split.held_out]
+    return math.sqrt(float(np.mean(error**2)))
+
+
+# Penalties ---------------------------------------------------------------------------------------------------------------
+
+
+def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:
     """Return generalised cross-validation against the weight of the penalty: what the fit tried, or tried anew."""
     title, label = "Cross-validation against the penalty", "generalised cross-validation"
     ridges = _tried(report.candidates, _RIDGE)
@@ -187,19 +219,19 @@ def _penalties(part: Array, axes: list[Array], channels: bool, report: FitReport
     if report.ridge or any(emb.smoothness < 1 for emb in report.embedders):
         return None
     order = 2 if report.roughness[1] > report.roughness[0] else 1
-    cell = math.prod((axis[-1] - axis[0]) / (len(axis) - 1) for axis in axes) ** (2 * order / len(axes))
-    like = [_like(emb, len(x) * per_sample) for emb, x, per_sample in zip(report.embedders, axes, density, strict=True)]
-    encoding = Kronecker(*like)
-    n = math.prod(len(axis) for axis in axes)
-    scores = []
-    for weight in WEIGHTS:
-        pair = (weight * cell, 0.0) if order == 1 else (0.0, weight * cell)
-        found = _quiet_fit(part, axes, encoding, roughness=pair, channels=channels).report
-        assert isinstance(found, FitReport)
-        left = n - found.degrees_of_freedom
-        scores.append(n**2 * found.residual**2 / left**2 if left > 1e-6 * n else math.nan)
+    weights = np.array(WEIGHTS) * part.cell ** (2 * order)  # squared derivatives of this order
+    encoding = part.encoding(report.embedders)
+    scores = np.array([_cross_validation(part, encoding, weight, order) for weight in weights.tolist()])
     which = "first" if order == 1 else "second"
     chosen = report.roughness[order - 1] or None
-    return ScoreCurve(
-        title, f"weight of squared {which} derivatives", label, np.array(WEIGHTS) * cell, np.array(scores), chosen
-    )
+    return ScoreCurve(title, f"weight of squared {which} derivatives", label, weights, scores, chosen)
+
+
+def _cross_validation(part: _Part, encoding: Kronecker, weight: float, order: int) -> float:
+    """Return n^2 r^2 / (n - f)^2 for n samples, the rms residual r and f degrees of freedom; NaN if f is nearly n."""
+    pair = (weight, 0.0) if order == 1 else (0.0, weight)
+    found = part.fit(encoding, roughness=pair).report
+    assert isinstance(found, FitReport)
+    n = math.prod(map(len, part.axes))
+    left = n - found.degrees_of_freedom
+    return n**2 * found.residual**2 / left**2 if left > 1e-6 * n else math.nan
