@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kronfield._core.arrays import describe, fit_overflow, problem, whole
+from kronfield._core.arrays import Array, describe, fit_overflow, problem, whole
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Encoding, Kronecker
@@ -159,9 +159,7 @@ class Statistics:
     def _combine(self, other: Statistics, sign: int) -> Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
-        kinds = {self._kind, other._kind} - {None}
-        alike = (self.encoding, self._rule.frames, self._rule.name) == (other.encoding, other._rule.frames, other._rule.name)
-        if not alike or len(kinds) > 1 or (self._kind and other._kind and len(self._energy) != len(other._energy)):
+        if not self._goes_with(other):
             raise problem(
                 "statistics", "two of different grids or values", "one encoding, domain and kind of values", "Check."
             )
@@ -172,13 +170,17 @@ class Statistics:
         result._single = self._single and other._single
         result._stencil = self._stencil.combine(other._stencil, sign)
         result._grams = [a + sign * b for a, b in zip(self._grams, other._grams, strict=True)]
-        result._rhs = self._rhs + sign * other._rhs if len(self._rhs) and len(other._rhs) else self._rhs.copy()
-        result._energy = self._energy + sign * other._energy if len(self._rhs) and len(other._rhs) else self._energy.copy()
-        if not len(self._rhs):
-            result._rhs, result._energy = sign * other._rhs, sign * other._energy
+        result._rhs = _sum(self._rhs, other._rhs, sign)
+        result._energy = _sum(self._energy, other._energy, sign)
         result.count = self.count + sign * other.count
         result.dropped, result.total = self.dropped + sign * other.dropped, self.total + sign * other.total
         return result
+
+    def _goes_with(self, other: Statistics) -> bool:
+        """Tell whether two summaries are of one grid and, where both have values, of one kind of values."""
+        grids = [(one.encoding, one._rule.frames, one._rule.name) for one in (self, other)]
+        kinds = [(one._kind, len(one._energy)) for one in (self, other) if one._kind is not None]
+        return grids[0] == grids[1] and len(set(kinds)) <= 1
 
     def __repr__(self) -> str:
         return f"Statistics({self.count} points, {self.encoding!r}, {self._rule.name})"
@@ -343,6 +345,13 @@ class Statistics:
             raise problem("path", f"{path}, whose parts do not fit together", "saved statistics", "Save it again.")
         result._stencil.planes = dict(zip(offsets, stencil, strict=True))
         return result
+
+
+def _sum(one: Array, other: Array, sign: int) -> Array:
+    """Return the sum or difference, where either may be empty: of a summary without points."""
+    if not len(other):
+        return one.copy()
+    return one + sign * other if len(one) else sign * other
 
 
 @dataclass(frozen=True)
