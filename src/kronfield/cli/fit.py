@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,12 @@ from kronfield.cli.common import (
 )
 from kronfield.cli.parsing import Domain, Numbers, Roughness
 from kronfield.cli.sources import fit_line, frames_option, signal_line, signal_to_fit, table_options
+
+if TYPE_CHECKING:
+    from kronfield.encoding import Kronecker
+    from kronfield.field import Field
+    from kronfield.field.field import Saved
+    from kronfield.files import Signal
 
 # The longest axis on which a ridge is chosen unasked: its singular values are computed.
 LONGEST_RIDGE = 4096
@@ -112,19 +118,17 @@ def command(
     from kronfield.signals.axes import described
     from kronfield.signals.fit import fit_signal, remember
 
+    error = error or noise is not None
     target = output or default_output(source, FIELD_SUFFIX if places is None else "-values.csv")
-    _check(target, places, error or noise is not None, report, dtype, force)
+    _check(target, places, error, report, dtype, force)
     penalised = roughness is not None or bool(ridge)
     signal = signal_to_fit(source, out, penalised=penalised, columns=columns, coordinates=coordinates, frames=frames)
     out.say(signal_line(signal))
     if places is not None and signal.points is None:
         raise Failure("--at: expected a table of points as INPUT. For grids: kronfield fit, then kronfield render --at")
-    counts = _sample_counts(signal)
-    encoding = parse_encoding(specs, size, width, counts)
-    on_grid = encoding is not None and signal.points is None
-    if on_grid and encoding and ridge is None and roughness is None and max(*counts, *encoding.shape) > LONGEST_RIDGE:
-        ridge = 0.0
-        out.say(f"No ridge: an axis is longer than {LONGEST_RIDGE}, so that none is chosen")
+    encoding = parse_encoding(specs, size, width, _sample_counts(signal))
+    if not penalised and ridge is None:
+        ridge = _no_ridge_if_long(signal, encoding, out)
     with out.working("Fitting"):
         field = fit_signal(signal, encoding, domain=domain, ridge=ridge, roughness=roughness)
         remember(field, "kronfield fit", given_options(ctx), kf.__version__)
@@ -133,13 +137,9 @@ def command(
     if places is not None:
         from kronfield.cli.points import write_values
 
-        write_values(field, places, target, out, force=force, error=error or noise is not None, noise=noise)
+        write_values(field, places, target, out, force=force, error=error, noise=noise)
         return
-    with out.working("Saving"):
-        saved = field.save(target, dtype=dtype)
-    cost = f"; {dtype} costs {saved.largest_error:.1g} at most" if saved.largest_error else ""
-    raw = signal.description.raw_bytes or 0
-    out.say(f"Wrote {target}, {size_text(saved.bytes)} (the samples: {size_text(raw)}){cost}")
+    saved = _save(field, target, dtype, signal, out)
     if report is not None:
         from kronfield.cli.picture_report import write_fit_report
 
@@ -150,10 +150,30 @@ def command(
         kind=signal.kind,
         shape=signal.description.shape,
         bytes=saved.bytes,
-        raw_bytes=raw,
+        raw_bytes=signal.description.raw_bytes,
         report_folder=report,
         **(described(field).made or {}),
     )
+
+
+def _save(field: Field, target: Path, dtype: str | None, signal: Signal, out: Output) -> Saved:
+    """Save a field, and say how large the file is and what its dtype costs."""
+    with out.working("Saving"):
+        saved = field.save(target, dtype=dtype)
+    cost = f"; {dtype} costs {saved.largest_error:.1g} at most" if saved.largest_error else ""
+    raw = signal.description.raw_bytes or 0
+    out.say(f"Wrote {target}, {size_text(saved.bytes)} (the samples: {size_text(raw)}){cost}")
+    return saved
+
+
+def _no_ridge_if_long(signal: Signal, encoding: Kronecker | None, out: Output) -> float | None:
+    """Return 0 and say so if an axis of a grid is too long to choose a ridge; None to have it chosen."""
+    if encoding is None or signal.points is not None:
+        return None
+    if max(*_sample_counts(signal), *encoding.shape) <= LONGEST_RIDGE:
+        return None
+    out.say(f"No ridge: an axis is longer than {LONGEST_RIDGE}, so that none is chosen")
+    return 0.0
 
 
 def _check(target: Path, places: str | None, error: bool, report: Path | None, dtype: str | None, force: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def command(
     from kronfield.files import write
     from kronfield.files.kinds import split_member, suffix_of
     from kronfield.signals.axes import described
-    from kronfield.signals.fit import fit_signal, missing_samples, straight_colours
+    from kronfield.signals.fit import fit_signal, straight_colours
 
     if mask_path is None and missing is None:
         raise Failure("inpaint: expected --mask MASK or --missing VALUE. For example: --missing 0")
@@ -70,11 +71,7 @@ def command(
     check_output(target, force=force)
     signal = signal_to_fit(source, out, penalised=True, frames=frames)
     grid_only(signal, "inpaint")
-    holes = missing_samples(signal)
-    if mask_path is not None:
-        holes = holes | _mask(read_signal(mask_path, out), mask_path, holes.shape, invert)
-    if missing is not None:
-        holes = holes | _with_value(signal, missing)
+    holes = _holes(signal, mask_path, invert, missing, out)
     count = int(holes.sum())
     out.say(signal_line(signal))
     if count in (0, holes.size):
@@ -89,6 +86,18 @@ def command(
     write(target, result, signal.info, overwrite=force)
     out.say(f"Wrote {target}: {count} of {holes.size} samples filled in{', all smoothed' if smooth else ''}")
     out.result(input=source, output=target, filled=count, samples=holes.size)
+
+
+def _holes(signal: Signal, mask_path: str | None, invert: bool, missing: Any, out: Output) -> Any:
+    """Return where samples are NaN, masked, or of the value that stands for nothing."""
+    from kronfield.signals.fit import missing_samples
+
+    holes = missing_samples(signal)
+    if mask_path is not None:
+        holes = holes | _mask(read_signal(mask_path, out), mask_path, holes.shape, invert)
+    if missing not in (None, "nan"):  # NaN is found already
+        holes = holes | _with_value(signal, missing)
+    return holes
 
 
 def _mask(mask: Signal, path: str, shape: tuple[int, ...], invert: bool) -> Any:
@@ -109,24 +118,29 @@ def _mask(mask: Signal, path: str, shape: tuple[int, ...], invert: bool) -> Any:
 
 
 def _with_value(signal: Signal, missing: Any) -> Any:
-    """Return where samples have the value that stands for nothing."""
+    """Return where samples have the value that stands for nothing: numbers, or transparent."""
+    if missing != "transparent":
+        return _equal(signal, missing)
+    if not signal.description.has_alpha:
+        raise Failure("--missing: got transparent for a picture without alpha; expected one with. Name a value")
+    return signal.values[..., -1] < 0.5 / 255
+
+
+def _equal(signal: Signal, missing: Sequence[float]) -> Any:
+    """Return where samples are within half a level of a number, or of one per channel.
+
+    Alpha is not compared, unless a number is given for it too.
+    """
     import numpy as np
 
-    names = signal.description.channels or []
-    values = signal.values
-    if missing == "nan":
-        return np.zeros(values.shape[:-1] if signal.channels else values.shape, dtype=bool)  # these are found anyway
-    if missing == "transparent":
-        if not names or names[-1] != "alpha":
-            raise Failure("--missing: got transparent for a picture without alpha; expected one with. Name a value")
-        return values[..., -1] < 0.5 / 255
-    levels = signal.description.levels
+    levels, values = signal.description.levels, signal.values
     wanted = np.array(missing, dtype=np.float64) / (levels or 1)
     near = 0.5 / levels if levels else 0.0
     if not signal.channels:
         if len(wanted) > 1:
             raise Failure(f"--missing: got {len(wanted)} numbers for one channel; expected one. For example: 0")
         return np.abs(values - wanted[0]) <= near
+    names = signal.description.channels or []
     colours = [i for i, name in enumerate(names) if name != "alpha" or len(wanted) == len(names)]
     if len(wanted) not in (1, len(colours)):
         raise Failure(f"--missing: got {len(wanted)} numbers; expected 1 or {len(colours)}. One per channel")

@@ -104,13 +104,8 @@ def command(
     from kronfield.files import kind_of
 
     if places is not None:
-        from kronfield.cli.points import check_table, write_values
-
-        check_table(output, force=force)
-        if size or scale or crops or cuts or rate or tone_range or channel:
-            raise Failure("--at: says all positions. Leave out the options for grids")
-        field = load_field(path, out)
-        write_values(field, places, output, out, force=force, derivative=_orders(field, derivative))
+        for_grids = (size, scale, crops, cuts, rate, tone_range, channel)
+        _write_at(path, places, output, out, force=force, derivative=derivative, for_grids=for_grids)
         return
     check_output(output, force=force)
     field = load_field(path, out)
@@ -121,6 +116,19 @@ def command(
     write_view(
         field, where, output, out, force=force, derivative=_orders(field, derivative), tones=tone_range, channel=channel
     )
+
+
+def _write_at(
+    path: Path, places: str, output: Path, out: Output, *, force: bool, derivative: Any, for_grids: tuple[Any, ...]
+) -> None:
+    """Write values at the points of a table; refuse options that say where to evaluate ``for_grids``."""
+    from kronfield.cli.points import check_table, write_values
+
+    check_table(output, force=force)
+    if any(for_grids):
+        raise Failure("--at: says all positions. Leave out the options for grids")
+    field = load_field(path, out)
+    write_values(field, places, output, out, force=force, derivative=_orders(field, derivative))
 
 
 def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:

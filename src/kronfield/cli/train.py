@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,10 @@ from kronfield.cli.common import (
     size_text,
 )
 from kronfield.cli.sources import frames_option, signal_line, signal_to_fit, table_options
+
+if TYPE_CHECKING:
+    from kronfield.files import Signal
+    from kronfield.signals.networks import SignalNetwork
 
 
 @click.command(
@@ -96,27 +100,19 @@ def command(
     target = output or default_output(source, f"-network{FIELD_SUFFIX}")
     kept = checkpoint or (target.with_suffix(".checkpoint") if resume else None)
     check_output(target, force=force or resume, field=True)
-    if kept is not None and kept.exists() and not resume and not force:
-        raise Failure(f"--checkpoint: got {kept}, which exists. Go on with --resume, or overwrite it with --force")
+    _check_checkpoint(kept, allowed=resume or force)
     _need_torch()
-    from kronfield.cli.parsing import parse_embedder
-    from kronfield.signals.fit import keep_made, missing_samples
-    from kronfield.signals.networks import SIMPLE_DEPTH, SignalNetwork, paper_encoding
-
     signal = signal_to_fit(source, out, columns=columns, coordinates=coordinates, frames=frames)
-    if signal.points is None and missing_samples(signal).any():
-        raise Failure("train: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint")
+    _check_complete(signal)
     out.say(signal_line(signal))
-    deep = depth if depth is not None else 0 if encoding == "kronecker" else SIMPLE_DEPTH
-    run = SignalNetwork(signal)
-    embedders = None if spec is None else [parse_embedder(spec, None, samples=n) for n in run.counts]
-    model = run.build(paper_encoding(encoding, run.counts, embedders), deep, width, seed=seed)
-    scale = run.scale
-    out.say(f"Training {model.parameter_count} weights: {encoding} encoding, {deep} hidden layers")
-    from kronfield.nn import train
-
+    run = _network(signal, encoding, spec, depth, width, seed)
+    model, scale = run.model, run.scale
+    out.say(f"Training {model.parameter_count} weights: {encoding} encoding, {model.depth} hidden layers")
     if kept is not None and not resume:
         kept.unlink(missing_ok=True)  # --force allowed it
+    from kronfield.nn import train
+    from kronfield.signals.fit import keep_made
+
     done = train(
         model,
         run.data,
@@ -130,16 +126,7 @@ def command(
         resume=resume,
         progress=not out.quiet,
     )
-    field = run.field(done)
-    report = {
-        "epochs": done.epochs,
-        "stopped_by": done.stopped_by,
-        "best_epoch": done.best_epoch,
-        "best_loss": done.best_loss * scale**2,
-        "psnr": done.psnr,
-        "seconds": done.seconds,
-        "weights": model.parameter_count,
-    }
+    field, report = run.field(done), _report(done, scale, model.parameter_count)
     keep_made(
         field,
         {"command": "kronfield train", "options": given_options(ctx), "version": kf.__version__, "report": report},
@@ -154,6 +141,46 @@ def command(
     out.result(input=source, output=target, bytes=saved.bytes, checkpoint=kept, **report)
     if done.stopped_by == "interrupt":
         ctx.exit(130)
+
+
+def _check_checkpoint(path: Path | None, *, allowed: bool) -> None:
+    """Refuse a checkpoint that exists, unless the run goes on from it or may overwrite it."""
+    if path is not None and path.exists() and not allowed:
+        raise Failure(f"--checkpoint: got {path}, which exists. Go on with --resume, or overwrite it with --force")
+
+
+def _check_complete(signal: Signal) -> None:
+    """Refuse grids with missing samples."""
+    from kronfield.signals.fit import missing_samples
+
+    if signal.points is None and missing_samples(signal).any():
+        raise Failure("train: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint")
+
+
+def _network(signal: Signal, encoding: str, spec: str | None, depth: int | None, width: int, seed: int) -> SignalNetwork:
+    """Return the network that the options describe; where they say nothing, that of the paper."""
+    from kronfield.cli.parsing import parse_embedder
+    from kronfield.signals.networks import SIMPLE_DEPTH, SignalNetwork, paper_encoding
+
+    if depth is None:
+        depth = 0 if encoding == "kronecker" else SIMPLE_DEPTH
+    run = SignalNetwork(signal)
+    embedders = None if spec is None else [parse_embedder(spec, None, samples=n) for n in run.counts]
+    run.build(paper_encoding(encoding, run.counts, embedders), depth, width, seed=seed)
+    return run
+
+
+def _report(done: Any, scale: float, weights: int) -> dict[str, Any]:
+    """Return what is known of a run; the loss is in the units of the values, which were divided by ``scale``."""
+    return {
+        "epochs": done.epochs,
+        "stopped_by": done.stopped_by,
+        "best_epoch": done.best_epoch,
+        "best_loss": done.best_loss * scale**2,
+        "psnr": done.psnr,
+        "seconds": done.seconds,
+        "weights": weights,
+    }
 
 
 def _need_torch() -> None:

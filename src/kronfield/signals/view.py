@@ -138,7 +138,7 @@ def view(
     """
     cuts, crops = dict(cut or {}), dict(crop or {})
     free = _uncut(field, cuts, crops)
-    order, turned = map_order(field, tuple(free)) if upright and len(free) == 2 else (tuple(free), ())
+    order, turned = _order(field, tuple(free), upright)
     wanted = _wanted(field, list(order), size, scale)
     real("slow", slow, low=0.0, high=1e6, open_low=True, remedy="2 is half the speed.")
     request = _Request(field, cuts, crops, wanted, rate, slow)
@@ -295,6 +295,11 @@ def _uncut(field: Field, cuts: Mapping[int, float], crops: Mapping[int, Any]) ->
                 "crop", f"axis {axis_names(field)[i]}, which is cut", "another axis", "Crop or slice it, not both."
             )
     return free
+
+
+def _order(field: Field, free: tuple[int, ...], upright: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the axes of the result in order, and those that are turned so that they grow upwards."""
+    return map_order(field, free) if upright and len(free) == 2 else (free, ())
 
 
 def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
