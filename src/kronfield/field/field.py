@@ -461,14 +461,18 @@ def field_from(
         info = dict(metadata.get("info") or {})
     except (KeyError, TypeError) as error:
         raise problem("path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy) from error
-    consistent = (
-        isinstance(encoding, Kronecker)
+    if not isinstance(encoding, Kronecker) or not _fit_together(encoding, planes, frames, is_complex):
+        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
+    return Field(encoding, planes, frames, axes, channels=channels, is_complex=is_complex, dtype=dtype, info=info)
+
+
+def _fit_together(encoding: Kronecker, planes: Array, frames: Sequence[Frame], is_complex: bool) -> bool:
+    """Tell whether weights belong to an encoding, and both to frames that are in order."""
+    in_order = all(f.length > 0 and f.low < f.high and math.isfinite(f.origin + f.length + f.low + f.high) for f in frames)
+    return (
+        in_order
         and len(frames) == encoding.dimensions
         and planes.shape[1:] == encoding.shape
         and planes.shape[0] >= 1 + is_complex
-        and all(f.length > 0 and f.low < f.high and math.isfinite(f.origin + f.length + f.low + f.high) for f in frames)
         and bool(np.all(np.isfinite(planes)))
     )
-    if not consistent or not isinstance(encoding, Kronecker):
-        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
-    return Field(encoding, planes, frames, axes, channels=channels, is_complex=is_complex, dtype=dtype, info=info)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,33 +90,61 @@ def choose(
             tension_encoding(axes, frames, TENSION), (0.0, 0.0), 2, "default: too few samples to hold any out", []
         )
     held_out = _HeldOut(crop, crop_axes, split)
+    splines = _best_splines(held_out, axes, frames)
+    if smoothing:
+        noise = _noise(held_out, splines, max(len(axis) for axis in axes), forced)
+        if not isinstance(noise, str):
+            best = min(noise, key=lambda one: one.score)
+            candidates = [Candidate("interpolation", noise[0].interpolation), *(one.candidate for one in noise)]
+            return replace(
+                splines.choice, roughness=best.roughness, chosen_by="generalised cross-validation", candidates=candidates
+            )
+        splines = splines.with_remark(noise)
+    if not interpolating:
+        return splines.choice
+    finer = _finer(values, axes, frames)
+    if isinstance(finer, str):
+        return splines.with_remark(finer).choice
+    return splines.choice if splines.lowest < EXACT else _slopes_or(splines, held_out, finer)
+
+
+@dataclass(frozen=True)
+class _Splines:
+    """The best splines, their error at the samples held out, and whether all axes are even."""
+
+    choice: GridChoice
+    tension: float
+    lowest: float
+    even: bool
+
+    def with_remark(self, text: str) -> _Splines:
+        """Return the same with more to say about how it was chosen."""
+        return replace(self, choice=replace(self.choice, chosen_by=self.choice.chosen_by + text))
+
+
+def _best_splines(held_out: _HeldOut, axes: Sequence[Array], frames: Sequence[Frame]) -> _Splines:
+    """Return the splines whose tension, and whose way past the ends, predict the samples held out best."""
     tension, errors = _best_tension(held_out)
     candidates = [Candidate(f"tension {one:g}, straight past the ends", error) for one, error in sorted(errors.items())]
-    candidates.append(Candidate(f"tension {tension:g}, flat past the ends", held_out.error(tension, 1)))
-    lowest = min(one.score for one in candidates)
-    smooth = 1 if candidates[-1].score < min(one.score for one in candidates[:-1]) else 2
+    flat = Candidate(f"tension {tension:g}, flat past the ends", held_out.error(tension, 1))
+    straight = min(one.score for one in candidates)
     encoding = tension_encoding(axes, frames, tension)
     decided = "mean squared error at the rest, from every second sample (of values scaled to 1)"
-    if smoothing:
-        even = encoding.shape == tuple(len(axis) + 2 * PADDING for axis in axes)
-        skipped = "" if forced else _why_not_smooth(even, lowest, max(len(axis) for axis in axes))
-        decided += skipped
-        if not skipped:
-            noise = _noise(held_out, tension, lowest, forced)
-            if not isinstance(noise, str):
-                best = min(noise, key=lambda one: one.score)
-                candidates = [Candidate("interpolation", noise[0].interpolation), *(one.candidate for one in noise)]
-                return GridChoice(encoding, best.roughness, smooth, "generalised cross-validation", candidates)
-            decided += noise
-    finer = _finer(values, axes, frames) if interpolating else ""
-    if isinstance(finer, str) or lowest < EXACT:
-        return GridChoice(encoding, (0.0, 0.0), smooth, decided + (finer if isinstance(finer, str) else ""), candidates)
-    error = held_out.slopes_error()
+    smooth = 1 if flat.score < straight else 2
+    choice = GridChoice(encoding, (0.0, 0.0), smooth, decided, [*candidates, flat])
+    even = encoding.shape == tuple(len(axis) + 2 * PADDING for axis in axes)
+    return _Splines(choice, tension, min(straight, flat.score), even)
+
+
+def _slopes_or(splines: _Splines, held_out: _HeldOut, finer: Refinement) -> GridChoice:
+    """Return slopes from the data on a finer lattice, unless splines predict clearly better."""
+    error, choice = held_out.slopes_error(), splines.choice
     margin = 1 + CLEARLY + 1 / math.sqrt(held_out.rest.sum())
-    candidates.append(Candidate("slopes from the data", error, chosen=error < margin * lowest))
-    if error >= margin * lowest:
-        return GridChoice(encoding, (0.0, 0.0), smooth, decided, candidates)
-    decided += f"; slopes from the data unless splines are {margin - 1:.1%} better"
+    taken = error < margin * splines.lowest
+    candidates = [*choice.candidates, Candidate("slopes from the data", error, chosen=taken)]
+    if not taken:
+        return replace(choice, candidates=candidates)
+    decided = choice.chosen_by + f"; slopes from the data unless splines are {margin - 1:.1%} better"
     encoding = tension_encoding(finer.axes, finer.frames, FINE_TENSION)
     return GridChoice(encoding, (0.0, 0.0), 2, decided, candidates, finer)
 
@@ -146,9 +174,12 @@ def _why_not_smooth(even: bool, lowest: float, longest: int) -> str:
     return f"; noise was not looked for, since an axis has {longest} samples" if longest > LONGEST_SMOOTHED else ""
 
 
-def _noise(held_out: _HeldOut, tension: float, lowest: float, forced: bool) -> list[Smoothing] | str:
+def _noise(held_out: _HeldOut, splines: _Splines, longest: int, forced: bool) -> list[Smoothing] | str:
     """Return the best roughness of either order if the samples are noisy or smoothing is ``forced``, else a remark."""
-    crop, axes = held_out.crop, held_out.axes
+    crop, axes, tension = held_out.crop, held_out.axes, splines.tension
+    skipped = "" if forced else _why_not_smooth(splines.even, splines.lowest, longest)
+    if skipped:
+        return skipped
     if forced:
         return in_threads(lambda order: best_roughness(crop, axes, tension, order), (1, 2))
     first = best_roughness(crop, axes, tension, 1)
@@ -157,7 +188,7 @@ def _noise(held_out: _HeldOut, tension: float, lowest: float, forced: bool) -> l
         return ""
     if first.shared >= SHARED:
         return "; what smoothing would take away is alike in all channels, so it is kept as texture"
-    if held_out.smoothing_error(tension) > lowest:
+    if held_out.smoothing_error(tension) > splines.lowest:
         return ""
     return [first, best_roughness(crop, axes, tension, 2)]
 
