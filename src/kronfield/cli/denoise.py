@@ -86,8 +86,10 @@ def command(
     with out.working("Denoising"):
         field = _smoothed(signal, strength, roughness)
         found = field.on_grid()
-        found = straight_colours(found) if described(field).multiplied else found
-        noise = noise_level(field) if described(field).points is None else float((found - signal.values).std())
+        known = described(field)
+        found = straight_colours(found) if known.multiplied else found
+        left = found - signal.values if known.points is not None else None
+        noise = noise_level(field) if left is None else float(left.std())
     write(target, found, signal.info, overwrite=force)
     used: Any = field.report
     out.say(

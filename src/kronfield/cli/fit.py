@@ -167,7 +167,7 @@ def _save(field: Field, target: Path, dtype: str | None, signal: Signal, out: Ou
 
 
 def _no_ridge_if_long(signal: Signal, encoding: Kronecker | None, out: Output) -> float | None:
-    """Return 0 and say so if an axis of a grid is too long to choose a ridge; None to have it chosen."""
+    """Return 0, and say so, if an axis of a grid is too long to choose a ridge; else None."""
     if encoding is None or signal.points is not None:
         return None
     if max(*_sample_counts(signal), *encoding.shape) <= LONGEST_RIDGE:

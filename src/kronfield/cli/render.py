@@ -105,7 +105,7 @@ def command(
 
     if places is not None:
         for_grids = (size, scale, crops, cuts, rate, tone_range, channel)
-        _write_at(path, places, output, out, force=force, derivative=derivative, for_grids=for_grids)
+        _write_at(path, places, output, out, force, derivative, for_grids)
         return
     check_output(output, force=force)
     field = load_field(path, out)
@@ -119,9 +119,15 @@ def command(
 
 
 def _write_at(
-    path: Path, places: str, output: Path, out: Output, *, force: bool, derivative: Any, for_grids: tuple[Any, ...]
+    path: Path,
+    places: str,
+    output: Path,
+    out: Output,
+    force: bool,
+    derivative: Any,
+    for_grids: tuple[Any, ...],
 ) -> None:
-    """Write values at the points of a table; refuse options that say where to evaluate ``for_grids``."""
+    """Write values at the points of a table; refuse the options ``for_grids``."""
     from kronfield.cli.points import check_table, write_values
 
     check_table(output, force=force)

@@ -71,7 +71,8 @@ def _grid_text(signal: Signal) -> str:
     """Return the size of a grid, its channels and bits, and how its samples are spaced."""
     known = signal.description
     channels = ", ".join(known.channels or [])
-    bits = f"{known.levels.bit_length()} bit" if known.levels is not None and known.levels > 1 else ""
+    levels = known.levels or 0
+    bits = f"{levels.bit_length()} bit" if levels > 1 else ""
     return ", ".join(filter(None, [_size_text(signal), channels, bits, *_spacing_texts(signal)]))
 
 
@@ -89,7 +90,8 @@ def _spacing_texts(signal: Signal) -> Iterator[str]:
     """Yield the distances between samples in time and in space, where they are known."""
     known = signal.description
     if signal.kind == "video":
-        yield f"{known.frames_per_second:.4g} frames per second{'' if known.even else ' on average'}"
+        spread = "" if known.even else " on average"
+        yield f"{known.frames_per_second:.4g} frames per second{spread}"
     if signal.kind == "audio":
         yield f"{known.rate} per second"
     if known.spacing:

@@ -107,7 +107,8 @@ def command(
     out.say(signal_line(signal))
     run = _network(signal, encoding, spec, depth, width, seed)
     model, scale = run.model, run.scale
-    out.say(f"Training {model.parameter_count} weights: {encoding} encoding, {model.depth} hidden layers")
+    weights = model.parameter_count
+    out.say(f"Training {weights} weights: {encoding} encoding, {model.depth} hidden layers")
     if kept is not None and not resume:
         kept.unlink(missing_ok=True)  # --force allowed it
     from kronfield.nn import train
@@ -126,11 +127,9 @@ def command(
         resume=resume,
         progress=not out.quiet,
     )
-    field, report = run.field(done), _report(done, scale, model.parameter_count)
-    keep_made(
-        field,
-        {"command": "kronfield train", "options": given_options(ctx), "version": kf.__version__, "report": report},
-    )
+    field, report = run.field(done), _report(done, scale, weights)
+    made = {"command": "kronfield train", "options": given_options(ctx), "version": kf.__version__}
+    keep_made(field, {**made, "report": report})
     saved = field.save(target)
     where = "at samples held out" if held_out else "at the samples"
     out.say(
@@ -146,7 +145,8 @@ def command(
 def _check_checkpoint(path: Path | None, *, allowed: bool) -> None:
     """Refuse a checkpoint that exists, unless the run goes on from it or may overwrite it."""
     if path is not None and path.exists() and not allowed:
-        raise Failure(f"--checkpoint: got {path}, which exists. Go on with --resume, or overwrite it with --force")
+        remedy = "Go on with --resume, or overwrite it with --force"
+        raise Failure(f"--checkpoint: got {path}, which exists. {remedy}")
 
 
 def _check_complete(signal: Signal) -> None:
@@ -157,7 +157,14 @@ def _check_complete(signal: Signal) -> None:
         raise Failure("train: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint")
 
 
-def _network(signal: Signal, encoding: str, spec: str | None, depth: int | None, width: int, seed: int) -> SignalNetwork:
+def _network(
+    signal: Signal,
+    encoding: str,
+    spec: str | None,
+    depth: int | None,
+    width: int,
+    seed: int,
+) -> SignalNetwork:
     """Return the network that the options describe; where they say nothing, that of the paper."""
     from kronfield.cli.parsing import parse_embedder
     from kronfield.signals.networks import SIMPLE_DEPTH, SignalNetwork, paper_encoding
@@ -171,7 +178,7 @@ def _network(signal: Signal, encoding: str, spec: str | None, depth: int | None,
 
 
 def _report(done: Any, scale: float, weights: int) -> dict[str, Any]:
-    """Return what is known of a run; the loss is in the units of the values, which were divided by ``scale``."""
+    """Return what is known of a run; ``scale`` turns its loss back into the units of the values."""
     return {
         "epochs": done.epochs,
         "stopped_by": done.stopped_by,

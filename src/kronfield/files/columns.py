@@ -100,7 +100,11 @@ def choose(
     return ColumnChoice(coordinates, values)
 
 
-def _check_named(unfit: Mapping[str, Unfit], coordinates: list[str] | None, values: list[str] | None) -> None:
+def _check_named(
+    unfit: Mapping[str, Unfit],
+    coordinates: list[str] | None,
+    values: list[str] | None,
+) -> None:
     """Refuse named columns that are not numbers, or that are named twice."""
     for argument, named in (("coordinates", coordinates), ("columns", values)):
         for name in named or ():
@@ -125,7 +129,7 @@ def _check_left_out(unfit: Mapping[str, Unfit], coordinates: list[str] | None) -
 def _coordinates(
     names: Sequence[str], numbers: list[str], unfit: Mapping[str, Unfit], values: list[str] | None
 ) -> list[str]:
-    """Return the coordinates where the user named none; without named values, one number is left for them."""
+    """Return the coordinates if the user named none; one number is left for values, if need be."""
     if values is not None:
         free = [name for name in numbers if name not in values]
         return _with_usual_names(free) or free

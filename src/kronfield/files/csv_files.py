@@ -55,7 +55,8 @@ class _Table:
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file
-        self._text = io.TextIOWrapper(file, _encoding(file), newline="")  # kept, as it closes the file when it goes
+        # kept, because it closes the file when it is deleted
+        self._text = io.TextIOWrapper(file, _encoding(file), newline="")
         comments, start = _opening(guarded(self._text, path, _WHAT))
         if not start:
             raise problem("path", f"{path} with no rows", _WHAT, "Export it again.")
@@ -128,7 +129,7 @@ class _Table:
 
 
 def _opening(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the comments and blank lines before a table, without their marks, and its first lines."""
+    """Return the comments and blank lines before a table, without marks, and its first lines."""
     comments: list[str] = []
     start: list[str] = []
     for line in lines:

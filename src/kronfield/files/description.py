@@ -1,4 +1,4 @@
-"""What is known of a signal beside its numbers: one typed record, saved in files as a plain dictionary."""
+"""What is known of a signal beside its numbers: a typed record, saved as a dictionary."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def _by(read: Callable[[Any], Any]) -> dict[str, Any]:
 class Description:
     """What is known of a signal, or of a field that was made from it. None means unknown.
 
-    `from_dict` and `to_dict` convert from and to the dictionary ``info`` that fields save and `write`
-    takes. An ``info`` may come from anywhere: entries of the wrong type are treated as unknown, but
-    `to_dict` returns them all the same.
+    `from_dict` and `to_dict` convert from and to the dictionary ``info``, which fields save and
+    `write` takes. An ``info`` may come from anywhere: entries of the wrong type are treated as
+    unknown, but `to_dict` returns them all the same.
 
     Attributes
     ----------
@@ -94,8 +94,8 @@ class Description:
     raw_bytes : int
         The size of these numbers.
     fps, rate : object
-        Frames per second of a video, usually text such as "30000/1001", and samples per second of a sound. The
-        functions that use them check their types, because their errors name the value.
+        Frames per second of a video, usually text such as "30000/1001", and samples per second of a
+        sound. The functions that use them check their types, because their errors name the value.
     frames_per_second : float
         ``fps`` as a number.
     even : bool
@@ -175,7 +175,7 @@ class Description:
         return cls(**known, other=other, nulls=nulls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entries as a new dictionary: those that are known, those in ``nulls``, and ``other``."""
+        """Return a new dictionary of the known entries, those in ``nulls``, and ``other``."""
         own = {key: getattr(self, key) for key in _READERS}
         kept = {key: value for key, value in own.items() if value is not None or key in self.nulls}
         return copy.deepcopy({**self.other, **kept})
@@ -191,9 +191,8 @@ class Description:
         return (self.channels or [""])[-1] == "alpha"
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    entry.name: entry.metadata["read"] for entry in dataclasses.fields(Description) if "read" in entry.metadata
-}
+_ENTRIES = [entry for entry in dataclasses.fields(Description) if "read" in entry.metadata]
+_READERS: dict[str, Callable[[Any], Any]] = {one.name: one.metadata["read"] for one in _ENTRIES}
 
 
 def describe_signal(

@@ -41,7 +41,8 @@ class Layout:
         if not lengths:
             raise problem("shape", "()", "at least one axis", "For example: (480, 640)")
         sizes = tuple(whole(f"shape[{i}]", n, at_least=1) for i, n in enumerate(lengths))
-        return cls(sizes, None if channels is None else whole("channels", channels, at_least=1), Description.from_dict(info))
+        count = None if channels is None else whole("channels", channels, at_least=1)
+        return cls(sizes, count, Description.from_dict(info))
 
     @property
     def full(self) -> tuple[int, ...]:

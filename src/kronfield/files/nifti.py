@@ -128,15 +128,17 @@ def _header(layout: Layout, dtype: np.dtype[Any]) -> bytes:
 
 
 def _placed(layout: Layout) -> tuple[Array, Array]:
-    """Return the distance between samples on each axis, and the 4 x 4 map of sample numbers to space.
+    """Return the distance between samples on each axis, and the 4 x 4 map from samples to space.
 
-    The source has n samples where N are written, so a cell is f = n / N samples of the source long. Sample j
-    is the centre of its cell, at (j + 1/2) f - 1/2 in samples of the source, whose affine leads to space.
+    Let the source have n samples on an axis where N are written. A cell is then f = n / N samples
+    of the source long. Sample j lies at the centre of its cell, which is sample (j + 1/2) f - 1/2
+    of the source; the affine of the source maps that to space.
     """
     known, dimensions = layout.description, len(layout.shape)
     before = list(known.shape or ())[:dimensions]
     before = before if len(before) == dimensions else list(layout.shape)
-    spacing = np.asarray([1.0] * dimensions if known.spacing is None else known.spacing, dtype=np.float64)
+    steps = [1.0] * dimensions if known.spacing is None else known.spacing
+    spacing = np.asarray(steps, dtype=np.float64)
     straight = np.diag([*spacing[:3], *[1.0] * (4 - len(spacing[:3]))])
     affine = np.asarray(straight if known.affine is None else known.affine, dtype=np.float64)
     if affine.shape != (4, 4) or spacing.shape != (dimensions,) or not np.isfinite(affine).all():

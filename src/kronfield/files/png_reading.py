@@ -50,7 +50,8 @@ def read_png(path: Path) -> Array:
     for one in passes:
         stop = start + one.height * (1 + one.width * count * size)
         lines = _unfiltered(stream[start:stop].reshape(one.height, -1), count * size)
-        pixels[one.rows, one.columns] = lines.view(f">u{size}").reshape(one.height, one.width, count)
+        part = lines.view(f">u{size}").reshape(one.height, one.width, count)
+        pixels[one.rows, one.columns] = part
         start = stop
     return pixels
 
@@ -66,7 +67,7 @@ class _Pass:
 
 
 def _passes(width: int, height: int, grids: Sequence[tuple[int, int, int, int]]) -> list[_Pass]:
-    """Return the passes that hold pixels; ``grids`` are first column, first row, and their steps."""
+    """Return the passes that hold pixels, from first column, first row, and their steps."""
     found = [
         _Pass(slice(y, None, dy), slice(x, None, dx), -(-(height - y) // dy), -(-(width - x) // dx))
         for x, y, dx, dy in grids

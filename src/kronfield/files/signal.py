@@ -31,7 +31,7 @@ class Signal:
     channels : bool
         Whether the last axis of ``values`` is channels.
     axes : tuple of arrays, or None
-        The positions on each axis, in ``description.units``; None where they are the numbers of the samples.
+        The positions on each axis, in ``description.units``; None if they are sample numbers.
     points : array of shape (P, D), or None
         The coordinates of a table's rows, float64.
     description : Description
@@ -47,7 +47,7 @@ class Signal:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The description as a new dictionary; it can be written as JSON, and `write` and `writer` take it."""
+        """The description as a new dictionary of plain data, which `write` and `writer` take."""
         return self.description.to_dict()
 
 

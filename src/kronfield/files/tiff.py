@@ -55,8 +55,14 @@ def _check_pages(path: Path, tiff: Any) -> None:
     check_memory(path, series[0].size * (series[0].dtype.itemsize + 4), "Cut it into parts.")
 
 
-def _stack_signal(path: Path, pixels: Array, values: Array, levels: int | None, axes: str) -> Signal:
-    """Return the signal of a volume, or of a picture whose numbers are no pixels; ``axes`` are letters."""
+def _stack_signal(
+    path: Path,
+    pixels: Array,
+    values: Array,
+    levels: int | None,
+    axes: str,
+) -> Signal:
+    """Return the signal of a volume, or of a picture of signed numbers; ``axes`` are letters."""
     channels = axes.endswith("S")
     grid = axes.removesuffix("S")
     kind = "image" if grid == "YX" else "volume"
@@ -107,7 +113,7 @@ def _pixels(path: Path, tiff: Any) -> tuple[Array, int | None, str]:
 def _bright(pixels: Array, photometric: int, bits: int) -> Array:
     """Return pixels that grow with brightness: grey where white was 0 is inverted, inks become RGB.
 
-    Of inks (c, m, y, k) from 0 to 1 the light that is left is (1 - c)(1 - k), (1 - m)(1 - k), (1 - y)(1 - k).
+    Inks (c, m, y, k) from 0 to 1 leave the light (1 - c)(1 - k), (1 - m)(1 - k), (1 - y)(1 - k).
     """
     if photometric == _WHITE_IS_ZERO and pixels.dtype.kind in "ub":
         return ~pixels if pixels.dtype == bool else (2**bits - 1) - pixels

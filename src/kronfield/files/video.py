@@ -78,7 +78,9 @@ def _stream(path: Path, container: Any) -> Any:
 
 
 def _collected(
-    coming: Iterable[tuple[Fraction | None, Array | None]], expected: int | None, progress: Progress | None
+    coming: Iterable[tuple[Fraction | None, Array | None]],
+    expected: int | None,
+    progress: Progress | None,
 ) -> tuple[list[Fraction | None], list[Array]]:
     """Return the times of all frames, and the pictures of those that are wanted."""
     times: list[Fraction | None] = []

@@ -67,8 +67,14 @@ def _flat(panel: Any) -> Any:
     return values[..., 0] if values.ndim == 3 and values.shape[2] not in (3, 4) else values
 
 
-def _lines(titles: list[str], panels: list[Any], known: bool, line: Any, names: tuple[str, str]) -> Any:
-    """Return a figure of values along an axis; if the first panel is ``known``, it is drawn in all as dots."""
+def _lines(
+    titles: list[str],
+    panels: list[Any],
+    known: bool,
+    line: Any,
+    names: tuple[str, str],
+) -> Any:
+    """Return a figure of values along an axis; a ``known`` truth is in every panel as dots."""
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(4.0 * columns, 2.0 * rows)

@@ -1,4 +1,4 @@
-"""What a field says of itself: its description, the names and units of its axes, which axis is time."""
+"""What a field says of itself: its description, its axes and their units, and which is time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _UP = {"y", "z", "lat", "latitude", "northing"}
 
 
 def described(field: Field) -> Description:
-    """Return what the ``info`` of a field says, by type. It may come from anywhere, so it may say nothing."""
+    """Return the ``info`` of a field by type; an ``info`` from elsewhere may say nothing."""
     return Description.from_dict(field.info)
 
 
 def axis_names(field: Field) -> list[str]:
     """Return the names of the axes."""
     names = described(field).axes or []
-    return names if len(names) == field.dimensions else [f"axis {i}" for i in range(field.dimensions)]
+    D = field.dimensions
+    return names if len(names) == D else [f"axis {i}" for i in range(D)]
 
 
 def axis_units(field: Field) -> list[str]:

@@ -193,7 +193,7 @@ class _Job:
         return self.where.rate or USUAL_RATE
 
     def description(self, suffix: str, tones: Tones | None) -> Description:
-        """Return the description of what is written: that of the field, changed where the view differs."""
+        """Return the description of the file: that of the field, changed where the view differs."""
         order, names, units = self.where.order, axis_names(self.field), axis_units(self.field)
         known = replace(
             self.known,
@@ -204,7 +204,8 @@ class _Job:
             range=None,
         )
         if not self.is_picture:
-            known = replace(known, levels=255 if tones is not None else None, dtype=str(self.field.dtype))
+            levels = 255 if tones is not None else None
+            known = replace(known, levels=levels, dtype=str(self.field.dtype))
         if self.target == "video":
             known = replace(known, fps=_fraction(self.frames_per_second))
         if self.target == "audio":
@@ -222,11 +223,11 @@ class _Job:
         return [f"{name} by {by}" for name in self.names]
 
     def _placed(self, known: Description) -> Description:
-        """Add what NIfTI needs: the distance between samples, and the map from sample numbers to space.
+        """Add what NIfTI needs: the distance between samples, and the map from samples to space.
 
-        The source maps its samples by the affine A, and its samples are ``spacing`` apart. Sample j of
-        the view is at the position start + j length, which is sample (start + j length) / spacing of
-        the source. With S the 4 x 4 matrix of this map, the view maps its samples by A S. Without A, or
+        The source maps its samples by the affine A, and its samples are ``spacing`` apart. Sample j
+        of the view is at start + j length, which is sample (start + j length) / spacing of the
+        source. With S the 4 x 4 matrix of this map, the view maps its samples by A S. Without A, or
         if axes are cut or exchanged, S alone places them.
         """
         lengths = [float(self.where.steps[i]) or 1.0 for i in self.where.order]
@@ -235,7 +236,8 @@ class _Job:
         from_source = whole and bool(self.known.spacing) and bool(self.known.affine)
         spacing = self.known.spacing if from_source and self.known.spacing else [1.0] * len(lengths)
         step = np.eye(4)
-        for i, (length, start, unit) in enumerate(list(zip(lengths, starts, spacing, strict=False))[:3]):
+        in_space = list(zip(lengths, starts, spacing, strict=False))[:3]
+        for i, (length, start, unit) in enumerate(in_space):
             step[i, i], step[i, 3] = length / float(unit), start / float(unit)
         placed = np.array(self.known.affine) @ step if from_source else step
         return replace(known, spacing=lengths, affine=placed.tolist(), shape=list(self.where.shape))

@@ -57,11 +57,19 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
 def _plain_axis_facts(field: Field) -> list[dict[str, Any]]:
     """Return name, unit, ends and number of samples of each axis."""
     axes = zip(axis_names(field), axis_units(field), field.domain, field.axes, strict=True)
-    return [{"name": name, "unit": unit, "domain": list(ends), "samples": len(x)} for name, unit, ends, x in axes]
+    return [
+        {
+            "name": name,
+            "unit": unit,
+            "domain": list(ends),
+            "samples": len(x),
+        }
+        for name, unit, ends, x in axes
+    ]
 
 
 def _axis_facts(field: Field) -> list[dict[str, Any]]:
-    """Return the same, and the embedder of each axis with its stable rank: that of the report, or computed."""
+    """Return the same, and the embedder with its stable rank, from the report or computed."""
     report = (described(field).made or {}).get("report") or {}
     ranks = report.get("stable_ranks") or _stable_ranks(field)
     axes = zip(_plain_axis_facts(field), field.encoding.embedders, strict=True)
@@ -115,7 +123,8 @@ def _value_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what the values are: channels, range, bits, and the rate of frames or samples."""
     channels = facts["channels"]
     if channels:
-        yield "values", ", ".join(channels) if isinstance(channels, list) else f"{channels} channels"
+        named = isinstance(channels, list)
+        yield "values", ", ".join(channels) if named else f"{channels} channels"
     if facts["range"]:
         yield "range", f"{facts['range'][0]:.6g} to {facts['range'][1]:.6g}"
     if facts["levels"] is not None:
@@ -129,7 +138,8 @@ def _weight_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the layers of a network, the number of weights, and their dtype."""
     network, stored = facts["network"], facts["stored_dtype"]
     if network:
-        yield "network", f"{network['depth']} hidden layers of {network['width']}\n{network['encoding']}"
+        layers = f"{network['depth']} hidden layers of {network['width']}"
+        yield "network", f"{layers}\n{network['encoding']}"
     kept = f", stored as {stored}" if stored and stored != facts["dtype"] else ""
     yield "weights", f"{facts['weights']}, {facts['dtype']}{kept}"
 

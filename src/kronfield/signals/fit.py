@@ -74,7 +74,8 @@ def fit_signal(
     if signal.points is not None:
         if isinstance(roughness, str):
             raise problem("roughness", "gcv for a table", "two numbers", "Leave it out: points held out decide.")
-        field = _fit_points(signal.points, signal.values, encoding, domain=domain, ridge=ridge, roughness=roughness)
+        options = {"domain": domain, "ridge": ridge, "roughness": roughness}
+        field = _fit_points(signal.points, signal.values, encoding, **options)
         field.info = replace(signal.description, range=value_range(signal.values)).to_dict()
         return field
     holes = missing_samples(signal) if missing is None else np.asarray(missing) | missing_samples(signal)
@@ -88,22 +89,32 @@ def fit_signal(
     return field
 
 
-def _fit_grid(signal: Signal, holes: Array, encoding: Any, *, ridge: float | None, roughness: Any, **options: Any) -> Field:
+def _fit_grid(
+    signal: Signal,
+    holes: Array,
+    encoding: Any,
+    *,
+    domain: Any,
+    ridge: float | None,
+    roughness: Any,
+) -> Field:
     """Fit the samples of a grid that are not ``holes``."""
     gaps = bool(holes.any())
     if holes.all():
         raise problem("values", "samples that are all missing", "some that are there", "Check the file.")
     if gaps and isinstance(roughness, str):
         raise problem("roughness", "gcv where samples are missing", "two numbers", "Leave it out to have it chosen.")
+    if gaps:
+        ridge = ridge or None  # without any penalty nothing says what is in a gap
     return fit(
         multiplied_colours(signal.values) if signal.description.has_alpha else signal.values,
         signal.axes,
         encoding,
-        ridge=(ridge or None) if gaps else ridge,  # without any penalty nothing says what is in a gap
+        domain=domain,
+        ridge=ridge,
         roughness=roughness,
         channels=signal.channels,
         mask=holes if gaps else None,
-        **options,
     )
 
 

@@ -54,7 +54,7 @@ def paper_encoding(kind: str, counts: list[int], embedders: list[Embedder] | Non
 class _Samples:
     """What a network learns: values on axes or at points.
 
-    ``ends`` are those of the box that the samples fill, ``domain`` is the box on which features are placed.
+    ``ends`` are those of the box that the samples fill; features are placed on ``domain``.
     """
 
     values: Array
@@ -78,7 +78,8 @@ def _grid_samples(signal: Signal) -> _Samples:
 
 def _point_samples(points: Array, signal: Signal) -> _Samples:
     """Return the rows of a table that have all their values."""
-    there = np.isfinite(signal.values).all(axis=1) if signal.channels else np.isfinite(signal.values)
+    finite = np.isfinite(signal.values)
+    there = finite.all(axis=1) if signal.channels else finite
     points, values = points[there], signal.values[there]
     spans = zip(points.min(axis=0), points.max(axis=0), strict=True)
     ends = [(float(low), float(high)) for low, high in spans]
@@ -112,7 +113,8 @@ class SignalNetwork:
 
     def __init__(self, signal: Signal) -> None:
         self.signal = signal
-        self._samples = _grid_samples(signal) if signal.points is None else _point_samples(signal.points, signal)
+        points = signal.points
+        self._samples = _grid_samples(signal) if points is None else _point_samples(points, signal)
         self.counts = self._samples.counts
         largest = float(np.abs(self._samples.values).max())
         self.scale = 1.0 if NEAR_ONE[0] < largest <= NEAR_ONE[1] else largest or 1.0
@@ -160,4 +162,5 @@ class SignalNetwork:
 
     def _described(self) -> Description:
         known = replace(self.signal.description, range=value_range(self.signal.values))
-        return replace(known, multiplied=True) if known.has_alpha and self.signal.points is None else known
+        multiplied = known.has_alpha and self.signal.points is None
+        return replace(known, multiplied=True) if multiplied else known

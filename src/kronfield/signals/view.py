@@ -80,7 +80,8 @@ class View:
         kept = sorted(self.order)
         values = values.squeeze(tuple(i for i in range(len(axes)) if i not in kept))
         channels = [len(kept)] if values.ndim > len(kept) else []
-        return np.ascontiguousarray(values.transpose([kept.index(i) for i in self.order] + channels))
+        order = [kept.index(i) for i in self.order] + channels
+        return np.ascontiguousarray(values.transpose(order))
 
     def coarse(self, most: int = 1 << 16) -> View:
         """Return a view of about ``most`` of the positions, to see what values there are."""
@@ -154,12 +155,12 @@ def view(
     )
 
 
-# One axis ----------------------------------------------------------------------------------------------------------------
+# One axis ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """How many positions some axes get, or how many times their samples; by the number of the axis."""
+    """How many positions an axis gets, or how many times its samples, by its number."""
 
     counts: dict[int, int] = dataclass_field(default_factory=dict)
     factors: dict[int, float] = dataclass_field(default_factory=dict)
@@ -179,7 +180,7 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class _Line:
-    """The positions on one axis, the length of a cell there, and the rate at which frames are played."""
+    """The positions on an axis, the length of a cell, and the rate at which frames are played."""
 
     positions: Array
     step: float
@@ -203,7 +204,7 @@ class _Request:
         return described(self.field).kind
 
     def line(self, axis: int) -> _Line:
-        """Return the positions on an axis: one where it is cut, instants, the samples, or new cells."""
+        """Return the positions on an axis: one if cut, instants, the samples, or new cells."""
         ends = _ends(self.field, axis, self.crops.get(axis, (None, None)))
         if axis in self.cuts:
             return _Line(np.array([float(self.cuts[axis])]), 0.0)
@@ -233,7 +234,8 @@ class _Request:
     def _cells(self, axis: int, low: float, high: float) -> _Line:
         """Return the centres of equal cells from low to high, in the direction of the samples."""
         spacing = self._spacing(axis)
-        n = self.wanted.count(axis) or max(1, round((high - low) / spacing * self.wanted.factor(axis)))
+        natural = (high - low) / spacing * self.wanted.factor(axis)
+        n = self.wanted.count(axis) or max(1, round(natural))
         alone = self.field.dimensions - len(self.cuts) == 1
         if n > (MOST_ON_LINE if alone else MOST_ON_AXIS):
             _too_large(f"{n} samples on axis {axis_names(self.field)[axis]}", f"{MOST_ON_AXIS:,}")
@@ -243,8 +245,8 @@ class _Request:
     def _instants(self, axis: int, own: Fraction) -> _Line:
         """Return the times of frames or samples, which are played at ``rate`` per second.
 
-        From one to the next 1 / (rate slow) seconds pass in the field. A scale multiplies the rate. A
-        number of frames fixes the time between them; if no rate is given, the rate follows from it.
+        From one to the next 1 / (rate slow) seconds pass in the field. A scale multiplies the rate.
+        A number of frames fixes the time between them, and the rate if none is given.
         """
         count, factor = self.wanted.count(axis), self.wanted.factor(axis)
         play = self.rate or own
@@ -266,10 +268,11 @@ def _averaged(values: Array, axis: int, n: int) -> Array:
     """Return the means over n values in a row along an axis."""
     if n == 1:
         return values
-    return values.reshape(*values.shape[:axis], -1, n, *values.shape[axis + 1 :]).mean(axis=axis + 1)
+    apart = values.reshape(*values.shape[:axis], -1, n, *values.shape[axis + 1 :])
+    return apart.mean(axis=axis + 1)
 
 
-# Checks and sizes --------------------------------------------------------------------------------------------------------
+# Checks and sizes --------------------------------------------------------------------------
 
 
 def _too_large(got: str, most: str) -> NoReturn:
@@ -283,7 +286,7 @@ def _check_total(axes: Sequence[Array]) -> None:
 
 
 def _uncut(field: Field, cuts: Mapping[int, float], crops: Mapping[int, Any]) -> list[int]:
-    """Return the axes that are left; refuse cuts outside the field, and crops of axes that are cut."""
+    """Return the axes that are left; refuse cuts outside the field and crops of cut axes."""
     free = [i for i in range(field.dimensions) if i not in cuts]
     for i in cuts:
         _check_inside(field, "slice", i, cuts[i])
@@ -297,8 +300,12 @@ def _uncut(field: Field, cuts: Mapping[int, float], crops: Mapping[int, Any]) ->
     return free
 
 
-def _order(field: Field, free: tuple[int, ...], upright: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the axes of the result in order, and those that are turned so that they grow upwards."""
+def _order(
+    field: Field,
+    free: tuple[int, ...],
+    upright: bool,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the axes of the result in order, and those that are turned to grow upwards."""
     return map_order(field, free) if upright and len(free) == 2 else (free, ())
 
 

@@ -72,7 +72,8 @@ def choice_curves(values: Array, channels: bool, field: Field) -> list[ScoreCurv
     part = _Part.middle(values, channels, field, report)
     if not np.isfinite(part.values).all() or min(map(len, part.axes)) < FEWEST:
         return []
-    return [curve for curve in (_shapes(part, report), _penalties(part, report)) if curve is not None]
+    found = _shapes(part, report), _penalties(part, report)
+    return [curve for curve in found if curve is not None]
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,16 @@ class _Part:
     @property
     def cell(self) -> float:
         """The length of a cell: the geometric mean over the axes."""
-        return float(math.prod((x[-1] - x[0]) / (len(x) - 1) for x in self.axes) ** (1 / len(self.axes)))
+        volume = math.prod((x[-1] - x[0]) / (len(x) - 1) for x in self.axes)
+        return float(volume ** (1 / len(self.axes)))
 
     def known(self, split: Split) -> _Part:
         """Return the samples of this part that are not held out."""
-        return dataclasses.replace(self, values=split.known(self.values), axes=split.axes(self.axes))
+        values, axes = split.known(self.values), split.axes(self.axes)
+        return dataclasses.replace(self, values=values, axes=axes)
 
     def encoding(self, embedders: list[Embedder], shape: float | None = None) -> Kronecker:
-        """Return features like those of the fit, as many per sample; ``shape`` replaces their shape."""
+        """Return features like those of the fit, as many per sample, of their or another shape."""
         axes = zip(embedders, self.axes, self.density, strict=True)
         return Kronecker(*[_like(emb, len(x) * per_sample, shape) for emb, x, per_sample in axes])
 
@@ -121,11 +124,12 @@ class _Part:
 def _density(report: FitReport) -> list[float]:
     """Return the features per sample on each axis.
 
-    Slopes from the data are no setting of the features: what is drawn are the splines that they stand beside.
+    A fit with slopes from the data has no such setting; splines with one feature per sample stand in.
     """
     if report.refined:
         return [1.0] * len(report.samples)
-    return [(emb.size - _padded(emb)) / n for emb, n in zip(report.embedders, report.samples, strict=True)]
+    axes = zip(report.embedders, report.samples, strict=True)
+    return [(emb.size - _padded(emb)) / n for emb, n in axes]
 
 
 def _tried(candidates: list[Candidate], pattern: re.Pattern[str]) -> tuple[Array, Array] | None:
@@ -167,11 +171,11 @@ def _padded(embedder: Embedder) -> int:
     return 2 * padding if isinstance(padding, int) else 0
 
 
-# Shapes ------------------------------------------------------------------------------------------------------------------
+# Shapes ------------------------------------------------------------------------------------
 
 
 def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
-    """Return the held-out error against the shape of the features: what the fit tried, or tried anew."""
+    """Return the held-out error against the shape of the features, from the fit or computed."""
     first = report.embedders[0]
     name = first.shape_parameter
     if name is None:
@@ -180,17 +184,19 @@ def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
     before = _tried(report.candidates, _TENSION)
     if before is not None:
         label = "mean squared error at samples held out\n(of values scaled to 1)"
-        return ScoreCurve(title, name, label, *before, None if report.refined else own, "slopes from the data")
+        chosen = None if report.refined else own
+        return ScoreCurve(title, name, label, *before, chosen, "slopes from the data")
     if any(type(emb) is not type(first) for emb in report.embedders):
         return None
     tried = _shapes_to_try(first, name, own)
     coarser = COARSER if isinstance(first, TensionSpline) else 1.0
     scores = [_held_out_error(part, report.embedders, shape * coarser) for shape in tried]
-    return ScoreCurve(title, name, "error (rms) at samples held out", np.array(tried), np.array(scores), own)
+    label = "error (rms) at samples held out"
+    return ScoreCurve(title, name, label, np.array(tried), np.array(scores), own)
 
 
 def _shapes_to_try(embedder: Embedder, name: str, own: float) -> list[float]:
-    """Return shapes around ``own``, that of the embedder: steps of exponents, tensions, or factors."""
+    """Return shapes to compare with ``own``, that of the embedder."""
     if name == "exponent":
         return [own + step for step in (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0) if own + step > 0]
     if isinstance(embedder, TensionSpline):
@@ -199,7 +205,7 @@ def _shapes_to_try(embedder: Embedder, name: str, own: float) -> list[float]:
 
 
 def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> float:
-    """Fit every second sample with features of a shape; return the rms error of the prediction of the rest."""
+    """Fit every second sample with features of a shape; return the rms error at the others."""
     split = Split.of([len(x) for x in part.axes])
     known = part.known(split)
     fitted = known.fit(known.encoding(embedders, shape), ridge=0.0)
@@ -207,11 +213,11 @@ def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> flo
     return math.sqrt(float(np.mean(error**2)))
 
 
-# Penalties ---------------------------------------------------------------------------------------------------------------
+# Penalties ---------------------------------------------------------------------------------
 
 
 def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:
-    """Return generalised cross-validation against the weight of the penalty: what the fit tried, or tried anew."""
+    """Return generalised cross-validation against the penalty, from the fit or computed."""
     title, label = "Cross-validation against the penalty", "generalised cross-validation"
     ridges = _tried(report.candidates, _RIDGE)
     if ridges is not None:
@@ -221,14 +227,18 @@ def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:
     order = 2 if report.roughness[1] > report.roughness[0] else 1
     weights = np.array(WEIGHTS) * part.cell ** (2 * order)  # squared derivatives of this order
     encoding = part.encoding(report.embedders)
-    scores = np.array([_cross_validation(part, encoding, weight, order) for weight in weights.tolist()])
+    scores = [_cross_validation(part, encoding, weight, order) for weight in weights.tolist()]
     which = "first" if order == 1 else "second"
     chosen = report.roughness[order - 1] or None
-    return ScoreCurve(title, f"weight of squared {which} derivatives", label, weights, scores, chosen)
+    setting = f"weight of squared {which} derivatives"
+    return ScoreCurve(title, setting, label, weights, np.array(scores), chosen)
 
 
 def _cross_validation(part: _Part, encoding: Kronecker, weight: float, order: int) -> float:
-    """Return n^2 r^2 / (n - f)^2 for n samples, the rms residual r and f degrees of freedom; NaN if f is nearly n."""
+    """Return n^2 r^2 / (n - f)^2 for n samples, the rms residual r and f degrees of freedom.
+
+    It is NaN if f is nearly n.
+    """
     pair = (weight, 0.0) if order == 1 else (0.0, weight)
     found = part.fit(encoding, roughness=pair).report
     assert isinstance(found, FitReport)

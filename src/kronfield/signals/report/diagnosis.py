@@ -122,8 +122,8 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
 class _Section:
     """A plane through a grid: all of two axes, the middle of the others.
 
-    ``picks`` are the samples taken on each axis. ``down`` and ``across`` are the axes of the picture;
-    ``up`` says that the first one grows upwards.
+    ``picks`` are the samples taken on each axis. ``down`` and ``across`` are the axes of the
+    picture; ``up`` says that the first one grows upwards.
     """
 
     picks: tuple[slice, ...]
@@ -133,14 +133,15 @@ class _Section:
 
     @classmethod
     def of(cls, field: Field, shape: Sequence[int]) -> _Section:
-        """Return the last two axes, as of a picture; or x and y of a volume with such axes, as of a map."""
+        """Return the last two axes, as in a picture; or x and y of a volume, as in a map."""
         D = field.dimensions
         cartesian = set(axis_names(field)[:3]) <= {"x", "y", "z", "t"} and D > 2
         shown = (0, 1) if cartesian else (D - 2, D - 1)
         (down, across), turned = map_order(field, shown) if cartesian else (shown, ())
         step = max(1, math.ceil(max(shape[i] for i in shown) / SIDE))
         middle = [slice(n // 2, n // 2 + 1) for n in shape]
-        picks = tuple(slice(None, None, step) if i in shown else pick for i, pick in enumerate(middle))
+        whole = slice(None, None, step)
+        picks = tuple(whole if i in shown else pick for i, pick in enumerate(middle))
         return cls(picks, down, across, down in turned)
 
     def positions(self, field: Field) -> list[Array]:
@@ -148,7 +149,7 @@ class _Section:
         return [x[pick] for x, pick in zip(field.axes, self.picks, strict=True)]
 
     def drawn(self, values: Array) -> Array:
-        """Return values on the section, (N_1, ..., N_D[, C]) with N = 1 off it, as rows and columns."""
+        """Return values (N_1, ..., N_D[, C]) at `positions` as rows and columns."""
         shown = (self.down, self.across)
         flat = np.squeeze(values, tuple(i for i in range(len(self.picks)) if i not in shown))
         flat = flat.swapaxes(0, 1) if self.down > self.across else flat
