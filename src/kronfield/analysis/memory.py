@@ -108,7 +108,7 @@ def _check(
 
 
 def _above_rounding(tolerance: float, features: np.ndarray[Any, Any]) -> float:
-    """Return the tolerance, or the rounding of the features if larger: below it singular values are noise."""
+    """Return the tolerance, at least the rounding of the features: singular values below are noise."""
     return max(tolerance, max(features.shape, default=1) * float(np.finfo(features.dtype).eps))
 
 
@@ -156,11 +156,9 @@ def _on_grid(encoding: Kronecker, axes: Sequence[Any], bias: bool, tolerance: fl
     matrices = [to_numpy(matrix) for matrix in encoding.matrices(axes)]
     each = zip(encoding.embedders, matrices, axes, strict=True)
     parts = [_check(emb, matrix, to_numpy(axis), tolerance) for emb, matrix, axis in each]
-    failed = [f"on axis {i}, {part.reason}" for i, part in enumerate(parts) if not part]
     samples = math.prod(part.samples for part in parts)
-    rank = _products_above([_spectrum(m) for m in matrices], max(_above_rounding(tolerance, m) for m in matrices))
-    if rank < samples and not failed:
-        failed = [f"every axis alone suffices, but the products of their singular values leave rank {rank} of {samples}."]
+    least = max(_above_rounding(tolerance, matrix) for matrix in matrices)
+    rank = _products_above([_spectrum(matrix) for matrix in matrices], least)
     return Memorisation(
         possible=rank == samples,
         samples=samples,
@@ -168,8 +166,18 @@ def _on_grid(encoding: Kronecker, axes: Sequence[Any], bias: bool, tolerance: fl
         rank=rank,
         stable_rank=math.prod(part.stable_rank for part in parts),
         smallest=math.prod(part.smallest for part in parts),
-        reason=" ".join(failed) or f"the rank is {rank}, the number of samples",
+        reason=_grid_reason(parts, rank, samples),
     )
+
+
+def _grid_reason(parts: Sequence[Memorisation], rank: int, samples: int) -> str:
+    """Say which axes fail alone, or else whether their products suffice."""
+    failed = [f"on axis {i}, {part.reason}" for i, part in enumerate(parts) if not part]
+    if failed:
+        return " ".join(failed)
+    if rank < samples:
+        return f"every axis alone suffices, but the products of their singular values leave rank {rank} of {samples}."
+    return f"the rank is {rank}, the number of samples"
 
 
 def _products_above(spectra: Sequence[np.ndarray[Any, Any]], tolerance: float) -> int:

@@ -147,14 +147,18 @@ def _complex_linear_beats_simple_linear(found: Evidence) -> Finding:
     fourier = {name: gap for name, gap in gaps.items() if name.split()[-1] in FOURIER}
     failing = [name for name, gap in fourier.items() if gap <= 0]
     verdict = "holds" if not failing else "holds partly" if len(failing) < len(fourier) else "does not hold"
-    reason = ""
-    if failing:
-        reason = f"Not {' and '.join(failing)}. "
-        gain = found.same_setting_gain("table3", "LinF"), found.same_setting_gain("table3", "LogF")
-        if any(one is not None and one.value > 3 for one in gain):
-            reason += "Descent is slow on such features: least squares on the very same ones does far better in table3. "
+    reason = _why_linear_fails(found, failing) if failing else ""
     reason += found.scaled_words("visual-grid", "simple", "complex")
     return Finding(verdict, "complex minus simple, one linear layer: " + _listed(gaps), reason.strip())
+
+
+def _why_linear_fails(found: Evidence, failing: list[str]) -> str:
+    """Name the encoders that fail, and whether it is descent that fails and not their features."""
+    reason = f"Not {' and '.join(failing)}. "
+    gain = found.same_setting_gain("table3", "LinF"), found.same_setting_gain("table3", "LogF")
+    if any(one is not None and one.value > 3 for one in gain):
+        reason += "Descent is slow on such features: least squares on the very same ones does far better in table3. "
+    return reason
 
 
 def _depth_helps_simple(found: Evidence) -> Finding:

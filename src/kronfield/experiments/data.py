@@ -169,19 +169,23 @@ def _central(reader: Callable[[tuple[int, int | None]], Any], side: int) -> Arra
 
 def _of_npz(path: Path, kind: str) -> list[Item]:
     """Return the pictures (n, H, W, C) or clips (n, T, H, W, C) of an .npz file."""
-    axes = 4 if kind == "image" else 5
-    found = list[Item]()
     with np.load(path, allow_pickle=False) as arrays:
         shapes = {key: arrays[key].shape for key in arrays.files}
-    fitting = [key for key, shape in shapes.items() if len(shape) == axes and shape[-1] in (1, 3, 4)]
-    chosen = [key for key in NPZ_KEYS if key in fitting][:1] or fitting
-    for key in chosen:
-        for i in range(shapes[key][0]):
-            found.append(Item(f"{path.stem}-{key}-{i:02d}", _npz_loader(path, key, i, kind)))
+    found = [
+        Item(f"{path.stem}-{key}-{i:02d}", _npz_loader(path, key, i, kind))
+        for key in _npz_keys(shapes, axes=4 if kind == "image" else 5)
+        for i in range(shapes[key][0])
+    ]
     if not found:
         expected = "an array (n, H, W, 3)" if kind == "image" else "an array (n, T, H, W, 3)"
         raise problem("data", f"{path} with {_shapes(shapes)}", expected, "Pass a folder instead.")
     return found
+
+
+def _npz_keys(shapes: Mapping[str, tuple[int, ...]], axes: int) -> list[str]:
+    """Return the arrays that hold items: one with a usual name, or else all of the right shape."""
+    fitting = [key for key, shape in shapes.items() if len(shape) == axes and shape[-1] in (1, 3, 4)]
+    return [key for key in NPZ_KEYS if key in fitting][:1] or fitting
 
 
 def _npz_loader(path: Path, key: str, index: int, kind: str) -> Callable[[int], Array]:

@@ -6,6 +6,7 @@ import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kronfield.experiments.encodings import simple_encoding
 from kronfield.experiments.results import Row
@@ -113,40 +114,33 @@ class Evidence:
 
     def same_setting_gain(self, table: str, encoder: str) -> Number | None:
         """Return the mean PSNR in closed form minus that of descent, where both have the same features."""
-        rows = [row for row in self.rows[table] if row["encoder"] == encoder and row["group"] in ("closed", "complex")]
-        gains, ranks = list[float](), list[str]()
-        for closed in rows:
-            for other in rows:
-                same = all(closed[key] == other[key] for key in ("item", "side", "features", "setting", "seed"))
-                if closed["group"] == "closed" and other["group"] == "complex" and same:
-                    gains.append(closed["psnr"] - other["psnr"])
-                    ranks.append(f"rank {closed['rank'][0]} of {closed['features']}")
-        return Number(statistics.fmean(gains), ranks[0]) if gains else None
+        keys = ("item", "side", "features", "setting", "seed")
+        closed, descent = (
+            [row for row in self._of_group(table, group) if row["encoder"] == encoder] for group in ("closed", "complex")
+        )
+        pairs = [(one, two) for one in closed for two in descent if all(one[key] == two[key] for key in keys)]
+        if not pairs:
+            return None
+        first = pairs[0][0]
+        gain = statistics.fmean(one["psnr"] - two["psnr"] for one, two in pairs)
+        return Number(gain, f"rank {first['rank'][0]} of {first['features']}")
 
     def settled(self, table: str) -> tuple[float, float, str, bool] | None:
         """Return the mean epoch at which the loss is settled: simple, complex, in words, and whether epochs are equal.
 
         If both groups were given the same epochs on the same side somewhere, it is there that they are compared.
         """
+        simple, complex_ = (self._of_group(table, group) for group in ("simple", "complex"))
+        common = max(_distinct(simple, "side", "epochs") & _distinct(complex_, "side", "epochs"), default=None)
+        if common is not None:
+            simple, complex_ = (
+                [row for row in rows if (row["side"], row["epochs"]) == common] for rows in (simple, complex_)
+            )
+            simple, complex_ = _matched(simple, complex_, "item", "encoder")
+        if not simple or not complex_:
+            return None
         means, words = list[float](), list[str]()
-        both = [
-            {(row["side"], row["epochs"]) for row in self.rows[table] if row["group"] == g} for g in ("simple", "complex")
-        ]
-        common = max(both[0] & both[1], default=None)
-        parts = {
-            group: [
-                row for row in self.rows[table]
-                if row["group"] == group and (common is None or (row["side"], row["epochs"]) == common)
-            ]
-            for group in ("simple", "complex")
-        }  # fmt: skip
-        alike = {(row["item"], row["encoder"]) for row in parts["simple"]} & {
-            (row["item"], row["encoder"]) for row in parts["complex"]
-        }
-        for group, found in parts.items():
-            rows = [row for row in found if common is None or (row["item"], row["encoder"]) in alike]
-            if not rows:
-                return None
+        for group, rows in (("simple", simple), ("complex", complex_)):
             means.append(statistics.fmean(row["settled_epoch"] for row in rows))
             words.append(f"{group} {means[-1]:.0f} of {' or '.join(map(str, sorted({row['epochs'] for row in rows})))}")
         return means[0], means[1], ", ".join(words), common is not None
@@ -211,15 +205,28 @@ class Evidence:
 
     def _at_one_side(self, table: str, first: str, second: str) -> tuple[list[Row], list[Row], int] | None:
         """Return the rows of two groups on the items that both have, at the largest side that both have."""
-        rows = self.rows[table]
-        sides = [{row["side"] for row in rows if row["group"] == group} for group in (first, second)]
-        for side in sorted(sides[0] & sides[1], reverse=True):
-            parts = [[row for row in rows if row["group"] == group and row["side"] == side] for group in (first, second)]
-            common = {row["item"] for row in parts[0]} & {row["item"] for row in parts[1]}
-            if common:
-                a, b = (fullest(row for row in part if row["item"] in common) for part in parts)
-                return a, b, side
+        a, b = self._of_group(table, first), self._of_group(table, second)
+        for (side,) in sorted(_distinct(a, "side") & _distinct(b, "side"), reverse=True):
+            at_side = [[row for row in rows if row["side"] == side] for rows in (a, b)]
+            some, others = _matched(at_side[0], at_side[1], "item")
+            if some:
+                return fullest(some), fullest(others), side
         return None
+
+    def _of_group(self, table: str, group: str) -> list[Row]:
+        return [row for row in self.rows[table] if row["group"] == group]
+
+
+def _distinct(rows: Iterable[Row], *keys: str) -> set[tuple[Any, ...]]:
+    """Return the distinct values of some columns together."""
+    return {tuple(row[key] for key in keys) for row in rows}
+
+
+def _matched(some: Sequence[Row], others: Sequence[Row], *keys: str) -> tuple[list[Row], list[Row]]:
+    """Return the rows of both whose values in some columns are found in both."""
+    common = _distinct(some, *keys) & _distinct(others, *keys)
+    a, b = ([row for row in rows if tuple(row[key] for key in keys) in common] for rows in (some, others))
+    return a, b
 
 
 def _best(rows: Sequence[Row]) -> tuple[float, str]:

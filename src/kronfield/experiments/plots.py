@@ -58,14 +58,14 @@ class Panel(Protocol):
 
 
 def _save(figure: Any, path: str | os.PathLike[str], colours: int = 256) -> list[Path]:
-    """Write a figure in the format of its name, the same bytes for the same figure; return its path."""
+    """Write a figure, the same bytes for the same figure; return its path."""
     save_figure(figure, path, overwrite=True, dpi=DPI)
     few_colours(Path(path), colours)
     return [Path(path)]
 
 
 def few_colours(path: Path, colours: int = 256) -> None:
-    """Store a PNG in a few colours, which takes a third or less; leave other formats as they are."""
+    """Store a PNG in a few colours, which takes a third or less; leave other formats alone."""
     from PIL import Image
 
     if path.suffix.lower() != ".png":

@@ -95,21 +95,28 @@ def reproduce(
     folder, report = Path(output), Report()
     folder.mkdir(parents=True, exist_ok=True)
     specs = [load_spec(one) for one in (SPECS if name == "all" else (name,)) if one in SPECS]
-    sizes = {spec.name: _size(spec, size, side, count, epochs) for spec in specs}
-    chosen = {spec.name: spec.select(methods) for spec in specs}
+    sizes = [_size(spec, size, side, count, epochs) for spec in specs]
+    chosen = [spec.select(methods) for spec in specs]  # all checked before the first is run
     for i, spec in enumerate(specs):
         source = videos if spec.kind == "video" else images
-        if chosen[spec.name]:
-            _run(
-                spec, sizes[spec.name], chosen[spec.name], folder, source, methods, _nested(progress, i, len(specs)), report
-            )
-    for figure in FIGURES if name == "all" else [name] if name in FIGURES else []:
-        report.files += draw_figure(figure, folder / f"{figure}.png", coarse=size == "tiny")
+        if chosen[i]:
+            nested = _nested(progress, i, len(specs))
+            _run(spec, sizes[i], chosen[i], folder, source, methods, nested, report)
+    report.files += _figures(name, folder, coarse=size == "tiny")
     report.files += _summary(name, folder, quick=size == "tiny")
     if page is not None:
         update_page(Path(page), folder)
         report.files.append(Path(page))
     return report
+
+
+def _figures(name: str, folder: Path, *, coarse: bool) -> list[Path]:
+    """Draw the figure of a name, all of them for "all"."""
+    files = list[Path]()
+    for figure in FIGURES:
+        if name in (figure, "all"):
+            files += draw_figure(figure, folder / f"{figure}.png", coarse=coarse)
+    return files
 
 
 def _summary(name: str, folder: Path, *, quick: bool) -> list[Path]:
@@ -150,13 +157,18 @@ def _run(
     report.files += [folder / f"{spec.name}.jsonl", *write_tables(spec, folder)]
     own = {method.key for method in chosen}
     fresh = [row for row in tables.current(spec, rows) if row["method"] in own and row["size"] == size.name]
-    words = sorted({tables.protocol(spec, row) for row in fresh} - {"full"})
-    items = len({row["item"] for row in fresh})
+    report.scaled += [f"{spec.name}: {text}" for text in _scaled_words(spec, fresh)]
+    report.notes += [f"{spec.name}: {note}" for note in tables.notes(rows)]
+
+
+def _scaled_words(spec: Spec, rows: list[Row]) -> list[str]:
+    """Say how rows differ from the paper's protocol, also if there are fewer items."""
+    words = sorted({tables.protocol(spec, row) for row in rows} - {"full"})
+    items = len({row["item"] for row in rows})
     if items < spec.paper.count:
         nouns = NOUNS[spec.kind]
         words.append(f"{items} {nouns if items != 1 else nouns[:-1]} instead of {spec.paper.count}")
-    report.scaled += [f"{spec.name}: {text}" for text in words]
-    report.notes += [f"{spec.name}: {note}" for note in tables.notes(rows)]
+    return words
 
 
 def write_tables(spec: Spec, folder: Path) -> list[Path]:
@@ -247,7 +259,9 @@ def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
 
     def cell(encoder: str, group: str, depth: int) -> tuple[str, Any, float]:
         title, row = f"{group}, depth {depth}", shown.get((encoder, group, depth))
-        return (title, _picture(picture_path(folder, spec, row)), row["psnr"]) if row else (title, None, 0.0)
+        if row is None:
+            return title, None, 0.0
+        return title, _picture(picture_path(folder, spec, row)), row["psnr"]
 
     encoders = dict.fromkeys(method.encoder for method in spec.methods)
     lines = [(encoder, [cell(encoder, *column) for column in VISUAL_COLUMNS]) for encoder in encoders]
@@ -264,5 +278,6 @@ def _visual_caption(rows: list[Row], pixels: int) -> str:
     item, side = rows[-1]["item"], rows[0]["side"]
     lines = [f"{item}, {side} x {side};", f"the central {pixels} pixels."]
     for group in ("simple", "complex"):
-        lines.append(f"{group}: {next((row['epochs'] for row in rows if row['group'] == group), 0)} epochs")
+        epochs = next((row["epochs"] for row in rows if row["group"] == group), 0)
+        lines.append(f"{group}: {epochs} epochs")
     return "\n".join(lines)

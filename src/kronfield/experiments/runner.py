@@ -159,13 +159,14 @@ def _keep(output: Path, spec: Spec, row: Row, task: Task, outcome: Outcome) -> N
 
 
 def picture_path(output: Path, spec: Spec, row: Row) -> Path:
-    """Return where the prediction of a row is kept: experiment, item, side, method, epochs, seed."""
+    """Return the file of the prediction of a row, named by all that tells rows apart."""
     seed = [f"seed {row['seed']}"] if row["seed"] else []
-    return _picture(output, spec.name, row["item"], row["side"], row["method"], f"{row['epochs']} epochs", *seed)
+    epochs = f"{row['epochs']} epochs"
+    return _picture(output, spec.name, row["item"], row["side"], row["method"], epochs, *seed)
 
 
 def original_path(output: Path, spec: Spec, row: Row) -> Path:
-    """Return where the original of the picture of a row is kept."""
+    """Return the file of the original that a row predicts."""
     return _picture(output, spec.name, row["item"], row["side"], "original")
 
 

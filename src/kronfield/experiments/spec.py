@@ -67,6 +67,11 @@ class Method:
         return self.key.partition(": ")[2]
 
     @property
+    def selectors(self) -> set[str]:
+        """The names that select the method, in lower case: its group, its encoder, both."""
+        return {self.group.lower(), self.encoder.lower(), f"{self.group}:{self.encoder}".lower()} - {""}
+
+    @property
     def is_network(self) -> bool:
         """Whether it is trained, as opposed to solved."""
         return self.how == "descent"
@@ -141,19 +146,13 @@ class Spec:
         if names is None:
             return list(self.methods)
         wanted = {name.strip().lower() for name in names.split(",") if name.strip()}
-        seen = set[str]()
-        found = []
-        for method in self.methods:
-            own = {method.group.lower(), method.encoder.lower(), f"{method.group}:{method.encoder}".lower()} - {""}
-            seen |= own & wanted
-            if own & wanted:
-                found.append(method)
-        known = sorted({m.group for m in self.methods} | {m.encoder for m in self.methods if m.encoder})
-        if wanted - seen - {group.lower() for group in GROUPS} - {one.lower() for one in ENCODERS}:
+        here = set[str]().union(*(method.selectors for method in self.methods))
+        if wanted - here - {name.lower() for name in (*GROUPS, *ENCODERS)}:
+            known = sorted({m.group for m in self.methods} | {m.encoder for m in self.methods if m.encoder})
             raise problem(
                 "methods", names, f"of {', '.join(known)}", "Groups, encoders or both as in simple:Gau, with commas between."
             )
-        return found
+        return [method for method in self.methods if method.selectors & wanted]
 
     def scaled(self, method: Method, size: Size, side: int) -> Method:
         """Return a method as it is run on data of ``side`` samples a side: the one place that scales.

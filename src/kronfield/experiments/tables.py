@@ -72,35 +72,35 @@ def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
     for row in current(spec, rows):
         groups.setdefault((row["side"], row["method"], protocol(spec, row)), []).append(row)
     order = {method.key: i for i, method in enumerate(spec.methods)}
-    lines = []
     ranked = sorted(groups.items(), key=lambda pair: (-pair[0][0], order[pair[0][1]], len(pair[0][2]), pair[0][2]))
-    for (side, key, how), some in ranked:
-        method = spec.method(key)
-        assert method is not None
-        psnrs = [row["psnr"] for row in some]
-        paper = method.paper
-        mean = statistics.fmean(psnrs)
-        lines.append(
-            Line(
-                group=method.group,
-                method=method.label,
-                key=key,
-                side=side,
-                protocol=how,
-                items=len({row["item"] for row in some}),
-                psnr=mean,
-                spread=statistics.pstdev(psnrs),
-                ssim=statistics.fmean(row["ssim"] for row in some),
-                parameters=max(row["parameters"] for row in some),
-                seconds=statistics.fmean(row["seconds"] for row in some),
-                paper_psnr=paper.get("psnr"),
-                paper_spread=paper.get("spread"),
-                difference=None if "psnr" not in paper else mean - paper["psnr"],
-                paper_parameters=None if "parameters" not in paper else int(paper["parameters"]),
-                paper_seconds=paper.get("seconds"),
-            )
-        )
-    return lines
+    return [_mean(spec, side, key, how, some) for (side, key, how), some in ranked]
+
+
+def _mean(spec: Spec, side: int, key: str, how: str, rows: Sequence[Row]) -> Line:
+    """Return the mean of one method at one protocol, beside the numbers of the paper."""
+    method = spec.method(key)
+    assert method is not None
+    psnrs = [row["psnr"] for row in rows]
+    paper = method.paper
+    mean = statistics.fmean(psnrs)
+    return Line(
+        group=method.group,
+        method=method.label,
+        key=key,
+        side=side,
+        protocol=how,
+        items=len({row["item"] for row in rows}),
+        psnr=mean,
+        spread=statistics.pstdev(psnrs),
+        ssim=statistics.fmean(row["ssim"] for row in rows),
+        parameters=max(row["parameters"] for row in rows),
+        seconds=statistics.fmean(row["seconds"] for row in rows),
+        paper_psnr=paper.get("psnr"),
+        paper_spread=paper.get("spread"),
+        difference=None if "psnr" not in paper else mean - paper["psnr"],
+        paper_parameters=None if "parameters" not in paper else int(paper["parameters"]),
+        paper_seconds=paper.get("seconds"),
+    )
 
 
 def protocol(spec: Spec, row: Row) -> str:
@@ -149,17 +149,8 @@ def _one_side(spec: Spec, marks: Mapping[str, str], side: int, lines: Sequence[L
 
 def _legend(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]) -> list[str]:
     fresh = current(spec, rows)
-    words = []
-    if any(line.protocol == "full" for line in lines):
-        words.append("Rows without a letter follow the paper's protocol, on as many items as the third column says.")
-    words += [f"{mark.strip()}: {name}." for name, mark in marks.items() if mark]
-    if any(row["side"] != spec.paper.side for row in fresh):
-        words.append("Features, widths and frequencies are scaled with the side.")
-    names = sorted({row["item"] for row in fresh})
-    shown = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
-    count, noun = spec.paper.count, NOUNS[spec.kind]
-    others = f"{count} {noun} are others" if count > 1 else f"{noun[:-1]} is another"
-    words.append(f"Data: {shown}; the paper's {others}, so differences are of data too.")
+    words = _protocols(spec, fresh, marks, lines)
+    words.append(_data_words(spec, fresh))
     machines = sorted({f"{row['cores']} cores, {row.get('memory_gib', '?')} GiB" for row in fresh})
     words.append(f"Seconds are of training or fitting, on {' / '.join(machines)}; the paper's machine is another.")
     words += _threads(fresh)
@@ -168,6 +159,26 @@ def _legend(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Seque
         words.append(f"{stale} rows of earlier settings are not counted.")
     words += [f"Note: {note}." for note in notes(rows)]
     return [" ".join(words)]
+
+
+def _protocols(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]) -> list[str]:
+    """Say what the letters of the table stand for, and what is scaled with the side."""
+    words = []
+    if any(line.protocol == "full" for line in lines):
+        words.append("Rows without a letter follow the paper's protocol, on as many items as the third column says.")
+    words += [f"{mark.strip()}: {name}." for name, mark in marks.items() if mark]
+    if any(row["side"] != spec.paper.side for row in rows):
+        words.append("Features, widths and frequencies are scaled with the side.")
+    return words
+
+
+def _data_words(spec: Spec, rows: Sequence[Row]) -> str:
+    """Say which data the rows are of, and that the paper's are others."""
+    names = sorted({row["item"] for row in rows})
+    shown = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
+    count, noun = spec.paper.count, NOUNS[spec.kind]
+    others = f"{count} {noun} are others" if count > 1 else f"{noun[:-1]} is another"
+    return f"Data: {shown}; the paper's {others}, so differences are of data too."
 
 
 def _threads(rows: Sequence[Row]) -> list[str]:

@@ -143,8 +143,15 @@ class ConcatenatedLinear(FirstLayer):
         assert isinstance(prepared, _Sum)
         return self._grid_part(prepared, shared, bias, start, stop)
 
-    def _grid_part(self, prepared: _Sum, shared: list[Tensor], bias: Tensor | None, start: int, stop: int) -> Tensor:
-        """Return the sum of all embedders on rows of a grid; the bias goes with the first of them."""
+    def _grid_part(
+        self,
+        prepared: _Sum,
+        shared: list[Tensor],
+        bias: Tensor | None,
+        start: int,
+        stop: int,
+    ) -> Tensor:
+        """Return the sum over all embedders on rows of a grid; the first includes the bias."""
         structured = [(term, shared[i]) for i, term in enumerate(prepared.terms) if term is not None]
         total: Any = 0.0
         if structured:
@@ -177,7 +184,10 @@ def _all_points(units: list[Tensor]) -> Tensor:
 def _along_axes(
     units: list[Tensor], steps: list[float | None], row: tuple[float, ...], offset: float
 ) -> tuple[Term, Tensor] | None:
-    """Return how a direction of one axis, or of two with equal steps, runs over a grid; None for others."""
+    """Return how a direction runs over a grid, and the distinct values along it.
+
+    None unless it is along one axis, or along two with equal steps.
+    """
     touched = [i for i, weight in enumerate(row) if weight]
     if len(touched) == 1:
         return Single(touched[0]), row[touched[0]] * units[touched[0]] + offset

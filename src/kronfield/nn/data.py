@@ -68,9 +68,7 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
     if isinstance(data, Samples):
         used, data = data.used, (data.inputs, data.values if data.channels else data.values[..., 0])
     inputs, given = data if isinstance(data, tuple) and len(data) == 2 else (None, data)
-    values = _tensor("data", given)
-    if not bool(torch.isfinite(values).all()):
-        raise problem("data", "values with NaN or inf", "finite values", "Leave such samples out: pass (points, values).")
+    values = _finite(given)
     if inputs is not None and not isinstance(inputs, Grid):
         inputs = _points(inputs, model)
     places = 1 if isinstance(inputs, Tensor) else model.encoding.dimensions
@@ -85,6 +83,14 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
     return Samples(inputs, values if channels else values[..., None], channels, used)
 
 
+def _finite(values: Any) -> Tensor:
+    """Return values as a tensor, all of them finite."""
+    found = _tensor("data", values)
+    if not bool(torch.isfinite(found).all()):
+        raise problem("data", "values with NaN or inf", "finite values", "Leave such samples out: pass (points, values).")
+    return found
+
+
 def _points(points: Any, model: CoordinateMLP) -> Tensor:
     """Return points as a tensor (P, D), at least one."""
     D, found = model.encoding.dimensions, _tensor("points", points)
@@ -94,7 +100,7 @@ def _points(points: Any, model: CoordinateMLP) -> Tensor:
 
 
 def _has_channels(values: Tensor, places: int, C: int) -> bool:
-    """Return whether values have an axis of C channels after ``places`` axes; refuse other shapes."""
+    """Return whether C channels follow ``places`` axes, or none; refuse other shapes."""
     channels = values.ndim == places + 1
     if values.ndim not in (places, places + 1) or (values.shape[-1] if channels else 1) != C:
         expected = f"{places} axes and then {C} channels" if C > 1 else f"{places} axes, or one more of 1 channel"

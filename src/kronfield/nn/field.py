@@ -248,7 +248,7 @@ def as_field(
 
 
 def _is_closed_form(layer: KroneckerLinear) -> bool:
-    """Tell whether a layer is what `fit` solves: fixed features, no bias, and no blending of points."""
+    """Tell whether `fit` solves this layer: fixed features, no bias, no blending of points."""
     return layer.points == "exact" and not layer.learns and layer.bias is None
 
 

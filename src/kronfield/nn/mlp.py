@@ -161,7 +161,7 @@ class CoordinateMLP(nn.Module):
         return model
 
     def _carry(self, C: int) -> None:
-        """Make the hidden layers return ReLU(f) - ReLU(-f) = f of their first 2 C inputs, +f and -f."""
+        """Make the hidden layers return f, as ReLU(f) - ReLU(-f), from 2 C inputs +f and -f."""
         *hidden, last = [layer for layer in self.rest if isinstance(layer, nn.Linear)]
         for layer in hidden:
             layer.weight[: 2 * C] = torch.eye(2 * C, self.width)

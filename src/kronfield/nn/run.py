@@ -1,4 +1,4 @@
-"""A training run: its steps, cut so that they fit the cache, its best weights, its checkpoints, its end."""
+"""A training run: its steps in parts that fit the cache, its best weights, its checkpoints, its end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Training:
     stopped_by : str
         "epochs", "patience", "callback" or "interrupt".
     seconds : float
-        All told.
+        Of the whole run, with what came before a checkpoint.
     """
 
     model: CoordinateMLP
@@ -167,7 +167,7 @@ class TrainingRun:
             self._epochs_until_stopped(checkpoint, bar, callback)
         except KeyboardInterrupt:
             result.stopped_by = "interrupt"
-            if not self.between_epochs:  # no run goes on from half a step: the last checkpoint stays
+            if not self.between_epochs:  # a run cannot resume from half a step
                 return
         if self.held is None:  # the last step counts too
             self._remember(self._evaluate(self.data), result.epochs, None)
