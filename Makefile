@@ -9,8 +9,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 demo: $(VENV)/.demo
 	$(BIN)/kronfield demo --output demo
 
-# Two halves at once, one thread of linear algebra each: the command line and the experiments, and all the rest.
-JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/core tests/field
+# Two halves at once, one thread of linear algebra each: commands, experiments and what runs as a whole, and all the rest.
+JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/core
 
 test: lint
 	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1; \

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import is_array, problem, real, to_numpy
+from kronfield._core.arrays import Array, is_array, problem, real, to_numpy
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.embedders import Embedder, Sine
 from kronfield.encoding import Concatenated, Encoding, Kronecker
@@ -87,8 +87,8 @@ after the encoding.
 
 def _check(
     encoding: Embedder | Encoding,
-    features: np.ndarray[Any, Any],
-    positions: np.ndarray[Any, Any],
+    features: Array,
+    positions: Array,
     tolerance: float,
     bias: bool = False,
 ) -> Memorisation:
@@ -107,19 +107,17 @@ def _check(
     return Memorisation(rank == N, N, K, rank, stable, smallest, reason)
 
 
-def _above_rounding(tolerance: float, features: np.ndarray[Any, Any]) -> float:
+def _above_rounding(tolerance: float, features: Array) -> float:
     """Return the tolerance, at least the rounding of the features: singular values below are noise."""
     return max(tolerance, max(features.shape, default=1) * float(np.finfo(features.dtype).eps))
 
 
-def _spectrum(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _spectrum(matrix: Array) -> Array:
     """Return the singular values relative to the largest; one zero for a matrix of zeros."""
     return to_numpy(spectrum(matrix)) if np.any(matrix) else np.zeros(1)
 
 
-def _shortfall(
-    encoding: Embedder | Encoding, matrix: np.ndarray[Any, Any], positions: np.ndarray[Any, Any], rank: int, K: int
-) -> str:
+def _shortfall(encoding: Embedder | Encoding, matrix: Array, positions: Array, rank: int, K: int) -> str:
     N = matrix.shape[0]
     pair = _equal_rows(positions.reshape(N, -1))
     if pair is not None:
@@ -143,7 +141,7 @@ def _shortfall(
     return short + "the features are too alike. A narrower width, higher frequencies or depth after the encoding help."
 
 
-def _equal_rows(rows: np.ndarray[Any, Any]) -> tuple[int, int] | None:
+def _equal_rows(rows: Array) -> tuple[int, int] | None:
     """Return the first two rows that are equal to the bit, or None."""
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     repeats = np.flatnonzero(first[inverse.ravel()] != np.arange(len(rows)))
@@ -180,7 +178,7 @@ def _grid_reason(parts: Sequence[Memorisation], rank: int, samples: int) -> str:
     return f"the rank is {rank}, the number of samples"
 
 
-def _products_above(spectra: Sequence[np.ndarray[Any, Any]], tolerance: float) -> int:
+def _products_above(spectra: Sequence[Array], tolerance: float) -> int:
     """Return how many products of one singular value from each axis are above ``tolerance``."""
     *others, longest = sorted(spectra, key=len)
     if math.prod(map(len, others)) > MOST_PRODUCTS:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import describe, problem, to_numpy, whole
+from kronfield._core.arrays import Array, describe, problem, to_numpy, whole
 from kronfield._core.coordinates import even_axis
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.embedders import Embedder
@@ -46,9 +46,7 @@ def rank_curve(embedder: Embedder, counts: Sequence[int]) -> RankCurve:
     return RankCurve(numbers, measured, tuple(embedder.stable_rank(n) for n in numbers) if has_theory else None)
 
 
-def kronecker_spectrum(
-    encoding: Kronecker, axes: Sequence[Any], count: int | None = None
-) -> np.ndarray[Any, np.dtype[np.float64]]:
+def kronecker_spectrum(encoding: Kronecker, axes: Sequence[Any], count: int | None = None) -> Array:
     """Return the largest normalised singular values of a Kronecker encoding of a grid, without forming it.
 
     The singular values are all products of one from each axis. At most ``count`` of them are kept at any time.
@@ -76,7 +74,7 @@ def kronecker_spectrum(
     if keep > 1 << 24:
         raise problem("count", keep, "at most 2^24 singular values", "Ask for the first few with count=.")
 
-    def combine(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def combine(left: Array, right: Array) -> Array:
         # The p-th largest product can only use factors i, j (from 0) with (i + 1)(j + 1) <= p, so few are formed.
         products = [left[i] * right[: keep // (i + 1)] for i in range(min(left.size, keep))]
         return np.sort(np.concatenate(products))[::-1][:keep]

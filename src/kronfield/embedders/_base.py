@@ -13,6 +13,7 @@ import numpy as np
 
 from kronfield._core.arrays import (
     AnyArray,
+    Array,
     Namespace,
     at_least_float32,
     describe,
@@ -72,7 +73,7 @@ class Embedder(ABC):
         """Return D(dx), with dx checked."""
 
     @abstractmethod
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+    def _integral(self, low: float, high: float) -> Array:
         """Return the integral of every feature from low to high, (K,)."""
 
     # What users call ---------------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ class Embedder(ABC):
         xp = namespace(dx)
         return xp.astype(self._similarity(xp, wide), dx.dtype, copy=False)
 
-    def integral(self, low: float, high: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def integral(self, low: float, high: float) -> Array:
         """Return the integral of every feature over positions from ``low`` to ``high``, float64 of shape (size,)."""
         remedy = "Positions are in units of the domain."
         low, high = (real("low, high", end, low=-1e12, high=1e12, remedy=remedy) for end in (low, high))
@@ -136,7 +137,7 @@ class Embedder(ABC):
         return max(1.0, min(float(count), float(self.size), limit))
 
     @property
-    def centres(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    def centres(self) -> Array | None:
         """Where the features sit, float64 of shape (size,); None for Fourier features, which sit nowhere."""
         return None
 

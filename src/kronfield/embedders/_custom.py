@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Namespace, describe, fraction, only_keys, problem, real, whole
+from kronfield._core.arrays import AnyArray, Array, Namespace, describe, fraction, only_keys, problem, real, whole
 from kronfield.embedders._local import LocalEmbedder
 from kronfield.embedders._quadrature import autocorrelation, last_frequency, magnitude_spectrum, vector_integral
 
@@ -102,10 +102,10 @@ class ShiftedBasis(LocalEmbedder):
         # without a support as the paper has it: t from 0 to 1, and the two positions about the middle
         return self._quadrature_similarity(xp, dx, self.support or (-0.5, 0.5), compact=self.support is not None)
 
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+    def _integral(self, low: float, high: float) -> Array:
         return vector_integral(lambda x: self.on_line(self.centres - x), low, high, self.spacing)
 
-    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _antiderivative(self, u: Array) -> Array:
         raise NotImplementedError  # by quadrature: see _integral
 
     @property

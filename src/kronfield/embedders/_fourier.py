@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Namespace, fraction, namespace, point_array, problem, real, whole
+from kronfield._core.arrays import AnyArray, Array, Namespace, fraction, namespace, point_array, problem, real, whole
 from kronfield.embedders._base import FINEST, Embedder
 
-Frequencies = np.ndarray[Any, np.dtype[Any]]
+Frequencies = Array
 
 # Beyond 2^52 cycles a float64 coordinate on the unit interval has no phase left.
 LARGEST_EXPONENT = 52
@@ -62,7 +62,7 @@ class FourierEmbedder(Embedder):
         both = xp.stack([cosine, sine], axis=2 if self._interleaved else 1)
         return xp.reshape(both, (x.shape[0], self.size))
 
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+    def _integral(self, low: float, high: float) -> Array:
         # The mean of cos(2 pi b x) over an interval is its value in the middle times sinc(b length).
         b, middle = self.frequencies, (low + high) / 2
         mean = (high - low) * np.sinc(b * (high - low))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Namespace, fraction, problem, real, to_numpy, whole
+from kronfield._core.arrays import AnyArray, Array, Namespace, fraction, problem, real, to_numpy, whole
 from kronfield._core.coordinates import even_axis
 from kronfield.embedders._base import FINEST, Embedder
 from kronfield.embedders._quadrature import autocorrelation
@@ -25,10 +25,10 @@ class LocalEmbedder(Embedder):
         """Return the order-th derivative of psi at u = t - x."""
 
     @abstractmethod
-    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _antiderivative(self, u: Array) -> Array:
         """Return a function whose derivative is psi, at u."""
 
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+    def _integral(self, low: float, high: float) -> Array:
         # The integral of psi(t - x) over x from low to high is F(t - low) - F(t - high).
         return self._antiderivative(self.centres - low) - self._antiderivative(self.centres - high)
 
@@ -38,7 +38,7 @@ class LocalEmbedder(Embedder):
         return 1.0 / self._inside
 
     @property
-    def centres(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def centres(self) -> Array:
         """Where the features sit, float64 of shape (size,)."""
         return np.asarray(self._centres(np, np.empty(0)))
 
@@ -58,7 +58,7 @@ class LocalEmbedder(Embedder):
         values = self.psi(xp, u, order)
         return -values if order % 2 else values  # d/dx psi(t - x) = -psi'(t - x)
 
-    def on_line(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def on_line(self, u: Array) -> Array:
         return np.asarray(self.psi(np, np.asarray(u, dtype=np.float64), 0))
 
     def _quadrature_similarity(
@@ -129,11 +129,11 @@ class Impulse(LocalEmbedder):
         features = xp.arange(start, last, dtype=x.dtype, device=x.device)
         return xp.astype(index[:, None] == features[None, :], x.dtype)
 
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+    def _integral(self, low: float, high: float) -> Array:
         edges = np.concatenate([[-np.inf], (self.centres[1:] + self.centres[:-1]) / 2, [np.inf]])
         return np.diff(np.clip(edges, min(low, high), max(low, high))) * (1.0 if high >= low else -1.0)
 
-    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _antiderivative(self, u: Array) -> Array:
         raise NotImplementedError  # see _psi
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
@@ -201,7 +201,7 @@ class Rectangle(LocalEmbedder):
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         return _box_overlap(xp, dx, self.width)
 
-    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _antiderivative(self, u: Array) -> Array:
         return np.clip(u, -self.width / 2, self.width / 2)
 
     @property
@@ -282,7 +282,7 @@ class Triangle(LocalEmbedder):
         outer = xp.maximum(tail, xp.zeros_like(tail)) ** 3 / 6
         return half * xp.where(v < 1, inner, outer)
 
-    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _antiderivative(self, u: Array) -> Array:
         v = np.clip(u / (self.width / 2), -1.0, 1.0)
         return self.width / 2 * (v - v * np.abs(v) / 2)
 
@@ -348,7 +348,7 @@ class Gaussian(LocalEmbedder):
         z = dx / self.width
         return math.sqrt(math.pi) * self.width * xp.exp(-(z * z) / 4)
 
-    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _antiderivative(self, u: Array) -> Array:
         from scipy.special import erf
 
         return np.asarray(self.width * math.sqrt(math.pi / 2) * erf(u / (self.width * math.sqrt(2.0))))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Namespace, fraction, real, whole
+from kronfield._core.arrays import AnyArray, Array, Namespace, fraction, real, whole
 from kronfield._core.coordinates import even_axis, even_positions
 from kronfield.embedders._base import FINEST, Embedder
 
@@ -26,7 +26,7 @@ class _Periodic(Embedder):
         self._set(size=whole("size", self.size, at_least=1), frequency=frequency)
 
     @property
-    def centres(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def centres(self) -> Array:
         """Where the features sit, float64 of shape (size,)."""
         return np.asarray(even_axis(self.size))
 
@@ -69,7 +69,7 @@ class Sine(_Periodic):
         # D(dx) = cos(2 pi f dx) / 2: exact on [0, 1] where 2f is whole, else the mean over whole periods.
         return xp.cos(2 * math.pi * self.frequency * dx) / 2
 
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+    def _integral(self, low: float, high: float) -> Array:
         rate = 2 * math.pi * self.frequency
         return (np.cos(rate * (self.centres - high)) - np.cos(rate * (self.centres - low))) / rate
 
@@ -120,9 +120,9 @@ class Square(_Periodic):
         turns = self.frequency * dx
         return 1 - 4 * xp.abs(turns - xp.floor(turns + 0.5))
 
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+    def _integral(self, low: float, high: float) -> Array:
         # The integral of a square wave is a triangle wave: the distance to the nearest whole period.
-        def triangle_wave(u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def triangle_wave(u: Array) -> Array:
             turns = self.frequency * u
             return np.asarray(np.abs(turns - np.round(turns)) / self.frequency)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Namespace, fraction, real
+from kronfield._core.arrays import AnyArray, Array, Namespace, fraction, real
 from kronfield.embedders._local import LocalEmbedder
 from kronfield.embedders._quadrature import autocorrelation, last_frequency
 
@@ -82,7 +82,7 @@ class TensionSpline(LocalEmbedder):
             value = (a * self._inside) ** 2 * xp.where(inside, inner, outer)
         return value / (2 * a * (cosh2 - decay))
 
-    def _antiderivative(self, u: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _antiderivative(self, u: Array) -> Array:
         # Integrate the outer piece from the rim, the inner from the centre, where half of the whole, spacing/2, lies.
         a, h = self.tension, self.spacing
         v = np.minimum(np.abs(u) / h, 2.0)

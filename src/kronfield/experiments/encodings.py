@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Namespace
+from kronfield._core.arrays import AnyArray, Array, Namespace
 from kronfield.embedders import Embedder, Gaussian, LinearFourier, LogFourier, RandomFourier, Triangle
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.experiments.spec import Method
@@ -94,5 +94,5 @@ class _Scaled(Embedder):
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         return self.base._similarity(xp, dx) / self.norm**2
 
-    def _integral(self, low: float, high: float) -> np.ndarray[Any, Any]:
+    def _integral(self, low: float, high: float) -> Array:
         return self.base._integral(low, high) / self.norm

@@ -165,23 +165,6 @@ class GridSolver:
         total = self.strengths()
         return total / (total**2 + self.ridge)
 
-    # How well a penalty generalises ------------------------------------------------------------------------------
-
-    def gcv(self, values: Array) -> float:
-        """Return the generalised cross-validation score, n RSS / (n - dof)^2 per channel, of the fit to ``values``."""
-        energy = np.sum(np.abs(self.coefficients(values).astype(np.float64)) ** 2, axis=0)
-        return gcv_score(energy, float(np.sum(np.square(values, dtype=np.float64))), self.filter, values)
-
-    def leave_one_out(self, values: Array) -> float:
-        """Return the mean squared error of every value predicted from all the others, exactly."""
-        # Residual over 1 - H_ii, where the diagonal of the hat matrix is the filter under the squares of the bases.
-        h: Array = self.filter[None]
-        fitted: Array = self.coefficients(values.astype(np.float64)) * self.filter
-        for axis, basis in enumerate(self.bases, start=1):
-            h = apply(basis.U**2, h, axis)
-            fitted = apply(basis.U, fitted, axis)
-        return float(np.mean(((values - fitted) / (1.0 - h)) ** 2))
-
     def with_penalty(self, ridge: float = 0.0, roughness: tuple[float, float] = (0.0, 0.0)) -> GridSolver:
         """Return the same factorisation under another weight of the same kind of penalty."""
         if bool(ridge) != bool(self.ridge) or any(roughness) != any(self.roughness) or not self.bases:
