@@ -311,19 +311,19 @@ def best_roughness(values: Array, axes: Sequence[Array], tension: float, order: 
     solver = GridSolver(tension_encoding(axes, frames, tension), frames, axes, roughness=unit)
     coefficients = solver.coefficients(np.asarray(values, dtype=np.float64))
     energy, total = _energy(coefficients, values)
+    strengths = solver.strengths()
     # in units of the mean cell
     cells = ((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
     scale = math.prod(cell ** (2 * order / len(axes)) for cell in cells)
 
     def score(exponent: float) -> float:
         weight = scale * 10.0**exponent
-        kept = solver.with_penalty(roughness=(unit[0] * weight, unit[1] * weight)).filter
-        return gcv_score(energy, total, kept, values)
+        return gcv_score(energy, total, solver.filter_of(strengths, 0.0, (unit[0] * weight, unit[1] * weight)), values)
 
     best = _minimise(score, -6.0, 6.0)
     weight = scale * 10.0**best
     roughness = (unit[0] * weight, unit[1] * weight)
-    taken = (1 - solver.with_penalty(roughness=roughness).filter) * coefficients
+    taken = (1 - solver.filter_of(strengths, 0.0, roughness)) * coefficients
     return Smoothing(roughness, score(best), score(-6.0), *_alike(taken.reshape(len(taken), -1)))
 
 
@@ -349,10 +349,10 @@ def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate
     values = np.asarray(values, dtype=np.float64)
     scaled = values / (float(np.abs(values).max()) or 1.0)
     energy, total = _energy(solver.coefficients(scaled), scaled)
-    strongest = math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2
+    strengths, strongest = solver.strengths(), math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2
 
     def score(exponent: float) -> float:
-        return gcv_score(energy, total, solver.with_penalty(ridge=strongest * 10.0**exponent).filter, values)
+        return gcv_score(energy, total, solver.filter_of(strengths, strongest * 10.0**exponent), values)
 
     exponents = np.arange(-14.0, 2.5, 0.5)
     scores = np.array(in_threads(score, exponents.tolist()))

@@ -124,11 +124,20 @@ class GridSolver:
     @property
     def filter(self) -> Array:
         """What the penalty leaves of every basis function: between 0 and 1, of shape (r_1, ..., r_D)."""
-        total = self.strengths()
-        if self.ridge:
-            return total**2 / (total**2 + self.ridge)
-        first, second = self.roughness
-        return 1.0 / (1.0 + first * total + second * total**2)
+        return self.filter_of(self.strengths(), self.ridge, self.roughness)
+
+    @staticmethod
+    def filter_of(strengths: Array, ridge: float = 0.0, roughness: tuple[float, float] = (0.0, 0.0)) -> Array:
+        """Return what a ridge or a roughness leaves of basis functions of some strengths."""
+        if ridge:
+            squares = strengths * strengths
+            return squares / (squares + ridge)
+        first, second = roughness
+        # 1 / (1 + first t + second t^2), with nothing computed that a weight of 0 takes away
+        total = 1.0 + first * strengths if first else np.ones_like(strengths)
+        if second:
+            total += second * (strengths * strengths)
+        return 1.0 / total
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -164,15 +173,6 @@ class GridSolver:
             return self.filter
         total = self.strengths()
         return total / (total**2 + self.ridge)
-
-    def with_penalty(self, ridge: float = 0.0, roughness: tuple[float, float] = (0.0, 0.0)) -> GridSolver:
-        """Return the same factorisation under another weight of the same kind of penalty."""
-        if bool(ridge) != bool(self.ridge) or any(roughness) != any(self.roughness) or not self.bases:
-            raise problem("penalty", (ridge, roughness), "one of the same kind", "Make a new solver.")
-        other = object.__new__(GridSolver)
-        other.__dict__.update(self.__dict__)
-        other.ridge, other.roughness = ridge, roughness
-        return other
 
 
 def _once_each(factor: Callable[..., Any], axes: Sequence[tuple[Any, ...]]) -> list[Any]:
