@@ -1,9 +1,10 @@
 """Run the benchmark and write its page.
 
-python -m benchmarks                                  # what `make bench` does: 20 minutes at most on 2 cores
-python -m benchmarks --size full --photographs KODAK  # everything, on the PNG files of a folder
-python -m benchmarks --sections images,pixels         # some of it; the other sections of the results stay
-python -m benchmarks --report                         # write tables and plots anew from the results
+python -m benchmarks                                  # what `make bench` does: 20 minutes at most
+on 2 cores python -m benchmarks --size full --photographs KODAK  # everything, on the PNG files of a
+folder python -m benchmarks --sections images,pixels         # some of it; the other sections of the
+results stay python -m benchmarks --report                         # write tables and plots anew
+from the results
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ def _networks(settings: Settings) -> list[Row]:
     import importlib.util
 
     if importlib.util.find_spec("torch") is None:
-        return [Row("networks", "a step", "the paper's recipe, plain PyTorch", note="not measured: torch is not installed")]
+        return [
+            Row(
+                "networks",
+                "a step",
+                "the paper's recipe, plain PyTorch",
+                note="not measured: torch is not installed",
+            )
+        ]
     from benchmarks import networks
 
     return networks.steps(settings)
@@ -42,37 +50,74 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=("tiny", "quick", "full"), default="quick")
-    parser.add_argument("--photographs", type=Path, help="a folder of PNG files; by default those inside scikit-image")
-    parser.add_argument("--sections", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}; by default all")
-    parser.add_argument("--output", type=Path, default=Path("bench"), help="a folder for data, plots and report.md")
-    parser.add_argument("--page", type=Path, help="a Markdown page with marks, to fill in with the report")
-    parser.add_argument("--readme", type=Path, help="a Markdown page with marks, to fill in with the short table")
-    parser.add_argument("--report", action="store_true", help="run nothing: tables and plots from the results in the folder")
+    parser.add_argument(
+        "--photographs",
+        type=Path,
+        help="a folder of PNG files; by default those inside scikit-image",
+    )
+    parser.add_argument(
+        "--sections", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}; by default all"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("bench"), help="a folder for data, plots and report.md"
+    )
+    parser.add_argument(
+        "--page", type=Path, help="a Markdown page with marks, to fill in with the report"
+    )
+    parser.add_argument(
+        "--readme", type=Path, help="a Markdown page with marks, to fill in with the short table"
+    )
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="run nothing: tables and plots from the results in the folder",
+    )
     options = parser.parse_args()
     wanted = [name.strip() for name in options.sections.split(",") if name.strip()]
     if unknown := set(wanted) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}: there are {', '.join(SECTIONS)}")
     results = options.output / "results.json"
     about, rows = report.load(results) if results.exists() else ({}, [])
-    rows = [row for row in rows if row.section in (*SECTIONS, "limits")]  # those of other versions go
+    # those of other versions go
+    rows = [row for row in rows if row.section in (*SECTIONS, "limits")]
     if not options.report:
-        settings = Settings(options.size, options.photographs, say=lambda text: print(text, flush=True))
+        settings = Settings(
+            options.size, options.photographs, say=lambda text: print(text, flush=True)
+        )
         used = machine()
-        print(f"Size {options.size}; {', '.join(f'{key} {value}' for key, value in used.items())}", flush=True)
+        print(
+            f"Size {options.size}; {', '.join(f'{key} {value}' for key, value in used.items())}",
+            flush=True,
+        )
         for name in PACKAGES:
             if used[name] == "not installed":
                 print(f"{name} is not installed: its rows will say so", flush=True)
-        started, before = time.perf_counter(), about.get("minutes", 0.0) if len(wanted) < len(SECTIONS) else 0.0
+        started, before = (
+            time.perf_counter(),
+            about.get("minutes", 0.0) if len(wanted) < len(SECTIONS) else 0.0,
+        )
         for name in wanted:
             print(name, flush=True)
             fresh = SECTIONS[name](settings)
             replaced = {row.section for row in fresh} | {name}
             rows = [row for row in rows if row.section not in replaced] + fresh
-            data = "photographs of a folder" if options.photographs else "photographs inside scikit-image"
+            data = (
+                "photographs of a folder"
+                if options.photographs
+                else "photographs inside scikit-image"
+            )
             minutes = before + (time.perf_counter() - started) / 60
-            about = {"size": options.size, "data": data, "minutes": minutes, "whole": len(wanted) == len(SECTIONS), **used}
+            about = {
+                "size": options.size,
+                "data": data,
+                "minutes": minutes,
+                "whole": len(wanted) == len(SECTIONS),
+                **used,
+            }
             report.save(options.output, about, rows)  # after every section: what is done is kept
     if not rows:
         parser.error(f"{results} has no results: run without --report first")
@@ -86,7 +131,10 @@ def main() -> None:
         report.fill(options.page, report.page(about, rows, link))
     if options.readme:
         report.fill(options.readme, report.readme_table(rows))
-    print(f"\n{text}\nWrote {options.output}/report.md, results.json, results.csv and plots", flush=True)
+    print(
+        f"\n{text}\nWrote {options.output}/report.md, results.json, results.csv and plots",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

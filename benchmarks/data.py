@@ -43,7 +43,9 @@ class GridTask:
         rest = np.ones(self.values.shape[:-1], dtype=bool)
         rest[(slice(None, None, 2),) * self.dimensions] = False
         clipped = np.clip(found, 0, 1)
-        return psnr(clipped[rest], self.values[rest]), ssim(clipped, self.values, peak=1.0, channels=True)
+        return psnr(clipped[rest], self.values[rest]), ssim(
+            clipped, self.values, peak=1.0, channels=True
+        )
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class PointTask:
     seed: int
 
     def __post_init__(self) -> None:
-        assert len(self.points) == len(self.values) <= len(self.everywhere)  # made here, so that no method is timed with it
+        # made here, so that no method is timed with it
+        assert len(self.points) == len(self.values) <= len(self.everywhere)
 
     @functools.cached_property
     def mask(self) -> Array:
@@ -76,7 +79,9 @@ class PointTask:
     def score(self, found: Array) -> tuple[float, float | None]:
         clipped = np.clip(np.reshape(found, self.image.shape), 0, 1)
         rest = ~self.mask
-        return psnr(clipped[rest], self.image[rest]), ssim(clipped, self.image, peak=1.0, channels=True)
+        return psnr(clipped[rest], self.image[rest]), ssim(
+            clipped, self.image, peak=1.0, channels=True
+        )
 
 
 @dataclass(frozen=True)
@@ -178,4 +183,6 @@ def waves(shape: tuple[int, ...], channels: int, seed: int = 0, noise: float = 0
             line = np.sin(rng.uniform(2, 20) * np.arange(n) / n + rng.uniform(0, 6))
             wave = wave * line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
         total += (wave[..., None] * rng.uniform(-0.1, 0.1, channels)).astype(np.float32)
-    return np.clip(0.5 + total + noise * rng.standard_normal(total.shape, dtype=np.float32), 0, 1).astype(np.float32)
+    return np.clip(
+        0.5 + total + noise * rng.standard_normal(total.shape, dtype=np.float32), 0, 1
+    ).astype(np.float32)

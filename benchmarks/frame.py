@@ -17,20 +17,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Threads of different libraries spin for a while after their work; each measurement starts when they have stopped.
+# Threads of different libraries spin for a while after their work; each measurement starts when
+# they have stopped.
 SETTLE = 0.1
 # Ours: what every ratio is relative to, and what a peer must not be both faster and better than.
 OURS = "kronfield"
 # The packages whose versions count.
-PACKAGES = ("kronfield", "numpy", "scipy", "torch", "pillow", "scikit-image", "csaps", "scikit-learn", "gpytorch")
+PACKAGES = (
+    "kronfield",
+    "numpy",
+    "scipy",
+    "torch",
+    "pillow",
+    "scikit-image",
+    "csaps",
+    "scikit-learn",
+    "gpytorch",
+)
 
 
 @dataclass(frozen=True)
 class Row:
     """One method in one case. Times are medians over ``repetitions`` with the extremes; quality is the mean over items.
 
-    ``ratio`` is the median of its time over ours on the same item. ``ours_psnr`` is our quality on the items that the method
-    did, which may be fewer than all. ``x`` is what a scaling curve runs over, ``limit`` the seconds that the machine allows.
+    ``ratio`` is the median of its time over ours on the same item. ``ours_psnr`` is our quality on
+    the items that the method did, which may be fewer than all. ``x`` is what a scaling curve runs
+    over, ``limit`` the seconds that the machine allows.
     """
 
     section: str
@@ -100,18 +112,26 @@ def contest(
 ) -> list[Row]:
     """Run every method on every item in turn, so that a change of the machine's mood hits all alike; ours is the first.
 
-    ``score`` gives (PSNR, SSIM) of what a method returned for an item; ``warm`` is a small item that all do before;
-    ``memory`` says how to measure the peak memory of a method.
+    ``score`` gives (PSNR, SSIM) of what a method returned for an item; ``warm`` is a small item
+    that all do before; ``memory`` says how to measure the peak memory of a method.
     """
     rows, able = list[Row](), list[Method]()
     for method in methods:
         if method.needs and importlib.util.find_spec(method.needs) is None:
-            rows.append(Row(section, case, method.name, note=f"not measured: {method.needs} is not installed"))
+            rows.append(
+                Row(
+                    section,
+                    case,
+                    method.name,
+                    note=f"not measured: {method.needs} is not installed",
+                )
+            )
         elif method.most:
             able.append(method)
             if method.needs:
                 importlib.import_module(method.needs)
-            if warm is not None and method.most >= len(items):  # what is run on a few only takes long anyway
+            # what is run on a few only takes long anyway
+            if warm is not None and method.most >= len(items):
                 method.call(warm)
     seconds: dict[str, list[float]] = {method.name: [] for method in able}
     scores: dict[str, dict[str, tuple[float, float | None]]] = {method.name: {} for method in able}
@@ -151,7 +171,9 @@ def spread(seconds: Sequence[float]) -> tuple[float, float, float, int]:
     return statistics.median(seconds), min(seconds), max(seconds), len(seconds)
 
 
-def interleaved(calls: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
+def interleaved(
+    calls: Mapping[str, Callable[[], object]], repetitions: int
+) -> dict[str, list[float]]:
     """Time every call in turn, again and again, after once to warm up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -182,7 +204,8 @@ def peak(what: Peak | None) -> float | None:
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=_measure, args=(what, queue))
-    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 16)  # what is freed goes back: else the call would reuse it, unseen
+    # what is freed goes back: else the call would reuse it, unseen
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 16)
     process.start()
     del os.environ["MALLOC_MMAP_THRESHOLD_"]
     process.join()
@@ -192,7 +215,8 @@ def peak(what: Peak | None) -> float | None:
 def _measure(what: Peak, queue: Any) -> None:
     module, _, name = what.target.partition(":")
     call = getattr(importlib.import_module(module), name)(*what.arguments)
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the high-water mark starts anew
+    # the high-water mark starts anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
     call()
     queue.put(max(0.0, _status("VmHWM") - before))
@@ -214,8 +238,14 @@ def psnr(values: Any, truth: Any, peak_value: float = 1.0) -> float:
 
 def machine() -> dict[str, Any]:
     """Return what this runs on, and with what."""
-    found: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count(), "processor": platform.machine()}
-    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "processor": platform.machine(),
+    }
+    pages = (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    )
     found["memory GiB"] = round(pages / 2**30, 1)
     for name in PACKAGES:
         try:

@@ -29,7 +29,16 @@ def video(settings: Settings) -> list[Row]:
     side = settings.pick(16, CUBE, CUBE)
     items = {"bikes": GridTask(clip(side))}
     half = " x ".join([str(side // 2)] * 3)
-    return _contest("video", f"a clip of {side}³ x 3, {half} x 3 given", items, 3, side, 3, settings, repetitions=3)
+    return _contest(
+        "video",
+        f"a clip of {side}³ x 3, {half} x 3 given",
+        items,
+        3,
+        side,
+        3,
+        settings,
+        repetitions=3,
+    )
 
 
 def lines(settings: Settings) -> list[Row]:
@@ -38,7 +47,9 @@ def lines(settings: Settings) -> list[Row]:
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
     rng, each = np.random.default_rng(0), 64 // len(found) if settings.size != "tiny" else 2
     items = {
-        f"{name} {at}": GridTask(image[at]) for name, image in found.items() for at in rng.integers(0, len(image), each)
+        f"{name} {at}": GridTask(image[at])
+        for name, image in found.items()
+        for at in rng.integers(0, len(image), each)
     }
     case = f"{len(items)} rows of photographs of {sides(found)}, every second pixel given"
     return _contest("lines", case, items, 1, side, 3, settings)
@@ -71,7 +82,14 @@ def closed_form(settings: Settings) -> list[Row]:
                 Method("the paper's way", lambda v, k=kind: PapersWay(v, k), "torch"),
             ]
             case = f"fit, {kind}, {size} x {size} x {channels}"
-            rows += contest("closed form", case, {"noise": values}, methods, settings, repetitions=settings.pick(1, 9, 15))
+            rows += contest(
+                "closed form",
+                case,
+                {"noise": values},
+                methods,
+                settings,
+                repetitions=settings.pick(1, 9, 15),
+            )
             if size > 2048:
                 continue
             fine = kf.even_axis(2 * size)
@@ -80,7 +98,14 @@ def closed_form(settings: Settings) -> list[Row]:
                 Method("the paper's way", lambda v, k=kind, x=fine: PapersWay(v, k)(x), "torch"),
             ]
             case = f"fit + values at 2x, {kind}, {size} x {size} x {channels}"
-            rows += contest("closed form", case, {"noise": values}, both, settings, repetitions=settings.pick(1, 5, 9))
+            rows += contest(
+                "closed form",
+                case,
+                {"noise": values},
+                both,
+                settings,
+                repetitions=settings.pick(1, 5, 9),
+            )
     return rows
 
 

@@ -1,7 +1,8 @@
 """Everybody who takes values on a grid: functions from a `GridTask` to values at all of its positions.
 
-Positions are in units of the samples that are given, the first at 0. Past the last sample, where half a step is asked for,
-each does what it does by default, or goes on with the last sample where it must be told.
+Positions are in units of the samples that are given, the first at 0. Past the last sample, where
+half a step is asked for, each does what it does by default, or goes on with the last sample where
+it must be told.
 """
 
 from __future__ import annotations
@@ -55,7 +56,13 @@ def paper_fit(given: Array, kind: str) -> kf.Field:
     size, D = len(given), given.ndim - 1
     axes = [kf.even_axis(size)] * D
     return kf.fit(
-        given, axes, paper_encoding(kind, size, D), domain=[(0, 1)] * D, ridge=0.0, roughness=(0, 0), channels=True
+        given,
+        axes,
+        paper_encoding(kind, size, D),
+        domain=[(0, 1)] * D,
+        ridge=0.0,
+        roughness=(0, 0),
+        channels=True,
     )
 
 
@@ -99,14 +106,19 @@ def papers_way(task: GridTask, kind: str) -> Array:
 def bivariate(task: GridTask, degree: int) -> Array:
     given = task.given
     axes, at = [np.arange(float(n)) for n in given.shape[:2]], task.positions()
-    planes = [RectBivariateSpline(*axes, given[..., c], kx=degree, ky=degree)(*at) for c in range(given.shape[2])]
+    planes = [
+        RectBivariateSpline(*axes, given[..., c], kx=degree, ky=degree)(*at)
+        for c in range(given.shape[2])
+    ]
     return np.stack(planes, axis=-1)
 
 
 def regular_grid(task: GridTask, method: str) -> Array:
     given = task.given
     axes = tuple(np.arange(float(n)) for n in given.shape[:-1])
-    interpolator = RegularGridInterpolator(axes, given, method=method, bounds_error=False, fill_value=None)
+    interpolator = RegularGridInterpolator(
+        axes, given, method=method, bounds_error=False, fill_value=None
+    )
     return interpolator(np.stack(np.meshgrid(*task.positions(), indexing="ij"), axis=-1))
 
 
@@ -114,7 +126,9 @@ def map_coordinates(task: GridTask, order: int) -> Array:
     given = task.given
     at = np.meshgrid(*task.positions(), indexing="ij")
     planes = [
-        ndimage.map_coordinates(given[..., c], at, np.float32, order, mode="mirror" if order > 1 else "nearest")
+        ndimage.map_coordinates(
+            given[..., c], at, np.float32, order, mode="mirror" if order > 1 else "nearest"
+        )
         for c in range(given.shape[-1])
     ]
     return np.stack(planes, axis=-1)
@@ -124,9 +138,16 @@ def zoom(task: GridTask, order: int) -> Array:
     """`ndimage.zoom` to twice as many samples less one, which is what it aligns with; the last row and column repeated."""
     given = task.given
     factors = [(2 * n - 1) / n for n in given.shape[:-1]]
-    planes = [ndimage.zoom(given[..., c], factors, order=order, mode="mirror") for c in range(given.shape[-1])]
+    planes = [
+        ndimage.zoom(given[..., c], factors, order=order, mode="mirror")
+        for c in range(given.shape[-1])
+    ]
     inner = np.stack(planes, axis=-1)
-    return np.pad(inner, [(0, n - m) for n, m in zip(task.values.shape, inner.shape, strict=True)], mode="edge")
+    return np.pad(
+        inner,
+        [(0, n - m) for n, m in zip(task.values.shape, inner.shape, strict=True)],
+        mode="edge",
+    )
 
 
 def csaps_spline(task: GridTask) -> Array:
@@ -136,7 +157,10 @@ def csaps_spline(task: GridTask) -> Array:
     axes = [np.arange(float(n)) for n in given.shape[:-1]]
     if len(axes) == 1:
         return csaps(axes[0], given.T.astype(np.float64), smooth=1.0)(at[0]).T
-    planes = [csaps(axes, given[..., c].astype(np.float64), smooth=1.0)(at) for c in range(given.shape[-1])]
+    planes = [
+        csaps(axes, given[..., c].astype(np.float64), smooth=1.0)(at)
+        for c in range(given.shape[-1])
+    ]
     return np.stack(planes, axis=-1)
 
 
@@ -148,7 +172,10 @@ def pillow(task: GridTask, filter_name: str) -> Array:
     height, width = task.values.shape[:2]
     box = (1.25, 1.25, 1.25 + width / 2, 1.25 + height / 2)
     how = getattr(Image.Resampling, filter_name)
-    planes = [Image.fromarray(np.ascontiguousarray(given[..., c])).resize((width, height), how, box) for c in range(3)]
+    planes = [
+        Image.fromarray(np.ascontiguousarray(given[..., c])).resize((width, height), how, box)
+        for c in range(3)
+    ]
     return np.stack([np.asarray(plane) for plane in planes], axis=-1)
 
 
@@ -181,32 +208,78 @@ def peers(dimensions: int) -> list[Method]:
     kept = Refit()
     found = [
         Method(OURS, ours, note="nothing chosen by hand"),
-        Method("kronfield, refit", kept, note="the choice for the first item of a size kept", before=kept.choose),
-        Method("kronfield, the paper's Gaussian", lambda t: paper_ours(t, "Gaussian"), note="the paper's settings"),
-        Method("kronfield, the paper's Triangle", lambda t: paper_ours(t, "Triangle"), note="the paper's settings"),
-        Method("the paper's way, Gaussian", lambda t: papers_way(t, "Gaussian"), "torch", note="dense, PyTorch"),
+        Method(
+            "kronfield, refit",
+            kept,
+            note="the choice for the first item of a size kept",
+            before=kept.choose,
+        ),
+        Method(
+            "kronfield, the paper's Gaussian",
+            lambda t: paper_ours(t, "Gaussian"),
+            note="the paper's settings",
+        ),
+        Method(
+            "kronfield, the paper's Triangle",
+            lambda t: paper_ours(t, "Triangle"),
+            note="the paper's settings",
+        ),
+        Method(
+            "the paper's way, Gaussian",
+            lambda t: papers_way(t, "Gaussian"),
+            "torch",
+            note="dense, PyTorch",
+        ),
     ]
     for degree in (1, 3):
         name = f"SciPy make_interp_spline, k={degree}"
-        found.append(Method(name, lambda t, k=degree: along_axes(t, lambda x, y, a: make_interp_spline(x, y, k=k, axis=a))))
+        found.append(
+            Method(
+                name,
+                lambda t, k=degree: along_axes(
+                    t, lambda x, y, a: make_interp_spline(x, y, k=k, axis=a)
+                ),
+            )
+        )
     found.append(Method("SciPy PchipInterpolator", lambda t: along_axes(t, _pchip)))
     for kind in ("akima", "makima"):
         name = f"SciPy Akima1DInterpolator, {kind}"
-        found.append(Method(name, lambda t, k=kind: along_axes(t, lambda x, y, a: _akima(x, y, a, k))))
+        found.append(
+            Method(name, lambda t, k=kind: along_axes(t, lambda x, y, a: _akima(x, y, a, k)))
+        )
     if dimensions > 1:
-        found.append(Method("SciPy RegularGridInterpolator, linear", lambda t: regular_grid(t, "linear")))
+        found.append(
+            Method("SciPy RegularGridInterpolator, linear", lambda t: regular_grid(t, "linear"))
+        )
         for order in (1, 3):
-            found.append(Method(f"SciPy map_coordinates, order {order}", lambda t, k=order: map_coordinates(t, k)))
+            found.append(
+                Method(
+                    f"SciPy map_coordinates, order {order}",
+                    lambda t, k=order: map_coordinates(t, k),
+                )
+            )
         for order in (1, 3):
             found.append(Method(f"SciPy zoom, order {order}", lambda t, k=order: zoom(t, k)))
     if dimensions == 2:
         for degree in (1, 3):
-            found.append(Method(f"SciPy RectBivariateSpline, k={degree}", lambda t, k=degree: bivariate(t, k)))
-        found.append(Method("SciPy RegularGridInterpolator, cubic", lambda t: regular_grid(t, "cubic"), most=1))
+            found.append(
+                Method(
+                    f"SciPy RectBivariateSpline, k={degree}", lambda t, k=degree: bivariate(t, k)
+                )
+            )
+        found.append(
+            Method(
+                "SciPy RegularGridInterpolator, cubic", lambda t: regular_grid(t, "cubic"), most=1
+            )
+        )
         for name in ("BILINEAR", "BICUBIC", "LANCZOS"):
             found.append(Method(f"Pillow resize, {name.lower()}", lambda t, f=name: pillow(t, f)))
         for order, name in ((1, "bilinear"), (3, "bicubic")):
-            found.append(Method(f"scikit-image warp, {name}", lambda t, k=order: scikit_image(t, k), "skimage"))
+            found.append(
+                Method(
+                    f"scikit-image warp, {name}", lambda t, k=order: scikit_image(t, k), "skimage"
+                )
+            )
     found.append(Method("csaps, cubic", csaps_spline, "csaps"))
     return found
 

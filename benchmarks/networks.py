@@ -1,7 +1,7 @@
 """Networks against a plain PyTorch implementation of the paper's recipe: a step of training, the same losses, memory.
 
-Each pair starts from the same weights and takes the same steps; what both computed is compared. Plain means: encode all
-points once, then a Sequential of Linear and ReLU, full batch, Adam.
+Each pair starts from the same weights and takes the same steps; what both computed is compared.
+Plain means: encode all points once, then a Sequential of Linear and ReLU, full batch, Adam.
 """
 
 from __future__ import annotations
@@ -30,15 +30,23 @@ def picture(shape: tuple[int, ...]) -> np.ndarray:
     rng = np.random.default_rng(0)
     waves = rng.standard_normal((6, len(shape))) * 8
     axes = np.stack(np.meshgrid(*[np.arange(n) / n for n in shape], indexing="ij"), axis=-1)
-    return (0.5 + 0.15 * np.sin(axes @ waves.T + rng.random(6)) @ rng.standard_normal((6, 3))).clip(0, 1).astype(np.float32)
+    return (
+        (0.5 + 0.15 * np.sin(axes @ waves.T + rng.random(6)) @ rng.standard_normal((6, 3)))
+        .clip(0, 1)
+        .astype(np.float32)
+    )
 
 
 class Plain:
     """The recipe as one writes it down."""
 
-    def __init__(self, model: CoordinateMLP, inputs: Grid | torch.Tensor, values: np.ndarray, rate: float) -> None:
+    def __init__(
+        self, model: CoordinateMLP, inputs: Grid | torch.Tensor, values: np.ndarray, rate: float
+    ) -> None:
         self.target = torch.from_numpy(values).reshape(-1, values.shape[-1])
-        points = (inputs.points() if isinstance(inputs, Grid) else inputs).reshape(-1, model.encoding.dimensions)
+        points = (inputs.points() if isinstance(inputs, Grid) else inputs).reshape(
+            -1, model.encoding.dimensions
+        )
         if isinstance(model.encoding, kf.Kronecker):
             self.parameters = [model.first.weight.detach().clone().requires_grad_()]
             if isinstance(inputs, Grid):
@@ -49,29 +57,45 @@ class Plain:
                 self.forward = self.mode_products
             else:
                 K = model.encoding.shape[0]
-                blending = kf.Blending(model.encoding, [np.linspace(0, 1, K + 1)] * len(model.encoding.shape))
+                blending = kf.Blending(
+                    model.encoding, [np.linspace(0, 1, K + 1)] * len(model.encoding.shape)
+                )
                 self.index, share = blending.corners(points)
                 self.share = share[..., None]
-                self.axes = [torch.from_numpy(e(np.linspace(0, 1, K + 1))).float() for e in model.encoding.embedders]
+                self.axes = [
+                    torch.from_numpy(e(np.linspace(0, 1, K + 1))).float()
+                    for e in model.encoding.embedders
+                ]
                 self.forward = self.corners
         else:
             self.features = torch.from_numpy(model.encoding(points.double().numpy())).float()
             width, depth, layers = model.width, model.depth, []
             for i in range(depth):
-                layers += [torch.nn.Linear(self.features.shape[1] if i == 0 else width, width), torch.nn.ReLU()]
+                layers += [
+                    torch.nn.Linear(self.features.shape[1] if i == 0 else width, width),
+                    torch.nn.ReLU(),
+                ]
             self.network = torch.nn.Sequential(*layers, torch.nn.Linear(width, model.out))
             self.parameters = list(self.network.parameters())
             with torch.no_grad():
                 for mine, theirs in zip(self.parameters, model.parameters(), strict=True):
                     mine.copy_(theirs)
             self.forward = lambda: self.network(self.features)
-        self.optimiser = torch.optim.Adam(self.parameters, lr=rate, betas=(0.9, 0.999), weight_decay=1e-8)
+        self.optimiser = torch.optim.Adam(
+            self.parameters, lr=rate, betas=(0.9, 0.999), weight_decay=1e-8
+        )
 
     def mode_products(self) -> torch.Tensor:
         letters = "abcdef"[: len(self.axes)]
         kept = letters.upper()
-        spec = f"z{letters}," + ",".join(f"{n}{k}" for n, k in zip(kept, letters, strict=True)) + f"->{kept}z"
-        return torch.einsum(spec, self.parameters[0], *self.axes).reshape(-1, len(self.parameters[0]))
+        spec = (
+            f"z{letters},"
+            + ",".join(f"{n}{k}" for n, k in zip(kept, letters, strict=True))
+            + f"->{kept}z"
+        )
+        return torch.einsum(spec, self.parameters[0], *self.axes).reshape(
+            -1, len(self.parameters[0])
+        )
 
     def corners(self) -> torch.Tensor:
         return (self.mode_products()[self.index] * self.share).sum(1)
@@ -87,7 +111,9 @@ class Plain:
 class Ours:
     """A step of `kronfield.nn.train`."""
 
-    def __init__(self, model: CoordinateMLP, inputs: Grid | torch.Tensor, values: np.ndarray, rate: float) -> None:
+    def __init__(
+        self, model: CoordinateMLP, inputs: Grid | torch.Tensor, values: np.ndarray, rate: float
+    ) -> None:
         data = samples((inputs, torch.from_numpy(values)), model)
         settings = TrainingSettings.checked(model, epochs=10**6, rate=rate)
         self.run = TrainingRun(model, data, None, settings)
@@ -97,9 +123,16 @@ class Ours:
         return self.run.epoch(self.prepared)
 
 
-def cases(side: int = SIDE, cube: int = CUBE) -> dict[str, Callable[[], tuple[CoordinateMLP, Any, np.ndarray, float]]]:
+def cases(
+    side: int = SIDE, cube: int = CUBE
+) -> dict[str, Callable[[], tuple[CoordinateMLP, Any, np.ndarray, float]]]:
     def image(encoding: Any, depth: int, rate: float) -> Callable[[], Any]:
-        return lambda: (CoordinateMLP(encoding, depth, 256), Grid.even((side, side)), picture((side, side)), rate)
+        return lambda: (
+            CoordinateMLP(encoding, depth, 256),
+            Grid.even((side, side)),
+            picture((side, side)),
+            rate,
+        )
 
     def video(encoding: Any, depth: int, rate: float) -> Callable[[], Any]:
         shape = (cube, cube, cube)
@@ -108,16 +141,33 @@ def cases(side: int = SIDE, cube: int = CUBE) -> dict[str, Callable[[], tuple[Co
     def scattered() -> tuple[CoordinateMLP, Any, np.ndarray, float]:
         encoding = kf.Kronecker(*[kf.Gaussian(256, 0.005)] * 2)
         points = torch.rand(side * side, 2, generator=torch.Generator().manual_seed(0))
-        return CoordinateMLP(encoding, 0, points="blending"), points, picture((side, side)).reshape(-1, 3), 1e-1
+        return (
+            CoordinateMLP(encoding, 0, points="blending"),
+            points,
+            picture((side, side)).reshape(-1, 3),
+            1e-1,
+        )
 
     return {
-        "image, simple Gau, depth 4": image(kf.Concatenated.with_diagonals(kf.Gaussian(128, 0.006), 2), 4, 5e-3),
-        "image, simple LogF, depth 4": image(kf.Concatenated(*[kf.LogFourier(256, 5.5)] * 2), 4, 5e-3),
-        "image, simple RFF, depth 4": image(kf.Concatenated(kf.RandomFourier(512, 14.0, dimensions=2)), 4, 5e-3),
-        "image, Kronecker Gau, depth 0": image(kf.Kronecker(*[kf.Gaussian(256, 0.004)] * 2), 0, 1e-1),
+        "image, simple Gau, depth 4": image(
+            kf.Concatenated.with_diagonals(kf.Gaussian(128, 0.006), 2), 4, 5e-3
+        ),
+        "image, simple LogF, depth 4": image(
+            kf.Concatenated(*[kf.LogFourier(256, 5.5)] * 2), 4, 5e-3
+        ),
+        "image, simple RFF, depth 4": image(
+            kf.Concatenated(kf.RandomFourier(512, 14.0, dimensions=2)), 4, 5e-3
+        ),
+        "image, Kronecker Gau, depth 0": image(
+            kf.Kronecker(*[kf.Gaussian(256, 0.004)] * 2), 0, 1e-1
+        ),
         "points, Kronecker Gau blended, depth 0": scattered,
-        "video, simple Gau, depth 5": video(kf.Concatenated(*[kf.Gaussian(256, 0.015)] * 3), 5, 5e-3),
-        "video, Kronecker Gau, depth 0": video(kf.Kronecker(*[kf.Gaussian(64, 0.015)] * 3), 0, 1e-1),
+        "video, simple Gau, depth 5": video(
+            kf.Concatenated(*[kf.Gaussian(256, 0.015)] * 3), 5, 5e-3
+        ),
+        "video, Kronecker Gau, depth 0": video(
+            kf.Kronecker(*[kf.Gaussian(64, 0.015)] * 3), 0, 1e-1
+        ),
     }
 
 
@@ -132,7 +182,9 @@ def steps(settings: Settings) -> list[Row]:
         runners = {OURS: Ours(*given), PLAIN: Plain(*given)}
         losses: dict[str, list[float]] = {method: [] for method in runners}
 
-        def step(method: str, runners: dict[str, Any] = runners, losses: dict[str, list[float]] = losses) -> None:
+        def step(
+            method: str, runners: dict[str, Any] = runners, losses: dict[str, list[float]] = losses
+        ) -> None:
             losses[method].append(runners[method].step())
 
         calls = {method: lambda m=method, s=step: s(m) for method in runners}
@@ -141,9 +193,23 @@ def steps(settings: Settings) -> list[Row]:
         case = f"a step, {name}, {side}²" if "video" not in name else f"a step, {name}, {cube}³"
         for method, seconds in times.items():
             ratio = statistics.median(b / a for a, b in zip(times[OURS], seconds, strict=True))
-            memory = None if settings.size == "tiny" else peak(Peak("benchmarks.networks:peak_call", (name, method)))
+            memory = (
+                None
+                if settings.size == "tiny"
+                else peak(Peak("benchmarks.networks:peak_call", (name, method)))
+            )
             note = f"losses differ by {apart:.0e} of themselves" if method == PLAIN else ""
-            rows.append(Row("networks", case, method, *spread(seconds), ratio=ratio, peak_mib=memory, note=note))
+            rows.append(
+                Row(
+                    "networks",
+                    case,
+                    method,
+                    *spread(seconds),
+                    ratio=ratio,
+                    peak_mib=memory,
+                    note=note,
+                )
+            )
         settings.say(f"  networks, {name}: done")
     return rows
 

@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from scipy.interpolate import CloughTocher2DInterpolator, LinearNDInterpolator, NearestNDInterpolator, RBFInterpolator
+from scipy.interpolate import (
+    CloughTocher2DInterpolator,
+    LinearNDInterpolator,
+    NearestNDInterpolator,
+    RBFInterpolator,
+)
 
 import kronfield as kf
 from benchmarks.data import Array, PointTask, waves
@@ -27,7 +32,9 @@ def ours(task: PointTask, **settings: Any) -> Array:
 
 def triangulated(kind: str, points: Array, values: Array, at: Array) -> Array:
     """Interpolate on triangles; outside of the hull take the nearest point."""
-    found = (LinearNDInterpolator if kind == "linear" else CloughTocher2DInterpolator)(points, values)(at)
+    found = (LinearNDInterpolator if kind == "linear" else CloughTocher2DInterpolator)(
+        points, values
+    )(at)
     outside = np.isnan(found).reshape(len(at), -1).any(axis=1)
     if outside.any():
         found[outside] = NearestNDInterpolator(points, values)(at[outside])
@@ -42,7 +49,9 @@ def spline_rows(transformer: Any, points: Array) -> Any:
     data, index = both.data.reshape(P, 2, 4), both.indices.reshape(P, 2, 4)
     columns = index[:, 0, :, None] * K + (index[:, 1, None, :] - K)
     products = data[:, 0, :, None] * data[:, 1, None, :]
-    return scipy.sparse.csr_matrix((products.ravel(), columns.ravel(), 16 * np.arange(P + 1)), (P, K * K))
+    return scipy.sparse.csr_matrix(
+        (products.ravel(), columns.ravel(), 16 * np.arange(P + 1)), (P, K * K)
+    )
 
 
 def ridge(points: Array, values: Array, at: Array, side: int, alpha: float) -> Array:
@@ -51,7 +60,11 @@ def ridge(points: Array, values: Array, at: Array, side: int, alpha: float) -> A
 
     corners = np.array([[0.0, 0.0], [side - 1.0, side - 1.0]])
     transformer = SplineTransformer(n_knots=side // 2, degree=3, sparse_output=True).fit(corners)
-    return Ridge(alpha=alpha).fit(spline_rows(transformer, points), values).predict(spline_rows(transformer, at))
+    return (
+        Ridge(alpha=alpha)
+        .fit(spline_rows(transformer, points), values)
+        .predict(spline_rows(transformer, at))
+    )
 
 
 def chosen_ridge(task: PointTask) -> Array:
@@ -72,10 +85,14 @@ def kiss_gp(task: PointTask, steps: int = GP_STEPS) -> Array:
             self.mean_module = gpytorch.means.ConstantMean()
             kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=0.5))
             kernel.outputscale, kernel.base_kernel.lengthscale = float(y.var()), 4.0
-            self.covar_module = gpytorch.kernels.GridInterpolationKernel(kernel, grid_size=GP_GRID, num_dims=2)
+            self.covar_module = gpytorch.kernels.GridInterpolationKernel(
+                kernel, grid_size=GP_GRID, num_dims=2
+            )
 
         def forward(self, x: Any) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     torch.manual_seed(0)
     x, y = torch.from_numpy(task.points).float(), torch.from_numpy(task.values)
@@ -83,8 +100,16 @@ def kiss_gp(task: PointTask, steps: int = GP_STEPS) -> Array:
     likelihood.noise = 1e-3
     model = Model(x, y.mean(dim=1), likelihood)
     marginal = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    optimiser, settings, planes = torch.optim.Adam(model.parameters(), lr=0.1), gpytorch.settings, []
-    with warnings.catch_warnings(), settings.max_preconditioner_size(0), settings.num_trace_samples(4):
+    optimiser, settings, planes = (
+        torch.optim.Adam(model.parameters(), lr=0.1),
+        gpytorch.settings,
+        [],
+    )
+    with (
+        warnings.catch_warnings(),
+        settings.max_preconditioner_size(0),
+        settings.num_trace_samples(4),
+    ):
         warnings.simplefilter("ignore")
         with settings.cg_tolerance(1.0), settings.max_cg_iterations(100):
             for _ in range(steps):
@@ -108,7 +133,9 @@ def gaussian_process(X: Array, y: Array, at: Array) -> Array:
     kernel = ConstantKernel() * RBF(0.2) + WhiteKernel(1e-2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # parameters at the ends of their ranges
-        return GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(X, y).predict(at)
+        return (
+            GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(X, y).predict(at)
+        )
 
 
 def descent(task: PointTask, epochs: int) -> Array:
@@ -156,7 +183,9 @@ def peers(settings: Settings) -> list[Method]:
 
 
 def _plates(task: PointTask) -> Array:
-    return RBFInterpolator(task.points, task.values, kernel="thin_plate_spline", neighbors=30)(task.everywhere)
+    return RBFInterpolator(task.points, task.values, kernel="thin_plate_spline", neighbors=30)(
+        task.everywhere
+    )
 
 
 def peak_call(side: int, name: str) -> Any:

@@ -10,7 +10,16 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 import kronfield as kf
-from benchmarks.data import SURFACES, Array, FunctionTask, PointTask, franke, photographs, sides, waves
+from benchmarks.data import (
+    SURFACES,
+    Array,
+    FunctionTask,
+    PointTask,
+    franke,
+    photographs,
+    sides,
+    waves,
+)
 from benchmarks.frame import OURS, Method, Peak, Row, Settings, contest, peak
 from benchmarks.point_peers import gaussian_process, peers, triangulated
 
@@ -37,22 +46,53 @@ def smooth(settings: Settings) -> list[Row]:
     at = np.random.default_rng(1).uniform(0.02, 0.98, (4000, 2))
     rows, seeds = list[Row](), settings.pick(1, 3, 5)
     warm = FunctionTask(franke, 20, 0.0, 0, at)
-    process = Method("scikit-learn GaussianProcessRegressor", lambda t: gaussian_process(t.points, t.values, at), "sklearn")
+    process = Method(
+        "scikit-learn GaussianProcessRegressor",
+        lambda t: gaussian_process(t.points, t.values, at),
+        "sklearn",
+    )
     methods = [
-        Method(OURS, lambda t: kf.fit_points(t.points, t.values, domain=[(0, 1)] * 2)(at), note="nothing chosen by hand"),
-        Method("SciPy RBFInterpolator", lambda t: _plates(t.points, t.values)(at), note="thin plates, not smoothed"),
-        Method("SciPy LinearNDInterpolator", lambda t: triangulated("linear", t.points, t.values, at)),
-        Method("SciPy CloughTocher2DInterpolator", lambda t: triangulated("cubic", t.points, t.values, at)),
+        Method(
+            OURS,
+            lambda t: kf.fit_points(t.points, t.values, domain=[(0, 1)] * 2)(at),
+            note="nothing chosen by hand",
+        ),
+        Method(
+            "SciPy RBFInterpolator",
+            lambda t: _plates(t.points, t.values)(at),
+            note="thin plates, not smoothed",
+        ),
+        Method(
+            "SciPy LinearNDInterpolator", lambda t: triangulated("linear", t.points, t.values, at)
+        ),
+        Method(
+            "SciPy CloughTocher2DInterpolator",
+            lambda t: triangulated("cubic", t.points, t.values, at),
+        ),
     ]
-    for P, noise in itertools.product(settings.pick((50,), (50, 200, 1000, 5000), (50, 200, 1000, 5000)), (0.0, 0.05)):
+    for P, noise in itertools.product(
+        settings.pick((50,), (50, 200, 1000, 5000), (50, 200, 1000, 5000)), (0.0, 0.05)
+    ):
         items = {
             f"{name} {seed}": FunctionTask(function, P, noise, seed, at)
             for seed in range(seeds)
             for name, function in SURFACES.items()
         }
         case = f"{len(SURFACES)} functions ({', '.join(SURFACES)}), {seeds} draws of {P} points each, noise {noise:g}"
-        able = methods if P > 1000 else [*methods, replace(process, most=len(items) if P < 1000 else len(SURFACES))]
-        rows += contest("smooth", case, items, able, settings, score=lambda t, found: (t.score(found), None), warm=warm)
+        able = (
+            methods
+            if P > 1000
+            else [*methods, replace(process, most=len(items) if P < 1000 else len(SURFACES))]
+        )
+        rows += contest(
+            "smooth",
+            case,
+            items,
+            able,
+            settings,
+            score=lambda t, found: (t.score(found), None),
+            warm=warm,
+        )
     return rows
 
 
@@ -64,13 +104,19 @@ def stream(settings: Settings) -> list[Row]:
     """Points that go by once, into statistics of fixed size: seconds and memory do not depend on how many there were."""
     count = settings.pick(10**4, 10**7, 10**8)
     case = f"{count:,} points into 256 x 256 hats".replace(",", " ")
-    methods = [Method(OURS, _streamed, note="Statistics.add, 2^20 points at a time, with making them")]
+    methods = [
+        Method(OURS, _streamed, note="Statistics.add, 2^20 points at a time, with making them")
+    ]
     rows = contest("stream", case, {"": count}, methods, settings)
     small, large = (Peak("benchmarks.points:stream_call", (n,)) for n in (min(count, 2**20), count))
     if settings.size == "tiny":
         return rows
     first, last = peak(small), peak(large)
-    return [replace(rows[0], peak_mib=last, note=f"{rows[0].note}; after the first chunk {first:.0f} MiB")]
+    return [
+        replace(
+            rows[0], peak_mib=last, note=f"{rows[0].note}; after the first chunk {first:.0f} MiB"
+        )
+    ]
 
 
 def stream_call(count: int) -> Callable[[], object]:

@@ -58,7 +58,8 @@ def save(folder: Path, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tidy_rows = [{key: _rounded(value) for key, value in asdict(row).items()} for row in rows]
     _write(
-        folder / "results.json", json.dumps({"about": dict(about), "rows": tidy_rows}, indent=1, ensure_ascii=False) + "\n"
+        folder / "results.json",
+        json.dumps({"about": dict(about), "rows": tidy_rows}, indent=1, ensure_ascii=False) + "\n",
     )
     out = io.StringIO()
     writer = csv.DictWriter(out, [field.name for field in fields(Row)], lineterminator="\n")
@@ -82,18 +83,29 @@ def ahead(rows: Iterable[Row]) -> list[Row]:
 
 
 def _is_ahead(row: Row) -> bool:
-    if row.method.startswith(OURS) or row.psnr is None or row.ours_psnr is None or row.ratio is None:
+    if (
+        row.method.startswith(OURS)
+        or row.psnr is None
+        or row.ours_psnr is None
+        or row.ratio is None
+    ):
         return False
     return row.psnr > row.ours_psnr + ALIKE_DB and row.ratio < ALIKE_TIME
 
 
 def verdict(rows: Sequence[Row]) -> str:
     """Return in a sentence whether any peer is both faster and better."""
-    peers = [row for row in rows if row.section in QUALITY and not row.method.startswith(OURS) and row.psnr is not None]
+    peers = [
+        row
+        for row in rows
+        if row.section in QUALITY and not row.method.startswith(OURS) and row.psnr is not None
+    ]
     found = ahead(rows)
     if not found:
         return f"In none of {len(peers)} rows is a peer both faster and better than kronfield, nothing chosen by hand."
-    names = "; ".join(f"{row.method} ({row.case}: {row.psnr - row.ours_psnr:+.2f} dB)" for row in found)
+    names = "; ".join(
+        f"{row.method} ({row.case}: {row.psnr - row.ours_psnr:+.2f} dB)" for row in found
+    )
     return f"In {len(found)} of {len(peers)} rows a peer is both faster and better: {names}."
 
 
@@ -106,16 +118,23 @@ def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
             parts.append(f"## {title}")
             if section in ("images", "pixels"):
                 parts.append(f"![PSNR against time]({link}/{section}.png)")
-            parts += [quality_table(case, [row for row in some if row.case == case]) for case in _cases(some)]
+            parts += [
+                quality_table(case, [row for row in some if row.case == case])
+                for case in _cases(some)
+            ]
     for section, title in SPEED.items():
         some = [row for row in rows if row.section == section]
         if some:
             parts.append(f"## {title}\n\n{speed_table(some)}")
     for row in rows:
         if row.section == "stream":
-            parts.append(f"## Points that go by once\n\n{row.case}: {_time(row)}, {_memory(row)} at most ({row.note}).")
+            parts.append(
+                f"## Points that go by once\n\n{row.case}: {_time(row)}, {_memory(row)} at most ({row.note})."
+            )
     if any(row.section == "scaling" for row in rows):
-        parts.append(f"## Growth, and the limit\n\n![Growth]({link}/scaling.png)\n\n{scaling_table(rows)}")
+        parts.append(
+            f"## Growth, and the limit\n\n![Growth]({link}/scaling.png)\n\n{scaling_table(rows)}"
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -147,7 +166,12 @@ def _seconds(value: float | None) -> str:
 
 def quality_table(case: str, rows: Sequence[Row]) -> str:
     """Return the methods of one case, best first."""
-    lines = [f"{case}.", "", "| | PSNR | SSIM | time | times ours | peak memory | |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        f"{case}.",
+        "",
+        "| | PSNR | SSIM | time | times ours | peak memory | |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in sorted(rows, key=lambda row: -(row.psnr or -math.inf)):
         bold = "**" if row.method == OURS else ""
         quality = "" if row.psnr is None else f"{bold}{row.psnr:.2f} dB{bold}"
@@ -164,7 +188,11 @@ def quality_table(case: str, rows: Sequence[Row]) -> str:
 def _fewer(row: Row, rows: Sequence[Row]) -> bool:
     """Whether a method was run on fewer items than ours."""
     ours = next((one for one in rows if one.method == OURS), row)
-    return row.ours_psnr is not None and ours.psnr is not None and abs(row.ours_psnr - ours.psnr) > 1e-9
+    return (
+        row.ours_psnr is not None
+        and ours.psnr is not None
+        and abs(row.ours_psnr - ours.psnr) > 1e-9
+    )
 
 
 def _memory(row: Row) -> str:
@@ -191,12 +219,20 @@ def speed_table(rows: Sequence[Row]) -> str:
         cells = [case, _time(by[OURS]) if OURS in by else ""]
         for name in methods:
             row = by.get(name)
-            cells.append("" if row is None else row.note if row.ratio is None else f"{_ratio(row.ratio)}")
+            cells.append(
+                "" if row is None else row.note if row.ratio is None else f"{_ratio(row.ratio)}"
+            )
         if memory:
-            cells.append(" and ".join(f"{row.peak_mib:.0f} MiB" for row in by.values() if row.peak_mib is not None))
+            cells.append(
+                " and ".join(
+                    f"{row.peak_mib:.0f} MiB" for row in by.values() if row.peak_mib is not None
+                )
+            )
         lines.append(f"| {' | '.join(cells)} |")
     notes = sorted({row.note for row in rows if row.note.startswith("losses")})
-    return "\n".join(lines) + (f"\n\nBoth compute the same: {notes[0]} to {notes[-1]}." if len(notes) > 1 else "")
+    return "\n".join(lines) + (
+        f"\n\nBoth compute the same: {notes[0]} to {notes[-1]}." if len(notes) > 1 else ""
+    )
 
 
 def slope(rows: Sequence[Row]) -> float:
@@ -216,12 +252,21 @@ def scaling_table(rows: Sequence[Row]) -> str:
     for case in _cases(some):
         curve = [row for row in some if row.case == case]
         title, _, over = case.partition("; ")
-        ends = [f"{row.x:,.0f}: {_seconds(row.seconds)}".replace(",", " ") for row in (curve[0], curve[-1])]
+        ends = [
+            f"{row.x:,.0f}: {_seconds(row.seconds)}".replace(",", " ")
+            for row in (curve[0], curve[-1])
+        ]
         last = curve[-1]
-        far = "" if last.limit is None or last.seconds is None else _ratio(last.seconds / last.limit)
+        far = (
+            "" if last.limit is None or last.seconds is None else _ratio(last.seconds / last.limit)
+        )
         power = "" if over == "dimensions" else f"{slope(curve):.2f}"
-        memory = " to ".join(f"{row.peak_mib:.0f}" for row in (curve[0], last) if row.peak_mib is not None)
-        lines.append(f"| {title} | {over} | {ends[0]} | {ends[1]} | {power} | {far} | {memory and memory + ' MiB'} |")
+        memory = " to ".join(
+            f"{row.peak_mib:.0f}" for row in (curve[0], last) if row.peak_mib is not None
+        )
+        lines.append(
+            f"| {title} | {over} | {ends[0]} | {ends[1]} | {power} | {far} | {memory and memory + ' MiB'} |"
+        )
     return "\n".join(lines)
 
 
@@ -241,7 +286,9 @@ def readme_table(rows: Sequence[Row]) -> str:
             quality = f"{row.psnr:.2f} dB" if name != OURS else f"**{row.psnr:.2f} dB**"
             if _fewer(row, list(some.values())):
                 quality += f" (kronfield there {row.ours_psnr:.2f})"
-            lines.append(f"| {label} | {quality} | {row.ssim or 0:.3f} | {_seconds(row.seconds)} | {_ratio(row.ratio)} |")
+            lines.append(
+                f"| {label} | {quality} | {row.ssim or 0:.3f} | {_seconds(row.seconds)} | {_ratio(row.ratio)} |"
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -273,7 +320,13 @@ def draw_quality(path: Path, title: str, rows: Sequence[Row]) -> None:
     for number, row in enumerate(ranked, start=1):
         colour = COLOURS[1 if row.method.startswith(OURS) else 0]
         at = (row.seconds, row.psnr - row.ours_psnr)  # type: ignore[operator]
-        axes.plot(*at, "o", color=colour, markersize=9 if row.method == OURS else 5, label=f"{number}  {row.method}")
+        axes.plot(
+            *at,
+            "o",
+            color=colour,
+            markersize=9 if row.method == OURS else 5,
+            label=f"{number}  {row.method}",
+        )
         above = number % 2 == 0  # neighbours in rank are often neighbours in the picture
         axes.annotate(
             str(number), at, (0, 6 if above else -6), textcoords="offset points", fontsize=8, color=colour, ha="center",
@@ -300,15 +353,27 @@ def draw_scaling(path: Path, rows: Sequence[Row]) -> None:
         curve = [row for row in rows if row.case == case]
         title, _, over = case.partition("; ")
         x = [row.x for row in curve]
-        axes.plot(x, [row.seconds for row in curve], "o-", color=COLOURS[0], markersize=3, label="seconds")
+        axes.plot(
+            x, [row.seconds for row in curve], "o-", color=COLOURS[0], markersize=3, label="seconds"
+        )
         if curve[0].limit is not None:
-            axes.plot(x, [row.limit for row in curve], "--", color=COLOURS[6], label="limit, seconds")
+            axes.plot(
+                x, [row.limit for row in curve], "--", color=COLOURS[6], label="limit, seconds"
+            )
         if all(row.peak_mib for row in curve):
-            axes.plot(x, [row.peak_mib / 1024 for row in curve], ":", color=COLOURS[2], label="peak memory, GiB")  # type: ignore[operator]
+            axes.plot(
+                x,
+                [row.peak_mib / 1024 for row in curve],
+                ":",
+                color=COLOURS[2],
+                label="peak memory, GiB",
+            )  # type: ignore[operator]
         if over != "dimensions":
             axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_title(title if over == "dimensions" else f"{title}\nslope {slope(curve):.2f}", fontsize=8)
+        axes.set_title(
+            title if over == "dimensions" else f"{title}\nslope {slope(curve):.2f}", fontsize=8
+        )
         axes.set_xlabel(over, fontsize=8)
         axes.tick_params(labelsize=7)
         tidy(axes)

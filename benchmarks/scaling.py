@@ -1,6 +1,7 @@
 """How time and memory grow with samples, unknowns, dimensions and channels, and how far that is from the limit.
 
-The limits are measured in the same run: products of large matrices, copies of arrays that no cache holds, sparse products.
+The limits are measured in the same run: products of large matrices, copies of arrays that no cache
+holds, sparse products.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from benchmarks.frame import OURS, Peak, Row, Settings, interleaved, peak, sprea
 from benchmarks.grid_peers import paper_fit
 from kronfield.solvers.grid.inverse import forget
 
-# How many neighbours to either side the inverse of a local basis reaches until it is below float32's precision.
+# How many neighbours to either side the inverse of a local basis reaches until it is below
+# float32's precision.
 REACH = 14
 
 
@@ -45,15 +47,34 @@ def measure_limits(settings: Settings) -> Limits:
     block = rng.random(settings.pick(1 << 16, 1 << 25, 1 << 26), dtype=np.float32)
     target = np.empty_like(block)
     rows = settings.pick(1000, 10**6, 10**6)
-    columns = np.sort(rng.integers(0, rows, (rows, 4)), axis=1) if rows < 10**4 else np.arange(rows)[:, None] + np.arange(4)
+    columns = (
+        np.sort(rng.integers(0, rows, (rows, 4)), axis=1)
+        if rows < 10**4
+        else np.arange(rows)[:, None] + np.arange(4)
+    )
     B = scipy.sparse.csr_array(
-        (rng.random(4 * rows, dtype=np.float32), np.minimum(columns, rows - 1).ravel(), 4 * np.arange(rows + 1)),
+        (
+            rng.random(4 * rows, dtype=np.float32),
+            np.minimum(columns, rows - 1).ravel(),
+            4 * np.arange(rows + 1),
+        ),
         (rows, rows),
     )
     x = rng.random(rows, dtype=np.float32)
-    times = interleaved({"product": lambda: A @ A, "copy": lambda: np.copyto(target, block), "sparse": lambda: B @ x}, 5)
+    times = interleaved(
+        {
+            "product": lambda: A @ A,
+            "copy": lambda: np.copyto(target, block),
+            "sparse": lambda: B @ x,
+        },
+        5,
+    )
     medians = {name: sorted(one)[len(one) // 2] for name, one in times.items()}
-    return Limits(2 * n**3 / medians["product"], 2 * block.nbytes / medians["copy"], 4 * rows / medians["sparse"])
+    return Limits(
+        2 * n**3 / medians["product"],
+        2 * block.nbytes / medians["copy"],
+        4 * rows / medians["sparse"],
+    )
 
 
 @dataclass(frozen=True)
@@ -96,7 +117,12 @@ def noisy_fit(side: int) -> Callable[[], object]:
 
 def grid_values(side: int) -> Callable[[], object]:
     """Values at twice the resolution, of a field that is there."""
-    field = kf.fit(_values(side, 1), encoding=kf.TensionSpline(side + 4, 8.0, padding=2), ridge=0.0, channels=True)
+    field = kf.fit(
+        _values(side, 1),
+        encoding=kf.TensionSpline(side + 4, 8.0, padding=2),
+        ridge=0.0,
+        channels=True,
+    )
     return functools.partial(field.on_grid, (2 * side, 2 * side))
 
 
@@ -141,19 +167,34 @@ def more_points(count: int) -> Callable[[], object]:
     X, y = _scattered(count)
     K = round(math.sqrt(count))
     rough = (0.04 / K**2, 0.02 / K**4)
-    return functools.partial(kf.fit_points, X, y, kf.Triangle(K, 2 / K), domain=[(0, 1)] * 2, roughness=rough)
+    return functools.partial(
+        kf.fit_points, X, y, kf.Triangle(K, 2 / K), domain=[(0, 1)] * 2, roughness=rough
+    )
 
 
 def more_unknowns(features: int, count: int = 2**18) -> Callable[[], object]:
     """The same points, finer and finer grids."""
     X, y = _scattered(count)
     rough = (0.04 / features**2, 0.02 / features**4)
-    return functools.partial(kf.fit_points, X, y, kf.Triangle(features, 2 / features), domain=[(0, 1)] * 2, roughness=rough)
+    return functools.partial(
+        kf.fit_points,
+        X,
+        y,
+        kf.Triangle(features, 2 / features),
+        domain=[(0, 1)] * 2,
+        roughness=rough,
+    )
 
 
 def values_at_points(count: int) -> Callable[[], object]:
     """A field of 256 x 256 hats at scattered points."""
-    field = kf.fit(_values(256, 1), encoding=kf.Triangle(256, 2 / 256), ridge=0.0, domain=[(0, 256)] * 2, channels=True)
+    field = kf.fit(
+        _values(256, 1),
+        encoding=kf.Triangle(256, 2 / 256),
+        ridge=0.0,
+        domain=[(0, 256)] * 2,
+        channels=True,
+    )
     at = 256 * np.random.default_rng(0).random((count, 2))
     return functools.partial(field, at, outside="extrapolate")
 
@@ -203,17 +244,23 @@ def curves(settings: Settings) -> list[Growth]:
 
 
 def _fewer(features: int, side: int, limits: Limits) -> float:
-    # along the first axis each of K rows reaches so many centres, of side / K samples each; then there are K rows
+    # along the first axis each of K rows reaches so many centres, of side / K samples each; then
+    # there are K rows
     first = 2 * 2 * REACH * side**2
-    return limits.seconds(flops=first * (1 + features / side), moved=4 * (side**2 + 3 * side * features))
+    return limits.seconds(
+        flops=first * (1 + features / side), moved=4 * (side**2 + 3 * side * features)
+    )
 
 
 def _triangle_fit(side: int) -> Callable[[], object]:
     return grid_fit(side, "Triangle")
 
 
-def _iterations(unknowns: float, limits: Limits, points: float | None = None, iterations: int = 24) -> float:
-    # an iteration: B and its transpose, 4 entries a point each; the penalty and five vectors, each read or written once
+def _iterations(
+    unknowns: float, limits: Limits, points: float | None = None, iterations: int = 24
+) -> float:
+    # an iteration: B and its transpose, 4 entries a point each; the penalty and five vectors, each
+    # read or written once
     count = unknowns if points is None else points
     return iterations * limits.seconds(entries=2 * 4 * count, moved=4 * 16 * unknowns)
 
@@ -226,7 +273,12 @@ def scaling(settings: Settings) -> list[Row]:
     rows = [
         Row("limits", "products of 2048 x 2048 matrices, float32", "GFLOP/s", x=limits.flops / 1e9),
         Row("limits", "copies of 128 MB, read and written", "GB/s", x=limits.bytes / 1e9),
-        Row("limits", "sparse products, four entries a row", "billion entries/s", x=limits.entries / 1e9),
+        Row(
+            "limits",
+            "sparse products, four entries a row",
+            "billion entries/s",
+            x=limits.entries / 1e9,
+        ),
     ]
     for curve in curves(settings):
         for value in curve.values:

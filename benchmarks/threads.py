@@ -3,8 +3,9 @@
 python -m benchmarks.threads             # a table: seconds of each case, and ratios
 python -m benchmarks.threads --busy 4    # beside so many busy loops; by default one for each core
 
-Each way runs in a process of its own, started with the environment that makes it so; the processes take turns at every
-case, so that a change of the machine's mood hits all alike. With one thread, BLAS and kronfield have one each.
+Each way runs in a process of its own, started with the environment that makes it so; the processes
+take turns at every case, so that a change of the machine's mood hits all alike. With one thread,
+BLAS and kronfield have one each.
 """
 
 from __future__ import annotations
@@ -45,12 +46,18 @@ def cases(side: int = 256) -> dict[str, Callable[[], object]]:
     return {
         "fit, a colour picture, all chosen": lambda: kf.fit(picture),
         "fit, noise to be smoothed": lambda: kf.fit(twice[..., 0], roughness="gcv"),
-        "fit, Gaussians given, 16 times the size": lambda: kf.fit(large, encoding=gaussians, ridge=0.0),
+        "fit, Gaussians given, 16 times the size": lambda: kf.fit(
+            large, encoding=gaussians, ridge=0.0
+        ),
         "fit, dense features given": lambda: kf.fit(twice, encoding=waves, ridge=0.0),
         "fit, 70 % of pixels missing": lambda: kf.fit(picture, mask=mask),
         "on_grid, twice the size": lambda: field.on_grid((8 * side, 8 * side)),
-        "fit_points, 400 points": lambda: kf.fit_points(points, np.sin(9 * points[:, 0]) * points[:, 1]),
-        "fit_points, many points": lambda: kf.fit_points(many, np.sin(9 * many[:, 0]), roughness=(0.0, 1e-4)),
+        "fit_points, 400 points": lambda: kf.fit_points(
+            points, np.sin(9 * points[:, 0]) * points[:, 1]
+        ),
+        "fit_points, many points": lambda: kf.fit_points(
+            many, np.sin(9 * many[:, 0]), roughness=(0.0, 1e-4)
+        ),
     }
 
 
@@ -71,7 +78,11 @@ class Worker:
     def __init__(self, side: int, environment: dict[str, str]) -> None:
         command = [sys.executable, "-m", "benchmarks.threads", "--serve", "--side", str(side)]
         self.process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._answer() == "ready"
 
@@ -114,7 +125,9 @@ def measure(side: int, busy: int, repetitions: int) -> dict[str, dict[str, float
                         for name, worker in workers.items():
                             time.sleep(SETTLE)
                             times[name].append(worker.seconds(case))
-                found[case] |= {f"{name}, {place}": statistics.median(some) for name, some in times.items()}
+                found[case] |= {
+                    f"{name}, {place}": statistics.median(some) for name, some in times.items()
+                }
     finally:
         for worker in workers.values():
             worker.process.kill()
@@ -138,7 +151,9 @@ def table(found: dict[str, dict[str, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--side", type=int, default=256, help="of the pictures")
     parser.add_argument("--busy", type=int, default=os.cpu_count() or 1, help="busy loops")
     parser.add_argument("--repetitions", type=int, default=9, help="of which medians are taken")

@@ -35,7 +35,9 @@ EMBEDDERS = [
     kf.Triangle(24, 0.17, padding="auto"),
     kf.Gaussian(24, 0.07),
     kf.Gaussian(24, 0.07, padding=3),
-    kf.ShiftedBasis(24, cosine_bell, (cosine_bell_slope, cosine_bell_bend), support=(-0.2, 0.2), name="bell"),
+    kf.ShiftedBasis(
+        24, cosine_bell, (cosine_bell_slope, cosine_bell_bend), support=(-0.2, 0.2), name="bell"
+    ),
     kf.TensionSpline(24, 0.05),
     kf.TensionSpline(24, 3.0, padding=2),
     kf.TensionSpline(24, 40.0, padding=2),

@@ -27,7 +27,13 @@ PHOTOGRAPHS = Path(skimage.__file__).parent / "data"
 def installed(*arguments, cwd, timeout=120, **kwargs):
     """Run the installed command."""
     return subprocess.run(
-        [COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=timeout, check=False, **kwargs
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=timeout,
+        check=False,
+        **kwargs,
     )
 
 
@@ -90,7 +96,12 @@ def write_table(path, header, columns, gaps=()):
         table = csv.writer(file)
         table.writerow(header)
         for i, row in enumerate(zip(*columns, strict=True)):
-            table.writerow([f"{value:.6g}" if j < len(row) - 1 or i not in gaps else "" for j, value in enumerate(row)])
+            table.writerow(
+                [
+                    f"{value:.6g}" if j < len(row) - 1 or i not in gaps else ""
+                    for j, value in enumerate(row)
+                ]
+            )
 
 
 def make_files(folder):
@@ -102,15 +113,25 @@ def make_files(folder):
     holes = rng.random(picture.shape[:2]) < 0.1
     holes[20:24] = True
     write(folder / "mask.png", holes.astype(np.float32), {"levels": 255})
-    write(folder / "scratched.png", np.where(holes[..., None], 0, np.clip(picture, 0.01, 1)), {"levels": 255})
-    write(folder / "gaps.tif", np.where(holes, np.nan, picture[..., 0]), {"axes": ["row", "column"]})
+    write(
+        folder / "scratched.png",
+        np.where(holes[..., None], 0, np.clip(picture, 0.01, 1)),
+        {"levels": 255},
+    )
+    write(
+        folder / "gaps.tif", np.where(holes, np.nan, picture[..., 0]), {"axes": ["row", "column"]}
+    )
     write(folder / "noisy.png", picture + 0.1 * rng.standard_normal(picture.shape), {"levels": 255})
     clip = sample_clip("carphone_pristine", frames=(0, 12))
     write(folder / "clip.mp4", clip.values[:, 24:88, 40:120], clip.info)
     x, y, z = np.meshgrid(*[np.linspace(-1, 1, n) for n in (24, 20, 16)], indexing="ij")
     volume = 100 * np.exp(-3 * (x**2 + y**2 + 2 * z**2)).astype(np.float32)
     spacing = [1.5, 1.5, 2.0]
-    write(folder / "scan.nii.gz", volume, {"spacing": spacing, "affine": np.diag([*spacing, 1]).tolist()})
+    write(
+        folder / "scan.nii.gz",
+        volume,
+        {"spacing": spacing, "affine": np.diag([*spacing, 1]).tolist()},
+    )
     t = np.arange(2000) / 8000
     tone = 0.5 * np.sin(2 * np.pi * 440 * t) * np.exp(-4 * t)
     write(folder / "sound.wav", tone, {"rate": 8000})
@@ -120,11 +141,18 @@ def make_files(folder):
     lon, lat, temperature, wind = stations()
     write_table(folder / "stations.csv", names, (lon, lat, wind, temperature), gaps=(3, 17))
     write_table(
-        folder / "places.csv", ("lon", "lat"), (np.array([6.0, 9.5, 14.0, 30.0]), np.array([46.0, 50.0, 52.0, 47.0]))
+        folder / "places.csv",
+        ("lon", "lat"),
+        (np.array([6.0, 9.5, 14.0, 30.0]), np.array([46.0, 50.0, 52.0, 47.0])),
     )
 
 
-FIELDS = {"photo.field": "photo.png", "clip.field": "clip.mp4", "scan.field": "scan.nii.gz", "sound.field": "sound.wav"}
+FIELDS = {
+    "photo.field": "photo.png",
+    "clip.field": "clip.mp4",
+    "scan.field": "scan.nii.gz",
+    "sound.field": "sound.wav",
+}
 
 
 def make_fields(folder):
@@ -141,7 +169,9 @@ def make_fields(folder):
 def copy_named(line, source, target):
     """Copy the files that a line names as its input, if there are such, to another folder."""
     words = shlex.split(line)
-    outputs = {after for word, after in itertools.pairwise(words) if word in ("-o", "--picture", "--plot")}
+    outputs = {
+        after for word, after in itertools.pairwise(words) if word in ("-o", "--picture", "--plot")
+    }
     for word in words:
         if word not in outputs and (source / word).is_file():
             shutil.copy(source / word, target)

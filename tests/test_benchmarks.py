@@ -49,7 +49,9 @@ def test_everybody_keeps_the_samples_that_are_given_and_the_ramp_between(dimensi
             found = method.call(task)
             assert found.shape == task.values.shape
             loose = 2e-2 if "paper" in method.name or "lanczos" in method.name else 1e-4
-            np.testing.assert_allclose(found[inner], task.values[inner], atol=loose, err_msg=method.name)
+            np.testing.assert_allclose(
+                found[inner], task.values[inner], atol=loose, err_msg=method.name
+            )
 
 
 def test_scores_are_of_what_was_not_given():
@@ -123,8 +125,19 @@ def test_results_come_back_and_make_the_page(rows, tmp_path):
 
 def test_the_command_runs_some_sections_and_keeps_the_others(tmp_path):
     def run(*arguments):
-        command = [sys.executable, "-m", "benchmarks", "--size", "tiny", "--output", str(tmp_path), *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks",
+            "--size",
+            "tiny",
+            "--output",
+            str(tmp_path),
+            *arguments,
+        ]
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+        )
 
     assert run("--sections", "closed form").returncode == 0
     assert run("--sections", "stream").returncode == 0
@@ -146,7 +159,10 @@ def test_the_command_runs_some_sections_and_keeps_the_others(tmp_path):
 def test_the_committed_tables_come_from_the_committed_results(page, make):
     about, rows = report.load(ROOT / "docs" / "benchmarks" / "results.json")
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert text.partition(report.START)[2].partition(report.END)[0].strip() == make(about, rows).strip()
+    assert (
+        text.partition(report.START)[2].partition(report.END)[0].strip()
+        == make(about, rows).strip()
+    )
 
 
 def test_no_peer_was_both_faster_and_better():

@@ -8,7 +8,12 @@ import pytest
 import kronfield as kf
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 ids = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 
 
@@ -32,8 +37,13 @@ def test_links_lead_somewhere(page):
         linked = (page.parent / path) if path else page
         assert linked.exists(), f"{page.name}: {target}"
         if anchor:
-            headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), flags=re.MULTILINE)
-            slugs = [re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            headings = re.findall(
+                r"^#+ (.+)$", linked.read_text(encoding="utf-8"), flags=re.MULTILINE
+            )
+            slugs = [
+                re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+                for heading in headings
+            ]
             assert anchor in slugs, f"{page.name}: {target}"
 
 

@@ -46,7 +46,18 @@ HOMES = {
     "click": ("cli",),
     "rich": ("cli", "_core"),
 }
-LAZY = {"torch", "matplotlib", "PIL", "av", "tifffile", "soundfile", "nibabel", "pyarrow", "safetensors", "skimage"}
+LAZY = {
+    "torch",
+    "matplotlib",
+    "PIL",
+    "av",
+    "tifffile",
+    "soundfile",
+    "nibabel",
+    "pyarrow",
+    "safetensors",
+    "skimage",
+}
 
 
 def layer(path):
@@ -61,7 +72,9 @@ def within(tree, wanted):
 
 def imports(tree, *, types=True):
     """Every import as (module, whether it runs on import of the file), with or without those for ``types`` alone."""
-    typed = within(tree, lambda node: isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    typed = within(
+        tree, lambda node: isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    )
     lazy = within(tree, lambda node: isinstance(node, ast.FunctionDef)) | typed
     for node in ast.walk(tree):
         if id(node) in typed and not types:
@@ -88,7 +101,10 @@ def upward_calls():
 
 def upward(path):
     """The imports of a file from packages above its own, (from, to, whether it runs on import); types do not count."""
-    own, name = PACKAGES.index(layer(path)), ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    own, name = (
+        PACKAGES.index(layer(path)),
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts),
+    )
     for module, eager in imports(ast.parse(path.read_text(encoding="utf-8")), types=False):
         top, _, rest = module.partition(".")
         target = (rest.split(".")[0] or "__init__") if top == "kronfield" else None
@@ -100,7 +116,9 @@ def upward(path):
 def test_imports_go_down_only(path):
     for source, target, eager in upward(path):
         assert not eager, f"{source} imports {target}, which stands above it"
-        assert (source, target) in upward_calls(), f"{source} calls {target}: list it in docs/architecture.md, or do not"
+        assert (source, target) in upward_calls(), (
+            f"{source} calls {target}: list it in docs/architecture.md, or do not"
+        )
 
 
 def test_no_call_upwards_is_listed_that_is_not_there():
@@ -110,22 +128,39 @@ def test_no_call_upwards_is_listed_that_is_not_there():
 
 def test_the_top_level_is_packages():
     assert [path.name for path in SOURCE.glob("*.py")] == ["__init__.py"]
-    assert {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} == set(PACKAGES) - {"__init__"}
+    assert {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} == set(
+        PACKAGES
+    ) - {"__init__"}
 
 
 def private_uses(tree):
     """What a file uses of others that is private: attributes of anything but itself that it does not define, and imports."""
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    own |= {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             own.add(node.target.id)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
-            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")) and node.attr not in own:
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr.startswith("_")
+            and not node.attr.startswith("__")
+        ):
+            if (
+                not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+                and node.attr not in own
+            ):
                 yield ast.unparse(node)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kronfield"):
-            yield from (alias.name for alias in node.names if alias.name.startswith("_") and alias.name[:2] != "__")
+            yield from (
+                alias.name
+                for alias in node.names
+                if alias.name.startswith("_") and alias.name[:2] != "__"
+            )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -141,11 +176,19 @@ def test_the_rule_about_what_is_private_can_fail():
 def loads(module):
     """The modules of kronfield that importing one loads, in a process of its own."""
     code = f"import sys, kronfield.{module}; print(*(name for name in sys.modules if name.startswith('kronfield')))"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_measures_load_no_solver_and_files_nothing_that_chooses():
-    assert not {name for name in loads("signals.measures") if name.startswith(("kronfield.solvers", "kronfield.fitting"))}
+    assert not {
+        name
+        for name in loads("signals.measures")
+        if name.startswith(("kronfield.solvers", "kronfield.fitting"))
+    }
     above = tuple(f"kronfield.{name}" for name in ("solvers", "field", "fitting", "embedders"))
     assert not {name for name in loads("files") if name.startswith(above)}
 
@@ -161,21 +204,28 @@ def test_heavy_libraries_stay_at_home_and_lazy(path):
 
 
 def test_the_rules_can_fail():
-    found = list(imports(ast.parse("import torch\ndef f():\n    from matplotlib.figure import Figure\n")))
+    found = list(
+        imports(ast.parse("import torch\ndef f():\n    from matplotlib.figure import Figure\n"))
+    )
     assert found == [("torch", True), ("matplotlib.figure", False)]
 
 
 def test_importing_kronfield_loads_nothing_heavy():
     code = "import sys; from kronfield import *; print(*sorted({name.split('.')[0] for name in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "numpy" in loaded
     assert not set(loaded) & (LAZY | {"click", "rich", "pandas", "sklearn"})
 
 
 def test_importing_kronfield_alone_loads_next_to_nothing():
     code = "import sys, kronfield; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "scipy", "kronfield.fitting.grid"} & set(loaded)  # they come with the first name that needs them
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    # they come with the first name that needs them
+    assert not {"numpy", "scipy", "kronfield.fitting.grid"} & set(loaded)
 
 
 def test_only_the_command_line_prints():
@@ -194,7 +244,11 @@ def test_all_is_complete():
     for name in kf.__all__:
         assert getattr(kf, name).__module__.startswith(kf._HOME_OF[name])
         assert name in dir(kf)
-    public = {name for name, value in vars(kf).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    public = {
+        name
+        for name, value in vars(kf).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
     assert public == set(kf.__all__)
     for package in (kronfield.analysis, kronfield.embedders):
         assert set(package.__all__) - {"FourierEmbedder"} <= set(kf.__all__)
@@ -245,4 +299,6 @@ def test_no_dimension_in_a_name():
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                assert not node.name.lower().endswith(("1d", "2d", "3d")), f"{path.name}: {node.name}"
+                assert not node.name.lower().endswith(("1d", "2d", "3d")), (
+                    f"{path.name}: {node.name}"
+                )

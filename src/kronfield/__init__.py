@@ -1,6 +1,7 @@
 """kronfield: samples of a signal in, a continuous field out.
 
-Positions are encoded by the Kronecker product of 1-D bases; the model on top is linear, so fits are closed form.
+Positions are encoded by the Kronecker product of 1-D bases; the model on top is linear, so fits are
+closed form.
 
 Examples
 --------
@@ -24,7 +25,9 @@ def _homes() -> dict[str, str]:
             words = line.replace("(", " ").replace(",", " ").split()
             if words[:1] == ["from"]:
                 home = words[1]
-            homes |= {name: home for name, following in itertools.pairwise(words) if following == "as"}
+            homes |= {
+                name: home for name, following in itertools.pairwise(words) if following == "as"
+            }
     return homes
 
 
@@ -41,7 +44,9 @@ def __getattr__(name: str) -> object:
         try:
             return importlib.import_module(f"kronfield.{name}")
         except ImportError as error:  # torch is an extra, say
-            raise AttributeError(f"module 'kronfield.{name}' cannot be imported: {error}") from error
+            raise AttributeError(
+                f"module 'kronfield.{name}' cannot be imported: {error}"
+            ) from error
     if name not in _HOME_OF:
         raise AttributeError(f"module 'kronfield' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)

@@ -14,7 +14,8 @@ from cases import cosine_bell
 LINE = kf.even_axis(64)
 
 
-# Memorisation ----------------------------------------------------------------------------------------------------
+# Memorisation
+# ------------------------------------------------------------------------------------------
 
 
 def test_memorised_values_are_memorised():
@@ -55,7 +56,9 @@ def test_a_bias_gives_one_rank_more():
     assert kf.can_memorise(kf.Sine(8, 1.0), x, bias=True)
     halves = kf.Rectangle(2, 0.5, padding=0)  # the two boxes sum to one: a bias adds nothing
     inside = np.array([0.05, 0.3, 0.1])
-    assert kf.can_memorise(halves, inside, bias=True).rank == kf.can_memorise(halves, inside).rank == 2
+    assert (
+        kf.can_memorise(halves, inside, bias=True).rank == kf.can_memorise(halves, inside).rank == 2
+    )
 
 
 def test_grids_are_memorised_axis_by_axis():
@@ -66,7 +69,11 @@ def test_grids_are_memorised_axis_by_axis():
     dense = kf.can_memorise(good, points)
     assert answer
     assert dense
-    assert (answer.rank, answer.samples, answer.features) == (192, 192, 256) == (dense.rank, dense.samples, dense.features)
+    assert (
+        (answer.rank, answer.samples, answer.features)
+        == (192, 192, 256)
+        == (dense.rank, dense.samples, dense.features)
+    )
     assert answer.stable_rank == pytest.approx(dense.stable_rank)
     assert answer.smallest == pytest.approx(dense.smallest)
     bad = kf.can_memorise(kf.Kronecker(kf.Gaussian(16, 0.04), kf.Sine(16, 1.0)), axes)
@@ -80,16 +87,22 @@ def test_grids_are_memorised_axis_by_axis():
         kf.can_memorise(kf.Gaussian(4, 0.1), np.zeros(0))
 
 
-# Distance --------------------------------------------------------------------------------------------------------
+# Distance
+# ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("emb", [kf.Gaussian(256, 0.05), kf.Triangle(256, 0.3), kf.Rectangle(256, 0.2)], ids=repr)
+@pytest.mark.parametrize(
+    "emb", [kf.Gaussian(256, 0.05), kf.Triangle(256, 0.3), kf.Rectangle(256, 0.2)], ids=repr
+)
 @pytest.mark.parametrize("length", [1.0, 0.3])
 def test_distance_preservation_against_quadrature(emb, length):
     """Minus the correlation of d and D(d) over d uniform on [0, length], by adaptive quadrature."""
 
     def mean(f):
-        return quad(f, 0, length, points=[min(emb.width, length) / 2], limit=300, epsabs=1e-12)[0] / length
+        return (
+            quad(f, 0, length, points=[min(emb.width, length) / 2], limit=300, epsabs=1e-12)[0]
+            / length
+        )
 
     def D(d):
         return float(emb.similarity(d))
@@ -160,7 +173,8 @@ def test_similarity_curve():
         kf.similarity_curve(kf.Square(512, 0.5), np.array([1, 2]))
 
 
-# Widths ----------------------------------------------------------------------------------------------------------
+# Widths
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [kf.Gaussian, kf.Triangle, kf.Rectangle, kf.RandomFourier])
@@ -171,7 +185,9 @@ def test_width_for_rank_inverts_the_theory(kind, rank):
 
 @pytest.mark.parametrize("rank", [20.0, 62.0])
 def test_width_for_rank_of_spread_frequencies(rank):
-    assert kf.LinearFourier(1024, kf.width_for_rank(kf.LinearFourier, rank)).rank_limit == pytest.approx(rank)
+    assert kf.LinearFourier(
+        1024, kf.width_for_rank(kf.LinearFourier, rank)
+    ).rank_limit == pytest.approx(rank)
     log = kf.LogFourier(1024, kf.width_for_rank(kf.LogFourier, rank / 4))
     assert log.stable_rank(1024) == pytest.approx(rank / 4, rel=1e-4)
     with pytest.raises(kf.InputError, match="LogFourier reaches"):
@@ -229,7 +245,8 @@ def test_features_needed_of_others():
         kf.features_needed(kf.Impulse(8))
 
 
-# Comparison ------------------------------------------------------------------------------------------------------
+# Comparison
+# ------------------------------------------------------------------------------------------
 
 
 def test_compare_is_plain_data():
@@ -250,7 +267,9 @@ def test_compare_is_plain_data():
         assert row["samples"] == row["features"] == 128
         if row["stable_rank_theory"] is not None and row["embedder"] != "RandomFourier":
             assert row["stable_rank"] == pytest.approx(row["stable_rank_theory"], rel=0.1)
-        assert row["distance_preservation"] == pytest.approx(row["distance_preservation_theory"], abs=0.02)
+        assert row["distance_preservation"] == pytest.approx(
+            row["distance_preservation_theory"], abs=0.02
+        )
     assert rows[0]["features_needed"] is None
     assert rows[7]["rank"] == 2
     assert rows[3]["settings"] == {"width": 0.01}

@@ -37,7 +37,9 @@ def test_2_triangle_similarity():
         return max(1 - abs(t) / (width / 2), 0)
 
     def integral(shift):
-        return quad(lambda t: hat(t) * hat(t - shift), -width, width, points=[0, shift, 0.1, shift - 0.1])[0]
+        return quad(
+            lambda t: hat(t) * hat(t - shift), -width, width, points=[0, shift, 0.1, shift - 0.1]
+        )[0]
 
     true, printed = integral(d) / integral(0.0), (1 - d / width) ** 2
     assert true == pytest.approx(float(emb.similarity(d) / emb.similarity(0.0)))
@@ -63,7 +65,10 @@ def test_4_square_wave_similarity():
 
     d = 0.5
     period = 2 * math.pi
-    mean = quad(lambda t: wave(t) * wave(t - d), 0, period, points=[d, math.pi, math.pi + d])[0] / period
+    mean = (
+        quad(lambda t: wave(t) * wave(t - d), 0, period, points=[d, math.pi, math.pi + d])[0]
+        / period
+    )
     assert mean == pytest.approx(1 - 2 * d / math.pi)
     assert mean != pytest.approx(1 - 2 * d, abs=0.1)
     assert float(kf.Square(8, 1 / period).similarity(d)) == pytest.approx(mean)
@@ -77,7 +82,8 @@ def test_5_random_fourier_and_gaussian_pair():
     assert 0.01 * scale == pytest.approx(product)
     assert (f"{product:.4f}", f"{scale:.2f}") == ("0.1125", "11.25")
     documented("11.25")
-    # the density of frequencies is s^2, not s: integrating the printed s^2/s(0)^2 would give sqrt(pi) sigma
+    # the density of frequencies is s^2, not s: integrating the printed s^2/s(0)^2 would give
+    # sqrt(pi) sigma
     sigma = 11.25
     as_printed = quad(lambda f: math.exp(-(f**2) / (2 * sigma**2)) ** 2, -np.inf, np.inf)[0]
     assert as_printed == pytest.approx(math.sqrt(math.pi) * sigma)
@@ -106,14 +112,17 @@ def test_7_blending_corners_are_the_outer_product():
     corners = np.array([[u, v] for u in x for v in y])
     encoding = kf.Kronecker(emb, emb)
     together = np.linalg.lstsq(encoding(corners).T, encoding(point)[0])[0]
-    np.testing.assert_allclose(together, [a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]], atol=1e-9)
+    np.testing.assert_allclose(
+        together, [a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]], atol=1e-9
+    )
     assert abs(together[3] - a[0] * b[0]) > 0.1  # the printed weight of the last corner
 
 
 def test_8_and_9_distance():
     # ||x1 - x2|| proportional to D cannot be: D is largest at distance 0
     assert float(kf.Gaussian(8, 0.1).similarity(0.0)) > float(kf.Gaussian(8, 0.1).similarity(0.2))
-    # proposition 2 in the main text leaves out the factor sqrt(pi) sigma, which is 0.0177 at sigma = 0.01
+    # proposition 2 in the main text leaves out the factor sqrt(pi) sigma, which is 0.0177 at sigma
+    # = 0.01
     assert float(kf.Gaussian(8, 0.01).similarity(0.0)) == pytest.approx(math.sqrt(math.pi) * 0.01)
     documented("0.0177")
 

@@ -29,7 +29,8 @@ def test_triangle_stable_rank(width):
 
 @pytest.mark.parametrize("width", [16 / N, 32 / N, 64 / N, 128 / N])
 def test_rectangle_stable_rank(width):
-    # Boxes of a whole number of samples; else their sampled width alternates between two numbers and theory is off.
+    # Boxes of a whole number of samples; else their sampled width alternates between two numbers
+    # and theory is off.
     emb = kf.Rectangle(N, width)
     assert kf.stable_rank(emb(X)) == pytest.approx(1 / width, rel=0.03)
     assert emb.stable_rank(N) == pytest.approx(1 / width)
@@ -37,8 +38,8 @@ def test_rectangle_stable_rank(width):
 
 @pytest.mark.parametrize("scale", [4.0, 6.0, 8.0, 11.25])
 def test_random_fourier_stable_rank(scale):
-    # Theory holds for many features: 2^18 of them. On even positions the Gram matrix Psi Psi' is Toeplitz, its entries
-    # the similarity, so that no (1024, 2^18) matrix is needed.
+    # Theory holds for many features: 2^18 of them. On even positions the Gram matrix Psi Psi' is
+    # Toeplitz, its entries the similarity, so that no (1024, 2^18) matrix is needed.
     gram = toeplitz(sum(kf.RandomFourier(1 << 15, scale, seed=s).similarity(X) for s in range(8)))
     rank = np.trace(gram) / np.linalg.eigvalsh(gram)[-1]
     assert rank == pytest.approx(math.sqrt(2 * math.pi) * scale, rel=0.03)
@@ -69,7 +70,12 @@ def test_sine_has_rank_two_and_square_nearly(frequency, size):
 
 @given(st.integers(1, 40), st.floats(0.05, 20))
 def test_sine_rank_never_exceeds_two(n, frequency):
-    assert kf.numerical_rank(kf.Sine(33, frequency)(np.random.default_rng(n).random(n)), tolerance=1e-12) <= 2
+    assert (
+        kf.numerical_rank(
+            kf.Sine(33, frequency)(np.random.default_rng(n).random(n)), tolerance=1e-12
+        )
+        <= 2
+    )
 
 
 def test_rank_grows_with_samples_then_stays():
@@ -104,7 +110,9 @@ def test_kronecker_rank_is_the_product(sizes, width):
     np.testing.assert_allclose(kf.kronecker_spectrum(encoding, axes), values[:total], atol=1e-12)
     if values[math.prod(ranks) - 1] > 1e-6:  # where the cut is clear
         assert kf.numerical_rank(dense, 1e-9) >= math.prod(ranks)
-    np.testing.assert_allclose(kf.kronecker_spectrum(encoding, axes, count=3), values[: min(3, total)], atol=1e-12)
+    np.testing.assert_allclose(
+        kf.kronecker_spectrum(encoding, axes, count=3), values[: min(3, total)], atol=1e-12
+    )
 
 
 def test_kronecker_rank_by_theory():
@@ -114,14 +122,18 @@ def test_kronecker_rank_by_theory():
         encoding.stable_rank([1024])
 
 
-@pytest.mark.parametrize("emb", [kf.Gaussian(32, 0.05), kf.Triangle(32, 0.1), kf.LogFourier(32, 3.0)], ids=repr)
+@pytest.mark.parametrize(
+    "emb", [kf.Gaussian(32, 0.05), kf.Triangle(32, 0.1), kf.LogFourier(32, 3.0)], ids=repr
+)
 def test_a_linear_model_on_the_simple_encoding_has_rank_two_at_most(emb):
     x = kf.even_axis(20)
     points = np.stack([g.ravel() for g in np.meshgrid(x, x, indexing="ij")], axis=1)
     weights = np.random.default_rng(0).standard_normal(64)
     image = (kf.Concatenated(emb, emb)(points) @ weights).reshape(20, 20)
     assert kf.numerical_rank(image, 1e-10) == 2
-    rich = kf.Kronecker(emb, emb).on_grid(weights[:32, None] * weights[None, 32:] + np.eye(32), [x, x])
+    rich = kf.Kronecker(emb, emb).on_grid(
+        weights[:32, None] * weights[None, 32:] + np.eye(32), [x, x]
+    )
     assert kf.numerical_rank(rich, 1e-10) > 10
 
 

@@ -19,23 +19,30 @@ from clifiles import COMMAND, as_json, environment, installed, limited, pixels, 
 from kronfield.cli import COMMANDS
 from kronfield.signals.view import View
 
-# Help --------------------------------------------------------------------------------------------------------------------
+# Help
+# ------------------------------------------------------------------------------------------
 
 
 def test_help_is_quick_and_loads_nothing_heavy(tmp_path):
     code = "import sys; from kronfield.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
     python = COMMAND.with_name("python")
     started = time.perf_counter()
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert time.perf_counter() - started < 2  # 0.1 s where nothing else runs
     *text, modules = done.stdout.strip().splitlines()
-    assert not {"numpy", "scipy", "torch", "matplotlib", "PIL", "rich"} & {name.split(".")[0] for name in modules.split()}
+    assert not {"numpy", "scipy", "torch", "matplotlib", "PIL", "rich"} & {
+        name.split(".")[0] for name in modules.split()
+    }
     listed = re.findall(r"^  (\w+)  +\S", "\n".join(text), flags=re.MULTILINE)
     assert listed == list(COMMANDS)
 
 
 def test_version_and_help(tmp_path):
-    assert re.match(r"kronfield, version \d+\.\d+\.\d+", installed("--version", cwd=tmp_path).stdout)
+    assert re.match(
+        r"kronfield, version \d+\.\d+\.\d+", installed("--version", cwd=tmp_path).stdout
+    )
     for name in COMMANDS:
         text = run(f"{name} -h").stdout
         assert "Examples:" in text
@@ -45,11 +52,14 @@ def test_version_and_help(tmp_path):
 def test_completion_of_commands_and_options(tmp_path):
     for shell in ("bash", "zsh", "fish"):
         assert "_KRONFIELD_COMPLETE" in run(f"completion {shell}").stdout
-    words = environment(_KRONFIELD_COMPLETE="bash_complete", COMP_WORDS="kronfield render --sl", COMP_CWORD="2")
+    words = environment(
+        _KRONFIELD_COMPLETE="bash_complete", COMP_WORDS="kronfield render --sl", COMP_CWORD="2"
+    )
     assert installed(cwd=tmp_path, env=words).stdout.split() == ["plain,--slice", "plain,--slow"]
 
 
-# Errors ------------------------------------------------------------------------------------------------------------------
+# Errors
+# ------------------------------------------------------------------------------------------
 
 
 def test_files_that_are_missing_or_not_what_they_should_be(here):
@@ -73,7 +83,9 @@ def test_a_picture_that_would_fill_the_memory(here):
     data = Path("photo.png").read_bytes()
     size = (100_000).to_bytes(4, "big")
     header = data[12:16] + size + size + data[24:29]
-    Path("bomb.png").write_bytes(data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:])
+    Path("bomb.png").write_bytes(
+        data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:]
+    )
     refused("denoise bomb.png", "bomb.png", "pixels")
 
 
@@ -82,7 +94,9 @@ def test_a_video_without_frames(here):
 
     with av.open("silent.mp4", "w") as container:
         stream = container.add_stream("aac", rate=8000)
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame = av.AudioFrame.from_ndarray(
+            np.zeros((1, 1024), np.float32), format="fltp", layout="mono"
+        )
         frame.rate = 8000
         container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
@@ -91,7 +105,11 @@ def test_a_video_without_frames(here):
 
 
 def test_tables_without_the_columns(here):
-    refused("fit stations.csv --columns temprature -o a.field", "no column 'temprature'", "Did you mean temperature?")
+    refused(
+        "fit stations.csv --columns temprature -o a.field",
+        "no column 'temprature'",
+        "Did you mean temperature?",
+    )
     Path("words.csv").write_text("x,y,name\n1,2,a\n3,4,b\n")
     refused("fit words.csv --columns name -o a.field", "name", "'a'")
     refused("fit photo.png --columns red -o a.field", "columns", "no table")
@@ -211,12 +229,15 @@ def test_mistakes_are_told_in_one_line(line, words, here):
 
 def test_a_fit_that_needs_too_much_memory(here, monkeypatch):
     monkeypatch.setattr("kronfield.signals.fit.memory_size", lambda: 500_000)
-    monkeypatch.setattr("kronfield.cli.sources.read_signal", lambda *a, **k: pytest.fail("it was read"))
+    monkeypatch.setattr(
+        "kronfield.cli.sources.read_signal", lambda *a, **k: pytest.fail("it was read")
+    )
     refused("fit clip.mp4 -o a.field", "12 x 64 x 80 x 3", "--frames")
     monkeypatch.undo()
 
 
-# Interrupts and pipes ------------------------------------------------------------------------------------------------------
+# Interrupts and pipes
+# ------------------------------------------------------------------------------------------
 
 
 def test_an_interrupt_leaves_nothing_behind(here, monkeypatch):
@@ -247,7 +268,9 @@ def test_ctrl_c_saves_the_best_network(here):
     line = "train photo.png --epochs 100000 --checkpoint run.checkpoint -o a.field"
     # where the tests run in the background, Ctrl-C is ignored by all that they start
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen([COMMAND, *line.split()], stdout=-1, stderr=-1, text=True, cwd=here, preexec_fn=heed)
+    process = subprocess.Popen(
+        [COMMAND, *line.split()], stdout=-1, stderr=-1, text=True, cwd=here, preexec_fn=heed
+    )
     try:
         for _ in range(1200):
             if Path("run.checkpoint").exists():
@@ -265,7 +288,8 @@ def test_ctrl_c_saves_the_best_network(here):
     refused(line, "--force")  # the field and the checkpoint are there
 
 
-# analyze -----------------------------------------------------------------------------------------------------------------
+# analyze
+# ------------------------------------------------------------------------------------------
 
 
 def test_analyze_prints_a_table(tmp_path):
@@ -292,8 +316,10 @@ def test_analyze_prints_json_and_draws(tmp_path, monkeypatch):
     assert rows[1]["settings"] == {"scale": 3.0, "seed": 1}
     with Image.open(tmp_path / "out" / "a.png") as picture:
         assert picture.size == (1800, 720)
-        assert len(set(picture.convert("RGB").resize((180, 72)).get_flattened_data())) > 50  # not blank
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["a.png"]  # no temporary file left behind
+        # not blank
+        assert len(set(picture.convert("RGB").resize((180, 72)).get_flattened_data())) > 50
+    # no temporary file left behind
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["a.png"]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +347,8 @@ def test_bad_embedders_are_told_in_one_line(arguments, words, tmp_path, monkeypa
     refused(f"analyze {arguments}", words)
 
 
-# info and demo -----------------------------------------------------------------------------------------------------------
+# info and demo
+# ------------------------------------------------------------------------------------------
 
 
 def test_info_says_how_a_field_was_made(here):
@@ -332,7 +359,9 @@ def test_info_says_how_a_field_was_made(here):
     assert "specs=" in text
     found = as_json("info a.field")
     assert found["axes"][0]["embedder"] == "Gaussian(size=48, width=0.03, padding=0)"
-    assert found["axes"][0]["stable_rank"] == pytest.approx(kf.Gaussian(48, 0.03).stable_rank(48), rel=0.1)
+    assert found["axes"][0]["stable_rank"] == pytest.approx(
+        kf.Gaussian(48, 0.03).stable_rank(48), rel=0.1
+    )
     assert found["bytes"] == Path("a.field").stat().st_size
     assert found["raw_bytes"] == 48 * 64 * 3
     assert found["made"]["version"] == kf.__version__

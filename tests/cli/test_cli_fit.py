@@ -19,7 +19,9 @@ def test_a_photograph_through_the_installed_command(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "camera.png: image, 512 x 512 pixels, 8 bit"
     field = kf.load(tmp_path / "camera.field")
-    np.testing.assert_array_equal(np.rint(field.on_grid() * 255), pixels(PHOTOGRAPHS / "camera.png"))
+    np.testing.assert_array_equal(
+        np.rint(field.on_grid() * 255), pixels(PHOTOGRAPHS / "camera.png")
+    )
     assert field.info["made"]["report"]["samples"] == [512, 512]
 
 
@@ -32,7 +34,11 @@ def test_a_photograph_through_the_installed_command(tmp_path):
             "video, 6 frames of 176 x 144 pixels, red, green, blue, 8 bit",
         ),
         ("sound.wav", "", "audio, 2000 samples, 16 bit, 8000 per second"),
-        ("stations.csv", "--columns temperature", "table, 120 points in lon, lat; values temperature; 2 missing values"),
+        (
+            "stations.csv",
+            "--columns temperature",
+            "table, 120 points in lon, lat; values temperature; 2 missing values",
+        ),
     ],
 )
 def test_other_files_through_the_installed_command(source, options, said, here):
@@ -45,7 +51,8 @@ def test_other_files_through_the_installed_command(source, options, said, here):
 
 
 @pytest.mark.parametrize(
-    "name", ["photo.png", "photo.jpg", "clip.mp4", "scan.nii.gz", "sound.wav", "gaps.tif", "stations.csv"]
+    "name",
+    ["photo.png", "photo.jpg", "clip.mp4", "scan.nii.gz", "sound.wav", "gaps.tif", "stations.csv"],
 )
 def test_every_kind_with_nothing_given(name, here):
     run(f"fit {name} -o a.field")
@@ -55,7 +62,9 @@ def test_every_kind_with_nothing_given(name, here):
     }
     if signal.points is None:
         there = np.isfinite(signal.values)
-        np.testing.assert_allclose(field.on_grid()[there], signal.values[there], atol=2e-4 * np.nanmax(signal.values))
+        np.testing.assert_allclose(
+            field.on_grid()[there], signal.values[there], atol=2e-4 * np.nanmax(signal.values)
+        )
     assert f"{signal.kind} from {name}" in run("info a.field").stdout
 
 
@@ -99,14 +108,19 @@ def test_what_is_transparent_does_not_shine_through(tmp_path, monkeypatch):
 def test_encodings_and_penalties(here):
     run("fit photo.png -e gaussian:width=0.03 -e triangle --size 30,40 --ridge 0.01 -o a.field")
     field = kf.load("a.field")
-    assert repr(field.encoding) == repr(kf.Kronecker(kf.Gaussian(30, 0.03), kf.Triangle(40, 2 / 40)))
+    assert repr(field.encoding) == repr(
+        kf.Kronecker(kf.Gaussian(30, 0.03), kf.Triangle(40, 2 / 40))
+    )
     same = kf.fit(read("photo.png").values, encoding=field.encoding, ridge=0.01)
     np.testing.assert_allclose(field.on_grid(), same.on_grid(), atol=1e-6)
     run("fit photo.png --width 0.02 -o b.field")
     assert kf.load("b.field").encoding.embedders[1] == kf.Gaussian(64, 0.02)
     report = as_json("fit photo.png --roughness 0.1,0.2 -o c.field")["report"]
     assert report["roughness"] == [0.1, 0.2]
-    assert as_json("fit noisy.png --roughness gcv -o d.field")["report"]["chosen_by"] == "generalised cross-validation"
+    assert (
+        as_json("fit noisy.png --roughness gcv -o d.field")["report"]["chosen_by"]
+        == "generalised cross-validation"
+    )
     for name in ("impulse", "rectangle", "tension", "rff", "linf", "logf", "sine", "square"):
         run(f"fit photo.png -e {name} -o {name}.field")
 
@@ -137,7 +151,11 @@ def test_missing_samples_are_filled_in(here):
     filled, truth = kf.load("a.field").on_grid(), read("photo.png").values[..., 0]
     assert np.sqrt(np.mean((filled - truth)[np.isnan(read("gaps.tif").values)] ** 2)) < 0.1
     refused("fit gaps.tif --roughness gcv -o b.field", "roughness")
-    for options in ("--domain 0:1,0:2", "-e triangle --roughness 0,1e-6", "-e gaussian --domain 0:1,0:2"):
+    for options in (
+        "--domain 0:1,0:2",
+        "-e triangle --roughness 0,1e-6",
+        "-e gaussian --domain 0:1,0:2",
+    ):
         run(f"fit gaps.tif {options} -o c.field --force")
         field = kf.load("c.field")
         assert np.sqrt(np.mean((field.on_grid() - truth) ** 2)) < 0.06, options
@@ -172,13 +190,17 @@ def test_values_and_errors_at_other_places(here):
     table = read("stations.csv", columns=["temperature"])
     field = kf.fit_points(table.points, table.values)
     at = np.array([[6.0, 46.0], [9.5, 50.0], [14.0, 52.0]])
-    np.testing.assert_allclose([float(row["temperature"]) for row in rows[:3]], field(at), rtol=1e-3)
-    np.testing.assert_allclose([float(row["temperature error"]) for row in rows[:3]], field.standard_error(at), rtol=1e-2)
+    np.testing.assert_allclose(
+        [float(row["temperature"]) for row in rows[:3]], field(at), rtol=1e-3
+    )
+    np.testing.assert_allclose(
+        [float(row["temperature error"]) for row in rows[:3]], field.standard_error(at), rtol=1e-2
+    )
     assert rows[3]["temperature"] == rows[3]["temperature error"] == ""
     run("fit stations.csv --columns temperature --at places.csv --noise 3 -o b.parquet")
-    assert read("b.parquet", coordinates=["lon"], columns=["temperature error"]).values[0] > 5 * float(
-        rows[0]["temperature error"]
-    )
+    assert read("b.parquet", coordinates=["lon"], columns=["temperature error"]).values[
+        0
+    ] > 5 * float(rows[0]["temperature error"])
 
 
 def test_points_without_names_or_with_gaps(here):
@@ -189,7 +211,8 @@ def test_points_without_names_or_with_gaps(here):
     assert found["outside"] == 1
     a, b = (Path(name).read_text().splitlines() for name in ("a.csv", "b.csv"))
     rows = [np.array(line[1].split(","), dtype=float) for line in (a, b)]
-    np.testing.assert_allclose(*rows, rtol=1e-12)  # wide features are multiplied in products, whose rounding goes by size
+    # wide features are multiplied in products, whose rounding goes by size
+    np.testing.assert_allclose(*rows, rtol=1e-12)
 
 
 def test_quiet_and_json(here):

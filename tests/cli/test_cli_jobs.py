@@ -24,13 +24,16 @@ def holes(here):
     return pixels("mask.png") > 127
 
 
-# inpaint -----------------------------------------------------------------------------------------------------------------
+# inpaint
+# ------------------------------------------------------------------------------------------
 
 
 def test_inpainting_fills_holes_and_keeps_the_rest(here, holes):
     done = run("inpaint scratched.png --mask mask.png")
     assert f"{holes.sum()} of 3072 samples filled in" in done.stdout
-    np.testing.assert_array_equal(pixels("scratched-inpainted.png")[~holes], pixels("scratched.png")[~holes])
+    np.testing.assert_array_equal(
+        pixels("scratched-inpainted.png")[~holes], pixels("scratched.png")[~holes]
+    )
     assert error("scratched-inpainted.png", holes) < 0.25 * error("scratched.png", holes)
     run("inpaint scratched.png --missing 0 -o b.png")
     np.testing.assert_array_equal(pixels("b.png"), pixels("scratched-inpainted.png"))
@@ -40,13 +43,17 @@ def test_inpainting_fills_holes_and_keeps_the_rest(here, holes):
 
 def test_masks_of_every_sort(here, holes):
     run("inpaint scratched.png --mask mask.png -o a.png")
-    Image.fromarray(np.dstack([np.where(holes, 0, 255).astype(np.uint8)] * 3)).save("black.jpg", quality=100)
+    Image.fromarray(np.dstack([np.where(holes, 0, 255).astype(np.uint8)] * 3)).save(
+        "black.jpg", quality=100
+    )
     run("inpaint scratched.png --mask black.jpg --invert -o b.png")
     np.save("mask.npy", holes)
     run("inpaint scratched.png --mask mask.npy -o c.png")
     write("clear.png", np.dstack([read("scratched.png").values, ~holes]).astype(np.float32), {})
     run("inpaint clear.png --missing transparent -o d.png")
-    magenta = np.where(holes[..., None], (1.0, 0.0, 1.0), np.minimum(read("scratched.png").values, 0.99))
+    magenta = np.where(
+        holes[..., None], (1.0, 0.0, 1.0), np.minimum(read("scratched.png").values, 0.99)
+    )
     write("magenta.png", magenta, {})
     run("inpaint magenta.png --missing 255,0,255 -o e.png")
     for name in ("b.png", "c.png"):
@@ -76,7 +83,8 @@ def test_floats_with_gaps(here, holes):
     assert psnr(filled, read("photo.png").values[..., 0]) > 28
 
 
-# resize ------------------------------------------------------------------------------------------------------------------
+# resize
+# ------------------------------------------------------------------------------------------
 
 
 def test_resize_there_and_back(here):
@@ -87,7 +95,8 @@ def test_resize_there_and_back(here):
     run("resize photo.jpg --size 100x40")
     assert pixels("photo-100x40.jpg").shape == (40, 100, 3)
     run("resize noisy.png --scale 1 -o same.png")
-    np.testing.assert_array_equal(pixels("same.png"), pixels("noisy.png"))  # noise is no business of resize
+    # noise is no business of resize
+    np.testing.assert_array_equal(pixels("same.png"), pixels("noisy.png"))
     run("resize clip.mp4 --scale 0.5 -o small.mp4")
     assert read("small.mp4").values.shape == (12, 32, 40, 3)
     assert as_json("resize scan.nii.gz --scale 2 -o large.nii.gz")["shape"] == [48, 40, 32]
@@ -100,12 +109,16 @@ def test_larger_beats_pillow(here):
     write("small.png", small, {})
     run("resize small.png --scale 2 -o large.png")
     picture = Image.fromarray(np.rint(small * 255).astype(np.uint8))
-    others = [picture.resize((128, 96), way) for way in (Image.Resampling.NEAREST, Image.Resampling.BILINEAR)]
+    others = [
+        picture.resize((128, 96), way)
+        for way in (Image.Resampling.NEAREST, Image.Resampling.BILINEAR)
+    ]
     ours = psnr(pixels("large.png") / 255, large)
     assert ours > max(psnr(np.asarray(other) / 255, large) for other in others)
 
 
-# denoise -----------------------------------------------------------------------------------------------------------------
+# denoise
+# ------------------------------------------------------------------------------------------
 
 
 def test_denoising(here):
@@ -123,18 +136,30 @@ def test_denoising_sound(here):
     done = run("denoise hiss.wav")
     noise = float(re.search(r"Noise: (\S+) dB", done.stdout)[1])
     assert noise == pytest.approx(20 * np.log10(0.05), abs=1.5)
-    before, after = (np.std(read(name).values - clean) for name in ("hiss.wav", "hiss-denoised.wav"))
+    before, after = (
+        np.std(read(name).values - clean) for name in ("hiss.wav", "hiss-denoised.wav")
+    )
     assert after < 0.5 * before
     run("denoise hiss.wav --strength 10 -o b.wav")
 
 
-# compare -----------------------------------------------------------------------------------------------------------------
+# compare
+# ------------------------------------------------------------------------------------------
 
 
 def test_compare_ranks_them(here):
     found = as_json("compare photo.png")
     results = {one["name"]: one for one in found["results"]}
-    assert set(results) >= {"kronfield, chosen", "impulse", "gaussian", "rff", "logf", "nearest", "linear", "cubic"}
+    assert set(results) >= {
+        "kronfield, chosen",
+        "impulse",
+        "gaussian",
+        "rff",
+        "logf",
+        "nearest",
+        "linear",
+        "cubic",
+    }
     assert results["sine"]["psnr"] < results["nearest"]["psnr"] < results["linear"]["psnr"]
     assert results["nearest"]["parameters"] == 24 * 32 * 3
     assert all(0 <= one["ssim"] <= 1 and one["seconds"] > 0 for one in found["results"])
@@ -144,14 +169,20 @@ def test_compare_ranks_them(here):
 
 
 @pytest.mark.parametrize(
-    "line", ["sound.wav -e gaussian", "stations.csv --columns temperature -e triangle", "scan.nii.gz -e tri"]
+    "line",
+    [
+        "sound.wav -e gaussian",
+        "stations.csv --columns temperature -e triangle",
+        "scan.nii.gz -e tri",
+    ],
 )
 def test_compare_draws_every_kind(line, here):
     run(f"compare {line} --picture a.png")
     assert colours("a.png") > 50
 
 
-# train -------------------------------------------------------------------------------------------------------------------
+# train
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -187,11 +218,17 @@ def test_training_resumes(here):
 def test_training_on_other_kinds(here):
     found = as_json("train scan.nii.gz --epochs 60 -o a.field")  # values up to 100
     assert found["psnr"] > 20
-    assert psnr(kf.load("a.field").on_grid(), read("scan.nii.gz").values) == pytest.approx(found["psnr"], abs=0.2)
-    found = as_json("train stations.csv --columns temperature --depth 1 --width 32 --epochs 150 --rate 0.02 -o b.field")
+    assert psnr(kf.load("a.field").on_grid(), read("scan.nii.gz").values) == pytest.approx(
+        found["psnr"], abs=0.2
+    )
+    found = as_json(
+        "train stations.csv --columns temperature --depth 1 --width 32 --epochs 150 --rate 0.02 -o b.field"
+    )
     table = read("stations.csv", columns=["temperature"])
     there = np.isfinite(table.values)
-    assert np.std(kf.load("b.field")(table.points[there]) - table.values[there]) < 0.5 * np.std(table.values[there])
+    assert np.std(kf.load("b.field")(table.points[there]) - table.values[there]) < 0.5 * np.std(
+        table.values[there]
+    )
     run("train photo.png --held-out 0.2 --patience 5 --batch 512 --epochs 12 -o c.field")
     assert Path("c.field").exists()
 

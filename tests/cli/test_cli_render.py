@@ -57,7 +57,9 @@ def test_smaller_is_the_mean(here, photo):
     run("render photo.field -o a.npy --scale 0.25")
     fine = view(photo, scale=1).blocks(photo)
     whole = np.concatenate(list(fine))
-    np.testing.assert_allclose(np.load("a.npy"), whole.reshape(12, 4, 16, 4, 3).mean(axis=(1, 3)), atol=1e-6)
+    np.testing.assert_allclose(
+        np.load("a.npy"), whole.reshape(12, 4, 16, 4, 3).mean(axis=(1, 3)), atol=1e-6
+    )
 
 
 def test_crops_are_parts_of_the_whole(here):
@@ -96,7 +98,9 @@ def test_numbers_become_grey(here):
 def test_slices(here):
     clip = kf.load("clip.field")
     run("render clip.field -o a.png --slice time=0.123")
-    np.testing.assert_array_equal(pixels("a.png"), levels(clip.on_grid([np.array([0.123]), *clip.axes[1:]])[0]))
+    np.testing.assert_array_equal(
+        pixels("a.png"), levels(clip.on_grid([np.array([0.123]), *clip.axes[1:]])[0])
+    )
     run("render clip.field -o a.npy --slice t=0.1 --slice row=3.5")
     assert np.load("a.npy").shape == (80, 3)
 
@@ -115,7 +119,8 @@ def test_other_frame_rates_and_slow_motion(here):
     run("render clip.field -o b.mp4 --fps 60000/1001")
     twice, fast = frames("b.mp4")
     assert (len(twice), fast) == (23, 2 * rate)
-    assert np.sqrt(np.mean((twice[::2] - again) ** 2)) < 0.02  # the frames there were, but for the codec
+    # the frames there were, but for the codec
+    assert np.sqrt(np.mean((twice[::2] - again) ** 2)) < 0.02
     assert np.sqrt(np.mean((twice[::2][1:] - again[:-1]) ** 2)) > 0.03  # and not their neighbours
     run("render clip.field -o c.webm --slow 3 --scale 1")
     slow, played = frames("c.webm")
@@ -131,7 +136,9 @@ def test_sound(here):
     run("render sound.field -o a.wav --scale 2")
     signal = read("a.wav")
     assert signal.info["rate"] == 16000
-    np.testing.assert_allclose(signal.values, field(np.arange(3999)[:, None] / 16000), atol=1 / 32768)
+    np.testing.assert_allclose(
+        signal.values, field(np.arange(3999)[:, None] / 16000), atol=1 / 32768
+    )
     run("render sound.field -o b.flac --crop time=0.1:0.15")
     assert len(read("b.flac").values) == 400
     assert as_json("render sound.field -o c.ogg --slow 2")["shape"] == [3999]
@@ -158,7 +165,8 @@ def test_tables_as_maps_and_grids(here):
     run("render stations.field -o a.npy --size 40,30")
     grid = np.load("a.npy")
     run("render stations.field -o map.tif --size 40x30")
-    np.testing.assert_allclose(read("map.tif").values, grid.T[::-1], rtol=1e-5)  # lon to the right, lat up
+    # lon to the right, lat up
+    np.testing.assert_allclose(read("map.tif").values, grid.T[::-1], rtol=1e-5)
     run("render stations.field -o grid.csv --size 4,3")
     with open("grid.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -185,16 +193,29 @@ def test_networks_render_too(here):
 
 def test_eight_thousand_pixels_a_side_take_little_memory(tmp_path):
     assert installed("fit", PHOTOGRAPHS / "camera.png", cwd=tmp_path).returncode == 0
-    line = [str(COMMAND), "render", "camera.field", "-o", "large.tif", "--size", "8192x8192", "--quiet"]
+    line = [
+        str(COMMAND),
+        "render",
+        "camera.field",
+        "-o",
+        "large.tif",
+        "--size",
+        "8192x8192",
+        "--quiet",
+    ]
     # a process counts what its parent held when it was started, so the parent must be small
     code = f"import resource, subprocess; subprocess.run({line}, check=True); print(resource.getrusage(-1).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert (tmp_path / "large.tif").stat().st_size > 2**26
     assert 30_000 < int(done.stdout) < 500_000  # kB
 
 
 def test_a_picture_has_no_frame_rate(here):
-    refused("render photo.field -o still.png --fps 30", "--fps: got a picture to write", "Leave it out")
+    refused(
+        "render photo.field -o still.png --fps 30", "--fps: got a picture to write", "Leave it out"
+    )
 
 
 def test_what_no_disk_can_hold_is_refused_at_once(here):

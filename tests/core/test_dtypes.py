@@ -51,7 +51,9 @@ def _uneven(values):
 
 WAYS = {
     "interpolation": lambda v: kf.fit(v, encoding=_gaussians(v.shape[:2]), ridge=0.0),
-    "identity": lambda v: kf.fit(v, encoding=kf.Kronecker(*(kf.Triangle(n, 2 / n) for n in v.shape[:2])), ridge=0.0),
+    "identity": lambda v: kf.fit(
+        v, encoding=kf.Kronecker(*(kf.Triangle(n, 2 / n) for n in v.shape[:2])), ridge=0.0
+    ),
     "ridge": lambda v: kf.fit(v, encoding=_gaussians(v.shape[:2]), ridge=1e-2),
     "chosen ridge": lambda v: kf.fit(v, encoding=_gaussians(v.shape[:2])),
     "roughness": lambda v: kf.fit(v, encoding=_gaussians(v.shape[:2]), roughness=(0.1, 0.2)),
@@ -71,7 +73,9 @@ WAYS = {
 def _samples(dtype, shape, seed):
     """Whole numbers that every dtype holds exactly: a step, a slope and chance."""
     rng = np.random.default_rng(seed)
-    x = np.add.outer(np.arange(shape[0]) > shape[0] // 2, np.arange(shape[1])).reshape(*shape[:2], *[1] * (len(shape) - 2))
+    x = np.add.outer(np.arange(shape[0]) > shape[0] // 2, np.arange(shape[1])).reshape(
+        *shape[:2], *[1] * (len(shape) - 2)
+    )
     high = 2 if np.dtype(dtype) == bool else 40
     values = (3 * x + rng.integers(0, 5, shape)) % high
     if np.dtype(dtype).kind == "c":
@@ -105,7 +109,8 @@ def test_every_dtype_through_every_way(way, dtype):
 @given(
     way=st.sampled_from(sorted(WAYS)),
     dtype=st.sampled_from(REALS + COMPLEX),
-    shape=st.tuples(st.integers(5, 20), st.integers(5, 20)) | st.tuples(st.integers(5, 12), st.integers(5, 12), st.just(3)),
+    shape=st.tuples(st.integers(5, 20), st.integers(5, 20))
+    | st.tuples(st.integers(5, 12), st.integers(5, 12), st.just(3)),
     seed=st.integers(0, 10**6),
 )
 def test_any_shape_and_dtype(way, dtype, shape, seed):
@@ -155,7 +160,8 @@ def test_weights_of_any_size(size, dtype, options):
     assert found.report.residual == pytest.approx(wanted.report.residual, rel=1e-3, abs=1e-6)
     if "ridge" in options:
         assert found.report.ridge == pytest.approx(scaled["ridge"])
-    at, close = points[:5], 2e-2 if dtype == np.float32 else 1e-3  # residuals of float32 are differences of its sums
+    # residuals of float32 are differences of its sums
+    at, close = points[:5], 2e-2 if dtype == np.float32 else 1e-3
     np.testing.assert_allclose(found.standard_error(at), wanted.standard_error(at), rtol=close)
     noisy = found.standard_error(at, noise=0.1 * np.sqrt(size))
     np.testing.assert_allclose(noisy, wanted.standard_error(at, noise=0.1), rtol=1e-3)
@@ -191,7 +197,9 @@ def test_statistics_refuse_what_float64_cannot_hold(weight, value):
 
 def test_points_close_together_in_a_wide_domain():
     points = np.stack([np.linspace(0, 1, 20), np.linspace(0, 1e-80, 20)], axis=1)
-    field = kf.fit_points(points, np.arange(20.0), kf.Triangle(6, 2 / 6), domain=[(0, 1), (0, 1)], ridge=1e-3)
+    field = kf.fit_points(
+        points, np.arange(20.0), kf.Triangle(6, 2 / 6), domain=[(0, 1), (0, 1)], ridge=1e-3
+    )
     assert np.isfinite(field.on_grid()).all()
 
 
@@ -211,7 +219,9 @@ def test_axes_in_hopeless_units_are_refused_in_words(unit):
 
 
 @pytest.mark.parametrize("unit", [1e-60, 1e-30, 1e30, 1e60])
-@pytest.mark.parametrize("options", [{}, {"roughness": "gcv"}, {"encoding": kf.Gaussian(30, 0.64 / 30)}])
+@pytest.mark.parametrize(
+    "options", [{}, {"roughness": "gcv"}, {"encoding": kf.Gaussian(30, 0.64 / 30)}]
+)
 def test_the_unit_of_length_does_not_matter(unit, options):
     rng = np.random.default_rng(0)
     y = np.sin(np.arange(30) / 4) + 0.1 * rng.standard_normal(30)
@@ -219,7 +229,9 @@ def test_the_unit_of_length_does_not_matter(unit, options):
     found = kf.fit(y, axes=[np.linspace(0, 1, 30) * unit], **options)
     # rounding may decide between two ridges that are as good
     np.testing.assert_allclose(found.on_grid((50,)), wanted.on_grid((50,)), atol=1e-4)
-    np.testing.assert_allclose(found.on_grid((50,), (1,)) * unit, wanted.on_grid((50,), (1,)), atol=1e-2)
+    np.testing.assert_allclose(
+        found.on_grid((50,), (1,)) * unit, wanted.on_grid((50,), (1,)), atol=1e-2
+    )
 
 
 def test_derivatives_that_the_dtype_cannot_hold_are_refused():
@@ -247,5 +259,6 @@ def test_a_given_ridge_is_not_cut_off():
     assert field.report.ranks[0] > kf.numerical_rank(P, 1.5e-8)
     cut = kf.fit(y, axes=[np.arange(n) / n], domain=[(0, 1)], encoding=emb, ridge=1.0, rcond=1e-3)
     assert cut.report.ranks[0] == kf.numerical_rank(P, 1e-3)
-    with pytest.warns(kf.RankWarning, match="effective rank"):  # what is left out is larger than the ridge
+    # what is left out is larger than the ridge
+    with pytest.warns(kf.RankWarning, match="effective rank"):
         kf.fit(y, axes=[np.arange(n) / n], domain=[(0, 1)], encoding=emb, ridge=1e-12, rcond=1e-3)

@@ -18,14 +18,19 @@ from kronfield._core.threads import in_threads, one_blas_thread, with_one_blas_t
 
 
 def blas_threads():
-    return [library.get_num_threads() for library in ThreadpoolController().select(user_api="blas").lib_controllers]
+    return [
+        library.get_num_threads()
+        for library in ThreadpoolController().select(user_api="blas").lib_controllers
+    ]
 
 
 def _jobs():
     """Large enough for threads to share out, and all ways to a result."""
     rng = np.random.default_rng(0)
     x, y = np.mgrid[0:300, 0:260]
-    picture = ((x > 140) + np.sin(y / 9))[..., None] * [1.0, 0.5, 0.2] + 0.01 * rng.random((300, 260, 3))
+    picture = ((x > 140) + np.sin(y / 9))[..., None] * [1.0, 0.5, 0.2] + 0.01 * rng.random(
+        (300, 260, 3)
+    )
     noisy = np.sin(x / 40) * np.cos(y / 50) + 0.2 * rng.standard_normal(x.shape)
     volume = np.sin(np.arange(60_000) / 7).reshape(40, 30, 50)
     points = rng.random((20_000, 2))
@@ -58,7 +63,11 @@ def _jobs():
         "residual": lambda: kf.fit(picture, encoding=gaussians, ridge=1.0).report.residual,
         "points, chosen": lambda: kf.fit_points(points[:4000], values[:4000]).weights,
         "points, few": lambda: kf.fit_points(points[:200], values[:200]).weights,
-        "points, blended": lambda: kf.fit_points(points, values, kf.Gaussian(60, 0.03), ridge=1e-3, rows="blending").weights,
+        "points, blended": lambda: (
+            kf.fit_points(
+                points, values, kf.Gaussian(60, 0.03), ridge=1e-3, rows="blending"
+            ).weights
+        ),
         "standard error": lambda: scattered.standard_error(points[:50], noise=0.1),
         "mask": lambda: kf.fit(picture, mask=mask).weights,
         "statistics": statistics,
@@ -90,11 +99,15 @@ def test_results_do_not_depend_on_the_environment(count, tmp_path):
         "print(hashlib.sha256(f.weights.tobytes() + g.weights.tobytes()).hexdigest())\n"
     )
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     v = np.random.default_rng(0).random((200, 180, 3))
     f = kf.fit(v)
     g = kf.fit_points(v[..., :2].reshape(-1, 2), v[..., 2].ravel(), roughness=(0.0, 1e-3))
-    assert done.stdout.strip() == hashlib.sha256(f.weights.tobytes() + g.weights.tobytes()).hexdigest()
+    assert (
+        done.stdout.strip() == hashlib.sha256(f.weights.tobytes() + g.weights.tobytes()).hexdigest()
+    )
 
 
 def test_blas_has_one_thread_within_and_as_many_as_before_after():
@@ -125,7 +138,8 @@ def test_an_error_gives_the_threads_back():
 
 def test_calls_from_many_threads_are_limited_and_give_the_threads_back():
     values = np.random.default_rng(0).random((60, 60))
-    seen, found, wanted = [], [], kf.fit(values).weights  # this thread is the first to set the number
+    # this thread is the first to set the number
+    seen, found, wanted = [], [], kf.fit(values).weights
 
     def caller():
         for _ in range(5):
@@ -235,7 +249,9 @@ def test_work_is_shared_out_in_order_and_settings_of_numpy_hold(monkeypatch):
     monkeypatch.setattr(threads, "_allowed", lambda: 3)
     huge = np.float32(3e38)
     with np.errstate(over="ignore"):  # a warning is an error in the tests
-        results = in_threads(lambda i: (huge * i, in_threads(lambda j: i + j, [1, 2]))[1], range(200))
+        results = in_threads(
+            lambda i: (huge * i, in_threads(lambda j: i + j, [1, 2]))[1], range(200)
+        )
     assert results == [[i + 1, i + 2] for i in range(200)]
 
 

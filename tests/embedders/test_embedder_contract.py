@@ -11,7 +11,8 @@ from scipy.integrate import quad
 import kronfield as kf
 from cases import EMBEDDERS, FUNCTIONS, LIBRARIES, SMOOTH, each_embedder, each_library, positions
 
-# Agreement between libraries: their exp, sin and cos differ in the last digit, and phases are amplified by 2 pi f.
+# Agreement between libraries: their exp, sin and cos differ in the last digit, and phases are
+# amplified by 2 pi f.
 FOURIER = (kf.RandomFourier, kf.LinearFourier, kf.LogFourier)
 ROUNDING = {np.float32: 1e-4, np.float64: 1e-12}
 
@@ -26,9 +27,13 @@ def test_same_formula_in_every_library(emb, library, dtype):
         ours, theirs = call(x), back(call(to(x)))
         assert theirs.shape == (40, emb.size)
         assert theirs.dtype == ours.dtype == dtype
-        np.testing.assert_allclose(theirs, ours, rtol=0, atol=ROUNDING[dtype] * max(1, np.abs(ours).max()))
+        np.testing.assert_allclose(
+            theirs, ours, rtol=0, atol=ROUNDING[dtype] * max(1, np.abs(ours).max())
+        )
     d = positions(10, dtype, low=-0.5, high=0.5)
-    np.testing.assert_allclose(back(emb.similarity(to(d))), emb.similarity(d), atol=ROUNDING[dtype] * emb.size)
+    np.testing.assert_allclose(
+        back(emb.similarity(to(d))), emb.similarity(d), atol=ROUNDING[dtype] * emb.size
+    )
     assert back(emb.similarity(to(d))).dtype == dtype
 
 
@@ -118,7 +123,8 @@ def test_sampled_inner_products_approach_the_similarity(emb):
     fine = kf.Embedder.from_dict({**emb.to_dict(), "size": 24 * 64}, FUNCTIONS)
     curve = kf.similarity_curve(fine, np.array([0.0, 0.011, 0.05, 0.2]))
     if emb.shape_parameter == "frequency":
-        assert emb.frequency * 2 % 1 == 0  # else the inner product over [0, 1] depends on the position
+        # else the inner product over [0, 1] depends on the position
+        assert emb.frequency * 2 % 1 == 0
     np.testing.assert_allclose(curve.measured, curve.theory, atol=0.01)
 
 
@@ -127,7 +133,9 @@ def test_sampled_inner_products_approach_the_similarity(emb):
 def test_integral_against_quadrature(emb, low, high):
     x = low + (high - low) * (np.arange(200_000) + 0.5) / 200_000
     wanted = sum(emb(part).sum(axis=0) for part in np.split(x, 20)) * (high - low) / 200_000
-    np.testing.assert_allclose(emb.integral(low, high), wanted, atol=2e-5 if emb.smoothness == 0 else 1e-9)
+    np.testing.assert_allclose(
+        emb.integral(low, high), wanted, atol=2e-5 if emb.smoothness == 0 else 1e-9
+    )
 
 
 @each_embedder
@@ -139,7 +147,12 @@ def test_dictionary_round_trip(emb):
     x = positions(7)
     assert np.array_equal(again(x), emb(x))
     assert type(emb).from_dict(data, FUNCTIONS) == emb
-    for damaged in ({**data, "kind": "Evil"}, {**data, "extra": 1}, {k: v for k, v in data.items() if k != "size"}, 3):
+    for damaged in (
+        {**data, "kind": "Evil"},
+        {**data, "extra": 1},
+        {k: v for k, v in data.items() if k != "size"},
+        3,
+    ):
         with pytest.raises(kf.InputError):
             kf.Embedder.from_dict(damaged, FUNCTIONS)
     other = kf.Sine if not isinstance(emb, kf.Sine) else kf.Square

@@ -38,7 +38,9 @@ def test_any_embedder_anywhere(emb, xs, dtype):
     assert np.all(np.isfinite(Psi))
     assert np.abs(Psi).max() <= 1 + 1e-6
     assert np.array_equal(emb(torch.from_numpy(x)).numpy().shape, Psi.shape)
-    np.testing.assert_allclose(emb(torch.from_numpy(x)).numpy(), Psi, atol=2e-4 if dtype == np.float32 else 1e-11)
+    np.testing.assert_allclose(
+        emb(torch.from_numpy(x)).numpy(), Psi, atol=2e-4 if dtype == np.float32 else 1e-11
+    )
     for order in range(1, emb.smoothness + 1):
         assert np.all(np.isfinite(emb.derivative(x, order)))
     assert kf.Embedder.from_dict(emb.to_dict()) == emb
@@ -65,12 +67,23 @@ def test_integrals_add_up(emb, low, middle, high):
 
 @pytest.mark.parametrize("dtype", [np.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype):
-    x = torch.tensor([0.1, 0.7], dtype=dtype) if dtype is torch.bfloat16 else np.array([0.1, 0.7], dtype)
-    for emb in (kf.Impulse(4096), kf.Gaussian(4096, 0.001), kf.LogFourier(64, 6.0), kf.TensionSpline(64, 0.05)):
+    x = (
+        torch.tensor([0.1, 0.7], dtype=dtype)
+        if dtype is torch.bfloat16
+        else np.array([0.1, 0.7], dtype)
+    )
+    for emb in (
+        kf.Impulse(4096),
+        kf.Gaussian(4096, 0.001),
+        kf.LogFourier(64, 6.0),
+        kf.TensionSpline(64, 0.05),
+    ):
         half = emb(x)
         exact = emb(np.array([float(v) for v in x]))
         assert half.dtype == x.dtype
-        np.testing.assert_allclose(np.array([[float(v) for v in row] for row in half]), exact, atol=0.01)
+        np.testing.assert_allclose(
+            np.array([[float(v) for v in row] for row in half]), exact, atol=0.01
+        )
 
 
 @pytest.mark.parametrize(("size", "cells"), [(1000, 2), (100, 4), (300, 3), (7, 2)])
@@ -83,7 +96,8 @@ def test_boxes_of_whole_cells_hold_whole_numbers_of_samples(size, cells, dtype):
     assert np.all(inner.sum(axis=1) == cells)
     i = size // 2
     on = np.flatnonzero(Psi[i])
-    assert on.tolist() == list(range(i - math.ceil(cells / 2) + 1, i + cells // 2 + 1))  # -w/2 <= x - t < w/2
+    # -w/2 <= x - t < w/2
+    assert on.tolist() == list(range(i - math.ceil(cells / 2) + 1, i + cells // 2 + 1))
     if cells % 2 == 0 and dtype is np.float64 and size > 50:
         assert kf.stable_rank(Psi) == pytest.approx(size / cells, rel=0.05)
 
@@ -95,7 +109,12 @@ def test_half_way_goes_to_the_right(size):
 
 
 def test_theory_never_falls_below_one():
-    for emb in (kf.Gaussian(64, 1.0), kf.Rectangle(64, 2.0), kf.Triangle(64, 3.0), kf.RandomFourier(64, 0.1)):
+    for emb in (
+        kf.Gaussian(64, 1.0),
+        kf.Rectangle(64, 2.0),
+        kf.Triangle(64, 3.0),
+        kf.RandomFourier(64, 0.1),
+    ):
         assert emb.stable_rank(64) == 1.0
 
 
@@ -104,8 +123,11 @@ def test_random_fourier_vectors_rank():
     X = np.random.default_rng(0).random((1500, 2))
     gram = sum((f := kf.RandomFourier(4096, 2.0, seed=s, dimensions=2)(X)) @ f.T for s in range(4))
     measured = np.trace(gram) / np.linalg.eigvalsh(gram)[-1]
-    assert kf.RandomFourier(4096, 2.0, dimensions=2).rank_limit == pytest.approx((math.sqrt(2 * math.pi) * 2) ** 2)
-    assert measured == pytest.approx((math.sqrt(2 * math.pi) * 2) ** 2, rel=0.25)  # edges count for more in the plane
+    assert kf.RandomFourier(4096, 2.0, dimensions=2).rank_limit == pytest.approx(
+        (math.sqrt(2 * math.pi) * 2) ** 2
+    )
+    # edges count for more in the plane
+    assert measured == pytest.approx((math.sqrt(2 * math.pi) * 2) ** 2, rel=0.25)
 
 
 def test_bandwidths_of_periodic_and_fourier():
@@ -130,7 +152,9 @@ def test_user_functions_with_kinks_and_roots_are_fast_and_finite():
     np.testing.assert_allclose(hat.similarity(d), kf.Triangle(64, 0.2).similarity(d), atol=1e-10)
     assert kf.compare([hat], 64)[0]["stable_rank_theory"] == pytest.approx(4 / (3 * 0.2), rel=1e-6)
     assert hat.similarity(np.zeros(0)).shape == (0,)
-    root = kf.ShiftedBasis(8, lambda u: (1 - (u / 0.2) ** 2) ** 0.5, support=(-0.2, 0.2), name="root")
+    root = kf.ShiftedBasis(
+        8, lambda u: (1 - (u / 0.2) ** 2) ** 0.5, support=(-0.2, 0.2), name="root"
+    )
     x = torch.tensor([0.1, 0.55], requires_grad=True, dtype=torch.float64)
     (slope,) = torch.autograd.grad(root(x).sum(), x)
     assert torch.all(torch.isfinite(slope))
@@ -157,9 +181,30 @@ def test_names_of_embedders_are_unique():
         {"kind": "Gaussian", "size": [4], "width": 0.1, "padding": 0},
         {"kind": "Gaussian", "size": 4, "width": {"a": 1}, "padding": 0},
         {"kind": ["Gaussian"], "size": 4},
-        {"kind": "ShiftedBasis", "size": 4, "function": "f", "derivatives": 10**9, "support": None, "padding": 0},
-        {"kind": "ShiftedBasis", "size": 4, "function": "f", "derivatives": 0, "support": 5, "padding": 0},
-        {"kind": "ShiftedBasis", "size": 4, "function": 7, "derivatives": 0, "support": None, "padding": 0},
+        {
+            "kind": "ShiftedBasis",
+            "size": 4,
+            "function": "f",
+            "derivatives": 10**9,
+            "support": None,
+            "padding": 0,
+        },
+        {
+            "kind": "ShiftedBasis",
+            "size": 4,
+            "function": "f",
+            "derivatives": 0,
+            "support": 5,
+            "padding": 0,
+        },
+        {
+            "kind": "ShiftedBasis",
+            "size": 4,
+            "function": 7,
+            "derivatives": 0,
+            "support": None,
+            "padding": 0,
+        },
         {"kind": "LocalEmbedder", "size": 4},
         {"kind": "Embedder"},
     ],
@@ -170,11 +215,25 @@ def test_hostile_dictionaries(data):
 
 
 @pytest.mark.parametrize(
-    "directions", ["ab", [["1"], ["2"]], [[True], [False]], [[1.0], [1.0, 2.0]], [[1j], [1.0]], {}, [[10**400], [1]]]
+    "directions",
+    [
+        "ab",
+        [["1"], ["2"]],
+        [[True], [False]],
+        [[1.0], [1.0, 2.0]],
+        [[1j], [1.0]],
+        {},
+        [[10**400], [1]],
+    ],
 )
 def test_hostile_directions(directions):
     emb = kf.Gaussian(4, 0.1).to_dict()
-    data = {"kind": "Concatenated", "embedders": [emb, emb], "directions": directions, "offsets": None}
+    data = {
+        "kind": "Concatenated",
+        "embedders": [emb, emb],
+        "directions": directions,
+        "offsets": None,
+    }
     with pytest.raises(kf.InputError):
         kf.Encoding.from_dict(data)
 
@@ -197,7 +256,10 @@ def test_memorisation_in_float32_and_on_nearly_singular_grids():
     assert "every axis alone suffices" in together.reason
     simple = kf.Concatenated(kf.Gaussian(300, 0.01), kf.Gaussian(300, 0.01))
     assert "Kronecker" in kf.can_memorise(simple, points).reason
-    assert "no feature reaches" in kf.can_memorise(kf.Rectangle(4, 0.01), np.array([0.1, 0.2, 0.25]), bias=True).reason
+    assert (
+        "no feature reaches"
+        in kf.can_memorise(kf.Rectangle(4, 0.01), np.array([0.1, 0.2, 0.25]), bias=True).reason
+    )
 
 
 def test_curves_of_padded_embedders():
@@ -231,4 +293,6 @@ def test_arguments_of_the_tools_are_checked():
 def test_linear_fourier_theory_stops_where_it_fails():
     x = kf.even_axis(1024)
     assert kf.LinearFourier(1024, 2.9).rank_limit is None
-    assert kf.LinearFourier(1024, 1.0).stable_rank(1024) == pytest.approx(kf.stable_rank(kf.LinearFourier(1024, 1.0)(x)))
+    assert kf.LinearFourier(1024, 1.0).stable_rank(1024) == pytest.approx(
+        kf.stable_rank(kf.LinearFourier(1024, 1.0)(x))
+    )

@@ -14,15 +14,25 @@ from cases import cosine_bell, positions
 def test_the_papers_formulas_by_hand():
     x = np.array([0.3])
     i = np.arange(4)
-    np.testing.assert_allclose(kf.Gaussian(4, 0.2)(x)[0], np.exp(-((0.3 - i / 4) ** 2) / (2 * 0.2**2)))
-    np.testing.assert_allclose(kf.Triangle(4, 0.4)(x)[0], np.maximum(1 - np.abs((0.3 - i / 4) / 0.2), 0))
-    np.testing.assert_allclose(kf.Sine(4, 2.0)(x)[0], np.sin(2 * np.pi * 2 * (i / 4 - 0.3)), atol=1e-15)
+    np.testing.assert_allclose(
+        kf.Gaussian(4, 0.2)(x)[0], np.exp(-((0.3 - i / 4) ** 2) / (2 * 0.2**2))
+    )
+    np.testing.assert_allclose(
+        kf.Triangle(4, 0.4)(x)[0], np.maximum(1 - np.abs((0.3 - i / 4) / 0.2), 0)
+    )
+    np.testing.assert_allclose(
+        kf.Sine(4, 2.0)(x)[0], np.sin(2 * np.pi * 2 * (i / 4 - 0.3)), atol=1e-15
+    )
     j = np.arange(2)
     linear = (2 - j) / 2 * 2**0 + j / 2 * 2**3.0
     angles = 2 * np.pi * linear * 0.3
-    np.testing.assert_allclose(kf.LinearFourier(4, 3.0)(x)[0], np.stack([np.cos(angles), np.sin(angles)], 1).ravel())
+    np.testing.assert_allclose(
+        kf.LinearFourier(4, 3.0)(x)[0], np.stack([np.cos(angles), np.sin(angles)], 1).ravel()
+    )
     angles = 2 * np.pi * 2 ** (3.0 * j / 2) * 0.3
-    np.testing.assert_allclose(kf.LogFourier(4, 3.0)(x)[0], np.stack([np.cos(angles), np.sin(angles)], 1).ravel())
+    np.testing.assert_allclose(
+        kf.LogFourier(4, 3.0)(x)[0], np.stack([np.cos(angles), np.sin(angles)], 1).ravel()
+    )
     rff = kf.RandomFourier(4, 5.0, seed=1)
     angles = 2 * np.pi * rff.frequencies * 0.3
     np.testing.assert_allclose(rff(x)[0], np.concatenate([np.cos(angles), np.sin(angles)]))
@@ -49,7 +59,9 @@ def test_automatic_padding_covers_the_edge_as_well_as_the_middle(kind, width):
     # at the same places between centres, the features are the same at both ends and in the middle
     place = np.linspace(0.013, 0.973, 7) * padded.spacing
     inside = round(1 / padded.spacing)
-    left, middle, right = (np.sort(padded(place + i / inside), axis=1) for i in (0, inside // 2, inside - 1))
+    left, middle, right = (
+        np.sort(padded(place + i / inside), axis=1) for i in (0, inside // 2, inside - 1)
+    )
     np.testing.assert_allclose(left, middle, atol=2e-6)
     np.testing.assert_allclose(right, middle, atol=2e-6)
     assert plain(place[:1]).sum() < 0.8 * plain(place[:1] + 0.5).sum()
@@ -61,7 +73,8 @@ def test_padding_is_checked():
         with pytest.raises(kf.InputError, match="padding: got"):
             kf.Triangle(16, 0.1, padding=padding)
     with pytest.raises(kf.InputError, match="Pass support="):
-        kf.ShiftedBasis(16, cosine_bell, padding="auto")  # no support, so no number of centres is enough
+        # no support, so no number of centres is enough
+        kf.ShiftedBasis(16, cosine_bell, padding="auto")
 
 
 @given(size=st.integers(1, 50), seed=st.integers(0, 50))
@@ -88,7 +101,9 @@ def test_a_box_as_wide_as_the_spacing_is_nearest_neighbour():
 
 def test_triangle_kinks_take_the_mean_of_both_sides():
     emb = kf.Triangle(2, 0.5)  # centres 0 and 0.5, half width 0.25
-    np.testing.assert_allclose(emb.derivative(np.array([0.0, 0.25, 0.125]))[:, 0], [0.0, -2.0, -4.0])
+    np.testing.assert_allclose(
+        emb.derivative(np.array([0.0, 0.25, 0.125]))[:, 0], [0.0, -2.0, -4.0]
+    )
 
 
 def test_square_is_the_sign_of_the_sine():
@@ -105,7 +120,9 @@ def test_random_fourier_draws():
     assert np.std(a) == pytest.approx(7.0, rel=0.05)
     rff = kf.RandomFourier(40000, 7.0, seed=3)
     d = np.array([0.0, 0.01, 0.03])
-    np.testing.assert_allclose(rff.similarity(d) / 20000, rff.expected_similarity(d) / 20000, atol=0.02)
+    np.testing.assert_allclose(
+        rff.similarity(d) / 20000, rff.expected_similarity(d) / 20000, atol=0.02
+    )
     a[:] = 0  # what a caller gets is a copy
     assert kf.RandomFourier(4096, 7.0, seed=0).frequencies.any()
     for seed in (-1, 1.5, None, "x"):
@@ -118,7 +135,9 @@ def test_random_fourier_in_several_dimensions(library):
     rff = kf.RandomFourier(6, 2.0, seed=0, dimensions=3)
     x = np.random.default_rng(0).random((5, 3))
     angles = 2 * np.pi * x @ rff.frequencies.T
-    np.testing.assert_allclose(rff(library(x)), np.concatenate([np.cos(angles), np.sin(angles)], axis=1))
+    np.testing.assert_allclose(
+        rff(library(x)), np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    )
     np.testing.assert_allclose(rff.similarity(library(x[0] - x[1])), rff(x)[0] @ rff(x)[1])
     assert rff.expected_similarity(np.zeros(3)) == 3.0
     with pytest.raises(kf.InputError, match=r"shape \(P, 3\)"):
@@ -168,7 +187,9 @@ def test_shifted_basis_refuses():
     with pytest.raises(kf.InputError, match="gradient"):
         kf.ShiftedBasis(4, cosine_bell).similarity(torch.zeros(2, requires_grad=True))
     with pytest.raises(kf.InputError, match="did not converge"), np.errstate(all="ignore"):
-        kf.ShiftedBasis(4, lambda u: np.abs(u - 0.1) ** -0.99, support=(0, 1)).similarity(np.zeros(1))
+        kf.ShiftedBasis(4, lambda u: np.abs(u - 0.1) ** -0.99, support=(0, 1)).similarity(
+            np.zeros(1)
+        )
 
 
 def test_extreme_widths_stay_finite():
@@ -181,7 +202,9 @@ def test_extreme_widths_stay_finite():
                     assert np.all(np.isfinite(emb.derivative(x.astype(dtype), order)))
 
 
-@pytest.mark.parametrize("emb", [kf.Gaussian(8, 0.05), kf.Triangle(8, 0.05), kf.Rectangle(8, 0.05)], ids=repr)
+@pytest.mark.parametrize(
+    "emb", [kf.Gaussian(8, 0.05), kf.Triangle(8, 0.05), kf.Rectangle(8, 0.05)], ids=repr
+)
 def test_bandwidth_bounds_the_spectrum(emb):
     """Against the Fourier transform of the similarity, which is the square of the spectrum."""
     for tolerance in (0.1, 0.03):

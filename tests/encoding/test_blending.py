@@ -19,8 +19,8 @@ def least_squares(emb, x, low, high):
     return np.linalg.lstsq(corners, emb(np.array([x]))[0], rcond=1e-10)[0]
 
 
-# Fourier features have D as their sum over features, so that least squares is met to rounding; shifted bases have it as an
-# integral, which many padded features approach.
+# Fourier features have D as their sum over features, so that least squares is met to rounding;
+# shifted bases have it as an integral, which many padded features approach.
 EXACT = [kf.RandomFourier(64, 3.0, seed=1), kf.LinearFourier(32, 3.0), kf.LogFourier(32, 3.0)]
 MANY = [
     (kf.Gaussian(800, 0.02, padding=200), 1e-9),
@@ -47,7 +47,9 @@ def test_weights_approach_the_least_squares_of_shifted_bases(emb, tolerance, x):
     cells = 32
     low = min(math.floor(x * cells + 1e-12), cells - 1) / cells
     got = kf.blending_weights(emb, np.array([(x - low) * cells]), 1 / cells)
-    np.testing.assert_allclose(np.concatenate(got), least_squares(emb, x, low, low + 1 / cells), atol=tolerance)
+    np.testing.assert_allclose(
+        np.concatenate(got), least_squares(emb, x, low, low + 1 / cells), atol=tolerance
+    )
 
 
 @each_embedder
@@ -72,14 +74,19 @@ def test_table_agrees_with_quadrature():
     emb = kf.TensionSpline(64, 3.0)
     beta = np.linspace(0, 1, 300)
     many = np.stack(kf.blending_weights(emb, beta, 1 / 64))
-    few = np.concatenate([np.stack(kf.blending_weights(emb, part, 1 / 64)) for part in np.array_split(beta, 10)], axis=1)
+    few = np.concatenate(
+        [np.stack(kf.blending_weights(emb, part, 1 / 64)) for part in np.array_split(beta, 10)],
+        axis=1,
+    )
     np.testing.assert_allclose(many, few, atol=1e-8)
 
 
 @each_library
 def test_libraries_agree(library):
     to, back = LIBRARIES[library]
-    blending = kf.Blending(kf.Kronecker(kf.Gaussian(16, 0.1), kf.LinearFourier(16, 2.0)), [np.linspace(0, 1, 9)] * 2)
+    blending = kf.Blending(
+        kf.Kronecker(kf.Gaussian(16, 0.1), kf.LinearFourier(16, 2.0)), [np.linspace(0, 1, 9)] * 2
+    )
     points = rng.random((20, 2))
     indices, weights = blending.corners(points)
     other = blending.corners(to(points))
@@ -141,7 +148,10 @@ def test_linear_blending():
 def test_error_falls_with_the_grid():
     encoding = kf.Kronecker(kf.Gaussian(64, 0.05, padding=16), kf.Gaussian(64, 0.05, padding=16))
     points = rng.random((50, 2))
-    errors = [kf.Blending(encoding, [np.linspace(0, 1, n + 1)] * 2).error(points).mean() for n in (8, 16, 32, 64)]
+    errors = [
+        kf.Blending(encoding, [np.linspace(0, 1, n + 1)] * 2).error(points).mean()
+        for n in (8, 16, 32, 64)
+    ]
     assert all(fine < coarse / 3 for coarse, fine in itertools.pairwise(errors))  # of second order
 
 
@@ -150,11 +160,22 @@ def test_error_falls_with_the_grid():
     [
         (lambda: kf.Blending(kf.Gaussian(4, 0.1), [np.arange(3.0)]), "Kronecker"),
         (lambda: kf.Blending(kf.Kronecker(kf.Gaussian(4, 0.1)), np.arange(3.0)), "axes"),
-        (lambda: kf.Blending(kf.Kronecker(kf.Gaussian(4, 0.1)), [np.array([0.0, 1.0, 3.0])]), "evenly spaced"),
+        (
+            lambda: kf.Blending(kf.Kronecker(kf.Gaussian(4, 0.1)), [np.array([0.0, 1.0, 3.0])]),
+            "evenly spaced",
+        ),
         (lambda: kf.Blending(kf.Kronecker(kf.Gaussian(4, 0.1)), [np.array([0.0])]), "two nodes"),
-        (lambda: kf.Blending(kf.Kronecker(kf.Gaussian(4, 0.1)), [np.linspace(0, 1, 5)]).corners(np.array([[1.2]])), "Widen"),
+        (
+            lambda: kf.Blending(kf.Kronecker(kf.Gaussian(4, 0.1)), [np.linspace(0, 1, 5)]).corners(
+                np.array([[1.2]])
+            ),
+            "Widen",
+        ),
         (lambda: kf.blending_weights(kf.Gaussian(4, 0.1), np.array([0.5]), 0.0), "spacing"),
-        (lambda: kf.blending_weights(kf.Sine(4, 1.0), np.array([0.5]), 0.5, normalise=True), "normalise"),
+        (
+            lambda: kf.blending_weights(kf.Sine(4, 1.0), np.array([0.5]), 0.5, normalise=True),
+            "normalise",
+        ),
     ],
 )
 def test_bad_input(make, words):

@@ -70,7 +70,12 @@ def test_concatenated_derivative():
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4), seed=st.integers(0, 20))
 def test_kronecker_rows_are_kronecker_products(sizes, seed):
-    kinds = [lambda k: kf.Gaussian(k, 0.2), lambda k: kf.Triangle(k, 0.4), lambda k: kf.Sine(k, 1.0), kf.Impulse]
+    kinds = [
+        lambda k: kf.Gaussian(k, 0.2),
+        lambda k: kf.Triangle(k, 0.4),
+        lambda k: kf.Sine(k, 1.0),
+        kf.Impulse,
+    ]
     embedders = [kinds[(i + seed) % 4](k) for i, k in enumerate(sizes)]
     encoding = kf.Kronecker(*embedders)
     X = _points(3, len(sizes), seed)
@@ -97,19 +102,24 @@ def test_grids_equal_the_dense_encoding(sizes, channels, dtype):
     values = encoding.on_grid(weights, axes)
     assert values.dtype == dtype
     dense = encoding(points) @ weights.reshape(encoding.size, -1)
-    np.testing.assert_allclose(values.ravel(), dense.ravel(), atol=1e-5 if dtype == np.float32 else 1e-12)
+    np.testing.assert_allclose(
+        values.ravel(), dense.ravel(), atol=1e-5 if dtype == np.float32 else 1e-12
+    )
     # dot test
     v = rng.standard_normal(values.shape).astype(dtype)
-    assert np.vdot(values, v) == pytest.approx(np.vdot(weights, encoding.adjoint(v, axes)), rel=1e-3, abs=1e-4)
+    assert np.vdot(values, v) == pytest.approx(
+        np.vdot(weights, encoding.adjoint(v, axes)), rel=1e-3, abs=1e-4
+    )
 
 
 def test_grid_derivatives_swap_one_matrix():
     encoding = kf.Kronecker(kf.Gaussian(8, 0.1), kf.LinearFourier(6, 2.0))
     axes, h = [np.array([0.3, 0.4]), np.array([0.5, 0.55, 0.6])], 1e-5
     weights = np.random.default_rng(0).standard_normal((8, 6))
-    difference = (encoding.on_grid(weights, [axes[0], axes[1] + h]) - encoding.on_grid(weights, [axes[0], axes[1] - h])) / (
-        2 * h
-    )
+    difference = (
+        encoding.on_grid(weights, [axes[0], axes[1] + h])
+        - encoding.on_grid(weights, [axes[0], axes[1] - h])
+    ) / (2 * h)
     np.testing.assert_allclose(encoding.on_grid(weights, axes, (0, 1)), difference, rtol=1e-6)
     with pytest.raises(kf.InputError, match="derivative"):
         encoding.on_grid(weights, axes, (1,))
@@ -127,7 +137,9 @@ def test_other_libraries(to):
     grid = kf.Kronecker(kf.Gaussian(4, 0.2), kf.Triangle(5, 0.4))
     weights, axes = np.ones((4, 5, 2)), [kf.even_axis(3), kf.even_axis(6)]
     ours = grid.on_grid(weights, axes)
-    np.testing.assert_allclose(np.asarray(grid.on_grid(to(weights), [to(a) for a in axes])), ours, atol=1e-12)
+    np.testing.assert_allclose(
+        np.asarray(grid.on_grid(to(weights), [to(a) for a in axes])), ours, atol=1e-12
+    )
 
 
 def test_a_big_grid_never_forms_the_big_matrix():

@@ -27,7 +27,9 @@ def test_against_the_dense_kronecker_product(shapes, channels):
     dense = np.eye(1)
     for matrix in matrices:
         dense = np.kron(dense, matrix)
-    wanted = (dense @ tensor.reshape(dense.shape[1], -1)).reshape([n for n, _ in shapes] + list(tensor.shape[len(shapes) :]))
+    wanted = (dense @ tensor.reshape(dense.shape[1], -1)).reshape(
+        [n for n, _ in shapes] + list(tensor.shape[len(shapes) :])
+    )
     np.testing.assert_allclose(kf.multilinear(tensor, matrices), wanted, atol=1e-10)
 
 
@@ -68,12 +70,17 @@ def test_the_order_is_the_cheapest_of_all(shapes):
             sizes[axis] = shapes[axis][0]
         return total
 
-    assert cost(cheapest_order(shapes)) == min(map(cost, itertools.permutations(range(len(shapes)))))
+    assert cost(cheapest_order(shapes)) == min(
+        map(cost, itertools.permutations(range(len(shapes))))
+    )
 
 
 def test_memory_is_that_of_input_and_output():
     """Appendix C: O(K^D + N^D), never N^D K^D (here 1.7e10 numbers)."""
-    tensor, matrices = np.ones((60, 60, 20)), [np.ones((50, 60)), np.ones((50, 60)), np.ones((50, 20))]
+    tensor, matrices = (
+        np.ones((60, 60, 20)),
+        [np.ones((50, 60)), np.ones((50, 60)), np.ones((50, 20))],
+    )
     tracemalloc.start()
     kf.multilinear(tensor, matrices)
     peak = tracemalloc.get_traced_memory()[1]

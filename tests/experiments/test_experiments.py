@@ -18,7 +18,8 @@ from kronfield.files import write_image
 TABLES = ("table1", "table2", "table3", "table4")
 
 
-# Specs -------------------------------------------------------------------------------------------------------------------
+# Specs
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -32,7 +33,11 @@ def test_specs_load(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_parameter_counts_are_the_papers(name):
     spec = load_spec(name)
-    checked = [method for method in spec.methods if "parameters" in method.paper and method.group != "closed"]
+    checked = [
+        method
+        for method in spec.methods
+        if "parameters" in method.paper and method.group != "closed"
+    ]
     assert len(checked) == 10
     for method in checked:
         assert parameter_count(method, spec.dimensions) == method.paper["parameters"]
@@ -46,7 +51,9 @@ def test_networks_have_the_counts_that_are_computed():
         for method in spec.methods:
             if method.how == "descent":
                 small = spec.scaled(method, spec.sizes["tiny"], spec.sizes["tiny"].side)
-                assert build(small, spec.dimensions, 3, 0).parameter_count == parameter_count(small, spec.dimensions)
+                assert build(small, spec.dimensions, 3, 0).parameter_count == parameter_count(
+                    small, spec.dimensions
+                )
 
 
 def test_scaling_keeps_features_and_widths_in_samples():
@@ -98,13 +105,17 @@ def test_methods_can_be_selected():
     spec = load_spec("table1")
     assert {method.group for method in spec.select("closed,ours")} == {"closed", "ours"}
     assert {method.encoder for method in spec.select("gau")} == {"Gau"}
-    assert [method.key for method in spec.select("simple:gau, closed:tri")] == ["simple: Gau, depth 4", "closed: Tri"]
+    assert [method.key for method in spec.select("simple:gau, closed:tri")] == [
+        "simple: Gau, depth 4",
+        "closed: Tri",
+    ]
     assert spec.select("line") == []  # a group of another experiment
     with pytest.raises(kf.InputError, match="methods"):
         spec.select("closed,nothing")
 
 
-# Tasks and data ----------------------------------------------------------------------------------------------------------
+# Tasks and data
+# ------------------------------------------------------------------------------------------
 
 
 def test_splits():
@@ -134,7 +145,11 @@ def test_scores_are_of_what_was_asked_for_and_clipped():
 
 def test_images_of_a_folder(tmp_path):
     rng = np.random.default_rng(0)
-    pictures = {"b": rng.random((40, 61, 3)), "a": rng.random((50, 30, 3)), "grey": rng.random((36, 36))}
+    pictures = {
+        "b": rng.random((40, 61, 3)),
+        "a": rng.random((50, 30, 3)),
+        "grey": rng.random((36, 36)),
+    }
     for name, picture in pictures.items():
         write_image(tmp_path / f"{name}.png", picture)
     (tmp_path / "notes.txt").write_text("no picture")
@@ -164,7 +179,9 @@ def test_the_original_npz_files(tmp_path):
     assert np.array_equal(found[1].load(24), (test[1] / 255).astype(np.float32))
     clips = rng.random((1, 20, 20, 20, 3)).astype(np.float32)
     np.savez(tmp_path / "videos.npz", train=clips)
-    assert np.array_equal(items("video", tmp_path / "videos.npz", 9)[0].load(16), clips[0, 2:18, 2:18, 2:18])
+    assert np.array_equal(
+        items("video", tmp_path / "videos.npz", 9)[0].load(16), clips[0, 2:18, 2:18, 2:18]
+    )
     with pytest.raises(kf.InputError, match="data"):
         items("video", tmp_path / "images.npz", 1)
 
@@ -173,7 +190,9 @@ def test_frames_are_resized_and_cut():
     frames = np.broadcast_to(np.linspace(0, 1, 60)[None, :, None, None], (3, 60, 90, 3))
     small = resize(frames, 30)
     assert small.shape == (3, 30, 30, 3)
-    assert np.allclose(small[0, 2:-2, 0, 0], frames[0, :, 0, 0].reshape(30, 2).mean(axis=1)[2:-2], atol=1e-6)
+    assert np.allclose(
+        small[0, 2:-2, 0, 0], frames[0, :, 0, 0].reshape(30, 2).mean(axis=1)[2:-2], atol=1e-6
+    )
     assert np.allclose(resize(np.ones((1, 20, 20, 3)), 50), 1)
     with pytest.raises(TooSmallError, match="3 frames"):
         cube(small, 16)
@@ -188,12 +207,15 @@ def test_lines_are_rows_and_columns_in_turn(tmp_path):
     assert np.allclose(np.diff(column), 16 / 255, atol=1e-6)
 
 
-# Methods -----------------------------------------------------------------------------------------------------------------
+# Methods
+# ------------------------------------------------------------------------------------------
 
 
 def waves(side, dimensions=2):
     axes = np.meshgrid(*[np.arange(side) / side] * dimensions, indexing="ij")
-    return np.stack([0.5 + 0.3 * np.sin(9 * sum(axes) + i) for i in range(3)], axis=-1).astype(np.float32)
+    return np.stack([0.5 + 0.3 * np.sin(9 * sum(axes) + i) for i in range(3)], axis=-1).astype(
+        np.float32
+    )
 
 
 def scaled(table, key, side):
@@ -219,7 +241,10 @@ def test_tri_has_half_widths():
 
 def test_simple_encodings_are_the_papers():
     spec = load_spec("table1")
-    by = {encoder: simple_encoding(spec.method(f"simple: {encoder}, depth 4"), 2, 0) for encoder in ("Gau", "RFF", "LinF")}
+    by = {
+        encoder: simple_encoding(spec.method(f"simple: {encoder}, depth 4"), 2, 0)
+        for encoder in ("Gau", "RFF", "LinF")
+    }
     assert [emb.size for emb in by["Gau"].embedders] == [128] * 4
     assert by["Gau"].directions is not None
     assert [emb.dimensions for emb in by["RFF"].embedders] == [2]
@@ -265,9 +290,16 @@ def test_networks_at_points_are_asked_as_they_were_taught():
     from kronfield.experiments.networks import build, evaluate
 
     task = make_task(waves(16), "random", 0.25, 0)
-    model = build(dataclasses.replace(scaled("table2", "complex: Gau, depth 0", 16), depth=1, hidden=4), 2, 3, 0)
+    model = build(
+        dataclasses.replace(scaled("table2", "complex: Gau, depth 0", 16), depth=1, hidden=4),
+        2,
+        3,
+        0,
+    )
     found = evaluate(model, task)
-    points = torch.from_numpy(np.stack(np.meshgrid(*task.axes, indexing="ij"), axis=-1).reshape(-1, 2))
+    points = torch.from_numpy(
+        np.stack(np.meshgrid(*task.axes, indexing="ij"), axis=-1).reshape(-1, 2)
+    )
     with torch.no_grad():
         assert np.allclose(found.reshape(-1, 3), model(points), atol=1e-5)
         model.first.points = "exact"

@@ -33,7 +33,8 @@ def tiny(tmp_path_factory):
     """A folder with a tiny run of everything, and the report on it."""
     folder = tmp_path_factory.mktemp("reproduction")
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # rank-deficient closed forms are in the rows, not on the screen
+        # rank-deficient closed forms are in the rows, not on the screen
+        warnings.simplefilter("error")
         return folder, reproduce("all", folder, size="tiny")
 
 
@@ -76,14 +77,18 @@ def test_all_files_are_there(tiny):
         assert len(picture) < 150_000
     assert not list(folder.rglob("*.svg"))
     assert (folder / "pictures" / "visual-grid-astronaut-32-original.png").is_file()
-    assert (folder / "pictures" / "visual-grid-astronaut-32-simple-Gau-depth-4-3-epochs.png").is_file()
+    assert (
+        folder / "pictures" / "visual-grid-astronaut-32-simple-Gau-depth-4-3-epochs.png"
+    ).is_file()
     assert not list(folder.rglob(".*"))  # no checkpoints, nothing half written
     assert any("32 x 32 instead of 512 x 512" in text for text in report.scaled)
 
 
 def test_figures_are_svg_if_asked_for(tmp_path):
     for name in ("encodings", "embedders"):
-        assert draw_figure(name, tmp_path / f"{name}.svg", coarse=True) == [tmp_path / f"{name}.svg"]
+        assert draw_figure(name, tmp_path / f"{name}.svg", coarse=True) == [
+            tmp_path / f"{name}.svg"
+        ]
         first = (tmp_path / f"{name}.svg").read_bytes()
         assert b"<svg" in first
         draw_figure(name, tmp_path / f"{name}.svg", coarse=True)
@@ -114,7 +119,14 @@ def test_tables_have_the_papers_numbers_and_the_difference(tiny):
 def test_full_rows_and_scaled_rows_stand_apart(tiny):
     spec = load_spec("table1")
     row = next(row for row in read_rows(tiny[0] / "table1.jsonl") if row["method"] == "closed: Gau")
-    full = {**row, **spec.method("closed: Gau").settings(), "side": 512, "scaled": [], "size": "paper", "psnr": 30.0}
+    full = {
+        **row,
+        **spec.method("closed: Gau").settings(),
+        "side": 512,
+        "scaled": [],
+        "size": "paper",
+        "psnr": 30.0,
+    }
     lines = summarise(spec, [row, full])
     assert [(line.protocol == "full", line.items) for line in lines] == [(True, 1), (False, 1)]
     assert "Rows without a letter follow the paper's protocol" in markdown(spec, [row, full])
@@ -131,7 +143,8 @@ def test_the_fullest_rows_are_judged():
     assert fullest([]) == []
 
 
-# Resuming ----------------------------------------------------------------------------------------------------------------
+# Resuming
+# ------------------------------------------------------------------------------------------
 
 
 def run_some(folder, methods="closed,complex"):
@@ -158,14 +171,19 @@ def test_a_line_cut_short_is_run_again(tmp_path):
     rows = run_some(tmp_path)
     lines = path.read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(rows) == 10
-    assert [json.loads(line)["method"] for line in lines] == [json.loads(line)["method"] for line in whole.splitlines()]
+    assert [json.loads(line)["method"] for line in lines] == [
+        json.loads(line)["method"] for line in whole.splitlines()
+    ]
     assert lines[:-1] == whole.decode().splitlines()[:-1]
 
 
 def test_a_changed_spec_does_not_mix(tmp_path):
     spec = load_spec("table1")
     run_some(tmp_path, "closed")
-    changed = tuple(dataclasses.replace(m, setting=m.setting * 1.5) if m.key == "closed: Gau" else m for m in spec.methods)
+    changed = tuple(
+        dataclasses.replace(m, setting=m.setting * 1.5) if m.key == "closed: Gau" else m
+        for m in spec.methods
+    )
     other = dataclasses.replace(spec, methods=changed)
     rows = run_spec(other, other.sizes["tiny"], tmp_path, methods="closed")
     assert len(rows) == 6  # one of them twice
@@ -190,7 +208,9 @@ def test_failures_are_told_and_tried_again(tmp_path, monkeypatch):
 def test_a_clip_that_is_too_short_is_left_out_with_a_note(tmp_path):
     np.savez(tmp_path / "clips.npz", train=np.random.default_rng(0).random((1, 12, 20, 20, 3)))
     report = reproduce("table3", tmp_path / "out", size="tiny", videos=tmp_path / "clips.npz")
-    assert report.notes == ["table3: clips-train-00: left out: 12 frames of 20 x 20, for a cube of 16"]
+    assert report.notes == [
+        "table3: clips-train-00: left out: 12 frames of 20 x 20, for a cube of 16"
+    ]
 
 
 def test_ctrl_c_in_the_middle_of_a_long_run_goes_on_there(tmp_path, monkeypatch):
@@ -209,7 +229,9 @@ def test_ctrl_c_in_the_middle_of_a_long_run_goes_on_there(tmp_path, monkeypatch)
     assert len(list(tmp_path.glob(".table1-*.safetensors"))) == 1
     assert read_rows(tmp_path / "table1.jsonl") == []
     later = []
-    rows = run_spec(spec, size, tmp_path, methods="simple:Gau", progress=lambda *told: later.append(told))
+    rows = run_spec(
+        spec, size, tmp_path, methods="simple:Gau", progress=lambda *told: later.append(told)
+    )
     assert len(later) < 30  # of 40 epochs
     straight = run_spec(spec, size, tmp_path / "straight", methods="simple:Gau")
     assert rows[0]["psnr"] == straight[0]["psnr"]
@@ -244,7 +266,10 @@ def test_a_kill_at_any_moment_loses_at_most_one_job(tmp_path):
         first.wait()
     before = path.read_bytes()
     assert 2 <= before.count(b"\n") < 10
-    assert subprocess.run(command, check=True, capture_output=True, text=True, env=alone).stdout == "done\n"
+    assert (
+        subprocess.run(command, check=True, capture_output=True, text=True, env=alone).stdout
+        == "done\n"
+    )
     after = path.read_bytes()
     kept = before[: before.rindex(b"\n") + 1]
     assert after.startswith(kept)  # nothing that was finished is run again
@@ -261,17 +286,23 @@ def test_results_replace_rows_with_the_same_fingerprint(tmp_path):
     assert read_rows(tmp_path / "x.jsonl") == [{"fingerprint": "a", "psnr": 1.0}]
 
 
-# Claims and the report ---------------------------------------------------------------------------------------------------
+# Claims and the report
+# ------------------------------------------------------------------------------------------
 
 
 def test_claims(tiny):
-    claims = check_claims({name: read_rows(tiny[0] / f"{name}.jsonl") for name in SPECS}, quick=True)
+    claims = check_claims(
+        {name: read_rows(tiny[0] / f"{name}.jsonl") for name in SPECS}, quick=True
+    )
     assert len(claims) >= 30
     assert all(claim.verdict in VERDICTS and claim.evidence for claim in claims)
     verdicts = {claim.text: claim.verdict for claim in claims}
     assert verdicts["The similarity of the triangle is ¼ max(σ − d, 0)²"] == "does not hold"
     assert verdicts["The stable rank of the Gaussian is min(N, 1/(2√π σ))"] == "holds"
-    assert verdicts["A linear model on a simple encoding gives pictures of rank 2 at most"] == "holds partly"
+    assert (
+        verdicts["A linear model on a simple encoding gives pictures of rank 2 at most"]
+        == "holds partly"
+    )
     with (tiny[0] / "claims.csv").open(encoding="utf-8") as file:
         assert [row["text"] for row in csv.DictReader(file)] == [claim.text for claim in claims]
 
@@ -283,7 +314,9 @@ def test_claims_without_results_are_not_checked():
     assert all("kronfield reproduce" in claim.evidence for claim in empty)
 
 
-@pytest.mark.parametrize(("gain", "verdict"), [(0.3, "holds"), (-1.5, "holds partly"), (-4.0, "does not hold")])
+@pytest.mark.parametrize(
+    ("gain", "verdict"), [(0.3, "holds"), (-1.5, "holds partly"), (-4.0, "does not hold")]
+)
 def test_claims_follow_the_numbers(tiny, gain, verdict):
     rows = read_rows(tiny[0] / "table1.jsonl")
     made = [{**row, "psnr": 25.0 + (gain if row["group"] == "complex" else 0.0)} for row in rows]
@@ -301,24 +334,41 @@ def test_a_claim_that_does_not_hold_says_why(tiny):
     assert "chosen from the data, is +0.20 dB from the deep network" in claim.reason
 
 
-@pytest.mark.parametrize(("epoch", "verdict"), [(100, "holds"), (400, "holds partly"), (900, "does not hold")])
+@pytest.mark.parametrize(
+    ("epoch", "verdict"), [(100, "holds"), (400, "holds partly"), (900, "does not hold")]
+)
 def test_epochs_are_compared_where_they_are_equal(tiny, epoch, verdict):
     rows = read_rows(tiny[0] / "table1.jsonl")
-    equal = [{**row, "epochs": 1000, "settled_epoch": 500 if row["group"] == "simple" else epoch} for row in rows]
-    others = [{**row, "epochs": 2000, "settled_epoch": 1, "fingerprint": "x"} for row in rows if row["group"] == "complex"]
+    equal = [
+        {**row, "epochs": 1000, "settled_epoch": 500 if row["group"] == "simple" else epoch}
+        for row in rows
+    ]
+    others = [
+        {**row, "epochs": 2000, "settled_epoch": 1, "fingerprint": "x"}
+        for row in rows
+        if row["group"] == "complex"
+    ]
     claims = check_claims({"table1": [*equal, *others]}, quick=True)
-    assert next(c for c in claims if c.text.startswith("Complex encodings need far fewer")).verdict == verdict
+    assert (
+        next(c for c in claims if c.text.startswith("Complex encodings need far fewer")).verdict
+        == verdict
+    )
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [(1e-3, "holds"), (0.5, "holds partly"), (20.0, "does not hold")])
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(1e-3, "holds"), (0.5, "holds partly"), (20.0, "does not hold")]
+)
 def test_speed_claims_follow_the_numbers(tiny, seconds, verdict):
     spec = load_spec("table1")
     rows = [
-        row | {"epochs": spec.paper.epochs["simple"] if row["epochs"] else 0} for row in read_rows(tiny[0] / "table1.jsonl")
+        row | {"epochs": spec.paper.epochs["simple"] if row["epochs"] else 0}
+        for row in read_rows(tiny[0] / "table1.jsonl")
     ]
     made = [{**row, "seconds": seconds if row["group"] == "closed" else 20.0} for row in rows]
     claims = check_claims({"table1": made}, quick=True)
-    assert next(c for c in claims if c.text.startswith("The closed form is orders")).verdict == verdict
+    assert (
+        next(c for c in claims if c.text.startswith("The closed form is orders")).verdict == verdict
+    )
 
 
 def test_the_page_is_filled_in_without_running_anything(tiny, tmp_path):
@@ -354,7 +404,8 @@ def test_names():
         reproduce("table1", "out", side=33)
 
 
-# The command -------------------------------------------------------------------------------------------------------------
+# The command
+# ------------------------------------------------------------------------------------------
 
 
 def command(*arguments):
@@ -367,17 +418,37 @@ def test_the_command_prints_the_table_and_what_was_scaled(tmp_path):
     assert "Scaled: table1: 32 x 32 instead of 512 x 512" in done.output
     assert "Scaled: table1: 1 image instead of 16" in done.output
     assert "26.69 ± 3.76" in done.output
-    quiet = command("table1", "--size", "tiny", "--methods", "closed", "-o", tmp_path / "out", "--quiet")
+    quiet = command(
+        "table1", "--size", "tiny", "--methods", "closed", "-o", tmp_path / "out", "--quiet"
+    )
     assert (quiet.exit_code, quiet.output) == (0, "")
-    told = json.loads(command("table1", "--size", "tiny", "--methods", "closed", "-o", tmp_path / "out", "--json").output)
+    told = json.loads(
+        command(
+            "table1", "--size", "tiny", "--methods", "closed", "-o", tmp_path / "out", "--json"
+        ).output
+    )
     assert {"files", "scaled", "notes"} == set(told)
 
 
 def test_the_command_takes_other_sizes(tmp_path):
-    options = ("--methods", "complex:Gau", "--side", 16, "--count", 2, "--epochs", 7, "-o", tmp_path)
+    options = (
+        "--methods",
+        "complex:Gau",
+        "--side",
+        16,
+        "--count",
+        2,
+        "--epochs",
+        7,
+        "-o",
+        tmp_path,
+    )
     assert command("table1", "--size", "tiny", *options).exit_code == 0
     rows = read_rows(tmp_path / "table1.jsonl")
-    assert [(row["side"], row["epochs"], row["item"]) for row in rows] == [(16, 7, "astronaut"), (16, 7, "coffee")]
+    assert [(row["side"], row["epochs"], row["item"]) for row in rows] == [
+        (16, 7, "astronaut"),
+        (16, 7, "coffee"),
+    ]
 
 
 def test_the_command_says_that_what_is_finished_is_kept(tmp_path, monkeypatch):
@@ -391,7 +462,11 @@ def test_the_command_says_that_what_is_finished_is_kept(tmp_path, monkeypatch):
 
 
 def test_the_command_refuses_in_one_line(tmp_path):
-    for arguments in (("table9",), ("table1", "--methods", "none"), ("table1", "--images", tmp_path / "none")):
+    for arguments in (
+        ("table9",),
+        ("table1", "--methods", "none"),
+        ("table1", "--images", tmp_path / "none"),
+    ):
         done = command(*arguments, "-o", tmp_path / "out")
         assert done.exit_code == 2
         assert len(done.output.strip().splitlines()) == 1
@@ -404,8 +479,11 @@ COMMITTED = Path(__file__).parents[2] / "docs" / "reproduction"
 def test_the_committed_tables_are_those_of_the_committed_results(name):
     spec = load_spec(name)
     rows = read_rows(COMMITTED / f"{name}.jsonl")
-    assert len(current(spec, rows)) == len([row for row in rows if row["method"]])  # none of earlier settings, none failed
-    assert (COMMITTED / f"{name}.md").read_text(encoding="utf-8") == f"# {spec.title}\n\n{markdown(spec, rows)}"
+    # none of earlier settings, none failed
+    assert len(current(spec, rows)) == len([row for row in rows if row["method"]])
+    assert (COMMITTED / f"{name}.md").read_text(
+        encoding="utf-8"
+    ) == f"# {spec.title}\n\n{markdown(spec, rows)}"
 
 
 def test_the_committed_page_is_that_of_the_committed_results():

@@ -14,7 +14,8 @@ from cases import EMBEDDERS
 
 rng = np.random.default_rng(0)
 
-# Evaluation ------------------------------------------------------------------------------------------------------
+# Evaluation
+# ------------------------------------------------------------------------------------------
 
 FIELDS = {
     "spline": lambda: kf.fit(rng.standard_normal((20, 15, 2)), [np.linspace(0, 4, 20), np.linspace(1, 2, 15)]),
@@ -31,7 +32,9 @@ each_field = pytest.mark.parametrize("make", FIELDS.values(), ids=FIELDS)
 
 def _points(field, n=40, inset=0.05):
     bounds = np.array(field.domain)
-    return bounds[:, 0] + (bounds[:, 1] - bounds[:, 0]) * (inset + (1 - 2 * inset) * rng.random((n, field.dimensions)))
+    return bounds[:, 0] + (bounds[:, 1] - bounds[:, 0]) * (
+        inset + (1 - 2 * inset) * rng.random((n, field.dimensions))
+    )
 
 
 @each_field
@@ -58,14 +61,18 @@ def test_derivatives_against_differences(make):
         np.testing.assert_allclose(field(X, tuple(order)), difference, atol=1e-5 * scale)
         np.testing.assert_allclose(field.gradient(X)[:, axis], difference, atol=1e-5 * scale)
         second = (field(X + step, tuple(order)) - field(X - step, tuple(order))) / (2 * h)
-        np.testing.assert_allclose(field(X, tuple(2 * order)), second, atol=1e-4 * np.abs(second).max())
+        np.testing.assert_allclose(
+            field(X, tuple(2 * order)), second, atol=1e-4 * np.abs(second).max()
+        )
     total = sum(field(X, tuple(2 * row)) for row in np.eye(field.dimensions, dtype=int))
     np.testing.assert_allclose(field.laplacian(X), total)
     axes = [np.sort(column) for column in X[:6].T]
     mixed = (1,) * field.dimensions
     points = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], axis=1)
     grid = field.on_grid(axes, mixed)
-    np.testing.assert_allclose(grid, field(points, mixed).reshape(grid.shape), atol=1e-9 * np.abs(grid).max())
+    np.testing.assert_allclose(
+        grid, field(points, mixed).reshape(grid.shape), atol=1e-9 * np.abs(grid).max()
+    )
 
 
 @each_field
@@ -136,7 +143,8 @@ def test_evaluation_refuses():
     assert field(np.zeros((0, 2))).shape == (0,)
 
 
-# Memory ----------------------------------------------------------------------------------------------------------
+# Memory
+# ------------------------------------------------------------------------------------------
 
 
 def _peak(call):
@@ -156,16 +164,24 @@ def test_fit_takes_at_most_three_times_the_data():
 
 def test_a_huge_grid_is_written_blockwise(tmp_path):
     field = kf.fit(rng.random((50, 60), dtype=np.float32))
-    out = np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(6000, 5000))
+    out = np.lib.format.open_memmap(
+        tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(6000, 5000)
+    )
     result, peak = _peak(lambda: field.on_grid((6000, 5000), out=out))
     assert result is out
     assert peak < 0.7 * out.nbytes
-    np.testing.assert_allclose(out[::500, ::500], field.on_grid([*(a[::500] for a in field._grid((6000, 5000)))]), atol=1e-6)
+    np.testing.assert_allclose(
+        out[::500, ::500],
+        field.on_grid([*(a[::500] for a in field._grid((6000, 5000)))]),
+        atol=1e-6,
+    )
 
 
 def test_points_take_bounded_memory():
     for encoding in (None, kf.LinearFourier(32, 2.0)):
-        field = kf.fit(rng.random((40, 40)), encoding=encoding, ridge=0.0 if encoding is None else 1e-3)
+        field = kf.fit(
+            rng.random((40, 40)), encoding=encoding, ridge=0.0 if encoding is None else 1e-3
+        )
         X = 39 * rng.random((300_000, 2))
         _, peak = _peak(lambda field=field, X=X: field(X))
         assert peak < 400e6
@@ -178,7 +194,9 @@ def test_memory_maps_are_not_copied_whole(tmp_path):
     encoding = kf.Kronecker(kf.Gaussian(100, 0.006), kf.Gaussian(100, 0.006))
     field, peak = _peak(lambda: kf.fit(mapped, encoding=encoding, ridge=0.0))
     assert peak < 0.7 * mapped.nbytes
-    np.testing.assert_allclose(field.weights, kf.fit(np.array(mapped), encoding=encoding, ridge=0.0).weights, atol=1e-4)
+    np.testing.assert_allclose(
+        field.weights, kf.fit(np.array(mapped), encoding=encoding, ridge=0.0).weights, atol=1e-4
+    )
 
 
 def test_the_contract_embedders_all_fit_without_trouble():
@@ -192,12 +210,20 @@ def test_the_contract_embedders_all_fit_without_trouble():
 
 @pytest.mark.parametrize(
     "emb",
-    [kf.TensionSpline(300, 1.0), kf.Gaussian(300, 0.7 / 300), kf.Triangle(300, 2 / 300), kf.Impulse(300)],
+    [
+        kf.TensionSpline(300, 1.0),
+        kf.Gaussian(300, 0.7 / 300),
+        kf.Triangle(300, 2 / 300),
+        kf.Impulse(300),
+    ],
     ids=repr,
 )
 def test_long_lines_are_summed_feature_by_feature(emb, monkeypatch):
     field = kf.fit(
-        np.sin(np.arange(300) / 9)[:, None] * [1.0, 2.0], encoding=kf.Kronecker(emb), ridge=0.0, roughness=(0.0, 0.0)
+        np.sin(np.arange(300) / 9)[:, None] * [1.0, 2.0],
+        encoding=kf.Kronecker(emb),
+        ridge=0.0,
+        roughness=(0.0, 0.0),
     )
     orders = range(min(emb.smoothness, 2) + 1)
     short = [field.on_grid((700,), derivative=(d,)) for d in orders]
@@ -216,7 +242,9 @@ def test_fields_are_evaluated_in_a_forked_child():
     queue = context.SimpleQueue()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a process with threads is forked is the point
-        child = context.Process(target=lambda: queue.put(float(field(points, outside="extrapolate").sum())))
+        child = context.Process(
+            target=lambda: queue.put(float(field(points, outside="extrapolate").sum()))
+        )
         child.start()
     child.join(60)
     alive = child.is_alive()

@@ -16,7 +16,9 @@ rng = np.random.default_rng(0)
 
 
 def _field(**options):
-    return kf.fit(rng.standard_normal((12, 9, 2)), [np.linspace(0, 3, 12), np.linspace(5, 6, 9)], **options)
+    return kf.fit(
+        rng.standard_normal((12, 9, 2)), [np.linspace(0, 3, 12), np.linspace(5, 6, 9)], **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -25,9 +27,15 @@ def _field(**options):
         _field(),
         kf.fit(np.arange(12, dtype=np.float32)),
         kf.fit(np.exp(1j * np.arange(20))),
-        kf.fit(np.exp(1j * np.arange(20)).astype(np.complex64)[:, None] * np.ones(3), channels=True),
+        kf.fit(
+            np.exp(1j * np.arange(20)).astype(np.complex64)[:, None] * np.ones(3), channels=True
+        ),
         kf.fit(np.arange(12.0), encoding=kf.RandomFourier(8, 1.0, seed=4), ridge=0.0),
-        kf.fit(np.arange(12.0), encoding=kf.ShiftedBasis(8, cosine_bell, support=(-0.2, 0.2), name="bell"), ridge=0.0),
+        kf.fit(
+            np.arange(12.0),
+            encoding=kf.ShiftedBasis(8, cosine_bell, support=(-0.2, 0.2), name="bell"),
+            ridge=0.0,
+        ),
     ],
     ids=lambda field: repr(field)[:40],
 )
@@ -47,7 +55,9 @@ def test_round_trip(field, tmp_path):
         again.refit(np.zeros(3))
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [("float16", 2e-3), ("float32", 1e-6), ("float64", 0.0)])
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [("float16", 2e-3), ("float32", 1e-6), ("float64", 0.0)]
+)
 def test_smaller_storage_says_what_it_costs(dtype, bound, tmp_path):
     field = _field()
     saved = field.save(tmp_path / "a.field", dtype=dtype)
@@ -156,7 +166,11 @@ def test_other_files(tmp_path):
 
 @pytest.mark.parametrize(
     ("head", "words"),
-    [(b"\x89PNG\r\n\x1a\n" + b"0" * 40, "a picture; fit it first"), (b"nonsense" * 9, "damaged"), (b"", "empty")],
+    [
+        (b"\x89PNG\r\n\x1a\n" + b"0" * 40, "a picture; fit it first"),
+        (b"nonsense" * 9, "damaged"),
+        (b"", "empty"),
+    ],
 )
 def test_what_is_no_field_is_told(head, words, tmp_path):
     (tmp_path / "photo.png").write_bytes(head)

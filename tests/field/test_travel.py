@@ -40,13 +40,17 @@ def _fields():
         "uneven": lambda: kf.fit(PICTURE, axes=[uneven, np.arange(80.0)]),
         "complex": lambda: kf.fit(PICTURE + 1j * PICTURE[::-1]),
         "channels": lambda: kf.fit(np.stack([PICTURE] * 3, axis=-1)),
-        "paper": lambda: kf.fit(PICTURE, encoding=kf.Kronecker(kf.Gaussian(60, 0.01), kf.Gaussian(80, 0.008)), ridge=0.0),
+        "paper": lambda: kf.fit(
+            PICTURE, encoding=kf.Kronecker(kf.Gaussian(60, 0.01), kf.Gaussian(80, 0.008)), ridge=0.0
+        ),
         "ridge": lambda: kf.fit(NOISY, encoding=kf.RandomFourier(400, 20.0, seed=0), ridge=0.1),
         "own function": lambda: kf.fit(PICTURE[:, 0], encoding=bell, ridge=1e-3),
         "mask": lambda: kf.fit(PICTURE, mask=mask),
         "points": lambda: kf.fit_points(POINTS, VALUES),
         "points, Gaussians": lambda: kf.fit_points(POINTS[:300], np.sin(4 * POINTS[:300, 0])),
-        "points, blended": lambda: kf.fit_points(POINTS, VALUES, kf.Gaussian(30, 0.05), ridge=1e-2, rows="blending"),
+        "points, blended": lambda: kf.fit_points(
+            POINTS, VALUES, kf.Gaussian(30, 0.05), ridge=1e-2, rows="blending"
+        ),
         "statistics": lambda: _statistics().solve(roughness=(0.0, 1e-4)),
         "refit": lambda: kf.fit(PICTURE).refit(PICTURE * 2),
     }
@@ -87,7 +91,8 @@ def test_pickles(name):
             _ = again.report.degrees_of_freedom
         known = field.report.degrees_of_freedom
         assert pickle.loads(pickle.dumps(field.report)).degrees_of_freedom == known
-    assert pickle.loads(pickle.dumps(again)).report.residual == field.report.residual  # a second journey
+    # a second journey
+    assert pickle.loads(pickle.dumps(again)).report.residual == field.report.residual
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in (*POINTWISE, "statistics")])
@@ -125,7 +130,9 @@ def test_copies_can_do_all_that_the_original_can(name, make):
         assert "changed" not in field.info
     if name in POINTWISE:
         at = np.array([[0.5, 0.5]])
-        assert np.array_equal(other.standard_error(at, noise=1.0), field.standard_error(at, noise=1.0))
+        assert np.array_equal(
+            other.standard_error(at, noise=1.0), field.standard_error(at, noise=1.0)
+        )
 
 
 LARGE = {
@@ -136,10 +143,18 @@ LARGE = {
     "float32 line": lambda: kf.fit(rng.random(20_000).astype(np.float32)),
     "cells": lambda: kf.fit(rng.random(20_000).astype(np.float32), domain=[(3.3, 7.9)]),
     "falling": lambda: kf.fit(rng.random(20_000), axes=[np.linspace(4, 1, 20_000)]),
-    "given line": lambda: kf.fit(rng.random(20_000), encoding=kf.Triangle(20_000, 2 / 20_000), ridge=0.0),
-    "around zero": lambda: kf.fit(rng.random(20_000).astype(np.float32), axes=[np.arange(-10_000, 10_000) * 0.001]),
-    "few features": lambda: kf.fit(rng.random(20_000), encoding=kf.Triangle(3000, 2 / 3000), ridge=1e-3),
-    "points": lambda: kf.fit_points(rng.random((20_000, 2)), rng.random(20_000), roughness=(0.0, 1e-3)),
+    "given line": lambda: kf.fit(
+        rng.random(20_000), encoding=kf.Triangle(20_000, 2 / 20_000), ridge=0.0
+    ),
+    "around zero": lambda: kf.fit(
+        rng.random(20_000).astype(np.float32), axes=[np.arange(-10_000, 10_000) * 0.001]
+    ),
+    "few features": lambda: kf.fit(
+        rng.random(20_000), encoding=kf.Triangle(3000, 2 / 3000), ridge=1e-3
+    ),
+    "points": lambda: kf.fit_points(
+        rng.random((20_000, 2)), rng.random(20_000), roughness=(0.0, 1e-3)
+    ),
     "mask": lambda: kf.fit(rng.random((200, 150)), mask=rng.random((200, 150)) < 0.5),
 }
 
@@ -212,7 +227,9 @@ def _evaluate(field):
 
 
 def test_a_spawned_process_gets_the_same():
-    fields = [_fields()[name]() for name in ("slopes", "smoothed", "complex", "points", "statistics")]
+    fields = [
+        _fields()[name]() for name in ("slopes", "smoothed", "complex", "points", "statistics")
+    ]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         there = pool.map(_evaluate, fields)
     for field, (values, text, residual) in zip(fields, there, strict=True):

@@ -61,7 +61,7 @@ def raw(name):
         return arrays, json.loads(file.metadata()["kronfield"])
 
 
-# The folder ---------------------------------------------------------------------------------------
+# The folder ------------------------------------------------------------------------------------
 
 
 def test_every_file_is_expected_and_every_expected_file_is_there():
@@ -90,7 +90,7 @@ def test_all_embedders_are_there():
     assert seen == public
 
 
-# Fields and networks ------------------------------------------------------------------------------
+# Fields and networks ---------------------------------------------------------------------------
 
 
 def load(name):
@@ -180,7 +180,7 @@ def test_the_command_line_knows_its_fields(name, tmp_path, monkeypatch):
     assert_close(found, wanted["values"], "float32", 1e-5)
 
 
-# Checkpoints --------------------------------------------------------------------------------------
+# Checkpoints -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", names("checkpoint"))
@@ -223,7 +223,7 @@ def network(entry):
     return CoordinateMLP.from_dict(entry["network"]).to(getattr(torch, entry["dtype"]))
 
 
-# Statistics ---------------------------------------------------------------------------------------
+# Statistics ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", names("statistics"))

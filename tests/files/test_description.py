@@ -64,11 +64,15 @@ def test_null_and_absent_are_two_things():
     known = Description.from_dict({"levels": None})
     assert known.to_dict() == {"levels": None}
     assert dataclasses.replace(known, levels=255, dtype=None).to_dict() == {"levels": 255}
-    assert dataclasses.replace(Description.from_dict({"levels": "x"}), levels=1).to_dict() == {"levels": 1}
+    assert dataclasses.replace(Description.from_dict({"levels": "x"}), levels=1).to_dict() == {
+        "levels": 1
+    }
 
 
 def test_tuples_and_arrays_are_taken_for_lists():
-    known = Description.from_dict({"axes": ("x", "y"), "affine": np.eye(4), "levels": np.int64(65535), "range": (0, 1)})
+    known = Description.from_dict(
+        {"axes": ("x", "y"), "affine": np.eye(4), "levels": np.int64(65535), "range": (0, 1)}
+    )
     assert json.loads(json.dumps(known.to_dict())) == {
         "axes": ["x", "y"],
         "affine": np.eye(4).tolist(),
@@ -87,12 +91,24 @@ def test_a_dictionary_is_a_copy(tmp_path):
 
 def test_a_field_that_says_nonsense_says_nothing():
     field = kf.fit(np.add.outer(np.arange(9.0), np.arange(9.0)))
-    for info in ({}, {"axes": 3, "units": "px", "kind": 1}, {"axes": ["x"], "units": ["m"]}, {"axes": ["x", 1]}):
+    for info in (
+        {},
+        {"axes": 3, "units": "px", "kind": 1},
+        {"axes": ["x"], "units": ["m"]},
+        {"axes": ["x", 1]},
+    ):
         field.info = info
         assert axis_names(field) == ["axis 0", "axis 1"]
         assert axis_units(field) == ["", ""]
         assert described(field).to_dict() == info
-    for fps, rate in (("25/2", Fraction(25, 2)), (25, 25), (None, None), ("fast", None), ("1/0", None), ([25], None)):
+    for fps, rate in (
+        ("25/2", Fraction(25, 2)),
+        (25, 25),
+        (None, None),
+        ("fast", None),
+        ("1/0", None),
+        ([25], None),
+    ):
         field.info = {"kind": "video", "fps": fps, "rate": 44100}
         assert frame_rate(field) == rate
     field.info = {"fps": "25", "rate": 44100}

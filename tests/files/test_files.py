@@ -15,7 +15,14 @@ PHOTOGRAPHS = os.path.join(os.path.dirname(skimage.__file__), "data")
 
 
 def test_values_are_clipped_and_rounded():
-    assert to_bytes(np.array([-1.0, 0.0, 0.4999 / 255, 0.5001 / 255, 1.0, 9.0])).tolist() == [0, 0, 0, 1, 255, 255]
+    assert to_bytes(np.array([-1.0, 0.0, 0.4999 / 255, 0.5001 / 255, 1.0, 9.0])).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        255,
+        255,
+    ]
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 7, 1), (5, 7, 3), (5, 7, 4)])
@@ -75,20 +82,31 @@ def test_files_appear_whole_or_not_at_all(tmp_path):
     assert path.stat().st_mode == os.stat(tmp_path / "plain").st_mode
 
 
-# Kinds -----------------------------------------------------------------------------------------------------------
+# Kinds
+# ------------------------------------------------------------------------------------------
 
 
 def test_kinds():
-    names = {"a.PNG": "image", "a.tif": "image", "a.mkv": "video", "b.x.nii.gz": "volume", "a.npz:x": "array"}
+    names = {
+        "a.PNG": "image",
+        "a.tif": "image",
+        "a.mkv": "video",
+        "b.x.nii.gz": "volume",
+        "a.npz:x": "array",
+    }
     names |= {"a.flac": "audio", "a.tsv": "table", "a.parquet": "table"}
     assert {name: kind_of(name) for name in names} == names
-    with pytest.raises(kf.InputError, match=r"a\.xyz.*\.png.*\[kronfield\[video\]\].*\.parquet \[kronfield\[parquet\]\]"):
+    with pytest.raises(
+        kf.InputError,
+        match=r"a\.xyz.*\.png.*\[kronfield\[video\]\].*\.parquet \[kronfield\[parquet\]\]",
+    ):
         kind_of("a.xyz")
     with pytest.raises(kf.InputTypeError):
         kind_of(b"a.png")
 
 
-# Pictures in -----------------------------------------------------------------------------------------------------
+# Pictures in
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,7 +156,12 @@ def test_modes(tmp_path):
         ("palette.png", palette, {}, "RGB"),
         ("palette.gif", palette, {}, "RGB"),
         ("clear.png", clear, {"transparency": 0}, "RGBA"),
-        ("both.png", Image.merge("LA", (grey, grey.transpose(Image.Transpose.ROTATE_180))), {}, "LA"),
+        (
+            "both.png",
+            Image.merge("LA", (grey, grey.transpose(Image.Transpose.ROTATE_180))),
+            {},
+            "LA",
+        ),
         ("key.png", grey, {"transparency": int(np.asarray(grey)[0, 0])}, "LA"),
         ("cmyk.jpg", colours.convert("CMYK"), {}, "RGB"),
         ("grey.bmp", grey, {}, "L"),
@@ -186,7 +209,8 @@ def test_pictures_out(name, worst, channels, tmp_path):
     assert error.mean() <= worst / 10
 
 
-# What is not what it should be -----------------------------------------------------------------------------------
+# What is not what it should be
+# ----------------------------------------------------------------------------------
 
 
 def test_files_that_are_not_there(tmp_path):
@@ -210,7 +234,9 @@ def test_damaged_pictures(tmp_path):
     for path in whole:
         Image.fromarray(pixels(50, 60, 3)).save(path)
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        with pytest.raises(kf.InputError, match=r"cannot be read \(.*\); expected a PNG, JPEG") as caught:
+        with pytest.raises(
+            kf.InputError, match=r"cannot be read \(.*\); expected a PNG, JPEG"
+        ) as caught:
             read(path)
         assert "\n" not in str(caught.value)
     (tmp_path / "a.png").write_text("this is no picture")

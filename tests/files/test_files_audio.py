@@ -24,13 +24,26 @@ LAYOUTS = [("wav", 8), ("wav", 16), ("wav", 24), ("wav", 32), ("flac", 16), ("fl
 def test_whole_numbers(suffix, bits, channels, tmp_path):
     """Files that soundfile wrote, read; and written back to the same samples."""
     subtype = "PCM_U8" if bits == 8 else f"PCM_{bits}"
-    samples = np.rint(sound(channels=channels) * 2 ** (bits - 1)).clip(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    samples[:2] = [[-(2 ** (bits - 1))], [2 ** (bits - 1) - 1]] if channels else [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
+    samples = np.rint(sound(channels=channels) * 2 ** (bits - 1)).clip(
+        -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    )
+    samples[:2] = (
+        [[-(2 ** (bits - 1))], [2 ** (bits - 1) - 1]]
+        if channels
+        else [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
+    )
     soundfile.write(
-        tmp_path / f"a.{suffix}", samples.astype(np.int64).astype(np.int32) << (32 - bits), 22050, subtype=subtype
+        tmp_path / f"a.{suffix}",
+        samples.astype(np.int64).astype(np.int32) << (32 - bits),
+        22050,
+        subtype=subtype,
     )
     signal = read(tmp_path / f"a.{suffix}")
-    assert (signal.kind, signal.channels, signal.info["rate"]) == ("audio", channels is not None, 22050)
+    assert (signal.kind, signal.channels, signal.info["rate"]) == (
+        "audio",
+        channels is not None,
+        22050,
+    )
     assert signal.info["levels"] == 2**bits - 1
     assert signal.info["raw_bytes"] == samples.size * bits // 8
     assert signal.values.dtype == (np.float64 if bits == 32 else np.float32)
@@ -50,7 +63,9 @@ def test_floats_stay(tmp_path):
         assert signal.info["levels"] is None
         np.testing.assert_array_equal(signal.values, values)
         write(tmp_path / "a.wav", signal.values, signal.info, overwrite=True)
-        np.testing.assert_array_equal(soundfile.read(tmp_path / "a.wav", dtype=np.dtype(dtype).name)[0], values)
+        np.testing.assert_array_equal(
+            soundfile.read(tmp_path / "a.wav", dtype=np.dtype(dtype).name)[0], values
+        )
 
 
 @pytest.mark.parametrize("suffix", ["wav", "flac", "ogg"])
@@ -60,7 +75,9 @@ def test_in_blocks(suffix, tmp_path):
         for block in np.array_split(values, 7):
             file.write(block)
     calls = []
-    signal = read(tmp_path / f"a.{suffix}", progress=lambda done, total: calls.append((done, total)))
+    signal = read(
+        tmp_path / f"a.{suffix}", progress=lambda done, total: calls.append((done, total))
+    )
     assert signal.values.shape == values.shape
     assert np.abs(signal.values - values).max() <= (0.1 if suffix == "ogg" else 2**-15)
     assert calls[-1] == (200_000, 200_000)
@@ -70,7 +87,16 @@ def test_in_blocks(suffix, tmp_path):
 def test_clipped_and_rounded(tmp_path):
     values = np.array([-3, -1, -0.4 / 32768, 0.6 / 32768, 0.9999999, 1, np.inf, np.nan])
     write(tmp_path / "a.wav", values, {"rate": 8000})
-    assert soundfile.read(tmp_path / "a.wav", dtype="int16")[0].tolist() == [-32768, -32768, 0, 1, 32767, 32767, 32767, 0]
+    assert soundfile.read(tmp_path / "a.wav", dtype="int16")[0].tolist() == [
+        -32768,
+        -32768,
+        0,
+        1,
+        32767,
+        32767,
+        32767,
+        0,
+    ]
 
 
 def test_bits_that_a_format_does_not_have(tmp_path):

@@ -40,7 +40,10 @@ def test_eight_bit_as_pillow_reads_it(tmp_path_factory, height, width, channels,
 
 
 @given(
-    height=st.integers(1, 20), width=st.integers(1, 20), channels=st.sampled_from([None, 2, 3, 4]), seed=st.integers(0, 99)
+    height=st.integers(1, 20),
+    width=st.integers(1, 20),
+    channels=st.sampled_from([None, 2, 3, 4]),
+    seed=st.integers(0, 99),
 )
 def test_sixteen_bit_there_and_back(tmp_path_factory, height, width, channels, seed):
     path = tmp_path_factory.mktemp("png") / "a.png"
@@ -95,19 +98,32 @@ def png(width, height, lines, *, depth=16, colour=2, interlaced=0):
 
 @pytest.mark.parametrize("kind", range(5))
 def test_every_filter(kind, tmp_path):
-    pixels = np.random.default_rng(kind).integers(0, 256, (7, 9, 6)).astype(np.uint8)  # two bytes a channel
+    # two bytes a channel
+    pixels = np.random.default_rng(kind).integers(0, 256, (7, 9, 6)).astype(np.uint8)
     (tmp_path / "a.png").write_bytes(png(9, 7, filtered(pixels, kind)))
-    np.testing.assert_array_equal(np.rint(read(tmp_path / "a.png").values * 65535), pixels.view(">u2"))
+    np.testing.assert_array_equal(
+        np.rint(read(tmp_path / "a.png").values * 65535), pixels.view(">u2")
+    )
 
 
 @pytest.mark.parametrize(("height", "width"), [(9, 11), (1, 1), (3, 2)])
 def test_interlaced(height, width, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 6)).astype(np.uint8)
-    passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+    passes = [
+        (0, 0, 8, 8),
+        (0, 4, 8, 8),
+        (4, 0, 8, 4),
+        (0, 2, 4, 4),
+        (2, 0, 4, 2),
+        (0, 1, 2, 2),
+        (1, 0, 2, 1),
+    ]
     parts = [pixels[y::dy, x::dx] for y, x, dy, dx in passes]
     lines = b"".join(filtered(part, 4) for part in parts if part.size)
     (tmp_path / "a.png").write_bytes(png(width, height, lines, interlaced=1))
-    np.testing.assert_array_equal(np.rint(read(tmp_path / "a.png").values * 65535), pixels.view(">u2"))
+    np.testing.assert_array_equal(
+        np.rint(read(tmp_path / "a.png").values * 65535), pixels.view(">u2")
+    )
 
 
 def test_damage_in_16_bit(tmp_path):

@@ -54,7 +54,9 @@ def test_delimiters(delimiter, tmp_path):
 )
 def test_what_is_taken(header, coordinates, values, tmp_path):
     count = header.count(",") + 1
-    signal = read(table(tmp_path, f"{header}\n" + "\n".join(",".join("123456"[:count]) for _ in range(3))))
+    signal = read(
+        table(tmp_path, f"{header}\n" + "\n".join(",".join("123456"[:count]) for _ in range(3)))
+    )
     sep = " " if "(" not in header and "[" not in header else "\n"
     assert signal.info["axes"] == coordinates.split(sep)
     assert signal.info["channels"] == values.split(sep)
@@ -75,9 +77,16 @@ def test_named_columns(tmp_path):
     assert read(path, coordinates="x", columns="u").values.shape == (2,)
     path = table(tmp_path, "a,b,c\n1,2,3\n")
     assert read(path, columns=["a"]).info["axes"] == ["b", "c"]
-    with pytest.raises(kf.InputError, match=r"no column 'speeed'.*some of x, speed\. Did you mean speed\?"):
+    with pytest.raises(
+        kf.InputError, match=r"no column 'speeed'.*some of x, speed\. Did you mean speed\?"
+    ):
         read(table(tmp_path, "x,speed\n1,2\n"), columns=["speeed"])
-    for arguments in ({"columns": []}, {"columns": 5}, {"columns": ["a", "a"]}, {"columns": ["a"], "coordinates": ["a"]}):
+    for arguments in (
+        {"columns": []},
+        {"columns": 5},
+        {"columns": ["a", "a"]},
+        {"columns": ["a"], "coordinates": ["a"]},
+    ):
         with pytest.raises(kf.InputError, match="columns"):
             read(path, **arguments)
 
@@ -85,7 +94,8 @@ def test_named_columns(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("x,y,v\n1,2,3\n4,5,six\n", r"column v \('six' in line 3\)"),  # not to be left out, with y for the value
+        # not to be left out, with y for the value
+        ("x,y,v\n1,2,3\n4,5,six\n", r"column v \('six' in line 3\)"),
         ("x,v\n1,high\n", r"at least one column of coordinates and one of values\. Name them"),
         ("name,place\na,b\n", "of which numbers: none"),
         ("v\n1\n2\n", "at least one column of coordinates"),
@@ -96,7 +106,10 @@ def test_named_columns(tmp_path):
         ("x,x,v\n1,2,3\n", "several columns called x"),
         ("x,v\n,2\nnan,3\n", "no row that has coordinates and a value"),
         ("x,v\n1,\n2,NA\n", "no row that has coordinates and a value"),
-        ("date,x,v\n2024-03-01,1,2\n", r"dates in column date \('2024-03-01' in line 2\).*seconds or days"),
+        (
+            "date,x,v\n2024-03-01,1,2\n",
+            r"dates in column date \('2024-03-01' in line 2\).*seconds or days",
+        ),
         ("t,v\n12:30,2\n", "dates in column t"),
         ("t,v\n01.02.2024,2\n", "dates in column t"),
     ],
@@ -130,7 +143,9 @@ def test_a_stray_word_far_down(tmp_path):
 
 
 def test_headers_in_comments(tmp_path):
-    np.savetxt(tmp_path / "a.csv", [[1, 2, 3], [4, 5, 6]], delimiter=",", header="made today\nx,y,v")
+    np.savetxt(
+        tmp_path / "a.csv", [[1, 2, 3], [4, 5, 6]], delimiter=",", header="made today\nx,y,v"
+    )
     signal = read(tmp_path / "a.csv")
     assert signal.info["axes"] + signal.info["channels"] == ["x", "y", "v"]
     np.testing.assert_array_equal(signal.values, [3, 6])
@@ -144,7 +159,11 @@ def test_encodings(encoding, tmp_path):
 
 
 def test_no_text_at_all(tmp_path):
-    for data in (bytes(range(256)) * 30, codecs.BOM_UTF16_LE + b"\x00\xd8" * 51, b'x,v\n1,"' + b"2" * 200_000):
+    for data in (
+        bytes(range(256)) * 30,
+        codecs.BOM_UTF16_LE + b"\x00\xd8" * 51,
+        b'x,v\n1,"' + b"2" * 200_000,
+    ):
         (tmp_path / "a.csv").write_bytes(data)
         with pytest.raises(kf.InputError):
             read(tmp_path / "a.csv")
@@ -202,8 +221,15 @@ def test_parquet(tmp_path):
     assert signal.values.dtype == np.float32
     np.testing.assert_array_equal(signal.points, [[1, 0.5], [2, 1.5], [4, 3.5]])
     np.testing.assert_array_equal(signal.values, [1.25, np.nan, 4.25])
-    assert (signal.info["dropped"], signal.info["missing"], signal.info["raw_bytes"]) == (1, 1, 4 * 16)
-    for name, why in (("name", r"no number in column name \(type string\)"), ("nam", r"Did you mean name\?")):
+    assert (signal.info["dropped"], signal.info["missing"], signal.info["raw_bytes"]) == (
+        1,
+        1,
+        4 * 16,
+    )
+    for name, why in (
+        ("name", r"no number in column name \(type string\)"),
+        ("nam", r"Did you mean name\?"),
+    ):
         with pytest.raises(kf.InputError, match=why):
             read(tmp_path / "a.parquet", columns=[name])
     columns["when"] = pyarrow.array([1, 2, 3, 4], pyarrow.timestamp("s"))

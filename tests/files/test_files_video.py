@@ -49,7 +49,9 @@ def test_round_trip(suffix, size, tmp_path):
     frames = clip(6, *size)
     write(tmp_path / f"a.{suffix}", frames, {"fps": "30000/1001"})
     calls = []
-    signal = read(tmp_path / f"a.{suffix}", progress=lambda done, total: calls.append((done, total)))
+    signal = read(
+        tmp_path / f"a.{suffix}", progress=lambda done, total: calls.append((done, total))
+    )
     assert signal.values.shape == frames.shape
     assert signal.info["fps"] == "30000/1001"
     assert psnr(signal.values, frames) > 40
@@ -97,10 +99,14 @@ def test_uneven_times(tmp_path):
     np.testing.assert_allclose(signal.axes[0], np.array(ticks) / 10, atol=1e-9)
     assert not signal.info["even"]
     assert signal.info["fps"] == "5/1"
-    np.testing.assert_allclose(read(tmp_path / "a.mkv", frames=(3, 5)).axes[0], [0.5, 0.6], atol=1e-9)
+    np.testing.assert_allclose(
+        read(tmp_path / "a.mkv", frames=(3, 5)).axes[0], [0.5, 0.6], atol=1e-9
+    )
 
 
-@pytest.mark.parametrize(("matrix", "turn"), [((0, 1, -1, 0), -1), ((0, -1, 1, 0), 1), ((-1, 0, 0, -1), 2)])
+@pytest.mark.parametrize(
+    ("matrix", "turn"), [((0, 1, -1, 0), -1), ((0, -1, 1, 0), 1), ((-1, 0, 0, -1), 2)]
+)
 def test_rotation(matrix, turn, tmp_path):
     """Telephones store what they see, and a matrix by which to turn it: clockwise, the other way, upside down."""
     frames = clip()
@@ -125,7 +131,8 @@ def test_more_than_8_bit(tmp_path):
         container.mux(stream.encode(None))
     signal = read(tmp_path / "a.mkv")
     assert signal.info["levels"] == 65535
-    np.testing.assert_allclose(signal.values[0] * 65535, deep, atol=64)  # FFmpeg computes with 15 bit
+    # FFmpeg computes with 15 bit
+    np.testing.assert_allclose(signal.values[0] * 65535, deep, atol=64)
 
 
 def test_refusals(tmp_path, monkeypatch):
@@ -156,7 +163,9 @@ def test_refusals(tmp_path, monkeypatch):
         read(tmp_path / "sound.avi")
 
 
-@pytest.mark.parametrize("info", [{}, {"fps": "fast"}, {"fps": 0}, {"fps": "1/0"}, {"fps": float("nan")}])
+@pytest.mark.parametrize(
+    "info", [{}, {"fps": "fast"}, {"fps": 0}, {"fps": "1/0"}, {"fps": float("nan")}]
+)
 def test_frame_rates_that_are_none(info, tmp_path):
     with pytest.raises(kf.InputError, match="frames per second"):
         write(tmp_path / "a.mp4", clip(), info)
@@ -167,7 +176,10 @@ def test_grids_that_are_no_video(tmp_path):
     for shape in ((4, 16, 16, 4), (16, 16), (2, 3, 16, 16, 3)):
         with pytest.raises(kf.InputError, match="a video 3 axes and 1 or 3 channels"):
             write(tmp_path / "a.mp4", np.ones(shape), {"fps": 25})
-    with pytest.raises(kf.InputError, match="16384"), writer(tmp_path / "a.mp4", (1, 2, 20000), 3, {"fps": 25}):
+    with (
+        pytest.raises(kf.InputError, match="16384"),
+        writer(tmp_path / "a.mp4", (1, 2, 20000), 3, {"fps": 25}),
+    ):
         pass
     assert list(tmp_path.iterdir()) == []
 

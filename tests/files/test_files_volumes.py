@@ -20,7 +20,8 @@ def numbers(*shape, levels=256, dtype=np.uint8):
     return np.random.default_rng(0).integers(0, levels, shape).astype(dtype)
 
 
-# TIFF ------------------------------------------------------------------------------------------------------------
+# TIFF
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -28,18 +29,38 @@ def numbers(*shape, levels=256, dtype=np.uint8):
     [
         (numbers(20, 30), "image", ["row", "column"], False, 255),
         (numbers(20, 30, 3), "image", ["row", "column"], True, 255),
-        (numbers(20, 30, 4, levels=65536, dtype=np.uint16), "image", ["row", "column"], True, 65535),
-        (numbers(5, 20, 30, levels=65536, dtype=np.uint16), "volume", ["page", "row", "column"], False, 65535),
+        (
+            numbers(20, 30, 4, levels=65536, dtype=np.uint16),
+            "image",
+            ["row", "column"],
+            True,
+            65535,
+        ),
+        (
+            numbers(5, 20, 30, levels=65536, dtype=np.uint16),
+            "volume",
+            ["page", "row", "column"],
+            False,
+            65535,
+        ),
         (numbers(5, 20, 30, 3), "volume", ["page", "row", "column"], True, 255),
         (numbers(20, 30).astype(np.float32) - 7, "image", ["row", "column"], False, None),
         (numbers(5, 20, 30) / 3, "volume", ["page", "row", "column"], False, None),
-        (numbers(5, 20, 30).astype(np.int16) - 99, "volume", ["page", "row", "column"], False, None),
+        (
+            numbers(5, 20, 30).astype(np.int16) - 99,
+            "volume",
+            ["page", "row", "column"],
+            False,
+            None,
+        ),
         (numbers(20, 30) > 99, "image", ["row", "column"], False, 1),
     ],
 )
 def test_tiff_as_tifffile_writes_it(pixels, kind, axes, channels, levels, tmp_path):
     colours = pixels.shape[-1] in (3, 4)
-    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb" if colours else "minisblack", metadata=None)
+    tifffile.imwrite(
+        tmp_path / "a.tif", pixels, photometric="rgb" if colours else "minisblack", metadata=None
+    )
     signal = read(tmp_path / "a.tif")
     assert (signal.kind, signal.channels, signal.info["levels"]) == (kind, channels, levels)
     assert signal.info["axes"] == axes
@@ -49,21 +70,28 @@ def test_tiff_as_tifffile_writes_it(pixels, kind, axes, channels, levels, tmp_pa
 
 
 def test_real_tiff():
-    grey, colours = (read(os.path.join(DATA, name)) for name in ("multipage.tif", "multipage_rgb.tif"))
+    grey, colours = (
+        read(os.path.join(DATA, name)) for name in ("multipage.tif", "multipage_rgb.tif")
+    )
     expected = tifffile.imread(os.path.join(DATA, "multipage.tif"))
     assert grey.values.shape == (2, 15, 10)
     np.testing.assert_allclose(grey.values * (grey.info["levels"] or 1), expected, rtol=1e-6)
     assert (colours.kind, colours.channels) == ("volume", True)
-    expected = tifffile.imread(os.path.join(DATA, "multipage_rgb.tif"))  # planes of colour come first in it
+    # planes of colour come first in it
+    expected = tifffile.imread(os.path.join(DATA, "multipage_rgb.tif"))
     np.testing.assert_array_equal(colours.values, np.moveaxis(expected, 1, -1))
 
 
-@pytest.mark.parametrize("compression", ["tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits", "group4"])
+@pytest.mark.parametrize(
+    "compression", ["tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits", "group4"]
+)
 def test_compressed_tiff(compression, tmp_path):
     """Compressions that tifffile alone cannot decode are read through Pillow."""
     pages = [Image.fromarray(page) for page in numbers(3, 16, 24)]
     pages = [page.convert("1") for page in pages] if compression == "group4" else pages
-    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:], compression=compression)
+    pages[0].save(
+        tmp_path / "a.tif", save_all=True, append_images=pages[1:], compression=compression
+    )
     pages[1].save(tmp_path / "b.tif", compression=compression)
     expected = []
     with Image.open(tmp_path / "a.tif") as again:
@@ -98,15 +126,30 @@ def test_colours_of_tiff(tmp_path):
         np.testing.assert_allclose(signal.values * 255, expected, atol=0.6, err_msg=name)
         assert signal.channels
     tifffile.imwrite(tmp_path / "white.tif", pixels[..., 0], photometric="miniswhite")
-    np.testing.assert_array_equal(np.rint(read(tmp_path / "white.tif").values * 255), 255 - pixels[..., 0])
-    tifffile.imwrite(tmp_path / "planes.tif", np.moveaxis(pixels, -1, 0), photometric="rgb", planarconfig="separate")
+    np.testing.assert_array_equal(
+        np.rint(read(tmp_path / "white.tif").values * 255), 255 - pixels[..., 0]
+    )
+    tifffile.imwrite(
+        tmp_path / "planes.tif",
+        np.moveaxis(pixels, -1, 0),
+        photometric="rgb",
+        planarconfig="separate",
+    )
     np.testing.assert_array_equal(np.rint(read(tmp_path / "planes.tif").values * 255), pixels)
-    tifffile.imwrite(tmp_path / "turned.tif", pixels, photometric="rgb", extratags=[(274, 3, 1, 6, True)])
-    np.testing.assert_array_equal(np.rint(read(tmp_path / "turned.tif").values * 255), np.rot90(pixels, -1))
-    tifffile.imwrite(tmp_path / "imagej.tif", numbers(4, 2, 16, 24), imagej=True, metadata={"axes": "ZCYX"})
+    tifffile.imwrite(
+        tmp_path / "turned.tif", pixels, photometric="rgb", extratags=[(274, 3, 1, 6, True)]
+    )
+    np.testing.assert_array_equal(
+        np.rint(read(tmp_path / "turned.tif").values * 255), np.rot90(pixels, -1)
+    )
+    tifffile.imwrite(
+        tmp_path / "imagej.tif", numbers(4, 2, 16, 24), imagej=True, metadata={"axes": "ZCYX"}
+    )
     signal = read(tmp_path / "imagej.tif")
     assert signal.info["axes"] == ["slice", "row", "column"]
-    np.testing.assert_array_equal(np.rint(signal.values * 255), np.moveaxis(numbers(4, 2, 16, 24), 1, -1))
+    np.testing.assert_array_equal(
+        np.rint(signal.values * 255), np.moveaxis(numbers(4, 2, 16, 24), 1, -1)
+    )
 
 
 def test_damaged_tiff(tmp_path):
@@ -114,7 +157,8 @@ def test_damaged_tiff(tmp_path):
     pages = [Image.fromarray(page) for page in numbers(3, 16, 24)]
     pages[0].save(path, save_all=True, append_images=pages[1:])
     whole = path.read_bytes()
-    for length in (len(whole) // 2, len(whole) - 20, 10):  # pages missing, pixels missing, no page at all
+    # pages missing, pixels missing, no page at all
+    for length in (len(whole) // 2, len(whole) - 20, 10):
         path.write_bytes(whole[:length])
         with pytest.raises(kf.InputError, match="cannot be read"):
             read(path)
@@ -140,7 +184,10 @@ def test_tiff_there_and_back(shape, channels, info, tmp_path):
     signal = read(tmp_path / "a.tif")
     assert signal.values.shape == full
     assert signal.info["levels"] == info.get("levels")
-    assert signal.info["dtype"] == {None: info.get("dtype", "float32"), 255: "uint8", 65535: "uint16"}[info.get("levels")]
+    assert (
+        signal.info["dtype"]
+        == {None: info.get("dtype", "float32"), 255: "uint8", 65535: "uint16"}[info.get("levels")]
+    )
     np.testing.assert_allclose(signal.values, values, atol=1e-7)
     write(tmp_path / "b.tif", signal.values, signal.info)
     assert (tmp_path / "b.tif").read_bytes() == (tmp_path / "a.tif").read_bytes()
@@ -153,7 +200,8 @@ def test_tiff_as_pillow_reads_it(tmp_path):
         np.testing.assert_array_equal(np.asarray(picture), np.rint(photograph * 255))
 
 
-# NumPy -----------------------------------------------------------------------------------------------------------
+# NumPy
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -257,13 +305,19 @@ def test_arrays_that_are_refused(tmp_path):
                 read(tmp_path / name)
     np.save(tmp_path / "a.npy", np.ones(99))
     whole = (tmp_path / "a.npy").read_bytes()
-    for name, data in (("a.npy", whole[:-9]), ("a.npy", b"text"), ("a.npz", whole), ("a.npz", b"PK")):
+    for name, data in (
+        ("a.npy", whole[:-9]),
+        ("a.npy", b"text"),
+        ("a.npz", whole),
+        ("a.npz", b"PK"),
+    ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(kf.InputError, match="cannot be read"):
             read(tmp_path / name)
 
 
-# NIfTI -----------------------------------------------------------------------------------------------------------
+# NIfTI
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
@@ -323,16 +377,24 @@ def test_nifti_with_time(tmp_path):
 
 
 def test_nifti_refusals(tmp_path):
-    nibabel.save(nibabel.Nifti1Image(np.ones((3, 4, 5), np.complex64), np.eye(4)), tmp_path / "a.nii")
+    nibabel.save(
+        nibabel.Nifti1Image(np.ones((3, 4, 5), np.complex64), np.eye(4)), tmp_path / "a.nii"
+    )
     with pytest.raises(kf.InputError, match="complex64"):
         read(tmp_path / "a.nii")
-    nibabel.save(nibabel.Nifti1Image(np.ones((3, 4, 5), np.float32), np.eye(4)), tmp_path / "a.nii.gz")
+    nibabel.save(
+        nibabel.Nifti1Image(np.ones((3, 4, 5), np.float32), np.eye(4)), tmp_path / "a.nii.gz"
+    )
     (tmp_path / "a.nii.gz").write_bytes((tmp_path / "a.nii.gz").read_bytes()[:-20])
     (tmp_path / "a.nii").write_text("no volume")
     for name in ("a.nii.gz", "a.nii"):
         with pytest.raises(kf.InputError, match="cannot be read"):
             read(tmp_path / name)
-    for shape, info in (((3, 4, 5, 3), {"axes": ["x", "y", "z"]}), ((40000, 2), {}), ((3, 4, 5), {"affine": [[1]]})):
+    for shape, info in (
+        ((3, 4, 5, 3), {"axes": ["x", "y", "z"]}),
+        ((40000, 2), {}),
+        ((3, 4, 5), {"affine": [[1]]}),
+    ):
         with pytest.raises(kf.InputError, match=r"NIfTI|affine"):
             write(tmp_path / "b.nii", np.ones(shape), info)
     assert sorted(os.listdir(tmp_path)) == ["a.nii", "a.nii.gz"]

@@ -45,7 +45,13 @@ every_format = pytest.mark.parametrize("name", EXAMPLES)
 
 def opened(path, name, **options):
     values, axes, info = EXAMPLES[name]
-    return writer(path / name, values.shape[:axes], values.shape[axes] if values.ndim > axes else None, info, **options)
+    return writer(
+        path / name,
+        values.shape[:axes],
+        values.shape[axes] if values.ndim > axes else None,
+        info,
+        **options,
+    )
 
 
 @every_format
@@ -149,7 +155,10 @@ def test_blocks_that_do_not_fit(tmp_path):
         ((3, 3), 0, {}, "channels"),
         ((3, 3), None, None, "dictionary"),
     ):
-        with pytest.raises(kf.InputError, match=why), writer(tmp_path / "a.png", shape, channels, info):
+        with (
+            pytest.raises(kf.InputError, match=why),
+            writer(tmp_path / "a.png", shape, channels, info),
+        ):
             pass
     assert os.listdir(tmp_path) == []
 
@@ -161,7 +170,9 @@ def test_numbers_that_pixels_cannot_be(tmp_path):
             write(tmp_path / name, values.astype(dtype), info, overwrite=True)
             signal = read(tmp_path / name)
             levels = signal.info["levels"]
-            assert np.rint(signal.values * levels).tolist() == [[0, 0, levels, 0, levels, np.rint(levels / 2)]]
+            assert np.rint(signal.values * levels).tolist() == [
+                [0, 0, levels, 0, levels, np.rint(levels / 2)]
+            ]
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.mp4", "a.csv"])
@@ -177,7 +188,13 @@ def test_errors_of_the_caller_are_not_blamed_on_the_file(name, tmp_path):
         read(tmp_path / name, progress=stop)
 
 
-LIBRARIES = {"a.tif": "tifffile", "a.wav": "soundfile", "a.nii": "nibabel", "a.parquet": "pyarrow", "a.mkv": "av"}
+LIBRARIES = {
+    "a.tif": "tifffile",
+    "a.wav": "soundfile",
+    "a.nii": "nibabel",
+    "a.parquet": "pyarrow",
+    "a.mkv": "av",
+}
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -185,8 +202,13 @@ def test_libraries_that_are_not_there(name, tmp_path, monkeypatch):
     values, _, info = EXAMPLES[name]
     write(tmp_path / name, values, info)
     monkeypatch.setitem(sys.modules, LIBRARIES[name], None)
-    for call in (lambda: read(tmp_path / name), lambda: write(tmp_path / f"b-{name}", values, info)):
-        with pytest.raises(kf.InputError, match=rf"without {LIBRARIES[name]}.*pip install 'kronfield\["):
+    for call in (
+        lambda: read(tmp_path / name),
+        lambda: write(tmp_path / f"b-{name}", values, info),
+    ):
+        with pytest.raises(
+            kf.InputError, match=rf"without {LIBRARIES[name]}.*pip install 'kronfield\["
+        ):
             call()
     assert os.listdir(tmp_path) == [name]
 

@@ -19,7 +19,9 @@ def dense_fit(values, encoding, axes, D):
     big = np.ones((1, 1))
     for emb, x in zip(encoding.embedders, axes, strict=True):
         big = np.kron(big, emb(x))
-    return np.linalg.lstsq(big, values.reshape(big.shape[0], -1), rcond=1e-10)[0].reshape(*encoding.shape, *values.shape[D:])
+    return np.linalg.lstsq(big, values.reshape(big.shape[0], -1), rcond=1e-10)[0].reshape(
+        *encoding.shape, *values.shape[D:]
+    )
 
 
 SMALL = [
@@ -49,11 +51,15 @@ def test_against_the_dense_kronecker_solution(emb, D):
     field = kf.fit(values, axes, encoding, domain=[(0, 1)] * D, ridge=0.0, rcond=1e-10)
     wanted = dense_fit(values, encoding, axes, D)
     fitted = encoding.on_grid(wanted, axes)
-    np.testing.assert_allclose(field.on_grid(axes), fitted, rtol=1e-9, atol=1e-9 * np.abs(fitted).max())
+    np.testing.assert_allclose(
+        field.on_grid(axes), fitted, rtol=1e-9, atol=1e-9 * np.abs(fitted).max()
+    )
     np.testing.assert_allclose(field.weights, wanted, rtol=1e-7, atol=1e-9 * np.abs(wanted).max())
     points = rng.random((20, D)) * 0.9
     np.testing.assert_allclose(
-        field(points), encoding(points) @ wanted.reshape(-1, 2), atol=1e-9 * max(1, np.abs(wanted).max())
+        field(points),
+        encoding(points) @ wanted.reshape(-1, 2),
+        atol=1e-9 * max(1, np.abs(wanted).max()),
     )
 
 
@@ -78,14 +84,23 @@ def test_the_papers_two_formulas():
 )
 @settings(max_examples=40)
 def test_interpolation_meets_any_samples(shape, channels, dtype):
-    values = 100 * np.random.default_rng(1).random(shape if channels is None else [*shape, channels])
-    values = (values + 1j * values[::-1]).astype(dtype) if np.issubdtype(dtype, complex) else values.astype(dtype)
+    values = 100 * np.random.default_rng(1).random(
+        shape if channels is None else [*shape, channels]
+    )
+    values = (
+        (values + 1j * values[::-1]).astype(dtype)
+        if np.issubdtype(dtype, complex)
+        else values.astype(dtype)
+    )
     field = kf.fit(values, channels=channels is not None, ridge=0.0)
     back = field.on_grid()
     assert back.shape == values.shape
     assert back.dtype == {np.uint8: np.float32}.get(dtype, dtype)
     np.testing.assert_allclose(back, values, atol=2e-4 if back.dtype == np.float32 else 1e-6)
-    assert np.array_equal(kf.fit(values, channels=channels is not None, ridge=0.0).weights, field.weights)  # bit for bit
+    # bit for bit
+    assert np.array_equal(
+        kf.fit(values, channels=channels is not None, ridge=0.0).weights, field.weights
+    )
 
 
 def test_dtypes():
@@ -101,7 +116,12 @@ def test_anything_with_array_is_taken():
         def __array__(self, dtype=None, copy=None):
             return np.arange(12.0, dtype=dtype)
 
-    for values in (list(range(12)), Samples(), torch.arange(12.0), np.ma.masked_array(np.arange(12.0), mask=False)):
+    for values in (
+        list(range(12)),
+        Samples(),
+        torch.arange(12.0),
+        np.ma.masked_array(np.arange(12.0), mask=False),
+    ):
         assert float(kf.fit(values)(np.array([[4.5]]))[0]) == pytest.approx(4.5, abs=1e-5)
 
 
@@ -137,7 +157,8 @@ def test_strongly_uneven_axes():
     for axis, function, bound in (
         (np.logspace(0, 2, 50), np.log, 1e-3),
         (np.logspace(0, 3, 50), np.log, 0.2),
-        (np.r_[np.arange(20.0), np.arange(200.0, 220.0)], lambda x: x, 1e-3),  # a gap ten times as long as the rest
+        # a gap ten times as long as the rest
+        (np.r_[np.arange(20.0), np.arange(200.0, 220.0)], lambda x: x, 1e-3),
     ):
         field = kf.fit(function(axis), [axis])
         between = np.linspace(axis[0], axis[-1], 999)
@@ -152,7 +173,8 @@ def test_falling_axes_come_back_in_their_order(tmp_path):
     np.testing.assert_allclose(field.on_grid(), values, atol=1e-9)
     field.save(tmp_path / "a.field")
     np.testing.assert_allclose(kf.load(tmp_path / "a.field").on_grid(), values, atol=1e-9)
-    np.testing.assert_allclose(kf.fit(values[:, 3], x).on_grid(), values[:, 3], atol=1e-9)  # a line's axis alone
+    # a line's axis alone
+    np.testing.assert_allclose(kf.fit(values[:, 3], x).on_grid(), values[:, 3], atol=1e-9)
 
 
 def test_choices_depend_on_neither_scale_nor_offset():
@@ -163,7 +185,11 @@ def test_choices_depend_on_neither_scale_nor_offset():
         assert other.encoding == plain.encoding
         assert other.report.roughness == pytest.approx(plain.report.roughness, rel=1e-3)
     with pytest.raises(kf.InputError, match="overflows"):
-        kf.fit(1e308 * np.random.default_rng(0).choice([-1.0, 1.0], (20, 20)), encoding=kf.Gaussian(20, 0.04), ridge=0.0)
+        kf.fit(
+            1e308 * np.random.default_rng(0).choice([-1.0, 1.0], (20, 20)),
+            encoding=kf.Gaussian(20, 0.04),
+            ridge=0.0,
+        )
 
 
 def test_derivative_of_a_line_may_be_a_number():
@@ -186,7 +212,9 @@ def test_long_axes_stay_banded():
 def test_one_sample():
     field = kf.fit(np.array([3.0]))
     assert field.on_grid((4,)).round(6).tolist() == [3.0] * 4
-    assert kf.fit(np.array([[3.0, 4.0]]), channels=False)(np.array([[0.2, 0.5]])).round(6).tolist() == [3.5]
+    assert kf.fit(np.array([[3.0, 4.0]]), channels=False)(np.array([[0.2, 0.5]])).round(
+        6
+    ).tolist() == [3.5]
 
 
 def test_channels_are_inferred_or_told():
@@ -199,7 +227,8 @@ def test_channels_are_inferred_or_told():
         kf.fit(np.ones((20, 7, 3, 3)), [np.arange(20.0), np.arange(7.0)])
 
 
-# What was chosen -------------------------------------------------------------------------------------------------
+# What was chosen
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_photograph_is_better_than_linear_and_cubic():
@@ -242,7 +271,10 @@ def test_ridge_by_cross_validation():
     assert chosen.report.ridge > 0
     assert len(chosen.report.candidates) > 20
     scores = [one.score for one in chosen.report.candidates]
-    assert f"ridge {chosen.report.ridge:.3g}" == chosen.report.candidates[int(np.argmin(scores))].setting
+    assert (
+        f"ridge {chosen.report.ridge:.3g}"
+        == chosen.report.candidates[int(np.argmin(scores))].setting
+    )
     assert np.mean((chosen.on_grid() - clean) ** 2) < np.mean((plain.on_grid() - clean) ** 2)
 
 
@@ -251,20 +283,36 @@ def test_report_prints_and_is_plain_data():
 
     field = kf.fit(rng.standard_normal((30, 20, 3)))
     text = str(field.report)
-    for words in ("30 x 20 samples, 3 channels", "axis 1: TensionSpline", "chosen by", "degrees of freedom", "rms", " s"):
+    for words in (
+        "30 x 20 samples, 3 channels",
+        "axis 1: TensionSpline",
+        "chosen by",
+        "degrees of freedom",
+        "rms",
+        " s",
+    ):
         assert words in text
     report = json.loads(json.dumps(field.report.to_dict()))
     assert report["samples"] == [30, 20]
     given = kf.fit(rng.standard_normal(30), encoding=kf.Gaussian(10, 0.1), ridge=0.0).report
     assert given.chosen_by == "given"
     assert given.residual > 0.1
-    assert given.stable_ranks[0] == pytest.approx(kf.stable_rank(kf.Gaussian(10, 0.1)(kf.even_axis(30))))
+    assert given.stable_ranks[0] == pytest.approx(
+        kf.stable_rank(kf.Gaussian(10, 0.1)(kf.even_axis(30)))
+    )
 
 
 def test_rank_deficiency_is_said_and_harmless():
-    for emb in (kf.LinearFourier(64, 4.0), kf.LogFourier(64, 4.0), kf.RandomFourier(64, 4.0), kf.Sine(64, 1.0)):
+    for emb in (
+        kf.LinearFourier(64, 4.0),
+        kf.LogFourier(64, 4.0),
+        kf.RandomFourier(64, 4.0),
+        kf.Sine(64, 1.0),
+    ):
         with pytest.warns(kf.RankWarning, match=r"effective rank \d+ of 64.*narrower width"):
-            field = kf.fit(rng.standard_normal((64, 64)).astype(np.float32), encoding=emb, ridge=0.0)
+            field = kf.fit(
+                rng.standard_normal((64, 64)).astype(np.float32), encoding=emb, ridge=0.0
+            )
         assert field.report.ranks[0] < 64
         values = field.on_grid((128, 128))
         assert values.dtype == np.float32
@@ -276,14 +324,17 @@ def test_refit_gives_what_fit_gives():
     a, b = rng.standard_normal((2, 40, 30, 3))
     field = kf.fit(a, encoding=kf.Gaussian(30, 0.02), ridge=0.0)
     again = field.refit(b)
-    assert np.array_equal(again.weights, kf.fit(b, encoding=kf.Gaussian(30, 0.02), ridge=0.0).weights)
+    assert np.array_equal(
+        again.weights, kf.fit(b, encoding=kf.Gaussian(30, 0.02), ridge=0.0).weights
+    )
     assert np.array_equal(again.refit(a).weights, field.weights)
     for wrong in (b[:20], b.astype(np.float32), b[..., 0]):
         with pytest.raises(kf.InputError, match="values"):
             field.refit(wrong)
 
 
-# Bad input -------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -363,7 +414,9 @@ def test_errors_say_what_to_do(call, words):
 
 def test_reports_show_themselves():
     assert repr(kf.fit(np.arange(20.0)).report).startswith("fit of 20 samples")
-    assert repr(kf.fit_points(np.arange(20.0)[:, None], np.arange(20.0)).report).startswith("fit of 20 points")
+    assert repr(kf.fit_points(np.arange(20.0)[:, None], np.arange(20.0)).report).startswith(
+        "fit of 20 points"
+    )
 
 
 def test_modules_are_attributes():
@@ -402,7 +455,9 @@ def noisy_line(channels=1):
 def test_multiples_of_one_channel_are_judged_as_one(values):
     alone = kf.fit(noisy_line()[:, 0]).report.roughness
     assert max(alone) > 0
-    assert kf.fit(values, channels=values.ndim == 2).report.roughness == pytest.approx(alone, rel=1e-3)
+    assert kf.fit(values, channels=values.ndim == 2).report.roughness == pytest.approx(
+        alone, rel=1e-3
+    )
 
 
 def test_a_constant_channel_beside_texture_changes_nothing():

@@ -19,7 +19,8 @@ def square(P, seed=0):
     return np.random.default_rng(seed).random((P, 2))
 
 
-# What comes out --------------------------------------------------------------------------------------------------
+# What comes out
+# ------------------------------------------------------------------------------------------
 
 
 def test_smooth_data_is_met_far_better_than_by_thin_plates():
@@ -68,7 +69,12 @@ def test_weights_count():
     weights = np.where(np.arange(200) < 50, 2.0, 1.0)
     settings = {"domain": [(0, 1), (0, 1)], "roughness": (0.0, 1e-4), "tolerance": 1e-12}
     weighted = kf.fit_points(points, values, hats, weights=weights, **settings)
-    twice = kf.fit_points(np.concatenate([points, points[:50]]), np.concatenate([values, values[:50]]), hats, **settings)
+    twice = kf.fit_points(
+        np.concatenate([points, points[:50]]),
+        np.concatenate([values, values[:50]]),
+        hats,
+        **settings,
+    )
     np.testing.assert_allclose(weighted.weights, twice.weights, atol=1e-9)
     none = kf.fit_points(points, values, hats, weights=weights - 1, **settings)
     some = kf.fit_points(points[:50], values[:50], hats, **settings)
@@ -85,7 +91,9 @@ def test_missing_values_are_dropped_and_counted():
     field = kf.fit_points(points, holes, **args)
     assert field.report.dropped == 2
     assert field.report.points == 98
-    np.testing.assert_array_equal(field.weights, kf.fit_points(points[kept], values[kept], **args).weights)
+    np.testing.assert_array_equal(
+        field.weights, kf.fit_points(points[kept], values[kept], **args).weights
+    )
     masked = np.ma.array(values, mask=np.isnan(holes))
     np.testing.assert_array_equal(field.weights, kf.fit_points(points, masked, **args).weights)
     assert "2 more had no value" in str(field.report)
@@ -103,16 +111,21 @@ def test_where_no_data_falls_the_penalty_decides_smoothly():
     points = square(600)
     points = points[(points[:, 0] < 0.5) | (points[:, 1] < 0.5)]
     plane = 2 * points[:, 0] - points[:, 1]
-    field = kf.fit_points(points, plane, kf.Triangle(40, 2 / 40), domain=[(0, 1.0256)] * 2, roughness=(0.0, 1e-4))
+    field = kf.fit_points(
+        points, plane, kf.Triangle(40, 2 / 40), domain=[(0, 1.0256)] * 2, roughness=(0.0, 1e-4)
+    )
     queries = 0.6 + 0.4 * square(50, 1)
     np.testing.assert_allclose(field(queries), 2 * queries[:, 0] - queries[:, 1], atol=0.01)
 
 
 def test_one_point_and_few_points():
-    assert kf.fit_points(np.array([[3.0, 4.0]]), np.array([7.0]))(np.array([[3.2, 4.1]]))[0] == pytest.approx(7.0)
+    assert kf.fit_points(np.array([[3.0, 4.0]]), np.array([7.0]))(np.array([[3.2, 4.1]]))[
+        0
+    ] == pytest.approx(7.0)
     few = kf.fit_points(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]))
     assert few(np.array([[0.5], [1.5]])) == pytest.approx([2.0, 4.0], abs=0.05)
-    line = kf.fit_points(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), np.arange(3.0))  # one plane of many
+    # one plane of many
+    line = kf.fit_points(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), np.arange(3.0))
     assert np.all(np.isfinite(line.on_grid((5, 5))))
     constant = kf.fit_points(square(50), np.full(50, 4.0))
     np.testing.assert_allclose(constant.on_grid((7, 7)), 4.0, atol=1e-6)
@@ -140,9 +153,15 @@ def test_complex_values_and_dtypes():
     assert field.dtype == np.complex128
     real = kf.fit_points(points, values.real, kf.Triangle(9, 2 / 9), roughness=(0.0, 1e-4))
     np.testing.assert_allclose(field.weights.real, real.weights, atol=1e-3)
-    for dtype, expected in ((np.float32, np.float32), (np.uint8, np.float32), (np.int64, np.float64)):
+    for dtype, expected in (
+        (np.float32, np.float32),
+        (np.uint8, np.float32),
+        (np.int64, np.float64),
+    ):
         assert kf.fit_points(points, (9 * points).astype(dtype)).dtype == expected
-    single = kf.fit_points(points, wavy(points).astype(np.float32), kf.Triangle(9, 2 / 9), roughness=(0.0, 1e-4))
+    single = kf.fit_points(
+        points, wavy(points).astype(np.float32), kf.Triangle(9, 2 / 9), roughness=(0.0, 1e-4)
+    )
     np.testing.assert_allclose(single.weights, real.weights, atol=1e-3)
 
 
@@ -162,7 +181,11 @@ def test_progress_is_called():
     calls = []
     points = square(20_000)
     kf.fit_points(
-        points, wavy(points), kf.Triangle(180, 2 / 180), roughness=(0.0, 1e-9), progress=lambda *a: calls.append(a)
+        points,
+        wavy(points),
+        kf.Triangle(180, 2 / 180),
+        roughness=(0.0, 1e-9),
+        progress=lambda *a: calls.append(a),
     )
     assert [k for k, _ in calls] == list(range(len(calls)))
     assert calls[-1][1] < calls[0][1]
@@ -176,10 +199,16 @@ def test_the_same_seed_gives_the_same_bits():
 
 def test_refit_and_saving(tmp_path):
     points = square(300)
-    args = {"encoding": kf.TensionSpline(14, 1.0, padding=1), "domain": [(0, 1)] * 2, "roughness": (0.0, 1e-5)}
+    args = {
+        "encoding": kf.TensionSpline(14, 1.0, padding=1),
+        "domain": [(0, 1)] * 2,
+        "roughness": (0.0, 1e-5),
+    }
     field = kf.fit_points(points, wavy(points), **args)
     again = field.refit(points[:, 0])
-    np.testing.assert_allclose(again.weights, kf.fit_points(points, points[:, 0], **args).weights, atol=1e-9)
+    np.testing.assert_allclose(
+        again.weights, kf.fit_points(points, points[:, 0], **args).weights, atol=1e-9
+    )
     field.save(tmp_path / "points.field")
     loaded = kf.load(tmp_path / "points.field")
     np.testing.assert_array_equal(loaded(points), field(points))
@@ -198,7 +227,8 @@ def test_report_is_plain_data():
     assert "held out" in str(report)
 
 
-# Ways to make rows -----------------------------------------------------------------------------------------------
+# Ways to make rows
+# ------------------------------------------------------------------------------------------
 
 
 def test_blending_approaches_exact_rows():
@@ -224,25 +254,34 @@ def test_features_that_are_not_local(emb):
     field = kf.fit_points(points, wavy(points), emb, domain=[(0, 1)] * 2, rows="blending")
     assert "blending" in field.report.rows
     assert np.sqrt(np.mean((field(queries) - wavy(queries)) ** 2)) < 0.05
-    smooth = kf.fit_points(points, wavy(points), emb, domain=[(0, 1)] * 2, roughness=(0.0, 1e-7), rows="blending")
+    smooth = kf.fit_points(
+        points, wavy(points), emb, domain=[(0, 1)] * 2, roughness=(0.0, 1e-7), rows="blending"
+    )
     assert np.sqrt(np.mean((smooth(queries) - wavy(queries)) ** 2)) < 0.05
 
 
 def test_roughness_means_what_it_means_on_grids():
     """All pixels given as points, splines on the pixels: `fit` and `fit_points` smooth alike."""
     x = np.arange(40) / 40
-    image = np.sin(9 * x)[:, None] * np.cos(7 * x) + 0.3 * np.random.default_rng(0).standard_normal((40, 40))
+    image = np.sin(9 * x)[:, None] * np.cos(7 * x) + 0.3 * np.random.default_rng(0).standard_normal(
+        (40, 40)
+    )
     emb = kf.TensionSpline(44, 0.05, padding=2)
     for roughness in ((0.0, 1e-5), (1e-3, 0.0)):
-        grid = kf.fit(image, encoding=kf.Kronecker(emb, emb), roughness=roughness, domain=[(0, 1)] * 2).on_grid()
+        grid = kf.fit(
+            image, encoding=kf.Kronecker(emb, emb), roughness=roughness, domain=[(0, 1)] * 2
+        ).on_grid()
         points = np.stack(np.meshgrid(x, x, indexing="ij"), axis=-1).reshape(-1, 2) + 0.5 / 40
         frame = [(0.5 / 40, 1 + 0.5 / 40)] * 2
-        scattered = kf.fit_points(points, image.ravel(), emb, domain=frame, roughness=roughness)(points).reshape(40, 40)
+        scattered = kf.fit_points(points, image.ravel(), emb, domain=frame, roughness=roughness)(
+            points
+        ).reshape(40, 40)
         assert np.std(grid - image) > 0.2
         assert np.std(scattered - grid) < 0.15 * np.std(grid - image)
 
 
-# Masks -----------------------------------------------------------------------------------------------------------
+# Masks
+# ------------------------------------------------------------------------------------------
 
 
 def test_masks_on_grids():
@@ -271,12 +310,15 @@ def test_masks_with_channels_and_encoding():
     for mask in (missing, np.repeat(missing[..., None], 2, axis=-1)):
         field = kf.fit(image, mask=mask, channels=True, roughness=(0.0, 1e-3))
         np.testing.assert_allclose(field.on_grid(), image, atol=0.02)
-    encoding = kf.Kronecker(kf.TensionSpline(24, 1.0, padding=2), kf.TensionSpline(29, 1.0, padding=2))
+    encoding = kf.Kronecker(
+        kf.TensionSpline(24, 1.0, padding=2), kf.TensionSpline(29, 1.0, padding=2)
+    )
     field = kf.fit(image, encoding=encoding, mask=missing, roughness=(0.0, 1e-6))
     assert field.encoding == encoding
     np.testing.assert_allclose(field.on_grid(), image, atol=0.02)
     whole = kf.fit(image, mask=np.zeros((20, 25), dtype=bool))
-    np.testing.assert_array_equal(whole.weights, kf.fit(image).weights)  # nothing missing: an ordinary fit
+    # nothing missing: an ordinary fit
+    np.testing.assert_array_equal(whole.weights, kf.fit(image).weights)
 
 
 def test_a_hole_in_a_photograph_is_filled_smoothly():
@@ -290,7 +332,8 @@ def test_a_hole_in_a_photograph_is_filled_smoothly():
     assert rim < 3 * np.abs(np.diff(image[:, 50:80], axis=0)).mean()
 
 
-# Standard errors -------------------------------------------------------------------------------------------------
+# Standard errors
+# ------------------------------------------------------------------------------------------
 
 
 def coverage(P, noise, settings, queries=400, seeds=6):
@@ -319,7 +362,8 @@ def test_coverage_where_stochastic():
 
     K, P, noise, roughness, ridge = 56, 2000, 0.3, 1e-6, 0.02
     emb, box = kf.Triangle(K, 2 / K), [(0, 1)] * 2
-    # the fit weighs sum r^2 + ridge |w|^2 + P mean |f''|^2, so noise^2 times the inverse of that matrix is the prior
+    # the fit weighs sum r^2 + ridge |w|^2 + P mean |f''|^2, so noise^2 times the inverse of that
+    # matrix is the prior
     prior = DifferencePenalty((K, K), (1 / K, 1 / K), 0.0, P * roughness / K**2, ridge)
     matrix = sparse_penalty(prior).tocsc()
     inside = []
@@ -329,7 +373,9 @@ def test_coverage_where_stochastic():
         points, at = rng.random((P, 2)), 0.02 + 0.94 * rng.random((300, 2))
         truth, there = (kf.Kronecker(emb, emb)(x) @ weights for x in (points, at))
         values = truth + noise * rng.standard_normal(P)
-        field = kf.fit_points(points, values, emb, domain=box, roughness=(0.0, roughness), ridge=ridge)
+        field = kf.fit_points(
+            points, values, emb, domain=box, roughness=(0.0, roughness), ridge=ridge
+        )
         error = field.standard_error(at, samples=100)
         assert field._uncertainty.noise[0] == pytest.approx(noise, rel=0.1)
         inside.append(np.mean(np.abs(field(at) - there) < 2 * error))
@@ -339,11 +385,15 @@ def test_coverage_where_stochastic():
 def test_exact_and_stochastic_standard_errors_agree(monkeypatch):
     points, at = square(300), square(100, 1)
     noisy = wavy(points) + 0.2 * np.random.default_rng(0).standard_normal(300)
-    field = kf.fit_points(points, noisy, kf.Triangle(16, 2 / 16), domain=[(0, 1)] * 2, roughness=(0.0, 1e-4))
+    field = kf.fit_points(
+        points, noisy, kf.Triangle(16, 2 / 16), domain=[(0, 1)] * 2, roughness=(0.0, 1e-4)
+    )
     exact = field.standard_error(at, noise=0.2)
     freedom = field.report.degrees_of_freedom
     monkeypatch.setattr("kronfield.field.uncertainty.EXACT_UP_TO", 0)
-    other = kf.fit_points(points, noisy, kf.Triangle(16, 2 / 16), domain=[(0, 1)] * 2, roughness=(0.0, 1e-4))
+    other = kf.fit_points(
+        points, noisy, kf.Triangle(16, 2 / 16), domain=[(0, 1)] * 2, roughness=(0.0, 1e-4)
+    )
     drawn = other.standard_error(at, noise=0.2, samples=600)
     np.testing.assert_allclose(drawn, exact, rtol=0.15)
     assert np.mean(drawn / exact) == pytest.approx(1.0, abs=0.03)
@@ -363,8 +413,12 @@ def test_standard_error_against_the_dense_formula():
 
 def test_standard_error_of_channels_and_blended_fits():
     points = square(400)
-    values = np.stack([wavy(points), 2 * wavy(points)], axis=1) + 0.1 * np.random.default_rng(0).standard_normal((400, 2))
-    field = kf.fit_points(points, values, kf.Triangle(10, 2 / 10), domain=[(0, 1)] * 2, roughness=(0.0, 1e-5))
+    values = np.stack([wavy(points), 2 * wavy(points)], axis=1) + 0.1 * np.random.default_rng(
+        0
+    ).standard_normal((400, 2))
+    field = kf.fit_points(
+        points, values, kf.Triangle(10, 2 / 10), domain=[(0, 1)] * 2, roughness=(0.0, 1e-5)
+    )
     assert field.standard_error(points[:5]).shape == (5, 2)
     blended = kf.fit_points(points, values, kf.Gaussian(12, 0.2), domain=[(0, 1)] * 2, ridge=0.1)
     error = blended.standard_error(points[:50], noise=0.1)
@@ -375,7 +429,8 @@ def test_standard_error_of_channels_and_blended_fits():
     np.testing.assert_allclose(error[:, 0], expected, rtol=0.4)
 
 
-# Lattices --------------------------------------------------------------------------------------------------------
+# Lattices
+# ------------------------------------------------------------------------------------------
 
 
 def test_lattices_are_found():
@@ -389,14 +444,17 @@ def test_lattices_are_found():
 
 def test_a_lattice_and_a_larger_domain():
     i = np.argwhere(np.random.default_rng(0).random((30, 30)) < 0.5)
-    field = kf.fit_points(i, i[:, 0] + 2.0 * i[:, 1], domain=[(-5, 40), (-0.5, 29.5)], roughness=(0.0, 1e-3))
+    field = kf.fit_points(
+        i, i[:, 0] + 2.0 * i[:, 1], domain=[(-5, 40), (-0.5, 29.5)], roughness=(0.0, 1e-3)
+    )
     assert field.domain == ((-5.0, 40.0), (-0.5, 29.5))
     np.testing.assert_allclose(field(np.array([[-4.0, 3.3], [39.0, 20.0]])), [2.6, 79.0], atol=0.3)
 
 
 WIDE = kf.Gaussian(9, 0.5)
 
-# Bad input and size ----------------------------------------------------------------------------------------------
+# Bad input and size
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -421,7 +479,12 @@ WIDE = kf.Gaussian(9, 0.5)
         ({"rows": "none"}, "rows"),
         ({"encoding": kf.RandomFourier(4, 1.0, seed=0), "rows": "exact"}, "local"),
         (
-            {"encoding": kf.Gaussian(9, 0.5), "rows": "blending", "ridge": 1.0, "roughness": (1.0, 0.0)},
+            {
+                "encoding": kf.Gaussian(9, 0.5),
+                "rows": "blending",
+                "ridge": 1.0,
+                "roughness": (1.0, 0.0),
+            },
             "one of them to be 0",
         ),
         ({"encoding": 3}, "encoding"),
@@ -452,7 +515,9 @@ def test_bad_masks(mask, words):
 def test_not_converging_says_what_to_do():
     points = square(30_000)
     with pytest.raises(kf.ConvergenceError, match="tolerance"):
-        kf.fit_points(points, wavy(points), kf.Triangle(200, 2 / 200), roughness=(0.0, 1e-12), iterations=2)
+        kf.fit_points(
+            points, wavy(points), kf.Triangle(200, 2 / 200), roughness=(0.0, 1e-12), iterations=2
+        )
 
 
 def test_standard_error_needs_residuals():
@@ -466,7 +531,8 @@ def test_standard_error_needs_residuals():
 def test_memory_is_linear_in_points_and_unknowns():
     points = square(40_000)
     values = wavy(points).astype(np.float32)
-    kf.fit_points(points[:100], values[:100], kf.Triangle(8, 2 / 8), roughness=(0.0, 1e-9))  # imports
+    # imports
+    kf.fit_points(points[:100], values[:100], kf.Triangle(8, 2 / 8), roughness=(0.0, 1e-9))
     tracemalloc.start()
     kf.fit_points(points, values, kf.Triangle(256, 2 / 256), roughness=(0.0, 1e-9))
     peak = tracemalloc.get_traced_memory()[1]
@@ -485,5 +551,7 @@ def test_gaps_are_filled_to_the_end():
     first, second = field.report.roughness
     where = np.argwhere(~missing).astype(float)
     box = [(-0.5, 159.5)] * 2
-    tight = kf.fit_points(where, picture[~missing], domain=box, roughness=(first, second), tolerance=1e-6)
+    tight = kf.fit_points(
+        where, picture[~missing], domain=box, roughness=(first, second), tolerance=1e-6
+    )
     assert np.abs(field.on_grid() - tight.on_grid([np.arange(160.0)] * 2))[missing].max() < 0.02

@@ -7,7 +7,14 @@ import pytest
 
 import kronfield as kf
 from kronfield.encoding import Kronecker
-from kronfield.fitting.gaussians import PADDING, GaussianFit, _Centred, _likeliest_ridge, gaussian_axis, likely_gaussians
+from kronfield.fitting.gaussians import (
+    PADDING,
+    GaussianFit,
+    _Centred,
+    _likeliest_ridge,
+    gaussian_axis,
+    likely_gaussians,
+)
 from kronfield.fitting.point_search import Trial
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.dense import DenseTerm, dense_rows, dense_solve, gram
@@ -30,7 +37,8 @@ def hills(points):
     return np.sin(4 * points[:, 0]) + sum(np.cos(3 * x + 1) for x in points.T[1:])
 
 
-# Dense systems ---------------------------------------------------------------------------------------------------
+# Dense systems
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("D", [1, 2, 3])
@@ -45,7 +53,9 @@ def test_wide_features_are_assembled_densely(D, weighted, dtype, rng):
     B = encoding(np.stack([frame.unit(points[:, i]) for i, frame in enumerate(frames)], axis=1))
     W = np.ones(40) if weights is None else weights
     np.testing.assert_allclose(equations.term.matrix, B.T @ (B * W[:, None]), atol=1e-8)
-    np.testing.assert_allclose(equations.rhs.reshape(2, -1), (values * W) @ B, atol=1e-8 if dtype == np.float64 else 1e-4)
+    np.testing.assert_allclose(
+        equations.rhs.reshape(2, -1), (values * W) @ B, atol=1e-8 if dtype == np.float64 else 1e-4
+    )
     x, y = rng.standard_normal((2, 3, *encoding.shape))
     applied = equations.term.apply(x)
     assert np.sum(applied * y) == pytest.approx(np.sum(x * equations.term.apply(y)))
@@ -54,7 +64,9 @@ def test_wide_features_are_assembled_densely(D, weighted, dtype, rng):
     solution = equations.solve(Penalty(ridge=0.1), tolerance=1e-6, limit=10)
     matrix = B.T @ (B * W[:, None]) + 0.1 * np.eye(B.shape[1])
     expected = np.linalg.solve(matrix, B.T @ (values * W).T).T
-    np.testing.assert_allclose(solution.weights.reshape(2, -1), expected, atol=1e-7 if dtype == np.float64 else 1e-3)
+    np.testing.assert_allclose(
+        solution.weights.reshape(2, -1), expected, atol=1e-7 if dtype == np.float64 else 1e-3
+    )
 
 
 def test_products_and_rows(rng):
@@ -73,7 +85,8 @@ def test_a_singular_matrix_is_told():
     assert dense_solve(-np.eye(3), np.ones((1, 3))) is None
 
 
-# The algebra -----------------------------------------------------------------------------------------------------
+# The algebra
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("P", [12, 90])  # fewer and more than features
@@ -89,7 +102,9 @@ def test_the_constant_is_free(P, weighted, rng):
     whole = np.column_stack([np.ones(P), B]) * np.sqrt(w)[:, None]
     ridge = math.sqrt(0.05) * np.eye(B.shape[1] + 1)[1:]
     expected = np.linalg.lstsq(
-        np.vstack([whole, ridge]), np.concatenate([y * np.sqrt(w), np.zeros(B.shape[1])]), rcond=None
+        np.vstack([whole, ridge]),
+        np.concatenate([y * np.sqrt(w), np.zeros(B.shape[1])]),
+        rcond=None,
     )[0]
     weights, constant = _Centred(B, w if weighted else None).solve(y, 0.05)
     assert constant == pytest.approx(expected[0])
@@ -105,7 +120,8 @@ def test_the_likelihood_against_its_definition(P, weighted, rng):
     w = rng.random(P) + 0.1 if weighted else None
     values = (hills(points) + 0.1 * rng.standard_normal(P))[None]
     found = _likeliest_ridge(points, values[0], w, encoding, frames)
-    # restricted likelihood: of the values less what a constant explains, in an orthonormal basis of what is left
+    # restricted likelihood: of the values less what a constant explains, in an orthonormal basis of
+    # what is left
     root = np.ones(P) if w is None else np.sqrt(w)
     B = found.rows(points) * root[:, None]
     basis = np.linalg.qr(np.column_stack([root, np.eye(P)[:, 1:]]))[0][:, 1:]
@@ -113,10 +129,16 @@ def test_the_likelihood_against_its_definition(P, weighted, rng):
     def likelihood(ridge):
         covariance = basis.T @ (B @ B.T + ridge * np.eye(P)) @ basis
         t = basis.T @ (values[0] * root)
-        return -0.5 * ((P - 1) * math.log(t @ np.linalg.solve(covariance, t)) + np.linalg.slogdet(covariance)[1])
+        return -0.5 * (
+            (P - 1) * math.log(t @ np.linalg.solve(covariance, t))
+            + np.linalg.slogdet(covariance)[1]
+        )
 
     assert found.likelihood == pytest.approx(likelihood(found.ridge), abs=1e-5)
-    assert all(likelihood(found.ridge * factor) < found.likelihood + 1e-6 for factor in (0.1, 0.5, 2.0, 10.0))
+    assert all(
+        likelihood(found.ridge * factor) < found.likelihood + 1e-6
+        for factor in (0.1, 0.5, 2.0, 10.0)
+    )
 
 
 def test_their_kernel_is_the_papers_similarity():
@@ -141,7 +163,11 @@ def test_weights_of_a_constant(width):
 def test_values_far_from_zero_are_left_to_what_is_exact(rng):
     points, at = rng.random((300, 2)), rng.random((200, 2)) * 0.9 + 0.05
     for offset in (0.0, 1e3, 1e6):
-        error = kf.fit_points(points, hills(points) + offset, domain=[(0, 1)] * 2)(at) - hills(at) - offset
+        error = (
+            kf.fit_points(points, hills(points) + offset, domain=[(0, 1)] * 2)(at)
+            - hills(at)
+            - offset
+        )
         assert np.abs(error).max() < 5e-3
 
 
@@ -180,12 +206,16 @@ def test_held_out_is_what_fits_without_those_points_say(rng):
     for held in trial.folds:
         B = np.column_stack([np.ones(40), fit.rows(points)])
         ridge = math.sqrt(fit.ridge) * np.eye(B.shape[1])[1:]
-        stacked = np.vstack([B[~held], ridge]), np.concatenate([values[0, ~held], np.zeros(len(ridge))])
+        stacked = (
+            np.vstack([B[~held], ridge]),
+            np.concatenate([values[0, ~held], np.zeros(len(ridge))]),
+        )
         total += np.sum((B[held] @ np.linalg.lstsq(*stacked, rcond=None)[0] - values[0, held]) ** 2)
     assert fit.held_out(trial) == pytest.approx(total / 40 / np.var(values), rel=1e-3)
 
 
-# What fit_points does with them ----------------------------------------------------------------------------------
+# What fit_points does with them
+# ---------------------------------------------------------------------------------
 
 
 def is_gaussian(field):
@@ -196,7 +226,9 @@ def is_gaussian(field):
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_smooth_functions_get_gaussians(D, noise, rng):
     points, at = rng.random((150, D)), rng.random((500, D))
-    field = kf.fit_points(points, hills(points) + noise * rng.standard_normal(150), domain=[(0, 1)] * D)
+    field = kf.fit_points(
+        points, hills(points) + noise * rng.standard_normal(150), domain=[(0, 1)] * D
+    )
     assert is_gaussian(field)
     assert field.report.ridge > 0
     assert "likelihood" in field.report.chosen_by
@@ -233,7 +265,10 @@ def test_axes_that_matter_less_get_wider(rng):
     values = np.sin(9 * points[:, 0]) + 0.3 * points[:, 1] + 0.05 * rng.standard_normal(200)
     field = kf.fit_points(points, values)
     assert is_gaussian(field)
-    first, second = (emb.width * frame.length for emb, frame in zip(field.encoding.embedders, field.frames, strict=True))
+    first, second = (
+        emb.width * frame.length
+        for emb, frame in zip(field.encoding.embedders, field.frames, strict=True)
+    )
     assert second > 1.9 * first
 
 
@@ -286,7 +321,9 @@ def test_standard_errors_hold_the_truth():
     for seed in range(8):
         own = np.random.default_rng(seed)
         points, at = own.random((100, 2)), own.random((300, 2)) * 0.9 + 0.05
-        field = kf.fit_points(points, hills(points) + 0.1 * own.standard_normal(100), domain=[(0, 1)] * 2)
+        field = kf.fit_points(
+            points, hills(points) + 0.1 * own.standard_normal(100), domain=[(0, 1)] * 2
+        )
         assert is_gaussian(field)
         inside.append(np.mean(np.abs(field(at) - hills(at)) < 2 * field.standard_error(at)))
     assert 0.88 < np.mean(inside) < 0.99
@@ -303,10 +340,14 @@ def test_points_that_coincide(rng):
 def test_the_constant_is_a_degree_of_freedom(rng):
     """Of noise only the mean is left, and its error: sigma / sqrt(P)."""
     points = rng.random((40, 2))
-    fields = [kf.fit_points(points, 5 + rng.standard_normal(40), domain=[(0, 1)] * 2) for _ in range(12)]
+    fields = [
+        kf.fit_points(points, 5 + rng.standard_normal(40), domain=[(0, 1)] * 2) for _ in range(12)
+    ]
     for field in filter(is_gaussian, fields):
         values = field(points)
-        changes = [field.refit(values + step)(points) - field.refit(values)(points) for step in np.eye(40)]
+        changes = [
+            field.refit(values + step)(points) - field.refit(values)(points) for step in np.eye(40)
+        ]
         assert field.report.degrees_of_freedom == pytest.approx(np.trace(changes), rel=0.02)
         assert field.standard_error(points, noise=1.0).min() > 0.99 / math.sqrt(40)
     assert sum(map(is_gaussian, fields)) > 5

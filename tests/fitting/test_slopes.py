@@ -48,7 +48,9 @@ def test_slopes_go_with_the_values(y, factor, shift):
     scale = 1e-10 * (1 + np.abs(y).max())
     np.testing.assert_allclose(slopes(y[::-1]), -slopes(y)[::-1], atol=scale)
     if abs(factor) > 1e-3:
-        np.testing.assert_allclose(slopes(factor * y + shift), factor * slopes(y), atol=1e-6 * (1 + np.abs(y).max()))
+        np.testing.assert_allclose(
+            slopes(factor * y + shift), factor * slopes(y), atol=1e-6 * (1 + np.abs(y).max())
+        )
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e200])
@@ -105,7 +107,10 @@ def test_where_there_is_no_finer_lattice(rng):
     assert Refinement.of([x**1.1], [sample_frame(x**1.1)], [True]) is None
     wide = type(frame)(frame.origin, frame.length, frame.low - 1, frame.high)
     assert Refinement.of([x], [wide], [True]) is None
-    assert "ends within its domain" in kf.fit(rng.random(40), [np.arange(40.0)], domain=[(-5, 45)]).report.chosen_by
+    assert (
+        "ends within its domain"
+        in kf.fit(rng.random(40), [np.arange(40.0)], domain=[(-5, 45)]).report.chosen_by
+    )
 
 
 def test_axes_that_are_all_but_even():
@@ -139,7 +144,9 @@ def test_axes_in_few_digits_are_even():
     image = photograph(40)
     for n in (40, 39):
         axes = [np.linspace(3, 5, n), np.linspace(-1, 900, 40)]
-        wide, narrow = (kf.fit(image[:n], [x.astype(kind) for x in axes]) for kind in (np.float64, np.float32))
+        wide, narrow = (
+            kf.fit(image[:n], [x.astype(kind) for x in axes]) for kind in (np.float64, np.float32)
+        )
         assert wide.report.refined == narrow.report.refined
         assert wide.encoding == narrow.encoding
         np.testing.assert_allclose(narrow.on_grid((50, 50)), wide.on_grid((50, 50)), atol=1e-5)
@@ -148,7 +155,8 @@ def test_axes_in_few_digits_are_even():
     assert not kf.fit(image[:39], [uneven, axes[1]]).report.refined
 
 
-# What fit does with it -------------------------------------------------------------------------------------------
+# What fit does with it
+# ------------------------------------------------------------------------------------------
 
 
 def test_photographs_get_slopes_and_gain_by_them(monkeypatch):
@@ -203,10 +211,16 @@ def test_refit_save_and_short_axes(tmp_path):
     field = kf.fit(image)
     again = field.refit(image[::-1].copy())
     assert again.report.refined
-    np.testing.assert_allclose(again.on_grid((100, 100)), field.on_grid((100, 100))[::-1], atol=1e-5)
+    np.testing.assert_allclose(
+        again.on_grid((100, 100)), field.on_grid((100, 100))[::-1], atol=1e-5
+    )
     field.save(tmp_path / "one.field")
-    np.testing.assert_array_equal(kf.load(tmp_path / "one.field").on_grid((70, 70)), field.on_grid((70, 70)))
-    frames = np.stack([image[:, :, 0] > level for level in np.linspace(0.2, 0.6, 6)]).astype(np.float32)
+    np.testing.assert_array_equal(
+        kf.load(tmp_path / "one.field").on_grid((70, 70)), field.on_grid((70, 70))
+    )
+    frames = np.stack([image[:, :, 0] > level for level in np.linspace(0.2, 0.6, 6)]).astype(
+        np.float32
+    )
     thin = kf.fit(frames, channels=False)
     assert thin.report.refined
     assert thin.encoding.shape == (6 + 4, 97 + 4, 97 + 4)  # an axis of six samples stays as it is
@@ -218,7 +232,9 @@ def test_complex_values_and_memory_maps(tmp_path):
     both = kf.fit(image[..., 0] + 1j * image[..., 1])
     assert both.report.refined
     parts = kf.fit(image[..., :2], channels=True).on_grid((50, 50))
-    np.testing.assert_allclose(both.on_grid((50, 50)), parts[..., 0] + 1j * parts[..., 1], atol=1e-6)
+    np.testing.assert_allclose(
+        both.on_grid((50, 50)), parts[..., 0] + 1j * parts[..., 1], atol=1e-6
+    )
     np.save(tmp_path / "a.npy", image)
     mapped = kf.fit(np.load(tmp_path / "a.npy", mmap_mode="r"))
     assert mapped.report.refined

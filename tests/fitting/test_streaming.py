@@ -16,7 +16,9 @@ def points_and_values(P, seed=0, channels=None):
     rng = np.random.default_rng(seed)
     points = rng.random((P, 2)) * [1, 5] + [0, -2]
     values = np.sin(4 * points[:, 0]) + np.cos(points[:, 1]) + 0.1 * rng.standard_normal(P)
-    return points, values if channels is None else np.stack([values * (c + 1) for c in range(channels)], axis=1)
+    return points, values if channels is None else np.stack(
+        [values * (c + 1) for c in range(channels)], axis=1
+    )
 
 
 def summary(*parts, encoding=None, rows=None):
@@ -79,10 +81,15 @@ def test_the_field_is_that_of_fit_points(encoding, rows, penalty):
     if isinstance(encoding, kf.Gaussian) and "ridge" in penalty:
         penalty = {"ridge": 1e-2}
     field = summary((points, values), encoding=encoding, rows=rows).solve(tolerance=1e-9, **penalty)
-    direct = kf.fit_points(points, values, encoding, domain=BOX, rows=rows, tolerance=1e-9, **penalty)
-    np.testing.assert_allclose(field(points), direct(points), atol=1e-3)  # wide Gaussians are ill conditioned
+    direct = kf.fit_points(
+        points, values, encoding, domain=BOX, rows=rows, tolerance=1e-9, **penalty
+    )
+    # wide Gaussians are ill conditioned
+    np.testing.assert_allclose(field(points), direct(points), atol=1e-3)
     assert field.report.residual == pytest.approx(direct.report.residual, rel=0.02)
-    assert field.report.degrees_of_freedom == pytest.approx(direct.report.degrees_of_freedom, rel=0.25)
+    assert field.report.degrees_of_freedom == pytest.approx(
+        direct.report.degrees_of_freedom, rel=0.25
+    )
 
 
 def test_one_pass_serves_every_penalty():
@@ -154,9 +161,17 @@ def test_damaged_and_foreign_files(tmp_path):
 
     arrays, metadata = storage.read(tmp_path / "seen")
     metadata = {key: value for key, value in metadata.items() if key not in ("format", "version")}
-    for change in ({"domain": [[0, 1]]}, {"count": -3}, {"values": [1]}, {"rows": "odd"}, {"encoding": {"kind": "x"}}):
+    for change in (
+        {"domain": [[0, 1]]},
+        {"count": -3},
+        {"values": [1]},
+        {"rows": "odd"},
+        {"encoding": {"kind": "x"}},
+    ):
         storage.write(
-            tmp_path / "odd", arrays, {k: v for k, v in {**metadata, **change}.items() if k not in ("format", "version")}
+            tmp_path / "odd",
+            arrays,
+            {k: v for k, v in {**metadata, **change}.items() if k not in ("format", "version")},
         )
         with pytest.raises(kf.InputError):
             kf.Statistics.load(tmp_path / "odd")

@@ -32,7 +32,9 @@ points = torch.rand(7, 2, dtype=torch.float64, generator=torch.Generator().manua
 
 @each
 def test_same_numbers_as_the_encoding(encoding):
-    np.testing.assert_allclose(Encode(encoding).double()(points).numpy(), encoding(points.numpy()), atol=1e-14)
+    np.testing.assert_allclose(
+        Encode(encoding).double()(points).numpy(), encoding(points.numpy()), atol=1e-14
+    )
     assert Encode(encoding).size == encoding.size
 
 
@@ -56,7 +58,9 @@ def test_vmap(encoding):
 def test_compiles_without_a_break(encoding):
     torch._dynamo.reset()
     module = Encode(encoding).double()
-    torch.testing.assert_close(torch.compile(module, backend="aot_eager", fullgraph=True)(points), module(points))
+    torch.testing.assert_close(
+        torch.compile(module, backend="aot_eager", fullgraph=True)(points), module(points)
+    )
 
 
 @each_smooth
@@ -103,7 +107,8 @@ def test_state_dict_and_copies():
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 @each
 def test_half_precision_is_computed_in_float32(encoding, kind):
-    x = torch.arange(5, dtype=torch.float64)[:, None] / 8 * torch.ones(2, dtype=torch.float64)  # exact in half precision
+    # exact in half precision
+    x = torch.arange(5, dtype=torch.float64)[:, None] / 8 * torch.ones(2, dtype=torch.float64)
     found = Encode(encoding).to(kind)(x.to(kind))
     assert found.dtype == kind
     np.testing.assert_allclose(found.double().numpy(), encoding(x.numpy()), atol=1e-2)
@@ -129,7 +134,9 @@ def test_frequencies_follow_the_dtype_without_losing_digits():
 def test_domain(low, length):
     encoding = kf.Concatenated(kf.Gaussian(9, 0.1), kf.Triangle(7, 0.3))
     module = Encode(encoding, domain=[(low, low + length), (0, 2)]).double()
-    there = points * torch.tensor([length, 2.0], dtype=torch.float64) + torch.tensor([low, 0.0], dtype=torch.float64)
+    there = points * torch.tensor([length, 2.0], dtype=torch.float64) + torch.tensor(
+        [low, 0.0], dtype=torch.float64
+    )
     np.testing.assert_allclose(module(there).numpy(), encoding(points.numpy()), atol=1e-9)
 
 

@@ -12,7 +12,10 @@ from kronfield.nn.outer import Pair, Single, outer_sum
 
 two, three = Grid.even((9, 7), torch.float64), Grid.even((5, 4, 6), torch.float64)
 square, cube = Grid.even((8, 8), torch.float64), Grid.even((4, 4, 4), torch.float64)
-uneven = Grid(torch.tensor([0.0, 0.1, 0.5, 0.9], dtype=torch.float64), torch.linspace(0, 0.9, 5, dtype=torch.float64))
+uneven = Grid(
+    torch.tensor([0.0, 0.1, 0.5, 0.9], dtype=torch.float64),
+    torch.linspace(0, 0.9, 5, dtype=torch.float64),
+)
 gaussian, hat = kf.Gaussian(16, 0.05), kf.Triangle(12, 0.2)
 waves = kf.RandomFourier(16, 2.0, dimensions=2)
 diagonal = kf.Concatenated.with_diagonals(gaussian, 2)
@@ -60,7 +63,9 @@ def test_a_grid_equals_its_points(encoding, grid, depth):
         first = plain @ weight.reshape(len(weight), -1).T
     else:
         first = plain @ weight.reshape(len(weight), -1).T + model.first.bias.detach().numpy()
-    np.testing.assert_allclose(model.first(grid).detach().numpy().reshape(first.shape), first, atol=1e-10)
+    np.testing.assert_allclose(
+        model.first(grid).detach().numpy().reshape(first.shape), first, atol=1e-10
+    )
 
 
 @cases
@@ -69,7 +74,10 @@ def test_parts_make_up_the_whole(encoding, grid):
     for inputs in (grid, grid.points().reshape(-1, len(grid.shape))):
         prepared = model.prepare(inputs)
         shared = model.first.shared(prepared)
-        pieces = [model.part(prepared, shared, i, min(i + 2, prepared.rows)) for i in range(0, prepared.rows, 2)]
+        pieces = [
+            model.part(prepared, shared, i, min(i + 2, prepared.rows))
+            for i in range(0, prepared.rows, 2)
+        ]
         torch.testing.assert_close(torch.cat(pieces), model(inputs), rtol=1e-10, atol=1e-12)
 
 
@@ -142,8 +150,14 @@ def test_outer_sum_against_indexing(shape, width, data):
             if data.draw(st.booleans()):
                 terms.append(Pair(a, b, data.draw(st.booleans()), shape[a]))
     generator = torch.Generator().manual_seed(0)
-    rows = [shape[t.axis] if isinstance(t, Single) else shape[t.first] + shape[t.second] - 1 for t in terms]
-    tables = [torch.randn(n, width, dtype=torch.float64, generator=generator, requires_grad=True) for n in rows]
+    rows = [
+        shape[t.axis] if isinstance(t, Single) else shape[t.first] + shape[t.second] - 1
+        for t in terms
+    ]
+    tables = [
+        torch.randn(n, width, dtype=torch.float64, generator=generator, requires_grad=True)
+        for n in rows
+    ]
     start = data.draw(st.integers(0, shape[0] - 1))
     stop = data.draw(st.integers(start + 1, shape[0]))
     found = outer_sum(terms, tables, shape, (start, stop))
@@ -158,7 +172,8 @@ def test_outer_sum_against_indexing(shape, width, data):
     torch.testing.assert_close(found, whole[start:stop])
     weight = torch.randn(found.shape, dtype=torch.float64, generator=generator)
     torch.testing.assert_close(
-        torch.autograd.grad((found * weight).sum(), tables), torch.autograd.grad((whole[start:stop] * weight).sum(), tables)
+        torch.autograd.grad((found * weight).sum(), tables),
+        torch.autograd.grad((whole[start:stop] * weight).sum(), tables),
     )
 
 
@@ -194,12 +209,16 @@ def test_blending_is_the_sparse_matrix_of_the_library(D):
     near = KroneckerLinear(kf.Kronecker(*[kf.Gaussian(8, 0.3)] * D), 4, points="blending").double()
     exact = KroneckerLinear(near.encoding, 4).double()
     exact.load_state_dict(near.state_dict())  # the same weights for all three
-    torch.testing.assert_close(near(points), exact(points), rtol=0, atol=0.1 * float(exact(points).detach().abs().max()))
+    torch.testing.assert_close(
+        near(points), exact(points), rtol=0, atol=0.1 * float(exact(points).detach().abs().max())
+    )
 
 
 def test_gradients_by_position_exact_and_blended():
     for how in ("exact", "blending"):
-        layer = KroneckerLinear(kf.Kronecker(kf.Gaussian(8, 0.2), kf.Gaussian(8, 0.2)), 2, points=how).double()
+        layer = KroneckerLinear(
+            kf.Kronecker(kf.Gaussian(8, 0.2), kf.Gaussian(8, 0.2)), 2, points=how
+        ).double()
         points = torch.rand(4, 2, dtype=torch.float64).requires_grad_()
         assert torch.autograd.gradcheck(layer, (points,))
 
@@ -211,7 +230,9 @@ def test_large_jobs_are_done_in_parts(monkeypatch):
     (gradient,) = torch.autograd.grad(expected.square().sum(), layer.weight)
     monkeypatch.setattr("kronfield.nn.kronecker.LARGE", 100)
     torch.testing.assert_close(layer(points), expected)
-    torch.testing.assert_close(torch.autograd.grad(layer(points).square().sum(), layer.weight)[0], gradient)
+    torch.testing.assert_close(
+        torch.autograd.grad(layer(points).square().sum(), layer.weight)[0], gradient
+    )
 
 
 def test_parameter_counts_are_the_papers():
@@ -223,7 +244,9 @@ def test_parameter_counts_are_the_papers():
     assert CoordinateMLP(kf.Kronecker(*[kf.Gaussian(64, 0.015)] * 3), 0).parameter_count == 786_432
 
 
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "gelu", "silu", "tanh", "sine", torch.nn.Softplus])
+@pytest.mark.parametrize(
+    "activation", ["relu", "leaky_relu", "gelu", "silu", "tanh", "sine", torch.nn.Softplus]
+)
 def test_activations(activation):
     model = CoordinateMLP(diagonal, 2, width=8, activation=activation)
     assert torch.isfinite(model(Grid.even((5, 5)))).all()
@@ -236,7 +259,9 @@ def test_a_warm_start_is_the_field(depth, kind):
     model = CoordinateMLP.from_field(field, depth, width=32)
     points = np.random.default_rng(1).random((40, 2)) * [11.9, 9.9] - 0.45
     atol = 1e-4 if kind == np.float32 else 1e-10
-    np.testing.assert_allclose(model(torch.from_numpy(points)).detach().numpy(), field(points), atol=atol)
+    np.testing.assert_allclose(
+        model(torch.from_numpy(points)).detach().numpy(), field(points), atol=atol
+    )
     grid = Grid(*[torch.from_numpy(axis) for axis in field.axes])
     np.testing.assert_allclose(model(grid).detach().numpy(), field.on_grid(), atol=atol)
 
@@ -249,7 +274,9 @@ def test_half_precision_and_autocast():
             mixed = model(grid)
         torch.testing.assert_close(mixed.float(), model(grid), atol=0.05, rtol=0.05)
         exact = model(grid)
-        torch.testing.assert_close(model.to(torch.bfloat16)(grid).float(), exact, atol=0.05, rtol=0.05)
+        torch.testing.assert_close(
+            model.to(torch.bfloat16)(grid).float(), exact, atol=0.05, rtol=0.05
+        )
 
 
 @pytest.mark.parametrize(
@@ -264,8 +291,18 @@ def test_half_precision_and_autocast():
         (lambda: ConcatenatedLinear(kf.Kronecker(gaussian), 3), "KroneckerLinear"),
         (lambda: KroneckerLinear(kf.Kronecker(gaussian), 3, points="nearest"), "blending"),
         (lambda: KroneckerLinear(kf.Kronecker(gaussian), 3, init="ones"), "zeros"),
-        (lambda: KroneckerLinear(kf.Kronecker(gaussian), 3, points="blending", trainable=["width"]), "exact"),
-        (lambda: KroneckerLinear(kf.Kronecker(gaussian), 3, points="blending")(torch.tensor([[1.5]])), "within the grid"),
+        (
+            lambda: KroneckerLinear(
+                kf.Kronecker(gaussian), 3, points="blending", trainable=["width"]
+            ),
+            "exact",
+        ),
+        (
+            lambda: KroneckerLinear(kf.Kronecker(gaussian), 3, points="blending")(
+                torch.tensor([[1.5]])
+            ),
+            "within the grid",
+        ),
         (lambda: CoordinateMLP.from_field(kf.fit(np.arange(9.0)), 2, width=1), "at least 2"),
         (lambda: CoordinateMLP.from_field(3), "fit_points"),
         (lambda: Grid(), "one per dimension"),

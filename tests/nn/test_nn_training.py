@@ -30,7 +30,8 @@ def assert_same(left, right):
         assert torch.equal(left[name], right[name]), name
 
 
-# What is learned --------------------------------------------------------------------------------------------------
+# What is learned
+# ------------------------------------------------------------------------------------------
 
 
 def test_rank_decides_and_depth_makes_up_for_it():
@@ -41,7 +42,8 @@ def test_rank_decides_and_depth_makes_up_for_it():
     known, between = row[0::2], row[1::2]
     at = torch.arange(64, dtype=torch.float64)[:, None] / 64
     found = {}
-    for width in (0.012, 0.15):  # a quarter of the paper's samples: its widths 0.003 and 0.04 times four
+    # a quarter of the paper's samples: its widths 0.003 and 0.04 times four
+    for width in (0.012, 0.15):
         for depth in (0, 1):
             torch.manual_seed(0)
             encoding = kf.Kronecker(kf.Gaussian(64, width))
@@ -62,7 +64,9 @@ def test_descent_on_one_layer_ends_in_the_closed_form():
     encoding = kf.Kronecker(kf.Gaussian(12, 0.05), kf.Triangle(10, 0.25))
     values = np.random.default_rng(0).random((12, 10, 2))
     axes = [np.arange(12) / 12, np.arange(10) / 10]
-    closed = kf.fit(values, axes, encoding, domain=[(0, 1), (0, 1)], ridge=0.0, roughness=(0.0, 0.0))
+    closed = kf.fit(
+        values, axes, encoding, domain=[(0, 1), (0, 1)], ridge=0.0, roughness=(0.0, 0.0)
+    )
     model = CoordinateMLP(encoding, 0, out=2).double()
     done = train(model, values, epochs=3000, rate=0.05, schedule="cosine", weight_decay=0.0)
     difference = np.abs(done.field.on_grid(axes) - closed.on_grid(axes)).max()
@@ -92,19 +96,27 @@ def test_points_on_a_kronecker_encoding(depth, how):
     points = rng.random((300, 2))
     values = np.sin(5 * points[:, 0]) * points[:, 1]
     torch.manual_seed(0)
-    model = CoordinateMLP(kf.Kronecker(*[kf.Gaussian(12, 0.1, padding=2)] * 2), depth, 16, out=1, points=how)
+    model = CoordinateMLP(
+        kf.Kronecker(*[kf.Gaussian(12, 0.1, padding=2)] * 2), depth, 16, out=1, points=how
+    )
     done = train(model, (points, values), epochs=300, rate=2e-2 if depth else None)
     assert done.best_loss < 1e-3
-    assert np.mean((done.field(points) - values) ** 2) == pytest.approx(done.best_loss, rel=1e-3)  # blending is kept
+    # blending is kept
+    assert np.mean((done.field(points) - values) ** 2) == pytest.approx(done.best_loss, rel=1e-3)
     grid = np.linspace(0.1, 0.9, 5)
     mesh = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
-    np.testing.assert_allclose(done.field.on_grid([grid, grid]).ravel(), done.field(mesh), atol=1e-5)
+    np.testing.assert_allclose(
+        done.field.on_grid([grid, grid]).ravel(), done.field(mesh), atol=1e-5
+    )
 
 
-# One step, however it is cut ---------------------------------------------------------------------------------------
+# One step, however it is cut
+# --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", [SIMPLE, kf.Kronecker(kf.Gaussian(8, 0.1), kf.Gaussian(8, 0.1))], ids=repr)
+@pytest.mark.parametrize(
+    "encoding", [SIMPLE, kf.Kronecker(kf.Gaussian(8, 0.1), kf.Gaussian(8, 0.1))], ids=repr
+)
 @pytest.mark.parametrize("held_out", [None, 0.25])
 def test_chunks_change_nothing_but_rounding(encoding, held_out):
     results = []
@@ -121,7 +133,11 @@ def test_against_a_plain_loop():
     torch.manual_seed(0)
     model = network(2)
     plain = torch.nn.Sequential(
-        torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3)
+        torch.nn.Linear(32, 16),
+        torch.nn.ReLU(),
+        torch.nn.Linear(16, 16),
+        torch.nn.ReLU(),
+        torch.nn.Linear(16, 3),
     )
     with torch.no_grad():
         for theirs, ours in zip(plain.parameters(), model.parameters(), strict=True):
@@ -168,10 +184,15 @@ def test_seeds_decide():
     assert not torch.equal(runs[0]["rest.1.weight"], runs[2]["rest.1.weight"])
 
 
-# Safety ------------------------------------------------------------------------------------------------------------
+# Safety
+# ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, {"batch": 60}, {"held_out": 0.2}, {"schedule": "cosine", "clip": 1.0}], ids=repr)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"batch": 60}, {"held_out": 0.2}, {"schedule": "cosine", "clip": 1.0}],
+    ids=repr,
+)
 def test_resuming_is_bit_identical(tmp_path, settings):
     whole = network(2)
     unbroken = train(whole, picture, epochs=12, every=3, **settings)
@@ -246,7 +267,8 @@ def test_a_callback_can_stop_and_sees_the_figures():
 
 def test_early_stop_keeps_the_best_by_held_out_loss():
     rng = np.random.default_rng(0)
-    points, values = rng.random((40, 2)), rng.standard_normal(40)  # noise: learning it by heart does not help
+    # noise: learning it by heart does not help
+    points, values = rng.random((40, 2)), rng.standard_normal(40)
     model = CoordinateMLP(kf.Kronecker(*[kf.Gaussian(16, 0.03)] * 2), 0, out=1)
     done = train(model, (points, values), epochs=500, held_out=0.3, patience=20, every=1)
     assert done.stopped_by == "patience"
@@ -289,7 +311,10 @@ def test_learned_encodings_resume_too(tmp_path):
     with pytest.raises(RuntimeError, match="power cut"):
         train(network(1, **settings), picture, epochs=6, every=2, checkpoint=path, callback=kill)
     model = network(1, seed=4, **settings)
-    assert train(model, picture, epochs=6, every=2, checkpoint=path, resume=True).losses == unbroken.losses
+    assert (
+        train(model, picture, epochs=6, every=2, checkpoint=path, resume=True).losses
+        == unbroken.losses
+    )
     assert_same(weights(model), weights(whole))
 
 
@@ -311,11 +336,15 @@ def test_an_interrupt_in_the_middle_of_an_epoch_leaves_the_last_checkpoint(tmp_p
         return torch.nn.functional.mse_loss(found, wanted)
 
     plain.__qualname__ = "my_loss"
-    done = train(network(), picture, epochs=6, batch=50, every=2, checkpoint=path, loss=interrupting)
+    done = train(
+        network(), picture, epochs=6, batch=50, every=2, checkpoint=path, loss=interrupting
+    )
     assert done.stopped_by == "interrupt"
     assert 0 < done.epochs < 6
     model = network(seed=8)
-    again = train(model, picture, epochs=6, batch=50, every=2, checkpoint=path, resume=True, loss=plain)
+    again = train(
+        model, picture, epochs=6, batch=50, every=2, checkpoint=path, resume=True, loss=plain
+    )
     assert again.losses == unbroken.losses
     assert_same(weights(model), weights(whole))
 
@@ -332,7 +361,13 @@ def test_an_interrupt_at_once_returns_what_there_is(tmp_path):
 def test_a_run_stopped_by_patience_stays_stopped(tmp_path):
     rng = np.random.default_rng(0)
     data = rng.random((40, 2)), rng.standard_normal(40)
-    settings = {"epochs": 500, "held_out": 0.3, "patience": 5, "every": 1, "checkpoint": tmp_path / "a"}
+    settings = {
+        "epochs": 500,
+        "held_out": 0.3,
+        "patience": 5,
+        "every": 1,
+        "checkpoint": tmp_path / "a",
+    }
     encoding = kf.Kronecker(*[kf.Gaussian(16, 0.03)] * 2)
     first = train(CoordinateMLP(encoding, 0, out=1), data, **settings)
     again = train(CoordinateMLP(encoding, 0, out=1), data, **settings, resume=True)
@@ -376,10 +411,16 @@ def test_psnr_belongs_to_the_mean_square():
 
 def test_a_loss_with_an_infinite_gradient_is_named():
     with pytest.raises(DivergenceError, match="gradient"):
-        train(network(0), np.zeros((4, 4, 3)), epochs=50, loss=lambda found, wanted: (found / 0.0).sum())
+        train(
+            network(0),
+            np.zeros((4, 4, 3)),
+            epochs=50,
+            loss=lambda found, wanted: (found / 0.0).sum(),
+        )
 
 
-# A network as a field ----------------------------------------------------------------------------------------------
+# A network as a field
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -402,7 +443,9 @@ def test_evaluation_calls(field):
     with pytest.raises(kf.InputError, match="outside"):
         field(np.array([[3.0, 1.0]]))
     assert np.isnan(field(np.array([[3.0, 1.0]]), outside="nan")).all()
-    np.testing.assert_allclose(field(np.array([[3.0, 1.0]]), outside="clamp"), field(np.array([[2.0, 1.0]])))
+    np.testing.assert_allclose(
+        field(np.array([[3.0, 1.0]]), outside="clamp"), field(np.array([[2.0, 1.0]]))
+    )
     with pytest.raises(kf.InputError, match="state_dict"):
         _ = field.weights
 
@@ -412,9 +455,13 @@ def test_derivatives_against_differences(field):
     for axis in (0, 1):
         step = h * np.eye(2)[axis]
         np.testing.assert_allclose(
-            field.gradient(points)[:, axis], (field(points + step) - field(points - step)) / (2 * h), atol=1e-5
+            field.gradient(points)[:, axis],
+            (field(points + step) - field(points - step)) / (2 * h),
+            atol=1e-5,
         )
-    second = sum((field(points + s) - 2 * field(points) + field(points - s)) / h**2 for s in h * np.eye(2))
+    second = sum(
+        (field(points + s) - 2 * field(points) + field(points - s)) / h**2 for s in h * np.eye(2)
+    )
     np.testing.assert_allclose(field.laplacian(points), second, atol=1e-4)
     x, y = np.linspace(-1, 1, 3), np.linspace(2, 3, 4)
     grid = field.on_grid([x, y], derivative=(1, 0))
@@ -430,7 +477,9 @@ def test_derivatives_against_differences(field):
 def test_integral_against_a_fine_mean(field):
     box = [(-1.0, 1.5), (2.0, 7.0)]
     axes = [low + (high - low) * (np.arange(400) + 0.5) / 400 for low, high in box]
-    np.testing.assert_allclose(field.integral(box), 12.5 * field.on_grid(axes).mean(axis=(0, 1)), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        field.integral(box), 12.5 * field.on_grid(axes).mean(axis=(0, 1)), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_digits_survive_a_far_away_domain():
@@ -438,7 +487,9 @@ def test_digits_survive_a_far_away_domain():
     near = CoordinateMLP(SIMPLE, 1, 16)
     near.load_state_dict(model.state_dict())
     points = np.random.default_rng(0).random((20, 2))
-    np.testing.assert_allclose(as_field(model)(points + np.array([1e9, 0.0])), as_field(near)(points), atol=1e-4)
+    np.testing.assert_allclose(
+        as_field(model)(points + np.array([1e9, 0.0])), as_field(near)(points), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("dtype", [None, "float16"])
@@ -465,7 +516,9 @@ def test_save_and_load(field, tmp_path, dtype):
 
 
 def test_a_trained_kronecker_network_saves_too(tmp_path):
-    model = CoordinateMLP(kf.Kronecker(kf.Gaussian(8, 0.1)), 1, 8, out=1, points="blending", trainable=[])
+    model = CoordinateMLP(
+        kf.Kronecker(kf.Gaussian(8, 0.1)), 1, 8, out=1, points="blending", trainable=[]
+    )
     done = train(model, line, epochs=3)
     done.field.save(tmp_path / "a.field")
     np.testing.assert_array_equal(kf.load(tmp_path / "a.field").on_grid(), done.field.on_grid())

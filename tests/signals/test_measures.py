@@ -13,13 +13,16 @@ from kronfield.signals.peers import interpolate_grid, interpolate_points
 
 
 @pytest.mark.parametrize(
-    ("shape", "channels"), [((40, 50), False), ((30, 25, 3), True), ((14, 20, 17), False), ((60,), False)]
+    ("shape", "channels"),
+    [((40, 50), False), ((30, 25, 3), True), ((14, 20, 17), False), ((60,), False)],
 )
 def test_as_scikit_image_has_it(shape, channels):
     rng = np.random.default_rng(0)
     truth = rng.random(shape)
     found = truth + 0.1 * rng.standard_normal(shape)
-    assert psnr(found, truth) == pytest.approx(peak_signal_noise_ratio(truth, found, data_range=1.0))
+    assert psnr(found, truth) == pytest.approx(
+        peak_signal_noise_ratio(truth, found, data_range=1.0)
+    )
     expected = structural_similarity(
         truth,
         found,
@@ -50,7 +53,8 @@ def test_peers_on_grids_are_those_of_scipy(method):
     values = rng.random((9, 12, 2))
     targets = [np.linspace(axes[0][0], axes[0][-1], 31), np.linspace(0, 2, 17)]
     grid = np.stack(np.meshgrid(*targets, indexing="ij"), axis=-1)
-    exact = {"cubic": "cubic_legacy"}.get(method, method)  # SciPy's other cubic solves to some digits only
+    # SciPy's other cubic solves to some digits only
+    exact = {"cubic": "cubic_legacy"}.get(method, method)
     expected = RegularGridInterpolator(axes, values, method=exact)(grid)
     np.testing.assert_allclose(interpolate_grid(values, axes, targets, method), expected, atol=1e-9)
 
@@ -61,8 +65,11 @@ def test_peers_at_points():
     plane = points @ [2.0, -1.0] + 3
     at = 0.2 + 0.6 * rng.random((20, 2))
     for method in ("linear", "cubic"):
-        np.testing.assert_allclose(interpolate_points(points, plane, at, method), at @ [2.0, -1.0] + 3, atol=1e-6)
-    assert np.isfinite(interpolate_points(points, plane, at + 5, "linear")).all()  # the nearest, outside
+        np.testing.assert_allclose(
+            interpolate_points(points, plane, at, method), at @ [2.0, -1.0] + 3, atol=1e-6
+        )
+    # the nearest, outside
+    assert np.isfinite(interpolate_points(points, plane, at + 5, "linear")).all()
     with pytest.raises(kf.InputError, match="cubic in 3"):
         interpolate_points(rng.random((9, 3)), rng.random(9), rng.random((2, 3)), "cubic")
     with pytest.raises(kf.InputError, match="one of nearest"):

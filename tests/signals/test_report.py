@@ -43,9 +43,13 @@ def test_every_kind_has_a_report(source, here):
 def test_the_folder_is_complete_or_not_there(here, monkeypatch):
     import kronfield.signals.report.page
 
-    monkeypatch.setattr(kronfield.signals.report.page, "fit_pictures", lambda found: {"input": b"png"})
     monkeypatch.setattr(
-        kronfield.signals.report.page, "report_page", lambda *a: (_ for _ in ()).throw(OSError(28, "No space left"))
+        kronfield.signals.report.page, "fit_pictures", lambda found: {"input": b"png"}
+    )
+    monkeypatch.setattr(
+        kronfield.signals.report.page,
+        "report_page",
+        lambda *a: (_ for _ in ()).throw(OSError(28, "No space left")),
     )
     done = run("fit photo.png -o a.field --report report", code=2)
     assert "No space left" in done.stderr
@@ -59,11 +63,15 @@ def test_pictures_show_samples_field_and_error(here):
     shown = found.shown
     assert shown.form == "picture"
     np.testing.assert_array_equal(shown.samples, signal.values)
-    expected = 255 * (fit_signal(signal, roughness=(0.5, 0.0)).on_grid() - signal.values).mean(axis=-1)
+    expected = 255 * (fit_signal(signal, roughness=(0.5, 0.0)).on_grid() - signal.values).mean(
+        axis=-1
+    )
     np.testing.assert_allclose(shown.error, expected, atol=1e-3)
     assert found.power.error[-1] > found.power.fitted[-1]  # smoothing takes the high frequencies
     assert found.power.error[0] < 0.01 * found.power.fitted[0]
-    assert found.axes[0].stable_rank == pytest.approx(fit_signal(signal, roughness=(0.5, 0.0)).report.stable_ranks[0])
+    assert found.axes[0].stable_rank == pytest.approx(
+        fit_signal(signal, roughness=(0.5, 0.0)).report.stable_ranks[0]
+    )
 
 
 def test_curves_have_their_least_near_what_was_chosen(here, monkeypatch):
@@ -75,12 +83,15 @@ def test_curves_have_their_least_near_what_was_chosen(here, monkeypatch):
     assert penalty.chosen / 4 < best < penalty.chosen * 4
     plain = read("photo.png")
     shapes, penalties = choice_curves(plain.values, True, fit_signal(plain))
-    assert (shapes.chosen, shapes.instead) == (None, "slopes from the data")  # which have no tension
+    # which have no tension
+    assert (shapes.chosen, shapes.instead) == (None, "slopes from the data")
     assert (penalties.chosen, penalties.instead) == (None, "no penalty")
     monkeypatch.setattr(grid_choice, "MOST_NODES", 0)
     field = fit_signal(plain)
     tension = choice_curves(plain.values, True, field)[0]
-    assert tension.chosen == tension.x[np.argmin(tension.scores)] == field.report.embedders[0].tension
+    assert (
+        tension.chosen == tension.x[np.argmin(tension.scores)] == field.report.embedders[0].tension
+    )
 
 
 @pytest.mark.parametrize("name", ["gaussian", "rff", "linf", "tension"])
@@ -96,7 +107,13 @@ def test_curves_of_given_encodings(name, here):
     assert at < best + 0.6 * (worst - best)  # what suits so many samples is not the worst
 
 
-FORMS = {"clip.mp4": "picture", "gaps.tif": "map", "scan.nii.gz": "map", "line.csv": "line", "cube.csv": "scatter"}
+FORMS = {
+    "clip.mp4": "picture",
+    "gaps.tif": "map",
+    "scan.nii.gz": "map",
+    "line.csv": "line",
+    "cube.csv": "scatter",
+}
 
 
 @pytest.mark.parametrize(("source", "form"), FORMS.items())

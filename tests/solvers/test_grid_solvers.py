@@ -38,7 +38,9 @@ def test_embedding_blocks_are_the_embedding(emb, order):
         return
     x = np.sort(np.random.default_rng(0).uniform(-0.01, 1.01, 333))
     blocks = embedding_blocks(emb, x, order)
-    np.testing.assert_allclose(blocks.toarray(), emb.derivative(x, order), atol=1e-12 * emb.size**order)
+    np.testing.assert_allclose(
+        blocks.toarray(), emb.derivative(x, order), atol=1e-12 * emb.size**order
+    )
     np.testing.assert_array_equal(blocks.rows(70, 200).toarray(), blocks.toarray()[70:200])
 
 
@@ -49,7 +51,9 @@ def test_block_products_are_products(axis, dtype):
     shape = [3, 4, 5]
     shape[axis] = 90
     tensor = (100 * rng.random(shape)).astype(dtype)
-    wanted = np.moveaxis(np.tensordot(operator.toarray(), tensor.astype(float), axes=([1], [axis])), 0, axis)
+    wanted = np.moveaxis(
+        np.tensordot(operator.toarray(), tensor.astype(float), axes=([1], [axis])), 0, axis
+    )
     np.testing.assert_allclose(apply(operator, tensor, axis), wanted, rtol=1e-5)
     # dot test
     u, v = rng.standard_normal(90), rng.standard_normal(77)
@@ -70,10 +74,16 @@ def test_lines_are_multiplied_with_equal_blocks_at_once(lines, size, windows, mo
     tensor = np.random.default_rng(0).standard_normal((lines, size))
     expected = tensor @ operator.toarray().T
     np.testing.assert_allclose(operator.apply(tensor, 1), expected, atol=1e-12)
-    np.testing.assert_allclose(operator.apply(tensor[:, :, None, None], 1), expected[:, :, None, None], atol=1e-12)
+    np.testing.assert_allclose(
+        operator.apply(tensor[:, :, None, None], 1), expected[:, :, None, None], atol=1e-12
+    )
 
 
-@given(shape=st.lists(st.integers(1, 9), min_size=2, max_size=4), slab=st.sampled_from([4, 1 << 18]), flipped=st.booleans())
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=2, max_size=4),
+    slab=st.sampled_from([4, 1 << 18]),
+    flipped=st.booleans(),
+)
 def test_channels_change_places(shape, slab, flipped):
     values = np.random.default_rng(0).random(shape)
     values = values[::-1] if flipped else values
@@ -101,7 +111,9 @@ def test_wrong_lengths_are_refused():
 @pytest.mark.parametrize("samples", ["same", "twice", "uneven", "fewer"])
 @pytest.mark.parametrize("emb", LOCAL, ids=repr)
 def test_inverse_is_the_pseudo_inverse(emb, samples):
-    n = {"same": emb.size, "twice": 2 * emb.size, "uneven": emb.size + 200, "fewer": emb.size - 57}[samples]
+    n = {"same": emb.size, "twice": 2 * emb.size, "uneven": emb.size + 200, "fewer": emb.size - 57}[
+        samples
+    ]
     x = np.arange(n) / n
     if samples == "uneven":
         x = np.sort(x + np.random.default_rng(1).uniform(-0.3, 0.3, n) / n)
@@ -112,20 +124,30 @@ def test_inverse_is_the_pseudo_inverse(emb, samples):
     assert found.rank == rank
     wanted = np.linalg.pinv(P, rcond=1e-10)
     condition = s[0] / s[rank - 1]
-    np.testing.assert_allclose(dense(found.operator), wanted, atol=1e-9 * np.abs(wanted).max() * max(1, condition / 1e3))
+    np.testing.assert_allclose(
+        dense(found.operator), wanted, atol=1e-9 * np.abs(wanted).max() * max(1, condition / 1e3)
+    )
 
 
 def test_fast_paths_are_taken_where_they_should_be():
     assert invert_axis(LOCAL[0], kf.even_axis(300), dtype=np.float32).method == "banded"
     assert invert_axis(LOCAL[2], kf.even_axis(300), dtype=np.float32).operator.is_identity
-    assert invert_axis(kf.Gaussian(300, 4 / 300), kf.even_axis(300), dtype=np.float32).method == "dense"
+    assert (
+        invert_axis(kf.Gaussian(300, 4 / 300), kf.even_axis(300), dtype=np.float32).method
+        == "dense"
+    )
     assert invert_axis(kf.LogFourier(64, 5.0), kf.even_axis(64), dtype=np.float32).method == "dense"
     big = invert_axis(kf.Gaussian(4096, 0.64 / 4096), kf.even_axis(4096), dtype=np.float32).operator
     assert len({id(block.values) for block in big.blocks}) < 8  # inner blocks are one and the same
     assert sum(block.values.size for block in big.blocks) < 4096 * 110
 
 
-@given(n=st.integers(1, 200), size=st.integers(1, 200), width=st.floats(0.3, 3.0), seed=st.integers(0, 9))
+@given(
+    n=st.integers(1, 200),
+    size=st.integers(1, 200),
+    width=st.floats(0.3, 3.0),
+    seed=st.integers(0, 9),
+)
 def test_inverse_of_any_shape_solves_least_squares(n, size, width, seed):
     emb = kf.Gaussian(size, width / size)
     x = np.sort(np.random.default_rng(seed).random(n))
@@ -133,7 +155,9 @@ def test_inverse_of_any_shape_solves_least_squares(n, size, width, seed):
     P, y = emb(x), np.random.default_rng(seed).standard_normal(n)
     best = np.linalg.lstsq(P, y, rcond=1e-8)[0]
     ours = dense(found.operator) @ y
-    assert np.linalg.norm(P @ ours - y) <= np.linalg.norm(P @ best - y) * (1 + 1e-6) + 1e-7 * np.linalg.norm(y)
+    assert np.linalg.norm(P @ ours - y) <= np.linalg.norm(P @ best - y) * (
+        1 + 1e-6
+    ) + 1e-7 * np.linalg.norm(y)
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -147,22 +171,32 @@ def test_smooth_inverse_meets_the_samples_and_reproduces_lines(order, n):
     ends = frame.unit(np.array([frame.low, frame.high]))
     np.testing.assert_allclose(emb(ends) @ operator @ np.ones(n), 1.0, atol=1e-6)
     if order == 2 and n > 1:
-        np.testing.assert_allclose(emb(ends) @ operator @ np.arange(n), [frame.low, frame.high], atol=1e-6 * n)
+        np.testing.assert_allclose(
+            emb(ends) @ operator @ np.arange(n), [frame.low, frame.high], atol=1e-6 * n
+        )
 
 
-@pytest.mark.parametrize("emb", [kf.Gaussian(20, 0.05), kf.TensionSpline(20, 3.0), kf.LogFourier(8, 2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "emb", [kf.Gaussian(20, 0.05), kf.TensionSpline(20, 3.0), kf.LogFourier(8, 2.0)], ids=repr
+)
 @pytest.mark.parametrize("order", [1, 2])
 def test_derivative_gram_against_fine_sums(emb, order):
     x = -0.03 + 1.0 * (np.arange(40_000) + 0.5) / 40_000
     d = emb.derivative(x, order)
-    np.testing.assert_allclose(derivative_gram(emb, -0.03, 0.97, order), d.T @ d / 40_000, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(
+        derivative_gram(emb, -0.03, 0.97, order), d.T @ d / 40_000, rtol=1e-4, atol=1e-2
+    )
 
 
-# Penalties -------------------------------------------------------------------------------------------------------
+# Penalties
+# ------------------------------------------------------------------------------------------
 
 
 def _solver(shape, **penalty):
-    axes = [np.sort(np.arange(n) + 0.3 * np.random.default_rng(i).random(n)) for i, n in enumerate(shape)]
+    axes = [
+        np.sort(np.arange(n) + 0.3 * np.random.default_rng(i).random(n))
+        for i, n in enumerate(shape)
+    ]
     frames = [sample_frame(axis) for axis in axes]
     kinds = [kf.Gaussian(6, 0.12), kf.TensionSpline(7, 2.0), kf.LinearFourier(6, 2.0)]
     encoding = kf.Kronecker(*(kinds[i % 3] for i in range(len(shape))))
@@ -201,7 +235,9 @@ def test_roughness_against_the_dense_normal_equations(shape, roughness):
     for i, frame in enumerate(solver.frames):
         emb = solver.encoding.embedders[i]
         scale = len(solver.axes[i]) / (frame.length * (frame.high - frame.low))
-        S = scale * derivative_gram(emb, float(frame.unit(frame.low)), float(frame.unit(frame.high)), 1)
+        S = scale * derivative_gram(
+            emb, float(frame.unit(frame.low)), float(frame.unit(frame.high)), 1
+        )
         term = np.ones((1, 1))
         for j, matrix in enumerate(matrices):
             term = np.kron(term, S if i == j else matrix.T @ matrix)
@@ -230,7 +266,9 @@ def test_second_derivatives_alone_leave_lines_alone():
     solver = GridSolver(tension_encoding(axes, frames, 4.0), frames, axes, roughness=(0.0, 1e4))
     fitted = plane.copy()
     weights = solver.solve(plane)
-    for axis, (emb, x) in enumerate(zip(solver.encoding.embedders, solver.units, strict=True), start=1):
+    for axis, (emb, x) in enumerate(
+        zip(solver.encoding.embedders, solver.units, strict=True), start=1
+    ):
         weights = kf.mode_product(weights, emb(x), axis)
     np.testing.assert_allclose(weights, fitted, atol=1e-4)
 

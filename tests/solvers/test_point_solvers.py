@@ -12,12 +12,25 @@ from kronfield._core.frames import Frame
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError, conjugate_gradients
 from kronfield.solvers.points.coarse import prolong, restrict
-from kronfield.solvers.points.direct import data_band, direct_solve, lower_band, sparse_penalty, sparse_solve, sparse_term
+from kronfield.solvers.points.direct import (
+    data_band,
+    direct_solve,
+    lower_band,
+    sparse_penalty,
+    sparse_solve,
+    sparse_term,
+)
 from kronfield.solvers.points.normal import Penalty
 from kronfield.solvers.points.penalty import DifferencePenalty, differences, differences_transposed
 from kronfield.solvers.points.rows import axis_run, sparse_rows, taps_in_reach
 from kronfield.solvers.points.stencil import Stencil
-from kronfield.solvers.points.systems import BasisSystem, LocalSystem, RowsTerm, cosines, feature_sum
+from kronfield.solvers.points.systems import (
+    BasisSystem,
+    LocalSystem,
+    RowsTerm,
+    cosines,
+    feature_sum,
+)
 
 rng = np.random.default_rng(0)
 LOCAL = [
@@ -37,10 +50,13 @@ UNIT = Frame(0.0, 1.0, 0.0, 1.0)
 def dot_test(forward, adjoint, x, y, rtol=1e-10):
     """<A x, y> = <x, A' y>."""
     left, right = np.vdot(forward(x), y), np.vdot(x, adjoint(y))
-    assert abs(left - right) <= rtol * (abs(left) + np.linalg.norm(x) * np.linalg.norm(y) * 1e-3 + 1e-12)
+    assert abs(left - right) <= rtol * (
+        abs(left) + np.linalg.norm(x) * np.linalg.norm(y) * 1e-3 + 1e-12
+    )
 
 
-# Rows ------------------------------------------------------------------------------------------------------------
+# Rows
+# ------------------------------------------------------------------------------------------
 
 
 @each_local
@@ -83,7 +99,8 @@ def test_points_on_nodes_of_hats_have_one_entry():
     np.testing.assert_allclose(equations.term.diagonal.sum(), 50)
 
 
-# The data term ---------------------------------------------------------------------------------------------------
+# The data term
+# ------------------------------------------------------------------------------------------
 
 
 @each_local
@@ -117,7 +134,9 @@ def test_stencil_and_rows_are_the_same_matrix(emb, D):
 def test_rows_in_several_parts_equal_the_whole(monkeypatch, ordered, weighted):
     monkeypatch.setattr("kronfield.solvers.points.systems.SLAB", 600)
     points = rng.random((900, 2))
-    rule = RowRule.choose(kf.Kronecker(kf.Triangle(20, 0.1), kf.Triangle(17, 0.1)), [UNIT] * 2, None)
+    rule = RowRule.choose(
+        kf.Kronecker(kf.Triangle(20, 0.1), kf.Triangle(17, 0.1)), [UNIT] * 2, None
+    )
     runs = rule.runs(points)
     if ordered:
         order = np.argsort(np.ravel_multi_index([run.first for run in runs], rule.shape))
@@ -129,13 +148,16 @@ def test_rows_in_several_parts_equal_the_whole(monkeypatch, ordered, weighted):
     x = rng.standard_normal((2, 20, 17))
     dense = rows.toarray()
     matrix = dense.T @ (dense if w is None else w[:, None] * dense)
-    np.testing.assert_allclose(term.apply(x), (x.reshape(2, -1) @ matrix).reshape(x.shape), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        term.apply(x), (x.reshape(2, -1) @ matrix).reshape(x.shape), rtol=1e-12, atol=1e-12
+    )
     np.testing.assert_allclose(term.diagonal, np.diag(matrix), rtol=1e-12)
     with pytest.raises(ValueError, match="contiguous"):
         term.apply(x, np.empty((2, 17, 20)).swapaxes(1, 2))
 
 
-# The penalty -----------------------------------------------------------------------------------------------------
+# The penalty
+# ------------------------------------------------------------------------------------------
 
 
 def dense_penalty(shape, spacings, first, second, ridge):
@@ -150,7 +172,9 @@ def dense_penalty(shape, spacings, first, second, ridge):
     D = len(shape)
     total = ridge * np.eye(int(np.prod(shape)))
     for i in range(D):
-        total += first * product([int(a == i) for a in range(D)]) + second * product([2 * int(a == i) for a in range(D)])
+        total += first * product([int(a == i) for a in range(D)]) + second * product(
+            [2 * int(a == i) for a in range(D)]
+        )
         for j in range(i):
             total += 2 * second * product([int(a in (i, j)) for a in range(D)])
     return total
@@ -215,7 +239,8 @@ def test_differences_and_their_transpose(m, n, a, b):
     dot_test(lambda u: differences(u, (a, b)), lambda v: differences_transposed(v, (a, b)), x, y)
 
 
-# Transforms and grids --------------------------------------------------------------------------------------------
+# Transforms and grids
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(16,), (17, 34), (5, 23, 8), (482,)])
@@ -227,7 +252,9 @@ def test_cosines_are_orthonormal_for_every_length(shape):
     dot_test(lambda u: cosines(u, inverse=False), lambda v: cosines(v, inverse=True), x, y)
     import scipy.fft
 
-    np.testing.assert_allclose(hat, scipy.fft.dctn(x, axes=range(1, x.ndim), norm="ortho"), atol=1e-12)
+    np.testing.assert_allclose(
+        hat, scipy.fft.dctn(x, axes=range(1, x.ndim), norm="ortho"), atol=1e-12
+    )
 
 
 @given(st.integers(2, 30))
@@ -238,7 +265,8 @@ def test_restriction_is_the_transpose_of_prolongation(n):
     np.testing.assert_allclose(prolong(line, 1, n)[0, :, 0], np.arange(n) / 2)
 
 
-# Whole systems ---------------------------------------------------------------------------------------------------
+# Whole systems
+# ------------------------------------------------------------------------------------------
 
 
 def equations_for(emb, D, rows=None, P=120, dtype=np.float64):
@@ -252,7 +280,9 @@ def equations_for(emb, D, rows=None, P=120, dtype=np.float64):
 @each_local
 @pytest.mark.parametrize("D", [1, 2, 3])
 @pytest.mark.parametrize(
-    "penalty", [Penalty(roughness=(0.01, 0.002)), Penalty(ridge=0.1), Penalty(0.01, (0.0, 1e-3))], ids=str
+    "penalty",
+    [Penalty(roughness=(0.01, 0.002)), Penalty(ridge=0.1), Penalty(0.01, (0.0, 1e-3))],
+    ids=str,
 )
 def test_exact_rows_against_dense_least_squares(emb, D, penalty):
     if emb.size**D > 800:
@@ -260,19 +290,24 @@ def test_exact_rows_against_dense_least_squares(emb, D, penalty):
     equations, points, values, weights = equations_for(emb, D, "exact")
     units = np.stack([frame.unit(points[:, i]) for i, frame in enumerate(equations.frames)], axis=1)
     B = kf.Kronecker(*[emb] * D)(units)
-    # W times the mean over the domain of squared derivatives of s w, w the weights on their grid, s the sum of features
+    # W times the mean over the domain of squared derivatives of s w, w the weights on their grid, s
+    # the sum of features
     lengths = [2.0 + i for i in range(D)]
     spacings = [emb.spacing * length for length in lengths]
     scale = weights.sum() * np.prod(spacings) / np.prod(lengths) * feature_sum(emb) ** (2 * D)
     first, second = (scale * part for part in penalty.roughness)
-    A = B.T @ (weights[:, None] * B) + dense_penalty((emb.size,) * D, spacings, first, second, penalty.ridge)
+    A = B.T @ (weights[:, None] * B) + dense_penalty(
+        (emb.size,) * D, spacings, first, second, penalty.ridge
+    )
     expected = np.linalg.solve(A, B.T @ (weights * values).T).T
     size = np.abs(expected).max()
     solution = equations.solve(penalty, tolerance=1e-11, limit=5000)
     np.testing.assert_allclose(solution.weights.reshape(2, -1), expected, atol=1e-8 * size)
     if D > 1:  # every way to the same end
         system = equations.system(penalty)
-        x, end = conjugate_gradients(system, equations.rhs, np.zeros_like(equations.rhs), tolerance=1e-11, limit=5000)
+        x, end = conjugate_gradients(
+            system, equations.rhs, np.zeros_like(equations.rhs), tolerance=1e-11, limit=5000
+        )
         np.testing.assert_allclose(x.reshape(2, -1), expected, atol=1e-8 * size)
         assert 0 < end.iterations < 1000
         rhs = equations.rhs.copy()
@@ -286,42 +321,63 @@ def test_exact_rows_against_dense_least_squares(emb, D, penalty):
         np.testing.assert_array_equal(one, rhs[:1])
     # the energy of the residuals, from the statistics alone
     away = values - solution.weights.reshape(2, -1) @ B.T
-    np.testing.assert_allclose(equations.residual_energy(solution, penalty), (weights * away**2).sum(axis=1), rtol=1e-7)
+    np.testing.assert_allclose(
+        equations.residual_energy(solution, penalty), (weights * away**2).sum(axis=1), rtol=1e-7
+    )
 
 
-@pytest.mark.parametrize("emb", [kf.RandomFourier(8, 1.0, seed=2), kf.Gaussian(9, 0.25), kf.LinearFourier(6, 1.0)], ids=repr)
+@pytest.mark.parametrize(
+    "emb",
+    [kf.RandomFourier(8, 1.0, seed=2), kf.Gaussian(9, 0.25), kf.LinearFourier(6, 1.0)],
+    ids=repr,
+)
 @pytest.mark.parametrize("D", [1, 2, 3])
 @pytest.mark.parametrize("rows", ["blending", "linear"])
 def test_blended_rows_against_dense_least_squares(emb, D, rows):
     equations, points, values, weights = equations_for(emb, D, rows)
     encoding = kf.Kronecker(*[emb] * D)
     units = np.stack([frame.unit(points[:, i]) for i, frame in enumerate(equations.frames)], axis=1)
-    nodes = [frame.unit(axis) for frame, axis in zip(equations.frames, equations.nodes, strict=True)]
+    nodes = [
+        frame.unit(axis) for frame, axis in zip(equations.frames, equations.nodes, strict=True)
+    ]
     blending = kf.Blending(encoding, nodes, linear=rows == "linear")
     B = blending.matrix(units) @ encoding(np.array(list(itertools.product(*nodes))))
     penalty = Penalty(ridge=0.05)
     A = B.T @ (weights[:, None] * B) + 0.05 * np.eye(B.shape[1])
     expected = np.linalg.solve(A, B.T @ (weights * values).T).T
     solution = equations.solve(penalty, tolerance=1e-12, limit=5000)
-    np.testing.assert_allclose(solution.weights.reshape(2, -1), expected, atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        solution.weights.reshape(2, -1), expected, atol=1e-6 * np.abs(expected).max()
+    )
     away = values - solution.weights.reshape(2, -1) @ B.T
-    np.testing.assert_allclose(equations.residual_energy(solution, penalty), (weights * away**2).sum(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(
+        equations.residual_energy(solution, penalty), (weights * away**2).sum(axis=1), rtol=1e-6
+    )
 
 
-@pytest.mark.parametrize("penalty", [Penalty(ridge=0.3), Penalty(roughness=(0.1, 0.01)), Penalty(roughness=(1e-6, 0.0))])
+@pytest.mark.parametrize(
+    "penalty", [Penalty(ridge=0.3), Penalty(roughness=(0.1, 0.01)), Penalty(roughness=(1e-6, 0.0))]
+)
 def test_systems_are_symmetric_and_preconditioners_positive(penalty):
-    for equations in (equations_for(kf.Triangle(9, 2 / 9), 2)[0], equations_for(kf.Gaussian(9, 0.2), 2, "blending")[0]):
+    for equations in (
+        equations_for(kf.Triangle(9, 2 / 9), 2)[0],
+        equations_for(kf.Gaussian(9, 0.2), 2, "blending")[0],
+    ):
         system = equations.system(penalty)
         shape = equations.unknown_shape(penalty)
         x, y = rng.standard_normal((1, *shape)), rng.standard_normal((1, *shape))
         dot_test(system.data, system.data, x, y)
         if system.penalty(x) is not None:
             dot_test(system.penalty, system.penalty, x, y)
-        dot_test(lambda r, s=system: s.precondition(r)[0], lambda r, s=system: s.precondition(r)[0], x, y)
+        dot_test(
+            lambda r, s=system: s.precondition(r)[0], lambda r, s=system: s.precondition(r)[0], x, y
+        )
         z, penalised = system.precondition(x)
         assert np.vdot(x, z) > 0
         if penalised is not None:
-            np.testing.assert_allclose(penalised, system.penalty(z), atol=1e-10 * np.abs(penalised).max())
+            np.testing.assert_allclose(
+                penalised, system.penalty(z), atol=1e-10 * np.abs(penalised).max()
+            )
         if isinstance(system, BasisSystem):
             on_grid = rng.standard_normal((1, *map(len, equations.nodes)))
             dot_test(system.forward, system.adjoint, x, on_grid)
@@ -339,11 +395,16 @@ def test_iterations_are_bounded_as_the_grid_grows():
         for name, cell in (("strong", 10.0), ("weak", 0.01)):
             penalty = Penalty(roughness=(0.0, cell / n**4))
             _, end = conjugate_gradients(
-                equations.system(penalty), equations.rhs, np.zeros_like(equations.rhs), tolerance=1e-4, limit=500
+                equations.system(penalty),
+                equations.rhs,
+                np.zeros_like(equations.rhs),
+                tolerance=1e-4,
+                limit=500,
             )
             counts[name, n] = end.iterations
     for name in ("strong", "weak"):
-        # without a preconditioner they would grow with the spacing, 4 or 16 times; gaps in random points grow a little
+        # without a preconditioner they would grow with the spacing, 4 or 16 times; gaps in random
+        # points grow a little
         assert counts[name, 256] <= 1.5 * counts[name, 64] + 8, counts
 
 
@@ -351,7 +412,11 @@ def test_not_converging_is_an_error_with_remedies():
     equations = equations_for(kf.Triangle(60, 2 / 60), 2, P=300)[0]
     with pytest.raises(ConvergenceError, match=r"after 3 iterations.*roughness.*tolerance"):
         conjugate_gradients(
-            equations.system(Penalty(ridge=1e-9)), equations.rhs, np.zeros_like(equations.rhs), tolerance=1e-9, limit=3
+            equations.system(Penalty(ridge=1e-9)),
+            equations.rhs,
+            np.zeros_like(equations.rhs),
+            tolerance=1e-9,
+            limit=3,
         )
 
 
@@ -362,10 +427,13 @@ def test_a_gap_is_crossed():
     present[30:66, 30:66] = False
     i, j = np.nonzero(present)
     truth = np.add.outer(np.arange(n), 2.0 * np.arange(n)) / n
-    rule = RowRule.choose(kf.Kronecker(*[kf.Triangle(n, 2 / n)] * 2), [Frame(0, n, 0, n - 1)] * 2, None)
+    rule = RowRule.choose(
+        kf.Kronecker(*[kf.Triangle(n, 2 / n)] * 2), [Frame(0, n, 0, n - 1)] * 2, None
+    )
     equations = assemble(rule, np.stack([i, j], axis=1).astype(float), truth[present][None], None)
     solution = equations.solve(Penalty(roughness=(0.0, 1e-3)), tolerance=1e-3, limit=300)
-    assert np.abs(solution.weights[0] - truth).max() < 0.02  # a plane costs nothing, so it fills the hole
+    # a plane costs nothing, so it fills the hole
+    assert np.abs(solution.weights[0] - truth).max() < 0.02
 
 
 def test_bands_are_the_lower_diagonals_and_not_too_wide():

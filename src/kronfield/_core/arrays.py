@@ -14,7 +14,8 @@ import numpy as np
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
 AnyArray: TypeAlias = Any
-# A last axis this short, with all others longer, is taken for channels where nothing says otherwise.
+# A last axis this short, with all others longer, is taken for channels where nothing says
+# otherwise.
 MOST_CHANNELS = 4
 # More features, samples or dimensions than this is a mistake, not a request.
 LARGEST = 2**31 - 1
@@ -30,7 +31,9 @@ class InputTypeError(InputError, TypeError):
     """Something handed in is of the wrong type or dtype."""
 
 
-def problem(argument: str, got: object, expected: str, remedy: str, kind: type[Exception] = ValueError) -> InputError:
+def problem(
+    argument: str, got: object, expected: str, remedy: str, kind: type[Exception] = ValueError
+) -> InputError:
     """Build the error for one argument: what it is called, what came, what was expected, what to do."""
     error = InputTypeError if kind is TypeError else InputError
     return error(f"{argument}: got {got}; expected {expected}. {remedy}")
@@ -57,8 +60,8 @@ def is_array(value: object) -> bool:
 def float_array(argument: str, value: Any) -> AnyArray:
     """Return ``value`` as a finite array of real floats, of whatever library it came from.
 
-    Python numbers, sequences and objects with ``__array__`` become NumPy arrays. Integers are refused, because an
-    index taken for a coordinate is the most common mistake there is.
+    Python numbers, sequences and objects with ``__array__`` become NumPy arrays. Integers are
+    refused, because an index taken for a coordinate is the most common mistake there is.
     """
     if is_array(value):
         array = value
@@ -67,7 +70,11 @@ def float_array(argument: str, value: Any) -> AnyArray:
             array = np.asarray(value)
         except (TypeError, ValueError) as error:
             raise problem(
-                argument, describe(value), "an array of floats", "Pass a NumPy array or a tensor.", TypeError
+                argument,
+                describe(value),
+                "an array of floats",
+                "Pass a NumPy array or a tensor.",
+                TypeError,
             ) from error
     xp = namespace(array)
     if not xp.isdtype(array.dtype, "real floating"):
@@ -79,7 +86,12 @@ def float_array(argument: str, value: Any) -> AnyArray:
             TypeError,
         )
     if not bool(xp.all(xp.isfinite(array))):
-        raise problem(argument, f"{describe(array)} with NaN or inf in it", "finite numbers", "Drop those entries first.")
+        raise problem(
+            argument,
+            f"{describe(array)} with NaN or inf in it",
+            "finite numbers",
+            "Drop those entries first.",
+        )
     return array
 
 
@@ -89,10 +101,20 @@ def real_numbers(argument: str, value: Any) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise problem(
-            argument, describe(value), "numbers", "Pass a NumPy array, or a detached tensor.", TypeError
+            argument,
+            describe(value),
+            "numbers",
+            "Pass a NumPy array, or a detached tensor.",
+            TypeError,
         ) from error
     if array.dtype.kind not in "fiu":
-        raise problem(argument, describe(array), "real numbers", "Convert them: dates to seconds, say.", TypeError)
+        raise problem(
+            argument,
+            describe(array),
+            "real numbers",
+            "Convert them: dates to seconds, say.",
+            TypeError,
+        )
     return np.asarray(float_array(argument, array.astype(np.float64)))
 
 
@@ -140,11 +162,18 @@ def whole(argument: str, value: Any, *, at_least: int) -> int:
     if number < at_least:
         raise problem(argument, number, expected, f"The smallest that makes sense is {at_least}.")
     if number > LARGEST:
-        raise problem(argument, f"{number:.3g}" if number < 1e300 else "a huge number", f"at most {LARGEST}", "Use fewer.")
+        raise problem(
+            argument,
+            f"{number:.3g}" if number < 1e300 else "a huge number",
+            f"at most {LARGEST}",
+            "Use fewer.",
+        )
     return number
 
 
-def real(argument: str, value: Any, *, low: float, high: float, remedy: str, open_low: bool = False) -> float:
+def real(
+    argument: str, value: Any, *, low: float, high: float, remedy: str, open_low: bool = False
+) -> float:
     """Return ``value`` as a float in [low, high], or in (low, high] with ``open_low``."""
     bracket = "(" if open_low else "["
     expected = f"a number in {bracket}{low:g}, {high:g}]"
@@ -161,7 +190,9 @@ def real(argument: str, value: Any, *, low: float, high: float, remedy: str, ope
 
 def fraction(argument: str, value: Any) -> float:
     """Return ``value`` as a float in (0, 1]."""
-    return real(argument, value, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak.")
+    return real(
+        argument, value, low=0.0, high=1.0, open_low=True, remedy="Pass a fraction of the peak."
+    )
 
 
 def only_keys(argument: str, mapping: Any, keys: Iterable[str]) -> Mapping[str, Any]:
@@ -169,7 +200,12 @@ def only_keys(argument: str, mapping: Any, keys: Iterable[str]) -> Mapping[str, 
     wanted = sorted(keys)
     if not isinstance(mapping, Mapping) or sorted(map(str, mapping)) != wanted:
         got = sorted(map(str, mapping)) if isinstance(mapping, Mapping) else describe(mapping)
-        raise problem(argument, got, f"a dictionary with the keys {wanted}", "Use what to_dict() returned, unchanged.")
+        raise problem(
+            argument,
+            got,
+            f"a dictionary with the keys {wanted}",
+            "Use what to_dict() returned, unchanged.",
+        )
     return mapping
 
 
@@ -188,8 +224,13 @@ def number_array(argument: str, values: Any) -> Array:
             argument, describe(values), "an array that NumPy can read",
             "Of a list, make all rows as long; of a tensor, pass values.detach().cpu().", TypeError,
         ) from error  # fmt: skip
-    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or array.dtype.itemsize > 16:
-        raise problem(argument, describe(array), "numbers", "Convert them to float first.", TypeError)
+    if (
+        not (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
+        or array.dtype.itemsize > 16
+    ):
+        raise problem(
+            argument, describe(array), "numbers", "Convert them to float first.", TypeError
+        )
     return array
 
 
@@ -206,7 +247,12 @@ def joined_complex(values: Array) -> Array:
 
 def fit_overflow() -> InputError:
     """Return the error for values whose fit overflows."""
-    return problem("values", "numbers so large that their fit overflows", "smaller ones", "Divide them by their maximum.")
+    return problem(
+        "values",
+        "numbers so large that their fit overflows",
+        "smaller ones",
+        "Divide them by their maximum.",
+    )
 
 
 def sum_is_finite(array: Array) -> bool:

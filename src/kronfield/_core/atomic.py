@@ -16,7 +16,12 @@ def refuse_existing(target: Path, overwrite: bool) -> None:
     if target.is_dir():
         raise problem("path", target, "a file", "It is a folder: add a file name.")
     if target.exists() and not overwrite:
-        raise problem("path", f"{target}, which exists", "a new file", "Allow overwriting (--force), or choose another.")
+        raise problem(
+            "path",
+            f"{target}, which exists",
+            "a new file",
+            "Allow overwriting (--force), or choose another.",
+        )
 
 
 @contextlib.contextmanager
@@ -28,11 +33,14 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
     target = Path(path)
     refuse_existing(target, overwrite)
     if not target.parent.is_dir():
-        raise problem("path", target, "a file in a folder that exists", f"Create {target.parent} first.")
+        raise problem(
+            "path", target, "a file in a folder that exists", f"Create {target.parent} first."
+        )
     temporary = target.with_name(f".{target.stem}.{secrets.token_hex(6)}.part{target.suffix}")
     try:
         temporary.touch()
-        mode = temporary.stat().st_mode  # what the user's mask gives a new file, whatever the writer does
+        # what the user's mask gives a new file, whatever the writer does
+        mode = temporary.stat().st_mode
         yield temporary
         temporary.chmod(mode)
         os.replace(temporary, target)

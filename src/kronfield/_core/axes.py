@@ -19,7 +19,8 @@ WORTHWHILE = 0.25
 class EvenAxis:
     """Even positions: both ends, the count, and by how much rounding moved them from `linspace`.
 
-    ``rounding`` holds, compressed, how many float64 numbers lie between each position and that of `linspace`.
+    ``rounding`` holds, compressed, how many float64 numbers lie between each position and that of
+    `linspace`.
     """
 
     first: float
@@ -54,9 +55,11 @@ def pack_axis(x: Array) -> EvenAxis | Array:
     if len(x) < 3 or x.dtype != np.float64:
         return x
     first, last = float(x[0]), float(x[-1])
-    # the bits of neighbouring float64 numbers are neighbouring integers; differences wrap around, and so does the way back
+    # the bits of neighbouring float64 numbers are neighbouring integers; differences wrap around,
+    # and so does the way back
     steps = np.ascontiguousarray(x).view(np.int64) - np.linspace(first, last, len(x)).view(np.int64)
-    planes = np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T)  # bytes of a kind side by side: nearly all are zero
+    # bytes of a kind side by side: nearly all are zero
+    planes = np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T)
     rounding = zlib.compress(planes.tobytes(), 1) if steps.any() else b""
     return EvenAxis(first, last, len(x), rounding) if len(rounding) < WORTHWHILE * x.nbytes else x
 

@@ -11,7 +11,9 @@ from kronfield._core.arrays import InputError, problem
 Copied = TypeVar("Copied")
 
 
-def shared_copy(one: Copied, memo: dict[int, Any] | None = None, shared: Collection[str] = ()) -> Copied:
+def shared_copy(
+    one: Copied, memo: dict[int, Any] | None = None, shared: Collection[str] = ()
+) -> Copied:
     """Return a copy: a shallow one, or with ``memo`` a deep one but for the attributes that are ``shared``."""
     new = object.__new__(type(one))
     if memo is None:
@@ -41,7 +43,12 @@ class NeedsSamples:
 
     def error(self) -> InputError:
         """Return the error to raise."""
-        return problem(self.what, "a field that was pickled, which does not hold its samples", self.source, self.remedy)
+        return problem(
+            self.what,
+            "a field that was pickled, which does not hold its samples",
+            self.source,
+            self.remedy,
+        )
 
     def without_samples(self) -> NeedsSamples:
         """Return itself."""

@@ -35,7 +35,10 @@ def sample_frame(axis: Array) -> Frame:
     if len(axis) == 1:
         return Frame(float(axis[0]), 1.0, float(axis[0]) - 0.5, float(axis[0]) + 0.5)
     spacing = float(axis[-1] - axis[0]) / (len(axis) - 1)
-    low, high = float(axis[0] - (axis[1] - axis[0]) / 2), float(axis[-1] + (axis[-1] - axis[-2]) / 2)
+    low, high = (
+        float(axis[0] - (axis[1] - axis[0]) / 2),
+        float(axis[-1] + (axis[-1] - axis[-2]) / 2),
+    )
     return Frame(float(axis[0]), spacing * len(axis), low, high)
 
 
@@ -74,7 +77,12 @@ def check_length(argument: str, low: float, high: float) -> None:
     """Refuse an axis so short or long that derivatives by position would overflow."""
     if not SHORTEST <= high - low <= LONGEST:
         expected = f"a length from {SHORTEST:g} to {LONGEST:g}"
-        raise problem(argument, f"{low:g} to {high:g}, a length of {high - low:g}", expected, "Use another unit of length.")
+        raise problem(
+            argument,
+            f"{low:g} to {high:g}, a length of {high - low:g}",
+            expected,
+            "Use another unit of length.",
+        )
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,9 @@ class Split:
 
     def known(self, values: Array, *, planar: bool = False) -> Array:
         """Return the known samples of values (N_1, ..., N_D, ...), or of ``planar`` ones (C, N_1, ..., N_D)."""
-        return np.ascontiguousarray(values[(slice(None), *self.lattice) if planar else self.lattice])
+        return np.ascontiguousarray(
+            values[(slice(None), *self.lattice) if planar else self.lattice]
+        )
 
     def axes(self, axes: Sequence[Array]) -> list[Array]:
         """Return the positions of the known samples on each axis."""

@@ -31,7 +31,9 @@ class Bar:
         Seconds before it shows: what is done sooner needs no bar.
     """
 
-    def __init__(self, title: str, total: int | None = None, *, shown: bool = True, after: float = 0.0) -> None:
+    def __init__(
+        self, title: str, total: int | None = None, *, shown: bool = True, after: float = 0.0
+    ) -> None:
         self.title, self.total, self.shown = title, total, shown and sys.stderr.isatty()
         self._due = time.perf_counter() + after
         self._bar: Any = None
@@ -44,14 +46,22 @@ class Bar:
 
     def _start(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         console = Console(stderr=True)
         columns = (
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
         )  # fmt: skip
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        )
         self._bar.start()
         self._task = self._bar.add_task(self.title, total=self.total, figures="")
 
@@ -60,9 +70,19 @@ class Bar:
         if self.shown and self._bar is None and time.perf_counter() >= self._due:
             self._start()
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, figures=figures, total=self.total if total is None else total)
+            self._bar.update(
+                self._task,
+                completed=done,
+                figures=figures,
+                total=self.total if total is None else total,
+            )
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -84,6 +104,8 @@ def spinner(title: str, *, shown: bool = True) -> Iterator[None]:
 
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         bar.add_task(title, total=None)
         yield

@@ -11,10 +11,16 @@ from kronfield._core.threads import with_one_blas_thread
 def _checked(matrix: Any) -> AnyArray:
     array = float_array("matrix", matrix)
     if array.ndim != 2 or 0 in array.shape:
-        raise problem("matrix", f"shape {tuple(array.shape)}", "shape (N, K) with N, K >= 1", "Pass one 2-D matrix.")
+        raise problem(
+            "matrix",
+            f"shape {tuple(array.shape)}",
+            "shape (N, K) with N, K >= 1",
+            "Pass one 2-D matrix.",
+        )
     xp = namespace(array)
     wide = xp.astype(array, xp.float64, copy=False)
-    peak = float(xp.max(xp.abs(getattr(wide, "detach", lambda: wide)())))  # a scale, not part of any gradient
+    # a scale, not part of any gradient
+    peak = float(xp.max(xp.abs(getattr(wide, "detach", lambda: wide)())))
     if peak == 0.0:
         raise problem(
             "matrix",
@@ -49,7 +55,8 @@ def stable_rank(matrix: Any) -> float:
     """
     A = _checked(matrix)
     xp = namespace(A)
-    # ||A||_F^2 = trace of the Gram matrix, ||A||_2^2 = its largest eigenvalue; take the smaller of A'A and AA'.
+    # ||A||_F^2 = trace of the Gram matrix, ||A||_2^2 = its largest eigenvalue; take the smaller of
+    # A'A and AA'.
     gram = A.T @ A if A.shape[0] >= A.shape[1] else A @ A.T
     ratio = xp.sum(A * A) / xp.max(xp.linalg.eigvalsh(gram))
     return float(getattr(ratio, "detach", lambda: ratio)())
@@ -84,7 +91,9 @@ def numerical_rank(matrix: Any, tolerance: float | None = None) -> int:
     array = float_array("matrix", matrix)
     values = spectrum(array)
     if tolerance is not None:
-        tolerance = real("tolerance", tolerance, low=0.0, high=1.0, remedy="Pass a fraction of the largest.")
+        tolerance = real(
+            "tolerance", tolerance, low=0.0, high=1.0, remedy="Pass a fraction of the largest."
+        )
     else:
         tolerance = max(array.shape) * float(namespace(array).finfo(array.dtype).eps)
     return int(namespace(values).sum(namespace(values).astype(values > tolerance, values.dtype)))

@@ -1,9 +1,10 @@
 """How many threads work, and on what: BLAS gets one, and work is shared out among threads of our own.
 
-BLAS starts its threads for every product. Ours are small and many, and the threads of one product wait busily for the
-next, so that beside other work on the machine a fit takes many times as long. Here BLAS works with one thread as long as a
-call into kronfield lasts, and products are cut into parts that threads of our own take in turn. How work is cut never
-depends on the number of threads, so results do not either, bit for bit.
+BLAS starts its threads for every product. Ours are small and many, and the threads of one product
+wait busily for the next, so that beside other work on the machine a fit takes many times as long.
+Here BLAS works with one thread as long as a call into kronfield lasts, and products are cut into
+parts that threads of our own take in turn. How work is cut never depends on the number of threads,
+so results do not either, bit for bit.
 """
 
 from __future__ import annotations
@@ -26,18 +27,28 @@ Part = TypeVar("Part")
 _PREFIX = "kronfield"
 
 
-# One thread of BLAS ---------------------------------------------------------------------------------------------------
+# One thread of BLAS
+# ------------------------------------------------------------------------------------------
 
 
 class _Blas:
     """The BLAS libraries of this process, and how many calls into kronfield are under way.
 
-    Most libraries have one number of threads for the whole process: the first call that enters sets it to one, the last that
-    leaves sets it back. Those that use OpenMP have a number for every thread that calls them.
+    Most libraries have one number of threads for the whole process: the first call that enters sets
+    it to one, the last that leaves sets it back. Those that use OpenMP have a number for every
+    thread that calls them.
     """
 
-    # Modules that bring a BLAS of their own: the libraries are looked up anew when one is first loaded.
-    BRING_BLAS = ("numpy", "scipy.linalg", "scipy.sparse", "scipy.sparse.linalg", "scipy.spatial", "torch")
+    # Modules that bring a BLAS of their own: the libraries are looked up anew when one is first
+    # loaded.
+    BRING_BLAS = (
+        "numpy",
+        "scipy.linalg",
+        "scipy.sparse",
+        "scipy.sparse.linalg",
+        "scipy.spatial",
+        "torch",
+    )
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -122,7 +133,8 @@ def _per_thread(library: Any) -> bool:
 def _set_threads(library: Any, count: int) -> None:
     """Set the number of threads of a library, whichever thread of ours asks.
 
-    threadpoolctl from 3.8 on listens to one thread only, the first to ask; here a lock keeps threads apart instead.
+    threadpoolctl from 3.8 on listens to one thread only, the first to ask; here a lock keeps
+    threads apart instead.
     """
     let_go = getattr(library, "clear_controlling_thread", None)
     if let_go is not None:
@@ -180,19 +192,24 @@ def scipy_linalg() -> Any:
     return scipy.linalg
 
 
-# Threads of our own -----------------------------------------------------------------------------------------------------
+# Threads of our own
+# ------------------------------------------------------------------------------------------
 
 
 def threads() -> int:
     """Return how many threads may work here: as many as the process has cores, or fewer if BLAS is limited to fewer.
 
-    So `OPENBLAS_NUM_THREADS`, `OMP_NUM_THREADS` and `threadpoolctl.threadpool_limits` hold for kronfield too.
+    So `OPENBLAS_NUM_THREADS`, `OMP_NUM_THREADS` and `threadpoolctl.threadpool_limits` hold for
+    kronfield too.
     """
-    return 1 if threading.current_thread().name.startswith(_PREFIX) else _allowed()  # a thread of ours has no others
+    # a thread of ours has no others
+    return 1 if threading.current_thread().name.startswith(_PREFIX) else _allowed()
 
 
 def _allowed() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     allowed = _blas.allowed()
     return cores if allowed is None else max(1, min(cores, allowed))
 
@@ -202,7 +219,8 @@ def _pool(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix=_PREFIX)
 
 
-if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along, and a lock may be held
+# the threads of a pool do not come along, and a lock may be held
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
     os.register_at_fork(after_in_child=_blas.forked)
 
@@ -219,7 +237,8 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
     if count == 1:
         return [work(part) for part in parts]
     results: list[Any] = [None] * len(parts)
-    left = iter(enumerate(parts))  # next() is atomic: each thread takes what is left, so there is one wait, not one a part
+    # next() is atomic: each thread takes what is left, so there is one wait, not one a part
+    left = iter(enumerate(parts))
     failed = threading.Event()
 
     def take() -> None:
@@ -236,7 +255,8 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
     try:
         take()
     finally:
-        # those that have not begun have nothing left to do; the others end before this returns, whatever happened
+        # those that have not begun have nothing left to do; the others end before this returns,
+        # whatever happened
         begun = [other for other in others if not other.cancel()]
         concurrent.futures.wait(begun)
     for other in begun:

@@ -1,7 +1,12 @@
 """The paper's theory as tools: rank (memorisation), distance (generalisation), and the widths that give them."""
 
 from kronfield.analysis.comparison import compare, standard_embedders
-from kronfield.analysis.distances import SimilarityCurve, distance_preservation, preserved_range, similarity_curve
+from kronfield.analysis.distances import (
+    SimilarityCurve,
+    distance_preservation,
+    preserved_range,
+    similarity_curve,
+)
 from kronfield.analysis.memory import Memorisation, can_memorise
 from kronfield.analysis.ranks import RankCurve, kronecker_spectrum, rank_curve
 from kronfield.analysis.widths import (

@@ -74,14 +74,23 @@ def compare(embedders: Sequence[Embedder], n: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``embedder`` (its name) and ``settings`` (those not at their default), ``samples``, ``features``;
-        ``stable_rank`` measured and ``stable_rank_theory`` (None where there is none), ``rank`` (numerical);
-        ``distance_preservation`` measured and ``distance_preservation_theory``; ``range`` (up to where
-        D >= 10^-3 D(0)); ``features_needed`` at 10^-3 (None where no number is enough).
+        ``embedder`` (its name) and ``settings`` (those not at their default), ``samples``,
+        ``features``; ``stable_rank`` measured and ``stable_rank_theory`` (None where there is
+        none), ``rank`` (numerical); ``distance_preservation`` measured and
+        ``distance_preservation_theory``; ``range`` (up to where D >= 10^-3 D(0));
+        ``features_needed`` at 10^-3 (None where no number is enough).
     """
     samples = whole("n", n, at_least=1)
-    if not isinstance(embedders, list | tuple) or not all(isinstance(emb, Embedder) for emb in embedders):
-        raise problem("embedders", describe(embedders), "a list of embedders", "Put them in a list.", TypeError)
+    if not isinstance(embedders, list | tuple) or not all(
+        isinstance(emb, Embedder) for emb in embedders
+    ):
+        raise problem(
+            "embedders",
+            describe(embedders),
+            "a list of embedders",
+            "Put them in a list.",
+            TypeError,
+        )
     return [_row(embedder, samples) for embedder in embedders]
 
 
@@ -107,5 +116,7 @@ def _row(embedder: Embedder, n: int) -> dict[str, Any]:
         "distance_preservation": distance_preservation(embedder, measured=True),
         "distance_preservation_theory": distance_preservation(embedder),
         "range": preserved_range(embedder),
-        "features_needed": features_needed(embedder) if math.isfinite(embedder.bandwidth()) else None,
+        "features_needed": features_needed(embedder)
+        if math.isfinite(embedder.bandwidth())
+        else None,
     }

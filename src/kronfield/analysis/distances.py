@@ -29,8 +29,8 @@ class SimilarityCurve:
 def similarity_curve(embedder: Embedder, distances: Any = None) -> SimilarityCurve:
     """Return the similarity of two positions against the distance between them.
 
-    The pairs lie symmetrically about the middle of the domain; the measured curve is the mean of the inner product of
-    their features over midpoints spread across one spacing of the features.
+    The pairs lie symmetrically about the middle of the domain; the measured curve is the mean of
+    the inner product of their features over midpoints spread across one spacing of the features.
 
     Examples
     --------
@@ -47,14 +47,23 @@ def similarity_curve(embedder: Embedder, distances: Any = None) -> SimilarityCur
     distances : array of shape (M,), optional
         By default 201 distances from 0 to 1.
     """
-    d = np.linspace(0.0, 1.0, 201) if distances is None else to_numpy(vector("distances", distances)).astype(np.float64)
+    d = (
+        np.linspace(0.0, 1.0, 201)
+        if distances is None
+        else to_numpy(vector("distances", distances)).astype(np.float64)
+    )
     return SimilarityCurve(d, _measured(embedder, d), _theory(embedder)(d))
 
 
 def _theory(embedder: Embedder) -> Callable[[Array], Array]:
     at_zero = float(embedder.similarity(np.zeros(1))[0])
     if at_zero == 0.0:
-        raise problem("embedder", repr(embedder), "a similarity that is not zero", "Its features are zero everywhere.")
+        raise problem(
+            "embedder",
+            repr(embedder),
+            "a similarity that is not zero",
+            "Its features are zero everywhere.",
+        )
     return lambda d: np.asarray(embedder.similarity(d)) / at_zero
 
 
@@ -69,15 +78,20 @@ def _measured(embedder: Embedder, distances: Array) -> Array:
 
     at_zero = float(mean_product(np.zeros(1))[0])
     if at_zero == 0.0:
-        raise problem("embedder", repr(embedder), "features that reach the middle of the domain", "Widen it.")
+        raise problem(
+            "embedder", repr(embedder), "features that reach the middle of the domain", "Widen it."
+        )
     return mean_product(distances) / at_zero
 
 
-def distance_preservation(embedder: Embedder, length: float = 1.0, *, measured: bool = False) -> float:
+def distance_preservation(
+    embedder: Embedder, length: float = 1.0, *, measured: bool = False
+) -> float:
     """Return how closely similarity falls in a straight line with distance, as one number.
 
-    It is minus the correlation of d and D(d), for d spread uniformly over [0, length]. 1 means that D is a falling
-    straight line in d, so that distance can be read off the features; 0 that D tells nothing of distance.
+    It is minus the correlation of d and D(d), for d spread uniformly over [0, length]. 1 means that
+    D is a falling straight line in d, so that distance can be read off the features; 0 that D tells
+    nothing of distance.
 
     Examples
     --------
@@ -96,7 +110,14 @@ def distance_preservation(embedder: Embedder, length: float = 1.0, *, measured: 
     measured : bool
         Whether to use the inner products of the features themselves in place of the theory.
     """
-    length = real("length", length, low=0.0, high=1.0, open_low=True, remedy="Distances are in units of the domain.")
+    length = real(
+        "length",
+        length,
+        low=0.0,
+        high=1.0,
+        open_low=True,
+        remedy="Distances are in units of the domain.",
+    )
     d = length * (np.arange(NODES) + 0.5) / NODES  # midpoint rule for the three moments
     D = _measured(embedder, d) if measured else _theory(embedder)(d)
     if np.ptp(D) < 1e-9:
@@ -121,9 +142,15 @@ def preserved_range(embedder: Embedder, digits: float = 3.0) -> float:
     remedy = "It is the k of the paper's threshold 10^-k."
     digits = real("digits", digits, low=0.0, high=300.0, open_low=True, remedy=remedy)
     curve, threshold = _theory(embedder), 10.0**-digits
-    scan = np.unique(np.concatenate([np.geomspace(1e-15, 1.0, NODES), np.linspace(0.0, 1.0, NODES)]))
+    scan = np.unique(
+        np.concatenate([np.geomspace(1e-15, 1.0, NODES), np.linspace(0.0, 1.0, NODES)])
+    )
     below = np.flatnonzero(curve(scan) < threshold)
     if below.size == 0:
         return 1.0
     low, high = scan[below[0] - 1], scan[below[0]]
-    return float(brentq(lambda d: float(curve(np.array([d]))[0]) - threshold, low, high, xtol=1e-15, rtol=1e-13))
+    return float(
+        brentq(
+            lambda d: float(curve(np.array([d]))[0]) - threshold, low, high, xtol=1e-15, rtol=1e-13
+        )
+    )

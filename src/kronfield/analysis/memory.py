@@ -31,7 +31,8 @@ class Memorisation:
     stable_rank : float
         The smooth rank of the same matrix.
     smallest : float
-        The N-th normalised singular value: its inverse is how much noise in the values is amplified.
+        The N-th normalised singular value: its inverse is how much noise in the values is
+        amplified.
     reason : str
         Why, in a sentence.
     """
@@ -53,8 +54,9 @@ def can_memorise(
 ) -> Memorisation:
     """Check whether a linear model on ``encoding`` can take any values at ``positions``, and say why not.
 
-    The condition is that the embedding matrix has rank N, the number of positions (with a bias: that the matrix with
-    a column of ones has). For a `Kronecker` encoding of a grid it must hold on every axis.
+    The condition is that the embedding matrix has rank N, the number of positions (with a bias:
+    that the matrix with a column of ones has). For a `Kronecker` encoding of a grid it must hold on
+    every axis.
 
     Examples
     --------
@@ -78,8 +80,18 @@ after the encoding.
     tolerance : float
         Singular values below this fraction of the largest count as zero.
     """
-    tolerance = real("tolerance", tolerance, low=0.0, high=1.0, remedy="Pass a fraction of the largest singular value.")
-    if isinstance(encoding, Kronecker) and isinstance(positions, list | tuple) and all(map(is_array, positions)):
+    tolerance = real(
+        "tolerance",
+        tolerance,
+        low=0.0,
+        high=1.0,
+        remedy="Pass a fraction of the largest singular value.",
+    )
+    if (
+        isinstance(encoding, Kronecker)
+        and isinstance(positions, list | tuple)
+        and all(map(is_array, positions))
+    ):
         return _on_grid(encoding, positions, bias, tolerance)
     matrix = to_numpy(encoding(positions))
     return _check(encoding, matrix, to_numpy(positions), tolerance, bias)
@@ -102,7 +114,9 @@ def _check(
     rank, stable = int(np.sum(values > tolerance)), stable_rank(matrix) if np.any(matrix) else 0.0
     smallest = float(values[N - 1]) if values.size >= N else 0.0
     reason = (
-        f"the rank is {rank}, the number of samples" if rank == N else _shortfall(encoding, features, positions, rank, K)
+        f"the rank is {rank}, the number of samples"
+        if rank == N
+        else _shortfall(encoding, features, positions, rank, K)
     )
     return Memorisation(rank == N, N, K, rank, stable, smallest, reason)
 
@@ -117,7 +131,9 @@ def _spectrum(matrix: Array) -> Array:
     return to_numpy(spectrum(matrix)) if np.any(matrix) else np.zeros(1)
 
 
-def _shortfall(encoding: Embedder | Encoding, matrix: Array, positions: Array, rank: int, K: int) -> str:
+def _shortfall(
+    encoding: Embedder | Encoding, matrix: Array, positions: Array, rank: int, K: int
+) -> str:
     N = matrix.shape[0]
     pair = _equal_rows(positions.reshape(N, -1))
     if pair is not None:
@@ -135,10 +151,19 @@ def _shortfall(encoding: Embedder | Encoding, matrix: Array, positions: Array, r
         return f"positions {pair[0]} and {pair[1]} have the same features. More features would tell them apart."
     short = f"the rank is {rank}, but {N} samples need {N}: "
     if isinstance(encoding, Sine):
-        return short + "a sine has rank 2 whatever its settings. Use a local embedder, or depth after the encoding."
+        return (
+            short
+            + "a sine has rank 2 whatever its settings. Use a local embedder, or depth after the encoding."
+        )
     if isinstance(encoding, Concatenated):
-        return short + "a sum of functions of one variable each. Use a Kronecker encoding, or depth after this one."
-    return short + "the features are too alike. A narrower width, higher frequencies or depth after the encoding help."
+        return (
+            short
+            + "a sum of functions of one variable each. Use a Kronecker encoding, or depth after this one."
+        )
+    return (
+        short
+        + "the features are too alike. A narrower width, higher frequencies or depth after the encoding help."
+    )
 
 
 def _equal_rows(rows: Array) -> tuple[int, int] | None:
@@ -148,9 +173,16 @@ def _equal_rows(rows: Array) -> tuple[int, int] | None:
     return None if repeats.size == 0 else (int(first[inverse.ravel()][repeats[0]]), int(repeats[0]))
 
 
-def _on_grid(encoding: Kronecker, axes: Sequence[Any], bias: bool, tolerance: float) -> Memorisation:
+def _on_grid(
+    encoding: Kronecker, axes: Sequence[Any], bias: bool, tolerance: float
+) -> Memorisation:
     if bias:
-        raise problem("bias", True, "False for a Kronecker encoding of a grid", "Its rank rule has no constant term.")
+        raise problem(
+            "bias",
+            True,
+            "False for a Kronecker encoding of a grid",
+            "Its rank rule has no constant term.",
+        )
     matrices = [to_numpy(matrix) for matrix in encoding.matrices(axes)]
     each = zip(encoding.embedders, matrices, axes, strict=True)
     parts = [_check(emb, matrix, to_numpy(axis), tolerance) for emb, matrix, axis in each]
@@ -182,10 +214,17 @@ def _products_above(spectra: Sequence[Array], tolerance: float) -> int:
     """Return how many products of one singular value from each axis are above ``tolerance``."""
     *others, longest = sorted(spectra, key=len)
     if math.prod(map(len, others)) > MOST_PRODUCTS:
-        raise problem("axes", [len(one) for one in spectra], f"at most {MOST_PRODUCTS} products", "Use fewer samples.")
+        raise problem(
+            "axes",
+            [len(one) for one in spectra],
+            f"at most {MOST_PRODUCTS} products",
+            "Use fewer samples.",
+        )
     products = np.ones(1)
     for values in others:
         products = np.outer(products, values).ravel()
     rising = longest[::-1]
     with np.errstate(divide="ignore"):
-        return int(np.sum(rising.size - np.searchsorted(rising, tolerance / products, side="right")))
+        return int(
+            np.sum(rising.size - np.searchsorted(rising, tolerance / products, side="right"))
+        )

@@ -42,14 +42,18 @@ NAMES: dict[str, type[Embedder]] = {
 }
 # Kinds whose features come in pairs.
 PAIRED = (RandomFourier, LinearFourier, LogFourier)
-# What the shape of each is for K features, one per sample: hats that meet, Gaussians as narrow as the paper's, Fourier
-# features that match them or that stop at half the highest frequency of the samples.
+# What the shape of each is for K features, one per sample: hats that meet, Gaussians as narrow as
+# the paper's, Fourier features that match them or that stop at half the highest frequency of the
+# samples.
 _SHAPES: dict[type[Embedder], Callable[[int], dict[str, Any]]] = {
     Rectangle: lambda K: {"width": 1 / K},
     Triangle: lambda K: {"width": 2 / K},
     Gaussian: lambda K: {"width": 0.64 / K},
     TensionSpline: lambda K: {"tension": 4.0, "padding": 2 if K > 5 else 0},
-    RandomFourier: lambda K: {"scale": matching_random_fourier(Gaussian(K, 0.64 / K)).scale, "seed": 0},
+    RandomFourier: lambda K: {
+        "scale": matching_random_fourier(Gaussian(K, 0.64 / K)).scale,
+        "seed": 0,
+    },
     LinearFourier: lambda K: {"exponent": math.log2(max(K / 4, 1.0))},
     LogFourier: lambda K: {"exponent": math.log2(max(K / 4, 1.0))},
     Sine: lambda K: {"frequency": 0.5},
@@ -99,7 +103,10 @@ def preset(name: str, size: int, *, complete: bool = True, **settings: Any) -> E
         needed = f"size and {kind.shape_parameter}" if kind.shape_parameter else "size"
         given = ", ".join(f"{key}={value}" for key, value in settings.items()) or "nothing"
         raise problem(
-            "embedder", f"{name} with {given}", f"the settings of {kind.__name__}: {needed}", _told(error)
+            "embedder",
+            f"{name} with {given}",
+            f"the settings of {kind.__name__}: {needed}",
+            _told(error),
         ) from error
 
 

@@ -39,17 +39,28 @@ def rank_curve(embedder: Embedder, counts: Sequence[int]) -> RankCurve:
     [1.0, 2.0, 2.0]
     """
     if not isinstance(counts, Iterable):
-        raise problem("counts", describe(counts), "a list of numbers of samples", "Put it in a list.", TypeError)
+        raise problem(
+            "counts",
+            describe(counts),
+            "a list of numbers of samples",
+            "Put it in a list.",
+            TypeError,
+        )
     numbers = tuple(whole("counts", n, at_least=1) for n in counts)
     measured = tuple(stable_rank(embedder(even_axis(n))) for n in numbers)
-    has_theory = embedder.rank_limit is not None or type(embedder).stable_rank is not Embedder.stable_rank
-    return RankCurve(numbers, measured, tuple(embedder.stable_rank(n) for n in numbers) if has_theory else None)
+    has_theory = (
+        embedder.rank_limit is not None or type(embedder).stable_rank is not Embedder.stable_rank
+    )
+    return RankCurve(
+        numbers, measured, tuple(embedder.stable_rank(n) for n in numbers) if has_theory else None
+    )
 
 
 def kronecker_spectrum(encoding: Kronecker, axes: Sequence[Any], count: int | None = None) -> Array:
     """Return the largest normalised singular values of a Kronecker encoding of a grid, without forming it.
 
-    The singular values are all products of one from each axis. At most ``count`` of them are kept at any time.
+    The singular values are all products of one from each axis. At most ``count`` of them are kept
+    at any time.
 
     Examples
     --------
@@ -72,10 +83,13 @@ def kronecker_spectrum(encoding: Kronecker, axes: Sequence[Any], count: int | No
     total = math.prod(part.size for part in parts)
     keep = total if count is None else min(whole("count", count, at_least=1), total)
     if keep > 1 << 24:
-        raise problem("count", keep, "at most 2^24 singular values", "Ask for the first few with count=.")
+        raise problem(
+            "count", keep, "at most 2^24 singular values", "Ask for the first few with count=."
+        )
 
     def combine(left: Array, right: Array) -> Array:
-        # The p-th largest product can only use factors i, j (from 0) with (i + 1)(j + 1) <= p, so few are formed.
+        # The p-th largest product can only use factors i, j (from 0) with (i + 1)(j + 1) <= p, so
+        # few are formed.
         products = [left[i] * right[: keep // (i + 1)] for i in range(min(left.size, keep))]
         return np.sort(np.concatenate(products))[::-1][:keep]
 

@@ -19,7 +19,8 @@ from kronfield.embedders import (
     Triangle,
 )
 
-# sigma_g sigma_f at which a Gaussian of width sigma_g and an RFF of scale sigma_f have equal rank and similarity.
+# sigma_g sigma_f at which a Gaussian of width sigma_g and an RFF of scale sigma_f have equal rank
+# and similarity.
 MATCH = 1.0 / (2.0 * math.sqrt(2.0) * math.pi)
 
 # How the stable rank scales with the parameter; the range scales with the inverse power.
@@ -33,8 +34,9 @@ _MEASURED_AT = 1024
 def width_for_rank(kind: type[Embedder], rank: float) -> float:
     """Return the width that gives an embedder of ``kind`` the stable rank ``rank``, given enough features.
 
-    It is the width of Gaussian, Triangle and Rectangle, the scale of RandomFourier, and the exponent of LinearFourier
-    and LogFourier. The other way round is ``embedder.rank_limit`` or ``embedder.stable_rank(n)``.
+    It is the width of Gaussian, Triangle and Rectangle, the scale of RandomFourier, and the
+    exponent of LinearFourier and LogFourier. The other way round is ``embedder.rank_limit`` or
+    ``embedder.stable_rank(n)``.
 
     Examples
     --------
@@ -59,7 +61,13 @@ def width_for_rank(kind: type[Embedder], rank: float) -> float:
     if kind is LogFourier:
         return _solve_log_fourier(rank)
     if isinstance(kind, Embedder):
-        raise problem("kind", repr(kind), "a class of embedder", f"Pass {type(kind).__name__}, without settings.", TypeError)
+        raise problem(
+            "kind",
+            repr(kind),
+            "a class of embedder",
+            f"Pass {type(kind).__name__}, without settings.",
+            TypeError,
+        )
     raise problem(
         "kind", getattr(kind, "__name__", describe(kind)), "an embedder whose width sets its rank",
         "Impulse has rank min(n, size), Sine 2 and Square pi^2/4 whatever their settings.",
@@ -69,8 +77,8 @@ def width_for_rank(kind: type[Embedder], rank: float) -> float:
 def width_for_range(kind: type[Embedder], length: float, digits: float = 3.0) -> float:
     """Return the width at which similarity stays above 10^-digits of its peak just up to distance ``length``.
 
-    For the Gaussian this is the paper's sigma = l / (2 sqrt(k ln 10)); for RandomFourier it holds in the mean over
-    draws. Sine and Square give their frequency.
+    For the Gaussian this is the paper's sigma = l / (2 sqrt(k ln 10)); for RandomFourier it holds
+    in the mean over draws. Sine and Square give their frequency.
 
     Examples
     --------
@@ -87,7 +95,14 @@ def width_for_range(kind: type[Embedder], length: float, digits: float = 3.0) ->
     digits : float
         The k of the paper's threshold 10^-k.
     """
-    length = real("length", length, low=0.0, high=1.0, open_low=True, remedy="Distances are in units of the domain.")
+    length = real(
+        "length",
+        length,
+        low=0.0,
+        high=1.0,
+        open_low=True,
+        remedy="Distances are in units of the domain.",
+    )
     if kind is RandomFourier:
         return MATCH / width_for_range(Gaussian, length, digits)
     if kind in (Gaussian, Triangle, Rectangle):
@@ -114,14 +129,19 @@ def _solve_log_fourier(rank: float) -> float:
     def excess(exponent: float) -> float:
         return LogFourier(_MEASURED_AT, exponent).stable_rank(_MEASURED_AT) - rank
 
-    low, high = 0.0, math.log2(_MEASURED_AT / 2)  # the highest frequency that so many samples can hold
+    # the highest frequency that so many samples can hold
+    low, high = 0.0, math.log2(_MEASURED_AT / 2)
     if not excess(low) <= 0 <= excess(high):
         limits = f"between {excess(low) + rank:.3g} and {excess(high) + rank:.3g}"
-        raise problem("rank", rank, limits, "LogFourier reaches no other rank below 512 cycles per domain.")
+        raise problem(
+            "rank", rank, limits, "LogFourier reaches no other rank below 512 cycles per domain."
+        )
     return float(brentq(excess, low, high, xtol=1e-6))
 
 
-def matching_random_fourier(gaussian: Gaussian, size: int | None = None, seed: int = 0) -> RandomFourier:
+def matching_random_fourier(
+    gaussian: Gaussian, size: int | None = None, seed: int = 0
+) -> RandomFourier:
     """Return the RFF with the stable rank and (in the mean) the similarity of ``gaussian``.
 
     Examples
@@ -139,7 +159,13 @@ def matching_random_fourier(gaussian: Gaussian, size: int | None = None, seed: i
         The seed of the frequencies.
     """
     if not isinstance(gaussian, Gaussian):
-        raise problem("gaussian", describe(gaussian), "a Gaussian", "See matching_gaussian for the way back.", TypeError)
+        raise problem(
+            "gaussian",
+            describe(gaussian),
+            "a Gaussian",
+            "See matching_gaussian for the way back.",
+            TypeError,
+        )
     even = gaussian.size + gaussian.size % 2
     return RandomFourier(even if size is None else size, MATCH / gaussian.width, seed)
 
@@ -160,15 +186,21 @@ def matching_gaussian(fourier: RandomFourier, size: int | None = None) -> Gaussi
         The number of features; by default that of ``fourier``.
     """
     if not isinstance(fourier, RandomFourier):
-        raise problem("fourier", describe(fourier), "a RandomFourier", "See matching_random_fourier.", TypeError)
+        raise problem(
+            "fourier",
+            describe(fourier),
+            "a RandomFourier",
+            "See matching_random_fourier.",
+            TypeError,
+        )
     return Gaussian(fourier.size if size is None else size, MATCH / fourier.scale)
 
 
 def features_needed(embedder: Embedder, tolerance: float = 1e-3) -> int:
     """Return how many features are enough, by the bandwidth argument: more than two per cycle of the bandwidth.
 
-    With that many, sums over the features equal integrals over t but for what the spectrum holds beyond its bandwidth,
-    which is below ``tolerance`` of its peak.
+    With that many, sums over the features equal integrals over t but for what the spectrum holds
+    beyond its bandwidth, which is below ``tolerance`` of its peak.
 
     Examples
     --------
@@ -187,6 +219,9 @@ def features_needed(embedder: Embedder, tolerance: float = 1e-3) -> int:
     band = embedder.bandwidth(tolerance)
     if not math.isfinite(band):
         raise problem(
-            "embedder", repr(embedder), "one whose spectrum falls off", "No finite number of features is enough for it."
+            "embedder",
+            repr(embedder),
+            "one whose spectrum falls off",
+            "No finite number of features is enough for it.",
         )
     return math.floor(2 * band) + 1

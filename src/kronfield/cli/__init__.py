@@ -7,7 +7,8 @@ import click
 import kronfield as kf
 from kronfield.cli.common import Commands
 
-# In the order of the help; each is a module here with a ``command``. A new one is a line here and a file.
+# In the order of the help; each is a module here with a ``command``. A new one is a line here and a
+# file.
 COMMANDS = (
     "fit",
     "render",

@@ -38,11 +38,17 @@ Examples:
     metavar="NAME[:KEY=VALUE,...]",
     help="An embedder to analyze; repeat for more. Default: one of each kind.",
 )
-@click.option("-n", "--samples", type=_COUNT, default=512, show_default=True, help="Evenly spaced samples N.")
-@click.option("-k", "--size", type=_COUNT, default=512, show_default=True, help="Features K, where not given.")
+@click.option(
+    "-n", "--samples", type=_COUNT, default=512, show_default=True, help="Evenly spaced samples N."
+)
+@click.option(
+    "-k", "--size", type=_COUNT, default=512, show_default=True, help="Features K, where not given."
+)
 @click.option("--plot", type=PATH, help="Draw rank and similarity curves to this file.")
 @output_options
-def command(specs: tuple[str, ...], samples: int, size: int, plot: Path | None, force: bool, out: Output) -> None:
+def command(
+    specs: tuple[str, ...], samples: int, size: int, plot: Path | None, force: bool, out: Output
+) -> None:
     """Compare embedders: stable rank (memorisation) and distance preservation (generalisation)."""
     from kronfield.cli.parsing import parse_embedder
 
@@ -95,10 +101,16 @@ def _short(value: Any) -> str:
 
 
 def _pair(measured: float, theory: float | None, digits: int) -> str:
-    return f"{measured:.{digits}f} (    -)" if theory is None else f"{measured:.{digits}f} ({theory:5.{digits}f})"
+    return (
+        f"{measured:.{digits}f} (    -)"
+        if theory is None
+        else f"{measured:.{digits}f} ({theory:5.{digits}f})"
+    )
 
 
-def _plot_comparison(path: Path, embedders: list[Embedder], samples: int, force: bool, out: Output) -> None:
+def _plot_comparison(
+    path: Path, embedders: list[Embedder], samples: int, force: bool, out: Output
+) -> None:
     import numpy as np
 
     from kronfield.plots import save_comparison
@@ -112,8 +124,14 @@ def _plot_comparison(path: Path, embedders: list[Embedder], samples: int, force:
     with out.bar("Drawing", len(embedders)) as bar:
         for i, embedder in enumerate(embedders):
             parameter = embedder.shape_parameter
-            label = type(embedder).__name__ + (f" {parameter} {getattr(embedder, parameter):.4g}" if parameter else "")
-            label += f" ({sum(known.startswith(label) for known in ranks) + 1})" if label in ranks else ""
+            label = type(embedder).__name__ + (
+                f" {parameter} {getattr(embedder, parameter):.4g}" if parameter else ""
+            )
+            label += (
+                f" ({sum(known.startswith(label) for known in ranks) + 1})"
+                if label in ranks
+                else ""
+            )
             ranks[label] = kf.rank_curve(embedder, counts)
             similarities[label] = kf.similarity_curve(embedder, distances)
             bar.update(i + 1)

@@ -83,7 +83,9 @@ class Commands(click.Group):
             except BrokenPipeError:
                 raise  # whoever read our output has gone; click ends quietly
             except MemoryError as error:
-                raise Failure(f"Out of memory{_detail(error)}. Use a smaller size or a part of the input.") from error
+                raise Failure(
+                    f"Out of memory{_detail(error)}. Use a smaller size or a part of the input."
+                ) from error
             except OSError as error:
                 raise Failure(_os_message(error, ctx.meta.get(_TARGET))) from error
             except (ValueError, RuntimeError) as error:
@@ -95,7 +97,8 @@ class Commands(click.Group):
 def _is_ours(error: Exception) -> bool:
     """Tell whether an error says what to do: ours do."""
     return any(
-        kind.__module__.startswith("kronfield.") and kind.__name__ in ("InputError", "ConvergenceError", "DivergenceError")
+        kind.__module__.startswith("kronfield.")
+        and kind.__name__ in ("InputError", "ConvergenceError", "DivergenceError")
         for kind in type(error).__mro__
     )
 
@@ -110,7 +113,9 @@ def _os_message(error: OSError, target: str | None) -> str:
         name = target  # what is being written, not the temporary file
     reason = error.strerror or str(error) or type(error).__name__
     remedy = _REMEDIES.get(error.errno or 0, "")
-    return f"{f'{os.fspath(name)}: ' if isinstance(name, str | os.PathLike) else ''}{reason}. {remedy}"
+    return (
+        f"{f'{os.fspath(name)}: ' if isinstance(name, str | os.PathLike) else ''}{reason}. {remedy}"
+    )
 
 
 @contextlib.contextmanager
@@ -161,7 +166,9 @@ class Output:
 
 def output_options(command: Function) -> Function:
     """Add --force, --quiet and --json; the command gets ``force``, and ``out`` to speak through."""
-    return click.option("--force", is_flag=True, help="Overwrite what exists.")(speech_options(command))
+    return click.option("--force", is_flag=True, help="Overwrite what exists.")(
+        speech_options(command)
+    )
 
 
 def speech_options(command: Function) -> Function:
@@ -176,7 +183,8 @@ def speech_options(command: Function) -> Function:
     return wrapped  # type: ignore[return-value]
 
 
-# Files -------------------------------------------------------------------------------------------------------------------
+# Files
+# ------------------------------------------------------------------------------------------
 
 PATH = click.Path(path_type=Path)
 # A name that may end in ":array" of a .npz file is no path yet.
@@ -195,7 +203,9 @@ def check_output(path: Path, *, force: bool, field: bool = False) -> None:
     if field:
         with contextlib.suppress(InputError):
             kind = kind_of(path)
-            raise Failure(f"-o: got {path}, the name of a file of kind {kind}; expected a field. Name it {path.stem}.field")
+            raise Failure(
+                f"-o: got {path}, the name of a file of kind {kind}; expected a field. Name it {path.stem}.field"
+            )
     else:
         kind_of(path)
     refuse_existing(path, force)
@@ -203,7 +213,12 @@ def check_output(path: Path, *, force: bool, field: bool = False) -> None:
     if not folder.is_dir():
         raise problem("path", path, "a file in a folder that exists", f"Create {folder} first.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise problem("path", path, "a folder that can be written", "Check its permissions, or choose another.")
+        raise problem(
+            "path",
+            path,
+            "a folder that can be written",
+            "Check its permissions, or choose another.",
+        )
 
 
 def default_output(source: str, ending: str) -> Path:
@@ -222,7 +237,9 @@ def read_signal(source: str, out: Output, **options: Any) -> Signal:
     name = os.path.basename(source)
     with out.bar(f"Reading {name}") as bar:
         return read(
-            source, progress=lambda done, total: bar.update(done, total=total), **{k: v for k, v in options.items() if v}
+            source,
+            progress=lambda done, total: bar.update(done, total=total),
+            **{k: v for k, v in options.items() if v},
         )
 
 
@@ -230,7 +247,11 @@ def load_field(path: Path, out: Output) -> Field:
     """Load a field."""
     import kronfield as kf
 
-    if not path.is_file() and path.suffix != FIELD_SUFFIX and path.with_name(path.name + FIELD_SUFFIX).is_file():
+    if (
+        not path.is_file()
+        and path.suffix != FIELD_SUFFIX
+        and path.with_name(path.name + FIELD_SUFFIX).is_file()
+    ):
         raise Failure(f"{path}: there is no such file. Did you mean {path}{FIELD_SUFFIX}?")
     with out.working(f"Loading {path.name}"):
         return kf.load(path)
@@ -240,7 +261,17 @@ def given_options(ctx: click.Context) -> dict[str, Any]:
     """Return the options that were given, as plain data."""
     from click.core import ParameterSource
 
-    silent = {"source", "force", "quiet", "as_json", "report", "output", "checkpoint", "resume", "places"}
+    silent = {
+        "source",
+        "force",
+        "quiet",
+        "as_json",
+        "report",
+        "output",
+        "checkpoint",
+        "resume",
+        "places",
+    }
     return {
         name: value if isinstance(value, int | float | str | bool | list | tuple) else str(value)
         for name, value in ctx.params.items()

@@ -27,8 +27,19 @@ Examples:
 """,
 )
 @click.argument("source", metavar="INPUT", type=SOURCE)
-@click.option("-e", "--encoding", "names", multiple=True, metavar="NAME", help="An embedder to fit. Default: every one.")
-@click.option("--picture", type=PATH, help="Where to draw them side by side. Default: INPUT's name with -compare.png.")
+@click.option(
+    "-e",
+    "--encoding",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="An embedder to fit. Default: every one.",
+)
+@click.option(
+    "--picture",
+    type=PATH,
+    help="Where to draw them side by side. Default: INPUT's name with -compare.png.",
+)
 @click.option("--no-picture", is_flag=True, help="Draw nothing.")
 @table_options
 @frames_option
@@ -46,8 +57,9 @@ def command(
 ) -> None:
     """Hold samples out, fit the rest with every embedder and with nearest, linear and cubic interpolation, and compare.
 
-    Of grids every second sample of each axis is fitted, and all others are predicted; of tables a fifth of the points is
-    held out. PSNR is at what was held out, SSIM of the whole grid, parameters are the numbers that are kept.
+    Of grids every second sample of each axis is fitted, and all others are predicted; of tables a
+    fifth of the points is held out. PSNR is at what was held out, SSIM of the whole grid,
+    parameters are the numbers that are kept.
     """
     from kronfield.analysis.presets import kind_named
     from kronfield.signals.contest import EMBEDDERS
@@ -99,7 +111,9 @@ def _contest(signal: Signal) -> GridContest | PointContest:
     if signal.points is not None:
         return PointContest(signal.points, signal.values)
     if missing_samples(signal).any():
-        raise Failure("compare: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint")
+        raise Failure(
+            "compare: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint"
+        )
     return GridContest(signal.values, channels=signal.channels, axes=signal.axes)
 
 
@@ -135,7 +149,9 @@ def _draw(target: Path, found: list[Contestant], contest: Any, signal: Signal, f
         line = None
         if len(contest.domain) == 1:
             line = cell_centres(*contest.domain[0], SHOWN_MAP)
-        save_contest(target, found, line=line, picture=False, names=(label, channel), overwrite=force)
+        save_contest(
+            target, found, line=line, picture=False, names=(label, channel), overwrite=force
+        )
         return
     picture = signal.description.levels is not None and signal.kind != "audio"
     save_contest(

@@ -20,8 +20,8 @@ Examples:
 def command(ctx: click.Context, shell: str) -> None:
     """Print a script that completes commands and options in a shell.
 
-    For bash add this to ~/.bashrc, and likewise for zsh: eval "$(kronfield completion bash)". For fish write the output to
-    ~/.config/fish/completions/kronfield.fish.
+    For bash add this to ~/.bashrc, and likewise for zsh: eval "$(kronfield completion bash)". For
+    fish write the output to ~/.config/fish/completions/kronfield.fish.
     """
     from click.shell_completion import get_completion_class
 

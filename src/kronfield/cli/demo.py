@@ -19,8 +19,16 @@ Examples:
   kronfield demo --output pictures --scale 2
 """,
 )
-@click.option("-o", "--output", type=PATH, default=Path("demo"), show_default=True, help="A folder.")
-@click.option("--scale", type=click.IntRange(1, 16), default=4, show_default=True, help="How many times larger to render.")
+@click.option(
+    "-o", "--output", type=PATH, default=Path("demo"), show_default=True, help="A folder."
+)
+@click.option(
+    "--scale",
+    type=click.IntRange(1, 16),
+    default=4,
+    show_default=True,
+    help="How many times larger to render.",
+)
 def command(output: Path, scale: int) -> None:
     """Fit, render, inpaint and denoise a photograph; each command is printed as it is run."""
     from kronfield.files import sample_photograph, write_image
@@ -28,7 +36,12 @@ def command(output: Path, scale: int) -> None:
     output.mkdir(parents=True, exist_ok=True)
     photograph = sample_photograph()
     holes, scratched, noisy = _spoiled(photograph)
-    for name, picture in (("photograph", photograph), ("mask", holes), ("scratched", scratched), ("noisy", noisy)):
+    for name, picture in (
+        ("photograph", photograph),
+        ("mask", holes),
+        ("scratched", scratched),
+        ("noisy", noisy),
+    ):
         write_image(output / f"{name}.png", picture)
     click.echo(f"Wrote photograph.png, mask.png, scratched.png and noisy.png to {output}")
     for line in (

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from kronfield.field import Field
     from kronfield.files import Signal
 
-# The longest axis of a grid that is smoothed: its eigenvectors are computed. Lines are solved in another way.
+# The longest axis of a grid that is smoothed: its eigenvectors are computed. Lines are solved in
+# another way.
 LONGEST, LONGEST_LINE = 8192, 512
 
 
@@ -43,11 +44,28 @@ Examples:
 """,
 )
 @click.argument("source", metavar="INPUT", type=SOURCE)
-@click.option("-o", "--output", type=PATH, help="The file to write. Default: INPUT's name with -denoised.")
-@click.option("--strength", type=float, default=1.0, help="Times the penalty that was chosen: above 1 is smoother.")
-@click.option("--roughness", type=Numbers("0.5,0", count=2), metavar="A,B", help="The penalty. Default: chosen.")
+@click.option(
+    "-o", "--output", type=PATH, help="The file to write. Default: INPUT's name with -denoised."
+)
+@click.option(
+    "--strength",
+    type=float,
+    default=1.0,
+    help="Times the penalty that was chosen: above 1 is smoother.",
+)
+@click.option(
+    "--roughness",
+    type=Numbers("0.5,0", count=2),
+    metavar="A,B",
+    help="The penalty. Default: chosen.",
+)
 @frames_option
-@click.option("--report", type=PATH, metavar="DIR", help="Write pictures and a page about the fit to this folder.")
+@click.option(
+    "--report",
+    type=PATH,
+    metavar="DIR",
+    help="Write pictures and a page about the fit to this folder.",
+)
 @output_options
 @click.pass_context
 def command(
@@ -63,8 +81,8 @@ def command(
 ) -> None:
     """Remove noise from a picture, video, volume, sound or array.
 
-    The penalty on slopes or curvature, and its weight, are chosen by generalised cross-validation; for sound and other
-    long lines by samples held out. The noise that was found is printed.
+    The penalty on slopes or curvature, and its weight, are chosen by generalised cross-validation;
+    for sound and other long lines by samples held out. The noise that was found is printed.
     """
     from kronfield.files import write
     from kronfield.files.kinds import split_member, suffix_of
@@ -72,7 +90,9 @@ def command(
     from kronfield.signals.fit import noise_level, remember, straight_colours
 
     if strength <= 0:
-        raise Failure(f"--strength: got {strength:g}; expected a number above 0. 1 is what was chosen")
+        raise Failure(
+            f"--strength: got {strength:g}; expected a number above 0. 1 is what was chosen"
+        )
     suffix = suffix_of(split_member(source)[0])
     target = output or default_output(source, f"-denoised{'.png' if suffix == '.gif' else suffix}")
     check_output(target, force=force)
@@ -102,7 +122,12 @@ def command(
         remember(field, "kronfield denoise", given_options(ctx), kf.__version__)
         write_fit_report(report, signal, field, out, force=force)
     out.result(
-        input=source, output=target, noise=noise, roughness=used.roughness, seconds=used.seconds, report_folder=report
+        input=source,
+        output=target,
+        noise=noise,
+        roughness=used.roughness,
+        seconds=used.seconds,
+        report_folder=report,
     )
 
 
@@ -112,7 +137,9 @@ def _noise_text(signal: Signal, noise: float | None) -> str:
     levels = signal.description.levels
     if signal.kind == "audio":
         return f"Noise: {20 * math.log10(noise):.1f} dB of full scale"
-    return (f"Noise: {noise * levels:.3g} of {levels} levels" if levels else f"Noise: {noise:.4g}") + " (standard deviation)"
+    return (
+        f"Noise: {noise * levels:.3g} of {levels} levels" if levels else f"Noise: {noise:.4g}"
+    ) + " (standard deviation)"
 
 
 def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
@@ -122,20 +149,31 @@ def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
 
     shape = signal.values.shape[:-1] if signal.channels else signal.values.shape
     if len(shape) == 1 and shape[0] > LONGEST_LINE:
-        points = (np.arange(shape[0], dtype=np.float64) if signal.axes is None else signal.axes[0])[:, None]
+        points = (np.arange(shape[0], dtype=np.float64) if signal.axes is None else signal.axes[0])[
+            :, None
+        ]
         field = kf.fit_points(points, signal.values, roughness=roughness)
         used: Any = field.report
         if strength != 1:
             first, second = used.roughness
-            field = kf.fit_points(points, signal.values, roughness=(first * strength, second * strength), units=used.units)
+            field = kf.fit_points(
+                points,
+                signal.values,
+                roughness=(first * strength, second * strength),
+                units=used.units,
+            )
         field.with_axes([points[:, 0]])
         known = replace(signal.description, range=value_range(signal.values), points=shape[0])
         field.info = known.to_dict()
         return field
     if max(shape) > LONGEST:
-        raise Failure(f"denoise: got an axis of {max(shape)} samples; expected at most {LONGEST}. Denoise it in parts")
+        raise Failure(
+            f"denoise: got an axis of {max(shape)} samples; expected at most {LONGEST}. Denoise it in parts"
+        )
     if missing_samples(signal).any():
-        raise Failure("denoise: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint")
+        raise Failure(
+            "denoise: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint"
+        )
     field = fit_signal(signal, roughness="gcv" if roughness is None else roughness)
     if strength != 1:
         first, second = field.report.roughness  # type: ignore[union-attr]

@@ -50,7 +50,12 @@ Examples:
 """,
 )
 @click.argument("source", metavar="INPUT", type=SOURCE)
-@click.option("-o", "--output", type=PATH, help="The field to write. Default: INPUT's name with .field, in this folder.")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    help="The field to write. Default: INPUT's name with .field, in this folder.",
+)
 @click.option(
     "-e",
     "--encoding",
@@ -65,7 +70,9 @@ Examples:
     metavar="K[,K...]",
     help="Features on each axis. Default: one per sample.",
 )
-@click.option("--width", type=float, help="Of the features, in units of the domain. Default: about a sample.")
+@click.option(
+    "--width", type=float, help="Of the features, in units of the domain. Default: about a sample."
+)
 @click.option("--ridge", type=float, help="Weight of the sum of squared weights. Default: chosen.")
 @click.option(
     "--roughness",
@@ -79,13 +86,32 @@ Examples:
     metavar="LOW:HIGH,...",
     help="The box that the samples fill, one LOW:HIGH per axis; sets the units of pictures and arrays.",
 )
-@click.option("--dtype", type=click.Choice(["float16", "float32", "float64"]), help="How to store the weights.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float16", "float32", "float64"]),
+    help="How to store the weights.",
+)
 @table_options
 @frames_option
-@click.option("--at", "places", type=SOURCE, metavar="POINTS", help="Of a table: write values at these points, not a field.")
+@click.option(
+    "--at",
+    "places",
+    type=SOURCE,
+    metavar="POINTS",
+    help="Of a table: write values at these points, not a field.",
+)
 @click.option("--error", is_flag=True, help="With --at: add the standard error of each value.")
-@click.option("--noise", type=float, help="With --error: the standard deviation of the values. Default: from the fit.")
-@click.option("--report", type=PATH, metavar="DIR", help="Write pictures and a page about the fit to this folder.")
+@click.option(
+    "--noise",
+    type=float,
+    help="With --error: the standard deviation of the values. Default: from the fit.",
+)
+@click.option(
+    "--report",
+    type=PATH,
+    metavar="DIR",
+    help="Write pictures and a page about the fit to this folder.",
+)
 @output_options
 @click.pass_context
 def command(
@@ -111,8 +137,9 @@ def command(
 ) -> None:
     """Fit a field to a picture, video, volume, sound, array or table of points.
 
-    Nothing but INPUT is needed: what is left open is chosen from the data. Coordinates are pixel and sample numbers for
-    pictures and arrays, seconds for video and sound, millimetres for NIfTI, and those of the table for points.
+    Nothing but INPUT is needed: what is left open is chosen from the data. Coordinates are pixel
+    and sample numbers for pictures and arrays, seconds for video and sound, millimetres for NIfTI,
+    and those of the table for points.
     """
     from kronfield.cli.parsing import parse_encoding
     from kronfield.signals.axes import described
@@ -122,10 +149,14 @@ def command(
     target = output or default_output(source, FIELD_SUFFIX if places is None else "-values.csv")
     _check(target, places, error, report, dtype, force)
     penalised = roughness is not None or bool(ridge)
-    signal = signal_to_fit(source, out, penalised=penalised, columns=columns, coordinates=coordinates, frames=frames)
+    signal = signal_to_fit(
+        source, out, penalised=penalised, columns=columns, coordinates=coordinates, frames=frames
+    )
     out.say(signal_line(signal))
     if places is not None and signal.points is None:
-        raise Failure("--at: expected a table of points as INPUT. For grids: kronfield fit, then kronfield render --at")
+        raise Failure(
+            "--at: expected a table of points as INPUT. For grids: kronfield fit, then kronfield render --at"
+        )
     encoding = parse_encoding(specs, size, width, _sample_counts(signal))
     if not penalised and ridge is None:
         ridge = _no_ridge_if_long(signal, encoding, out)
@@ -176,18 +207,29 @@ def _no_ridge_if_long(signal: Signal, encoding: Kronecker | None, out: Output) -
     return 0.0
 
 
-def _check(target: Path, places: str | None, error: bool, report: Path | None, dtype: str | None, force: bool) -> None:
+def _check(
+    target: Path,
+    places: str | None,
+    error: bool,
+    report: Path | None,
+    dtype: str | None,
+    force: bool,
+) -> None:
     """Refuse what cannot be, before any work is done."""
     if places is None:
         if error:
-            raise Failure("--error: expected --at POINTS as well. A saved field does not know its errors")
+            raise Failure(
+                "--error: expected --at POINTS as well. A saved field does not know its errors"
+            )
         check_output(target, force=force, field=True)
     else:
         from kronfield.cli.points import check_table
 
         check_table(target, force=force)
         if report is not None or dtype is not None:
-            raise Failure("--at: writes values, not a field. Leave out --report and --dtype, or --at")
+            raise Failure(
+                "--at: writes values, not a field. Leave out --report and --dtype, or --at"
+            )
     if report is not None:
         from kronfield.cli.picture_report import check_folder
 

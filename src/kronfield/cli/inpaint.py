@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kronfield.cli.common import PATH, SOURCE, Failure, Output, check_output, default_output, output_options, read_signal
+from kronfield.cli.common import (
+    PATH,
+    SOURCE,
+    Failure,
+    Output,
+    check_output,
+    default_output,
+    output_options,
+    read_signal,
+)
 from kronfield.cli.parsing import Missing, Numbers
 from kronfield.cli.sources import frames_option, grid_only, signal_line, signal_to_fit
 
@@ -28,7 +37,12 @@ Examples:
 """,
 )
 @click.argument("source", metavar="IMAGE", type=SOURCE)
-@click.option("--mask", "mask_path", type=SOURCE, help="A picture of the same size, white where pixels are missing.")
+@click.option(
+    "--mask",
+    "mask_path",
+    type=SOURCE,
+    help="A picture of the same size, white where pixels are missing.",
+)
 @click.option("--invert", is_flag=True, help="Missing is where the mask is black.")
 @click.option(
     "--missing",
@@ -36,9 +50,18 @@ Examples:
     metavar="VALUE",
     help="The value of missing pixels: a level (0), a colour (255,0,255), nan, or transparent.",
 )
-@click.option("-o", "--output", type=PATH, help="The file to write. Default: IMAGE's name with -inpainted.")
-@click.option("--smooth", is_flag=True, help="Write the field everywhere, not only where pixels were missing.")
-@click.option("--roughness", type=Numbers("0,1e-5", count=2), metavar="A,B", help="How smooth to fill. Default: chosen.")
+@click.option(
+    "-o", "--output", type=PATH, help="The file to write. Default: IMAGE's name with -inpainted."
+)
+@click.option(
+    "--smooth", is_flag=True, help="Write the field everywhere, not only where pixels were missing."
+)
+@click.option(
+    "--roughness",
+    type=Numbers("0,1e-5", count=2),
+    metavar="A,B",
+    help="How smooth to fill. Default: chosen.",
+)
 @frames_option
 @output_options
 def command(
@@ -84,7 +107,9 @@ def command(
         wide = holes[..., None] if signal.channels else holes
         result = found if smooth else np.where(wide, found, signal.values)
     write(target, result, signal.info, overwrite=force)
-    out.say(f"Wrote {target}: {count} of {holes.size} samples filled in{', all smoothed' if smooth else ''}")
+    out.say(
+        f"Wrote {target}: {count} of {holes.size} samples filled in{', all smoothed' if smooth else ''}"
+    )
     out.result(input=source, output=target, filled=count, samples=holes.size)
 
 
@@ -110,9 +135,13 @@ def _mask(mask: Signal, path: str, shape: tuple[int, ...], invert: bool) -> Any:
         values = values[..., colours].mean(axis=-1)
     if values.shape != shape and values.shape != shape[1:]:
         got, wanted = (" x ".join(map(str, one)) for one in (values.shape, shape))
-        raise Failure(f"--mask: got {path} of {got} pixels; expected {wanted}, as the picture. Resize the mask")
+        raise Failure(
+            f"--mask: got {path} of {got} pixels; expected {wanted}, as the picture. Resize the mask"
+        )
     if values.max() > 1:
-        raise Failure(f"--mask: got {path} with values up to {values.max():g}; expected 0 to 1. Save it as 8 bit, or bool")
+        raise Failure(
+            f"--mask: got {path} with values up to {values.max():g}; expected 0 to 1. Save it as 8 bit, or bool"
+        )
     white = (values < 0.5) if invert else (values >= 0.5)
     return np.broadcast_to(white, shape)
 
@@ -122,7 +151,9 @@ def _with_value(signal: Signal, missing: Any) -> Any:
     if missing != "transparent":
         return _equal(signal, missing)
     if not signal.description.has_alpha:
-        raise Failure("--missing: got transparent for a picture without alpha; expected one with. Name a value")
+        raise Failure(
+            "--missing: got transparent for a picture without alpha; expected one with. Name a value"
+        )
     return signal.values[..., -1] < 0.5 / 255
 
 
@@ -138,10 +169,14 @@ def _equal(signal: Signal, missing: Sequence[float]) -> Any:
     near = 0.5 / levels if levels else 0.0
     if not signal.channels:
         if len(wanted) > 1:
-            raise Failure(f"--missing: got {len(wanted)} numbers for one channel; expected one. For example: 0")
+            raise Failure(
+                f"--missing: got {len(wanted)} numbers for one channel; expected one. For example: 0"
+            )
         return np.abs(values - wanted[0]) <= near
     names = signal.description.channels or []
     colours = [i for i, name in enumerate(names) if name != "alpha" or len(wanted) == len(names)]
     if len(wanted) not in (1, len(colours)):
-        raise Failure(f"--missing: got {len(wanted)} numbers; expected 1 or {len(colours)}. One per channel")
+        raise Failure(
+            f"--missing: got {len(wanted)} numbers; expected 1 or {len(colours)}. One per channel"
+        )
     return np.all(np.abs(values[..., colours] - wanted) <= near, axis=-1)

@@ -179,7 +179,11 @@ class Missing(_Kind):
     def parse(self, text: str) -> str | tuple[float, ...]:
         """Return the word, or the numbers."""
         word = text.lower()
-        return word if word in ("nan", "transparent") else tuple(_finite(part) for part in text.split(","))
+        return (
+            word
+            if word in ("nan", "transparent")
+            else tuple(_finite(part) for part in text.split(","))
+        )
 
 
 def _count(text: str) -> int:
@@ -203,13 +207,17 @@ def _span(text: str) -> Span:
     return (_finite(low) if low.strip() else None), (_finite(high) if high.strip() else None)
 
 
-# Embedders ---------------------------------------------------------------------------------------------------------------
+# Embedders
+# ------------------------------------------------------------------------------------------
 
 
-def parse_embedder(spec: str, size: int | None, *, samples: int | None = None, width: float | None = None) -> Embedder:
+def parse_embedder(
+    spec: str, size: int | None, *, samples: int | None = None, width: float | None = None
+) -> Embedder:
     """Return the embedder that ``NAME[:KEY=VALUE,...]`` says.
 
-    Without ``samples`` all settings but the size must be given. With them, those left out suit so many samples.
+    Without ``samples`` all settings but the size must be given. With them, those left out suit so
+    many samples.
     """
     from kronfield._core.arrays import problem
     from kronfield.analysis.presets import kind_named, natural_size, preset
@@ -224,7 +232,9 @@ def parse_embedder(spec: str, size: int | None, *, samples: int | None = None, w
             raise problem("--encoding", repr(part), "KEY=VALUE", f"For example: {name}:width=0.01")
     if width is not None:
         if kind.shape_parameter is None:
-            raise problem("--width", f"{width:g} for {name}", "an encoding with a width", "Leave it out.")
+            raise problem(
+                "--width", f"{width:g} for {name}", "an encoding with a width", "Leave it out."
+            )
         settings.setdefault(kind.shape_parameter, width)
     wanted = settings.pop("size", size)
     if wanted is None:
@@ -246,10 +256,14 @@ def parse_encoding(
     D = len(samples)
     for option, found in (("--encoding", chosen), ("--size", each)):
         if len(found) not in (1, D):
-            raise problem(option, f"{len(found)} of them", f"one, or one per axis ({D})", "Add or drop some.")
+            raise problem(
+                option, f"{len(found)} of them", f"one, or one per axis ({D})", "Add or drop some."
+            )
     chosen, each = chosen * D if len(chosen) == 1 else chosen, each * D if len(each) == 1 else each
     axes = zip(chosen, each, samples, strict=True)
-    return Kronecker(*[parse_embedder(spec, size, samples=n, width=width) for spec, size, n in axes])
+    return Kronecker(
+        *[parse_embedder(spec, size, samples=n, width=width) for spec, size, n in axes]
+    )
 
 
 def _value(text: str) -> int | float | str:

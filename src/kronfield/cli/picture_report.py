@@ -21,7 +21,9 @@ def check_folder(folder: Path, *, force: bool) -> None:
     check_report_folder(folder, overwrite=force)
 
 
-def write_fit_report(folder: Path, signal: Signal, field: Field, out: Output, *, force: bool) -> None:
+def write_fit_report(
+    folder: Path, signal: Signal, field: Field, out: Output, *, force: bool
+) -> None:
     """Write the report, and say where."""
     from kronfield.signals.report.page import write_report
 

@@ -16,7 +16,9 @@ def check_table(target: Path, *, force: bool) -> None:
     from kronfield.files import kind_of
 
     if kind_of(target) != "table":
-        raise Failure(f"-o: got {target}; expected a table for values at points. Name it {target.stem}.csv")
+        raise Failure(
+            f"-o: got {target}; expected a table for values at points. Name it {target.stem}.csv"
+        )
     check_output(target, force=force)
 
 
@@ -40,9 +42,13 @@ def write_values(
 
     names = axis_names(field)
     with out.bar(f"Reading {Path(places).name}") as bar:
-        points = read_columns(places, names, progress=lambda done, total: bar.update(done, total=total))
+        points = read_columns(
+            places, names, progress=lambda done, total: bar.update(done, total=total)
+        )
     if not len(points):
-        raise Failure(f"--at: got {places} with no rows; expected at least one point. Export it again")
+        raise Failure(
+            f"--at: got {places} with no rows; expected at least one point. Export it again"
+        )
     count = field.channel_count
     known = described(field).channels or []
     channels = known if len(known) == count else [f"value {i}" for i in range(count)]
@@ -52,7 +58,9 @@ def write_values(
         if error:
             spread = np.full_like(values, np.nan)
             inside = np.isfinite(points).all(axis=1)
-            spread[inside] = field.standard_error(points[inside], noise=noise, outside="nan").reshape(-1, count)
+            spread[inside] = field.standard_error(
+                points[inside], noise=noise, outside="nan"
+            ).reshape(-1, count)
             values = np.concatenate([values, spread], axis=1)
             channels += [f"{name} error" for name in channels]
     info = Description(kind="table", axes=names, channels=channels, dtype="float64").to_dict()

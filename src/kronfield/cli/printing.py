@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: int, bold: int = -1) -> None:
+def print_table(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: int, bold: int = -1
+) -> None:
     """Print rows under headings; the first ``left`` columns are text, the others numbers. Row ``bold`` stands out."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console

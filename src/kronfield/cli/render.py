@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kronfield.cli.common import PATH, SOURCE, Failure, Output, check_output, load_field, output_options
+from kronfield.cli.common import (
+    PATH,
+    SOURCE,
+    Failure,
+    Output,
+    check_output,
+    load_field,
+    output_options,
+)
 from kronfield.cli.parsing import Crop, Numbers, Range, Rate, Size, Slice
 
 if TYPE_CHECKING:
@@ -38,7 +46,9 @@ Examples:
 """,
 )
 @click.argument("path", metavar="FIELD", type=PATH)
-@click.option("-o", "--output", type=PATH, required=True, help="The file to write; its name says the format.")
+@click.option(
+    "-o", "--output", type=PATH, required=True, help="The file to write; its name says the format."
+)
 @click.option(
     "--size",
     type=Size(),
@@ -67,17 +77,40 @@ Examples:
     metavar="AXIS=POSITION",
     help="Cut through an axis, at any position in its units; repeat for more axes.",
 )
-@click.option("--fps", "--rate", "rate", type=Rate(), help="Frames of a video, or samples of sound, per second.")
-@click.option("--slow", type=float, default=1.0, help="So many times slower, by frames in between. Keeps the frame rate.")
+@click.option(
+    "--fps",
+    "--rate",
+    "rate",
+    type=Rate(),
+    help="Frames of a video, or samples of sound, per second.",
+)
+@click.option(
+    "--slow",
+    type=float,
+    default=1.0,
+    help="So many times slower, by frames in between. Keeps the frame rate.",
+)
 @click.option(
     "--derivative",
     type=Numbers("1,0", whole=True),
     metavar="N[,N...]",
     help="How many times to differentiate along each axis, per unit of the axis.",
 )
-@click.option("--range", "tone_range", type=Range(), metavar="LOW:HIGH", help="The values that are black and white.")
+@click.option(
+    "--range",
+    "tone_range",
+    type=Range(),
+    metavar="LOW:HIGH",
+    help="The values that are black and white.",
+)
 @click.option("--channel", help="The name or number of one channel to write.")
-@click.option("--at", "places", type=SOURCE, metavar="POINTS", help="Write a table of values at the points of this table.")
+@click.option(
+    "--at",
+    "places",
+    type=SOURCE,
+    metavar="POINTS",
+    help="Write a table of values at the points of this table.",
+)
 @output_options
 def command(
     path: Path,
@@ -97,9 +130,10 @@ def command(
 ) -> None:
     """Render a field at any size, frame rate or region, to a picture, video, volume, sound, array or table.
 
-    It is evaluated block by block, so that memory is bounded whatever the size. What is smaller than the samples is
-    averaged. Numbers that are no picture, and derivatives, become grey from the least to the largest value in pictures, and
-    are written as they are to TIFF, NumPy, NIfTI and tables.
+    It is evaluated block by block, so that memory is bounded whatever the size. What is smaller
+    than the samples is averaged. Numbers that are no picture, and derivatives, become grey from the
+    least to the largest value in pictures, and are written as they are to TIFF, NumPy, NIfTI and
+    tables.
     """
     from kronfield.files import kind_of
 
@@ -110,11 +144,21 @@ def command(
     check_output(output, force=force)
     field = load_field(path, out)
     target = kind_of(output)
-    if rate is not None and target == "image" and output.suffix.lower() not in (".tif", ".tiff"):  # those have pages
-        raise Failure(f"--fps: got a picture to write, {output}; expected a video or a sound. Leave it out")
+    # those have pages
+    if rate is not None and target == "image" and output.suffix.lower() not in (".tif", ".tiff"):
+        raise Failure(
+            f"--fps: got a picture to write, {output}; expected a video or a sound. Leave it out"
+        )
     where = _view(field, size, scale, crops, cuts, rate, slow, upright=target == "image")
     write_view(
-        field, where, output, out, force=force, derivative=_orders(field, derivative), tones=tone_range, channel=channel
+        field,
+        where,
+        output,
+        out,
+        force=force,
+        derivative=_orders(field, derivative),
+        tones=tone_range,
+        channel=channel,
     )
 
 
@@ -145,11 +189,23 @@ def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:
 
         names = ", ".join(axis_names(field))
         given = ",".join(map(str, derivative))
-        raise Failure(f"--derivative: got {given}; expected {field.dimensions} orders, one per axis. They are: {names}")
+        raise Failure(
+            f"--derivative: got {given}; expected {field.dimensions} orders, one per axis. They are: {names}"
+        )
     return tuple(derivative)
 
 
-def _view(field: Field, size: Any, scale: Any, crops: Any, cuts: Any, rate: Any, slow: float, *, upright: bool) -> View:
+def _view(
+    field: Field,
+    size: Any,
+    scale: Any,
+    crops: Any,
+    cuts: Any,
+    rate: Any,
+    slow: float,
+    *,
+    upright: bool,
+) -> View:
     from kronfield.signals.axes import axis_named, frame_rate
     from kronfield.signals.view import view
 
@@ -158,9 +214,13 @@ def _view(field: Field, size: Any, scale: Any, crops: Any, cuts: Any, rate: Any,
         cropped[axis_named(field, name)] = span
     cut = {axis_named(field, name): position for name, position in cuts}
     if slow != 1 and frame_rate(field) is None:
-        raise Failure("--slow: got a field without time; expected one of a video or a sound. Leave it out")
+        raise Failure(
+            "--slow: got a field without time; expected one of a video or a sound. Leave it out"
+        )
     factor = scale[0] if scale is not None and len(scale) == 1 else scale
-    return view(field, size=size, scale=factor, crop=cropped, cut=cut, rate=rate, slow=slow, upright=upright)
+    return view(
+        field, size=size, scale=factor, crop=cropped, cut=cut, rate=rate, slow=slow, upright=upright
+    )
 
 
 def write_view(
@@ -200,7 +260,9 @@ def write_view(
     out.say(f"Wrote {output}, {describe_export(done)}")
     if done.tones is not None:
         middle = (done.tones.black + done.tones.white) / 2
-        out.say(f"Black is {done.tones.black:.4g}, middle grey {middle:.4g}, white {done.tones.white:.4g}")
+        out.say(
+            f"Black is {done.tones.black:.4g}, middle grey {middle:.4g}, white {done.tones.white:.4g}"
+        )
     out.result(
         output=output,
         shape=done.shape,
@@ -219,8 +281,14 @@ def describe_export(done: Exported) -> str:
     kind, shape = kind_of(done.path), done.shape
     if kind in ("image", "video") and len(shape) in (2, 3):
         size = f"{shape[-1]} x {shape[-2]} pixels"
-        frames = f"{shape[0]} {'frames' if kind == 'video' else 'pages'} of " if len(shape) == 3 else ""
-        return frames + size + (f", {float(done.rate):.4g} per second" if kind == "video" and done.rate else "")
+        frames = (
+            f"{shape[0]} {'frames' if kind == 'video' else 'pages'} of " if len(shape) == 3 else ""
+        )
+        return (
+            frames
+            + size
+            + (f", {float(done.rate):.4g} per second" if kind == "video" and done.rate else "")
+        )
     if kind == "audio" and done.rate:
         return f"{shape[0]} samples, {float(done.rate):g} per second"
     return " x ".join(map(str, shape)) + " samples"

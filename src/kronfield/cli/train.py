@@ -39,7 +39,12 @@ Examples:
 """,
 )
 @click.argument("source", metavar="INPUT", type=SOURCE)
-@click.option("-o", "--output", type=PATH, help="The field to write. Default: INPUT's name with -network.field.")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    help="The field to write. Default: INPUT's name with -network.field.",
+)
 @click.option(
     "--encoding",
     type=click.Choice(["kronecker", "simple"]),
@@ -54,17 +59,51 @@ Examples:
     metavar="NAME[:KEY=VALUE,...]",
     help="The features. Default: the paper's, Gaussian; one per sample if kronecker, 128 of width 0.006 if simple.",
 )
-@click.option("--depth", type=click.IntRange(0, 64), help="Hidden layers. Default: 0 for kronecker, 4 for simple.")
-@click.option("--width", type=click.IntRange(1, 65536), default=256, show_default=True, help="Of each hidden layer.")
 @click.option(
-    "--epochs", type=click.IntRange(1), default=2000, show_default=True, help="How often to go through all samples."
+    "--depth",
+    type=click.IntRange(0, 64),
+    help="Hidden layers. Default: 0 for kronecker, 4 for simple.",
 )
-@click.option("--rate", type=float, help="The learning rate. Default: 0.1 for one linear layer on kronecker, else 0.005.")
+@click.option(
+    "--width",
+    type=click.IntRange(1, 65536),
+    default=256,
+    show_default=True,
+    help="Of each hidden layer.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(1),
+    default=2000,
+    show_default=True,
+    help="How often to go through all samples.",
+)
+@click.option(
+    "--rate",
+    type=float,
+    help="The learning rate. Default: 0.1 for one linear layer on kronecker, else 0.005.",
+)
 @click.option("--batch", type=click.IntRange(1), help="Samples a step. Default: all.")
-@click.option("--held-out", type=float, metavar="PART", help="A part of the samples to judge by, 0.1 say.")
-@click.option("--patience", type=click.IntRange(1), help="Stop after so many epochs without a better held-out loss.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the first weights, batches and what is held out.")
-@click.option("--checkpoint", type=PATH, help="Where to keep the state of the run. Default with --resume: beside the field.")
+@click.option(
+    "--held-out", type=float, metavar="PART", help="A part of the samples to judge by, 0.1 say."
+)
+@click.option(
+    "--patience",
+    type=click.IntRange(1),
+    help="Stop after so many epochs without a better held-out loss.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Of the first weights, batches and what is held out.",
+)
+@click.option(
+    "--checkpoint",
+    type=PATH,
+    help="Where to keep the state of the run. Default with --resume: beside the field.",
+)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
 @table_options
 @frames_option
@@ -94,8 +133,8 @@ def command(
 ) -> None:
     """Train a coordinate network as the paper does: Adam, all samples at once.
 
-    Ctrl-C ends the run and saves the best so far, with exit code 130. One linear layer is what `kronfield fit` solves in
-    closed form, at once.
+    Ctrl-C ends the run and saves the best so far, with exit code 130. One linear layer is what
+    `kronfield fit` solves in closed form, at once.
     """
     target = output or default_output(source, f"-network{FIELD_SUFFIX}")
     kept = checkpoint or (target.with_suffix(".checkpoint") if resume else None)
@@ -154,7 +193,9 @@ def _check_complete(signal: Signal) -> None:
     from kronfield.signals.fit import missing_samples
 
     if signal.points is None and missing_samples(signal).any():
-        raise Failure("train: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint")
+        raise Failure(
+            "train: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint"
+        )
 
 
 def _network(
@@ -172,7 +213,9 @@ def _network(
     if depth is None:
         depth = 0 if encoding == "kronecker" else SIMPLE_DEPTH
     run = SignalNetwork(signal)
-    embedders = None if spec is None else [parse_embedder(spec, None, samples=n) for n in run.counts]
+    embedders = (
+        None if spec is None else [parse_embedder(spec, None, samples=n) for n in run.counts]
+    )
     run.build(paper_encoding(encoding, run.counts, embedders), depth, width, seed=seed)
     return run
 
@@ -196,4 +239,6 @@ def _need_torch() -> None:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise Failure("train: needs PyTorch. Install it with: pip install 'kronfield[torch]'") from error
+        raise Failure(
+            "train: needs PyTorch. Install it with: pip install 'kronfield[torch]'"
+        ) from error

@@ -28,16 +28,17 @@ from kronfield._core.arrays import (
 from kronfield._core.coordinates import even_axis
 from kronfield._core.spectra import stable_rank
 
-# The finest detail a float64 coordinate on the unit interval can resolve; bounds widths below and frequencies above.
+# The finest detail a float64 coordinate on the unit interval can resolve; bounds widths below and
+# frequencies above.
 FINEST = 2.0**-52
 
 
 class Embedder(ABC):
     """Position on one axis, turned into K features.
 
-    Calling an embedder gives the embedding matrix Psi(x), one row per position and one column per feature. A row
-    depends on its own position only. The unit interval is [0, 1); positions outside it are embedded too. Half precision
-    is computed in float32 and cast back.
+    Calling an embedder gives the embedding matrix Psi(x), one row per position and one column per
+    feature. A row depends on its own position only. The unit interval is [0, 1); positions outside
+    it are embedded too. Half precision is computed in float32 and cast back.
     """
 
     size: int
@@ -58,11 +59,17 @@ class Embedder(ABC):
         if cls.__name__.startswith("_"):
             return
         known = Embedder._kinds.get(cls.__name__)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise TypeError(f"an embedder named {cls.__name__} exists already, in {known.__module__}; choose another name")
+        if known is not None and (known.__module__, known.__qualname__) != (
+            cls.__module__,
+            cls.__qualname__,
+        ):
+            raise TypeError(
+                f"an embedder named {cls.__name__} exists already, in {known.__module__}; choose another name"
+            )
         Embedder._kinds[cls.__name__] = cls
 
-    # The formula, which subclasses supply ------------------------------------------------------------------------
+    # The formula, which subclasses supply
+    # -----------------------------------------------------------------------
 
     @abstractmethod
     def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
@@ -76,7 +83,8 @@ class Embedder(ABC):
     def _integral(self, low: float, high: float) -> Array:
         """Return the integral of every feature from low to high, (K,)."""
 
-    # What users call ---------------------------------------------------------------------------------------------
+    # What users call
+    # ------------------------------------------------------------------------------------------
 
     def __call__(self, x: Any) -> AnyArray:
         """Return the embedding matrix Psi(x) of shape (N, size), in the library and dtype of ``x``."""
@@ -94,17 +102,27 @@ class Embedder(ABC):
         """
         order = whole("order", order, at_least=0)
         if self.dimensions > 1:
-            raise problem("derivative", f"an embedder of {self.dimensions} dimensions", "one axis", "Use Concatenated.")
+            raise problem(
+                "derivative",
+                f"an embedder of {self.dimensions} dimensions",
+                "one axis",
+                "Use Concatenated.",
+            )
         if order > min(self.smoothness, 2):
-            raise problem("order", order, f"at most {min(self.smoothness, 2)} for {self!r}", self.smoothness_remedy())
+            raise problem(
+                "order",
+                order,
+                f"at most {min(self.smoothness, 2)} for {self!r}",
+                self.smoothness_remedy(),
+            )
         return self._evaluate(self._positions(x), order)
 
     def similarity(self, dx: Any) -> AnyArray:
         """Return the paper's D(x1, x2) as a function of ``dx = x1 - x2``, of the same shape.
 
-        For shifted functions D is the integral of psi(t - x1) psi(t - x2) over t (for periodic ones: over one unit
-        of whole periods); K features spaced 1/K sum to K times that. For Fourier features D is the sum over the
-        features itself.
+        For shifted functions D is the integral of psi(t - x1) psi(t - x2) over t (for periodic
+        ones: over one unit of whole periods); K features spaced 1/K sum to K times that. For
+        Fourier features D is the sum over the features itself.
         """
         dx = self._shifts(dx)
         wide = at_least_float32(dx)
@@ -114,9 +132,16 @@ class Embedder(ABC):
     def integral(self, low: float, high: float) -> Array:
         """Return the integral of every feature over positions from ``low`` to ``high``, float64 of shape (size,)."""
         remedy = "Positions are in units of the domain."
-        low, high = (real("low, high", end, low=-1e12, high=1e12, remedy=remedy) for end in (low, high))
+        low, high = (
+            real("low, high", end, low=-1e12, high=1e12, remedy=remedy) for end in (low, high)
+        )
         if self.dimensions > 1:
-            raise problem("integral", f"an embedder of {self.dimensions} dimensions", "one axis", "Use one per axis.")
+            raise problem(
+                "integral",
+                f"an embedder of {self.dimensions} dimensions",
+                "one axis",
+                "Use one per axis.",
+            )
         return np.asarray(self._integral(low, high))
 
     @property
@@ -127,8 +152,9 @@ class Embedder(ABC):
     def stable_rank(self, n: int) -> float:
         """Return the stable rank of the embedding of ``n`` evenly spaced positions.
 
-        By theory, min(n, size, rank_limit) and no less than 1, where `rank_limit` has a value; else measured on the
-        positions i/n. Theory holds from a limit of about 3 up: below, the ends of the domain count for too much.
+        By theory, min(n, size, rank_limit) and no less than 1, where `rank_limit` has a value; else
+        measured on the positions i/n. Theory holds from a limit of about 3 up: below, the ends of
+        the domain count for too much.
         """
         count = whole("n", n, at_least=1)
         limit = self.rank_limit
@@ -163,7 +189,9 @@ class Embedder(ABC):
         return {"kind": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Self:
+    def from_dict(
+        cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> Self:
         """Return the embedder that `to_dict` described; every value is checked anew.
 
         Parameters
@@ -174,21 +202,30 @@ class Embedder(ABC):
             The functions of any `ShiftedBasis`, by name: data holds names only and never code.
         """
         kind = data.get("kind") if isinstance(data, Mapping) else None
-        kinds = {k: one for k, one in Embedder._kinds.items() if issubclass(one, cls) and not inspect.isabstract(one)}
+        kinds = {
+            k: one
+            for k, one in Embedder._kinds.items()
+            if issubclass(one, cls) and not inspect.isabstract(one)
+        }
         found = kinds.get(kind) if isinstance(kind, str) else None
         if found is None:
             known = sorted(kinds)
-            raise problem("kind", describe(kind), f"one of {known}", "Use what to_dict() returned, unchanged.")
+            raise problem(
+                "kind", describe(kind), f"one of {known}", "Use what to_dict() returned, unchanged."
+            )
         return found._from_fields(data, functions or {})  # type: ignore[return-value]
 
     @classmethod
-    def _from_fields(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Embedder:
+    def _from_fields(
+        cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]
+    ) -> Embedder:
         del functions
         names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
         only_keys(cls.__name__, data, ["kind", *names])
         return cls(**{name: data[name] for name in names})
 
-    # Helpers -----------------------------------------------------------------------------------------------------
+    # Helpers
+    # ------------------------------------------------------------------------------------------
 
     def _evaluate(self, x: AnyArray, order: int) -> AnyArray:
         xp, wide = namespace(x), at_least_float32(x)
@@ -197,7 +234,12 @@ class Embedder(ABC):
     def _shifts(self, dx: Any) -> AnyArray:
         dx = float_array("dx", dx)
         if self.dimensions > 1 and (dx.ndim == 0 or dx.shape[-1] != self.dimensions):
-            raise problem("dx", describe(dx), f"shape (..., {self.dimensions})", "The last axis holds the coordinates.")
+            raise problem(
+                "dx",
+                describe(dx),
+                f"shape (..., {self.dimensions})",
+                "The last axis holds the coordinates.",
+            )
         return dx
 
     def _positions(self, x: Any) -> AnyArray:

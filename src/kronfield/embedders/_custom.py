@@ -9,17 +9,32 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Array, Namespace, describe, fraction, only_keys, problem, real, whole
+from kronfield._core.arrays import (
+    AnyArray,
+    Array,
+    Namespace,
+    describe,
+    fraction,
+    only_keys,
+    problem,
+    real,
+    whole,
+)
 from kronfield.embedders._local import LocalEmbedder
-from kronfield.embedders._quadrature import autocorrelation, last_frequency, magnitude_spectrum, vector_integral
+from kronfield.embedders._quadrature import (
+    autocorrelation,
+    last_frequency,
+    magnitude_spectrum,
+    vector_integral,
+)
 
 
 @dataclass(frozen=True)
 class ShiftedBasis(LocalEmbedder):
     """Any continuous function psi(t - x): the paper's general case.
 
-    Its similarity is by quadrature: over the line if there is a support, else over t from 0 to 1 for two positions that lie
-    symmetrically about the middle.
+    Its similarity is by quadrature: over the line if there is a support, else over t from 0 to 1
+    for two positions that lie symmetrically about the middle.
 
     Examples
     --------
@@ -56,19 +71,40 @@ class ShiftedBasis(LocalEmbedder):
 
     def __post_init__(self) -> None:
         if callable(self.derivatives):
-            raise problem("derivatives", "one function", "a tuple of functions", "Pass (psi',) or (psi', psi'').", TypeError)
+            raise problem(
+                "derivatives",
+                "one function",
+                "a tuple of functions",
+                "Pass (psi',) or (psi', psi'').",
+                TypeError,
+            )
         for function in (self.function, *tuple(self.derivatives)):
             if not callable(function):
-                raise problem("function", describe(function), "a function of t - x", "Pass a callable.", TypeError)
+                raise problem(
+                    "function",
+                    describe(function),
+                    "a function of t - x",
+                    "Pass a callable.",
+                    TypeError,
+                )
         if len(self.derivatives) > 2:
-            raise problem("derivatives", f"{len(self.derivatives)} functions", "at most 2", "Pass (psi', psi'').")
+            raise problem(
+                "derivatives",
+                f"{len(self.derivatives)} functions",
+                "at most 2",
+                "Pass (psi', psi'').",
+            )
         if self.support is not None:
             remedy = "Pass (low, high) in units of the domain, with low < high."
             try:
                 low, high = self.support
             except (TypeError, ValueError) as error:
-                raise problem("support", describe(self.support), "a pair", remedy, TypeError) from error
-            low, high = (real("support", end, low=-1e12, high=1e12, remedy=remedy) for end in (low, high))
+                raise problem(
+                    "support", describe(self.support), "a pair", remedy, TypeError
+                ) from error
+            low, high = (
+                real("support", end, low=-1e12, high=1e12, remedy=remedy) for end in (low, high)
+            )
             if low >= high:
                 raise problem("support", (low, high), "low < high", remedy)
             self._set(support=(low, high))
@@ -79,7 +115,8 @@ class ShiftedBasis(LocalEmbedder):
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         low, high = self.support or (-math.inf, math.inf)
         inside = (u >= low) & (u <= high)
-        if self.support is not None:  # outside, the function is not asked: it may have no value or slope there
+        # outside, the function is not asked: it may have no value or slope there
+        if self.support is not None:
             u = xp.where(inside, u, (low + high) / 2 + xp.zeros_like(u))
         values = (self.function, *self.derivatives)[order](u)
         if tuple(getattr(values, "shape", ())) != tuple(u.shape) or values.dtype != u.dtype:
@@ -99,8 +136,11 @@ class ShiftedBasis(LocalEmbedder):
         return "Pass the derivatives of the function as derivatives=(psi', psi'')."
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
-        # without a support as the paper has it: t from 0 to 1, and the two positions about the middle
-        return self._quadrature_similarity(xp, dx, self.support or (-0.5, 0.5), compact=self.support is not None)
+        # without a support as the paper has it: t from 0 to 1, and the two positions about the
+        # middle
+        return self._quadrature_similarity(
+            xp, dx, self.support or (-0.5, 0.5), compact=self.support is not None
+        )
 
     def _integral(self, low: float, high: float) -> Array:
         return vector_integral(lambda x: self.on_line(self.centres - x), low, high, self.spacing)
@@ -123,7 +163,12 @@ class ShiftedBasis(LocalEmbedder):
     def to_dict(self) -> dict[str, Any]:
         """Return the embedder as plain data, with the function's name in place of the function."""
         if not self.name or self.name == "<lambda>":
-            raise problem("name", describe(self.name), "a name for the function", "Pass name= to ShiftedBasis.")
+            raise problem(
+                "name",
+                describe(self.name),
+                "a name for the function",
+                "Pass name= to ShiftedBasis.",
+            )
         support = None if self.support is None else list(self.support)
         return {
             "kind": "ShiftedBasis",
@@ -135,11 +180,28 @@ class ShiftedBasis(LocalEmbedder):
         }
 
     @classmethod
-    def _from_fields(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> ShiftedBasis:
-        only_keys("ShiftedBasis", data, ["kind", "size", "function", "derivatives", "support", "padding"])
-        name, support, count = data["function"], data["support"], whole("derivatives", data["derivatives"], at_least=0)
-        if count > 2 or not isinstance(name, str) or not (support is None or isinstance(support, list | tuple)):
-            raise problem("ShiftedBasis", describe(dict(data)), "what to_dict() returned", "Pass it unchanged.")
+    def _from_fields(
+        cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]
+    ) -> ShiftedBasis:
+        only_keys(
+            "ShiftedBasis", data, ["kind", "size", "function", "derivatives", "support", "padding"]
+        )
+        name, support, count = (
+            data["function"],
+            data["support"],
+            whole("derivatives", data["derivatives"], at_least=0),
+        )
+        if (
+            count > 2
+            or not isinstance(name, str)
+            or not (support is None or isinstance(support, list | tuple))
+        ):
+            raise problem(
+                "ShiftedBasis",
+                describe(dict(data)),
+                "what to_dict() returned",
+                "Pass it unchanged.",
+            )
         # psi is found under its name, psi' and psi'' under the name with one and two primes
         wanted = [f"{name}{chr(39) * i}" for i in range(count + 1)]
         missing = [one for one in wanted if one not in functions]

@@ -9,7 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Array, Namespace, fraction, namespace, point_array, problem, real, whole
+from kronfield._core.arrays import (
+    AnyArray,
+    Array,
+    Namespace,
+    fraction,
+    namespace,
+    point_array,
+    problem,
+    real,
+    whole,
+)
 from kronfield.embedders._base import FINEST, Embedder
 
 Frequencies = Array
@@ -39,7 +49,12 @@ class FourierEmbedder(Embedder):
     def _check_size(self) -> int:
         size = whole("size", self.size, at_least=2)
         if size % 2:
-            raise problem("size", size, "an even number", "Every frequency gives two features, a cosine and a sine.")
+            raise problem(
+                "size",
+                size,
+                "an even number",
+                "Every frequency gives two features, a cosine and a sine.",
+            )
         return size
 
     def _turns(self, xp: Namespace, x: AnyArray) -> AnyArray:
@@ -48,7 +63,8 @@ class FourierEmbedder(Embedder):
         columns = [x] if self.dimensions == 1 else [x[..., a] for a in range(self.dimensions)]
         turns = columns[0][..., None] * b[:, 0]
         for a, column in enumerate(columns[1:], start=1):
-            # A sum over axes and not a matrix product, whose rounding would depend on the size of the batch.
+            # A sum over axes and not a matrix product, whose rounding would depend on the size of
+            # the batch.
             turns = turns + column[..., None] * b[:, a]
         return turns
 
@@ -63,7 +79,8 @@ class FourierEmbedder(Embedder):
         return xp.reshape(both, (x.shape[0], self.size))
 
     def _integral(self, low: float, high: float) -> Array:
-        # The mean of cos(2 pi b x) over an interval is its value in the middle times sinc(b length).
+        # The mean of cos(2 pi b x) over an interval is its value in the middle times sinc(b
+        # length).
         b, middle = self.frequencies, (low + high) / 2
         mean = (high - low) * np.sinc(b * (high - low))
         both = [mean * np.cos(2 * math.pi * b * middle), mean * np.sin(2 * math.pi * b * middle)]
@@ -96,7 +113,8 @@ class RandomFourier(FourierEmbedder):
     seed : int
         What the frequencies are drawn from; the same seed gives the same features.
     dimensions : int
-        With D > 1 the frequencies are D-vectors and positions are (N, D), as in the paper's N-D RFF.
+        With D > 1 the frequencies are D-vectors and positions are (N, D), as in the paper's N-D
+        RFF.
     """
 
     size: int
@@ -120,7 +138,9 @@ class RandomFourier(FourierEmbedder):
         return self.scale * np.random.default_rng(self.seed).standard_normal(shape)
 
     def _positions(self, x: Any) -> AnyArray:
-        return super()._positions(x) if self.dimensions == 1 else point_array("x", x, self.dimensions)
+        return (
+            super()._positions(x) if self.dimensions == 1 else point_array("x", x, self.dimensions)
+        )
 
     def expected_similarity(self, dx: Any) -> AnyArray:
         """Return the mean of `similarity` over all draws, (size/2) exp(-2 (pi scale |dx|)^2)."""
@@ -185,7 +205,8 @@ class LinearFourier(_Spread):
     @property
     def rank_limit(self) -> float | None:
         """2 (2^exponent - 1), the measure of a flat spectrum; None where the band is too narrow for that to hold."""
-        # On a domain of length 1 frequencies blur over one cycle, so the band must be many cycles wide.
+        # On a domain of length 1 frequencies blur over one cycle, so the band must be many cycles
+        # wide.
         return 2.0 * (2.0**self.exponent - 1) if self.exponent >= 3 else None
 
 

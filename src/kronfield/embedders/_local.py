@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kronfield._core.arrays import AnyArray, Array, Namespace, fraction, problem, real, to_numpy, whole
+from kronfield._core.arrays import (
+    AnyArray,
+    Array,
+    Namespace,
+    fraction,
+    problem,
+    real,
+    to_numpy,
+    whole,
+)
 from kronfield._core.coordinates import even_axis
 from kronfield.embedders._base import FINEST, Embedder
 from kronfield.embedders._quadrature import autocorrelation
@@ -47,12 +56,16 @@ class LocalEmbedder(Embedder):
         assert isinstance(self.padding, int)
         return self.size - 2 * self.padding
 
-    def _centres(self, xp: Namespace, like: AnyArray, start: int = 0, stop: int | None = None) -> AnyArray:
+    def _centres(
+        self, xp: Namespace, like: AnyArray, start: int = 0, stop: int | None = None
+    ) -> AnyArray:
         last = self.size if stop is None else stop
         whole_numbers = xp.arange(start, last, dtype=like.dtype, device=like.device)
         return (whole_numbers - self.padding) / self._inside
 
-    def features(self, xp: Namespace, x: AnyArray, order: int, start: int = 0, stop: int | None = None) -> AnyArray:
+    def features(
+        self, xp: Namespace, x: AnyArray, order: int, start: int = 0, stop: int | None = None
+    ) -> AnyArray:
         """Return the features, or only those from ``start`` to ``stop``: what lies within reach is often a few."""
         u = self._centres(xp, x, start, stop)[None, :] - x[:, None]  # (N, K)
         values = self.psi(xp, u, order)
@@ -65,7 +78,12 @@ class LocalEmbedder(Embedder):
         self, xp: Namespace, dx: AnyArray, interval: tuple[float, float], *, compact: bool = True
     ) -> AnyArray:
         if getattr(dx, "requires_grad", False):
-            raise problem("dx", "a tensor that requires a gradient", "one that does not", "Quadrature has none.")
+            raise problem(
+                "dx",
+                "a tensor that requires a gradient",
+                "one that does not",
+                "Quadrature has none.",
+            )
         values = autocorrelation(self.on_line, interval, to_numpy(dx), compact=compact)
         return xp.asarray(values, dtype=dx.dtype, device=dx.device)
 
@@ -75,11 +93,19 @@ class LocalEmbedder(Embedder):
         padding = self.padding
         if isinstance(padding, str):
             if padding != "auto":
-                raise problem("padding", repr(padding), 'a whole number >= 0, or "auto"', "Pass an int.")
-            # On the left p/M >= reach, on the right (p - 1)/M >= reach, with M = size - 2p centres inside.
+                raise problem(
+                    "padding", repr(padding), 'a whole number >= 0, or "auto"', "Pass an int."
+                )
+            # On the left p/M >= reach, on the right (p - 1)/M >= reach, with M = size - 2p centres
+            # inside.
             reach = self.reach()
             if not math.isfinite(reach):
-                raise problem("padding", '"auto"', "a number, for features without end", "Pass support= or a number.")
+                raise problem(
+                    "padding",
+                    '"auto"',
+                    "a number, for features without end",
+                    "Pass support= or a number.",
+                )
             padding = math.ceil((reach * size + 1) / (1 + 2 * reach))
         padding = whole("padding", padding, at_least=0)
         if size - 2 * padding < 1:
@@ -92,15 +118,22 @@ class LocalEmbedder(Embedder):
         self._set(size=size, padding=padding)
 
     def _check_width(self, width: Any) -> float:
-        return real("width", width, low=FINEST, high=1e12, remedy="Widths are in units of the domain, whose length is 1.")
+        return real(
+            "width",
+            width,
+            low=FINEST,
+            high=1e12,
+            remedy="Widths are in units of the domain, whose length is 1.",
+        )
 
 
 @dataclass(frozen=True)
 class Impulse(LocalEmbedder):
     """One-hot of the nearest centre: full rank, and no likeness between neighbours.
 
-    A position half-way between two centres belongs to the right one; beyond the ends the outermost centre is nearest.
-    Averaged over positions this is a `Rectangle` one spacing wide, and its similarity is that box's.
+    A position half-way between two centres belongs to the right one; beyond the ends the outermost
+    centre is nearest. Averaged over positions this is a `Rectangle` one spacing wide, and its
+    similarity is that box's.
 
     Examples
     --------
@@ -123,7 +156,9 @@ class Impulse(LocalEmbedder):
     def __post_init__(self) -> None:
         self._check_layout()
 
-    def features(self, xp: Namespace, x: AnyArray, order: int, start: int = 0, stop: int | None = None) -> AnyArray:
+    def features(
+        self, xp: Namespace, x: AnyArray, order: int, start: int = 0, stop: int | None = None
+    ) -> AnyArray:
         index = self.nearest(xp, x)
         last = self.size if stop is None else stop
         features = xp.arange(start, last, dtype=x.dtype, device=x.device)
@@ -131,13 +166,16 @@ class Impulse(LocalEmbedder):
 
     def _integral(self, low: float, high: float) -> Array:
         edges = np.concatenate([[-np.inf], (self.centres[1:] + self.centres[:-1]) / 2, [np.inf]])
-        return np.diff(np.clip(edges, min(low, high), max(low, high))) * (1.0 if high >= low else -1.0)
+        return np.diff(np.clip(edges, min(low, high), max(low, high))) * (
+            1.0 if high >= low else -1.0
+        )
 
     def _antiderivative(self, u: Array) -> Array:
         raise NotImplementedError  # see _psi
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
-        raise NotImplementedError  # not a function of t - x alone: the outermost centres reach further
+        # not a function of t - x alone: the outermost centres reach further
+        raise NotImplementedError
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         return _box_overlap(xp, dx, self.spacing)
@@ -145,7 +183,8 @@ class Impulse(LocalEmbedder):
     @property
     def support(self) -> tuple[float, float]:
         """Half a spacing to either side; further out at the ends of the domain."""
-        # padding="auto" asks before the spacing is known; half of 1/size is then what one centre more would give
+        # padding="auto" asks before the spacing is known; half of 1/size is then what one centre
+        # more would give
         spacing = self.spacing if isinstance(self.padding, int) else 1.0 / self.size
         return (-spacing / 2, spacing / 2)
 
@@ -193,7 +232,8 @@ class Rectangle(LocalEmbedder):
         self._check_layout()
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
-        # In spacings, -half <= x - t < half, where what is on an edge but for rounding counts as on it.
+        # In spacings, -half <= x - t < half, where what is on an edge but for rounding counts as on
+        # it.
         half = self.width / 2 * self._inside
         z = -u * self._inside + _slack(xp, u, self._inside)
         return xp.astype((z >= -half) & (z < half), u.dtype)
@@ -267,10 +307,12 @@ class Triangle(LocalEmbedder):
         height = 1 - xp.abs(u) / half
         if order == 0:
             return xp.maximum(height, xp.zeros_like(height))
-        # Slope -sign(u)/half inside, 0 outside; half of it on the rim and 0 at the tip: the mean of both sides. What is on
-        # either but for the rounding of a position counts as on it.
+        # Slope -sign(u)/half inside, 0 outside; half of it on the rim and 0 at the tip: the mean of
+        # both sides. What is on either but for the rounding of a position counts as on it.
         slack = 8 * float(xp.finfo(u.dtype).eps)
-        tip, rim = (xp.where(xp.abs(z) > slack, xp.sign(z), xp.zeros_like(z)) for z in (u, height * half))
+        tip, rim = (
+            xp.where(xp.abs(z) > slack, xp.sign(z), xp.zeros_like(z)) for z in (u, height * half)
+        )
         return -tip * (1 + rim) / (2 * half)
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
@@ -335,7 +377,8 @@ class Gaussian(LocalEmbedder):
         self._check_layout()
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
-        z = xp.clip(u / self.width, -1e4, 1e4)  # further out the bell is 0, and inf times 0 would be NaN
+        # further out the bell is 0, and inf times 0 would be NaN
+        z = xp.clip(u / self.width, -1e4, 1e4)
         bell = xp.exp(-(z * z) / 2)
         if order == 0:
             return bell
@@ -351,7 +394,9 @@ class Gaussian(LocalEmbedder):
     def _antiderivative(self, u: Array) -> Array:
         from scipy.special import erf
 
-        return np.asarray(self.width * math.sqrt(math.pi / 2) * erf(u / (self.width * math.sqrt(2.0))))
+        return np.asarray(
+            self.width * math.sqrt(math.pi / 2) * erf(u / (self.width * math.sqrt(2.0)))
+        )
 
     @property
     def rank_limit(self) -> float:

@@ -21,8 +21,12 @@ class _Periodic(Embedder):
     shape_parameter: ClassVar[str | None] = "frequency"
 
     def __post_init__(self) -> None:
-        remedy = "Frequencies are in cycles per domain; 0.5 falls all the way from one end to the other."
-        frequency = real("frequency", self.frequency, low=0.0, high=1 / FINEST, open_low=True, remedy=remedy)
+        remedy = (
+            "Frequencies are in cycles per domain; 0.5 falls all the way from one end to the other."
+        )
+        frequency = real(
+            "frequency", self.frequency, low=0.0, high=1 / FINEST, open_low=True, remedy=remedy
+        )
         self._set(size=whole("size", self.size, at_least=1), frequency=frequency)
 
     @property
@@ -66,7 +70,8 @@ class Sine(_Periodic):
         return (1.0, rate, -(rate**2))[order] * wave if order else wave
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
-        # D(dx) = cos(2 pi f dx) / 2: exact on [0, 1] where 2f is whole, else the mean over whole periods.
+        # D(dx) = cos(2 pi f dx) / 2: exact on [0, 1] where 2f is whole, else the mean over whole
+        # periods.
         return xp.cos(2 * math.pi * self.frequency * dx) / 2
 
     def _integral(self, low: float, high: float) -> Array:
@@ -88,8 +93,8 @@ class Sine(_Periodic):
 class Square(_Periodic):
     """A shifted square wave, the sign of sin(2 pi frequency (t - x)).
 
-    Its similarity falls in a straight line over half a period: perfect distance preservation, and hardly more rank
-    than the sine.
+    Its similarity falls in a straight line over half a period: perfect distance preservation, and
+    hardly more rank than the sine.
 
     Examples
     --------
@@ -121,7 +126,8 @@ class Square(_Periodic):
         return 1 - 4 * xp.abs(turns - xp.floor(turns + 0.5))
 
     def _integral(self, low: float, high: float) -> Array:
-        # The integral of a square wave is a triangle wave: the distance to the nearest whole period.
+        # The integral of a square wave is a triangle wave: the distance to the nearest whole
+        # period.
         def triangle_wave(u: Array) -> Array:
             turns = self.frequency * u
             return np.asarray(np.abs(turns - np.round(turns)) / self.frequency)
@@ -131,8 +137,9 @@ class Square(_Periodic):
     @property
     def rank_limit(self) -> float:
         """pi^2/4, whatever the frequency."""
-        # Whole periods: the squares of the Fourier coefficients sum to 1 (Parseval), the largest are (2/pi)^2.
-        # Any other frequency gives the same matrix but for signs and the order of its rows and columns.
+        # Whole periods: the squares of the Fourier coefficients sum to 1 (Parseval), the largest
+        # are (2/pi)^2. Any other frequency gives the same matrix but for signs and the order of its
+        # rows and columns.
         return math.pi**2 / 4
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:

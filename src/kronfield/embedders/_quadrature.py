@@ -9,25 +9,32 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError, problem
 
-# Nodes in a panel, panels in each of three parts to start from and at most, and the agreement that ends the doubling.
+# Nodes in a panel, panels in each of three parts to start from and at most, and the agreement that
+# ends the doubling.
 NODES, FEWEST_PANELS, MOST_PANELS, AGREEMENT = 8, 32, 4096, 1e-9
 # What is tolerated of functions with kinks in places of their own, on which panels cannot end.
 ACCEPTED = 1e-6
 # Numbers held at a time.
 CHUNK = 1 << 21
-# Samples of the interval in a spectrum at first and at most, and how many times its length is filled up with zeros.
+# Samples of the interval in a spectrum at first and at most, and how many times its length is
+# filled up with zeros.
 SAMPLES, MOST_SAMPLES, ZERO_FILL = 1 << 14, 1 << 20, 8
 
 
 def autocorrelation(
-    psi: Callable[[Array], Array], interval: tuple[float, float], shifts: Array, *, compact: bool = True
+    psi: Callable[[Array], Array],
+    interval: tuple[float, float],
+    shifts: Array,
+    *,
+    compact: bool = True,
 ) -> Array:
     """Return the integral of psi(r - dx/2) psi(r + dx/2) over r in ``interval``, for every dx in ``shifts``.
 
-    With ``compact``, psi is zero outside of the interval and only where both factors are inside counts.
+    With ``compact``, psi is zero outside of the interval and only where both factors are inside
+    counts.
 
-    Panels of Gauss-Legendre nodes, doubled until two results agree. They end where the middle of either factor is, so
-    that a kink there costs nothing.
+    Panels of Gauss-Legendre nodes, doubled until two results agree. They end where the middle of
+    either factor is, so that a kink there costs nothing.
     """
     flat = np.abs(np.asarray(shifts, dtype=np.float64)).ravel()
     if flat.size == 0:
@@ -52,7 +59,11 @@ def autocorrelation(
 
 
 def _panels(
-    psi: Callable[[Array], Array], interval: tuple[float, float], shifts: Array, panels: int, compact: bool
+    psi: Callable[[Array], Array],
+    interval: tuple[float, float],
+    shifts: Array,
+    panels: int,
+    compact: bool,
 ) -> Array:
     """Return the integrals with so many panels in each part: up to -dx/2, to dx/2, and beyond, about the middle."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
@@ -66,7 +77,9 @@ def _panels(
         half = shifts[start : start + step, None] / 2
         inset = np.minimum(half, (high - low) / 2) if compact else 0 * half
         first, last = low + inset, high - inset
-        cuts = np.concatenate([first, np.clip(-half, first, last), np.clip(half, first, last), last], axis=1)
+        cuts = np.concatenate(
+            [first, np.clip(-half, first, last), np.clip(half, first, last), last], axis=1
+        )
         lengths = np.diff(cuts, axis=1)[:, :, None]  # (M, 3, 1)
         r = cuts[:, :-1, None] + lengths * at  # (M, 3, nodes)
         product = psi(r - half[:, :, None]) * psi(r + half[:, :, None])
@@ -74,7 +87,9 @@ def _panels(
     return total
 
 
-def last_frequency(psi: Callable[[Array], Array], interval: tuple[float, float], tolerance: float) -> float:
+def last_frequency(
+    psi: Callable[[Array], Array], interval: tuple[float, float], tolerance: float
+) -> float:
     """Return the last frequency at which the spectrum of psi is above ``tolerance`` of its peak; inf if none is last."""
     samples = SAMPLES
     while samples <= MOST_SAMPLES:
@@ -88,7 +103,9 @@ def last_frequency(psi: Callable[[Array], Array], interval: tuple[float, float],
     return math.inf
 
 
-def vector_integral(function: Callable[[float], Array], low: float, high: float, step: float) -> Array:
+def vector_integral(
+    function: Callable[[float], Array], low: float, high: float, step: float
+) -> Array:
     """Return the integral of a vector-valued function, starting from panels no wider than ``step``."""
     from scipy.integrate import quad_vec
 
@@ -98,7 +115,9 @@ def vector_integral(function: Callable[[float], Array], low: float, high: float,
         function, low, high, epsabs=1e-13, epsrel=1e-11, norm="max", points=starts, full_output=True
     )
     if not info.success or not np.all(np.isfinite(values)):
-        raise InputError(f"function: its integral did not converge (error {error:.1e}); expected one that is continuous.")
+        raise InputError(
+            f"function: its integral did not converge (error {error:.1e}); expected one that is continuous."
+        )
     return np.asarray(values)
 
 

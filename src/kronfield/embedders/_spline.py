@@ -17,8 +17,9 @@ from kronfield.embedders._quadrature import autocorrelation, last_frequency
 class TensionSpline(LocalEmbedder):
     """The B-spline in tension, two spacings to either side: smooth, and as stiff as wanted.
 
-    Fitted to samples on its centres it minimises the integral of f''^2 + (tension/spacing)^2 f'^2. Without tension that
-    is the cubic spline; with much it is linear interpolation with its corners rounded off.
+    Fitted to samples on its centres it minimises the integral of f''^2 + (tension/spacing)^2 f'^2.
+    Without tension that is the cubic spline; with much it is linear interpolation with its corners
+    rounded off.
 
     Examples
     --------
@@ -83,13 +84,18 @@ class TensionSpline(LocalEmbedder):
         return value / (2 * a * (cosh2 - decay))
 
     def _antiderivative(self, u: Array) -> Array:
-        # Integrate the outer piece from the rim, the inner from the centre, where half of the whole, spacing/2, lies.
+        # Integrate the outer piece from the rim, the inner from the centre, where half of the
+        # whole, spacing/2, lies.
         a, h = self.tension, self.spacing
         v = np.minimum(np.abs(u) / h, 2.0)
         decay, cosh2 = 2 * math.exp(-a), 1 + math.exp(-2 * a)
         near, tail = np.minimum(v, 1.0), np.minimum(2 - v, 1.0)
         inner = (_cosh(np, near, a) - decay + 2 * _cosh(np, 1 - near, a) - 2 * cosh2) / a
-        inner = inner - decay * a * (2 * near - near**2 / 2) + 2 * (cosh2 + decay) * a * (near - near**2 / 2)
+        inner = (
+            inner
+            - decay * a * (2 * near - near**2 / 2)
+            + 2 * (cosh2 + decay) * a * (near - near**2 / 2)
+        )
         outer = (_cosh(np, tail, a) - decay) / a - decay * a * tail**2 / 2  # from v to 2
         scale = h / (2 * a * (cosh2 - decay))
         below = np.where(v < 1, h / 2 - scale * inner, scale * outer)  # the part beyond |u|

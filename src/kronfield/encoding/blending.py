@@ -26,7 +26,8 @@ from kronfield._core.frames import is_even
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding.encodings import Kronecker
 
-# Corners whose features differ (or agree) by less than this, relative, cannot be told apart by their difference (or sum).
+# Corners whose features differ (or agree) by less than this, relative, cannot be told apart by
+# their difference (or sum).
 ALIKE = 1e-12
 # How uneven a grid may be, in spacings, and how far beyond its ends a point may lie by rounding.
 SLACK = 1e-6
@@ -36,7 +37,9 @@ NODES_PER_WAVE = 12
 TABLE = 257
 
 
-def blending_weights(embedder: Embedder, beta: Any, spacing: float, *, normalise: bool = False) -> tuple[AnyArray, AnyArray]:
+def blending_weights(
+    embedder: Embedder, beta: Any, spacing: float, *, normalise: bool = False
+) -> tuple[AnyArray, AnyArray]:
     """Return (alpha_0, alpha_1): psi(x_0 + beta d) is nearly alpha_0 psi(x_0) + alpha_1 psi(x_0 + d), best in the mean.
 
     Examples
@@ -59,17 +62,31 @@ def blending_weights(embedder: Embedder, beta: Any, spacing: float, *, normalise
         Divide by the sum, so that constants are kept exactly.
     """
     share = vector("beta", beta)
-    d = real("spacing", spacing, low=0.0, high=1e12, open_low=True, remedy="It is the width of a cell of the grid.")
+    d = real(
+        "spacing",
+        spacing,
+        low=0.0,
+        high=1e12,
+        open_low=True,
+        remedy="It is the width of a cell of the grid.",
+    )
     xp = namespace(share)
     # [D(0) D(d); D(d) D(0)]^-1 [D(beta d); D((1-beta) d)], by its eigenvectors (1, 1) and (1, -1)
     at = embedder.similarity(xp.asarray([0.0, d], dtype=share.dtype, device=share.device))
     same, apart = float(at[0]), float(at[1])
     left, right = _similarity_within(embedder, share, d), _similarity_within(embedder, 1 - share, d)
     total = (left + right) / (same + apart) if same + apart > ALIKE * same else xp.zeros_like(left)
-    difference = (left - right) / (same - apart) if same - apart > ALIKE * same else xp.zeros_like(left)
+    difference = (
+        (left - right) / (same - apart) if same - apart > ALIKE * same else xp.zeros_like(left)
+    )
     if normalise:
         if not bool(xp.all(xp.abs(total) > ALIKE)):
-            raise problem("normalise", "weights that sum to 0", "features that agree within a cell", "Use a finer grid.")
+            raise problem(
+                "normalise",
+                "weights that sum to 0",
+                "features that agree within a cell",
+                "Use a finer grid.",
+            )
         difference, total = difference / total, xp.ones_like(total)
     return (total + difference) / 2, (total - difference) / 2
 
@@ -113,14 +130,33 @@ class Blending:
     normalise : bool
         Have the weights of a point sum to one.
     linear : bool
-        Blend linearly, 1 - beta and beta, whatever the embedders: then one blending serves them all.
+        Blend linearly, 1 - beta and beta, whatever the embedders: then one blending serves them
+        all.
     """
 
-    def __init__(self, encoding: Kronecker, axes: Sequence[Any], *, normalise: bool = False, linear: bool = False) -> None:
+    def __init__(
+        self,
+        encoding: Kronecker,
+        axes: Sequence[Any],
+        *,
+        normalise: bool = False,
+        linear: bool = False,
+    ) -> None:
         if not isinstance(encoding, Kronecker):
-            raise problem("encoding", describe(encoding), "a Kronecker encoding", "Wrap it in Kronecker.", TypeError)
+            raise problem(
+                "encoding",
+                describe(encoding),
+                "a Kronecker encoding",
+                "Wrap it in Kronecker.",
+                TypeError,
+            )
         if not isinstance(axes, list | tuple) or len(axes) != encoding.dimensions:
-            raise problem("axes", describe(axes), f"{encoding.dimensions} arrays", "One per axis of the encoding.")
+            raise problem(
+                "axes",
+                describe(axes),
+                f"{encoding.dimensions} arrays",
+                "One per axis of the encoding.",
+            )
         self.encoding, self.normalise, self.linear = encoding, bool(normalise), bool(linear)
         self.axes = [_even_nodes(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
 
@@ -132,8 +168,8 @@ class Blending:
     def corners(self, points: Any) -> tuple[AnyArray, AnyArray]:
         """Return (indices, weights), both (P, 2^D), of the corners of the cell of each point (P, D).
 
-        Indices count the nodes of the virtual grid in C order. A point on the border of two cells belongs to the upper
-        one, on the last node to the last.
+        Indices count the nodes of the virtual grid in C order. A point on the border of two cells
+        belongs to the upper one, on the last node to the last.
         """
         X = point_array("points", points, self.encoding.dimensions)
         xp = namespace(X)
@@ -142,8 +178,17 @@ class Blending:
         indices, weights = [], []
         # in two dimensions: a0 b0, a0 b1, a1 b0, a1 b1
         for corner in itertools.product((0, 1), repeat=len(sides)):
-            indices.append(sum((cell + side) * step for (cell, _), side, step in zip(sides, corner, steps, strict=True)))
-            weights.append(math.prod((pair[side] for (_, pair), side in zip(sides, corner, strict=True)), start=1.0))
+            indices.append(
+                sum(
+                    (cell + side) * step
+                    for (cell, _), side, step in zip(sides, corner, steps, strict=True)
+                )
+            )
+            weights.append(
+                math.prod(
+                    (pair[side] for (_, pair), side in zip(sides, corner, strict=True)), start=1.0
+                )
+            )
         return xp.stack(indices, axis=1), xp.stack(weights, axis=1)
 
     def matrix(self, points: Any) -> Any:
@@ -152,7 +197,9 @@ class Blending:
 
         indices, weights = (to_numpy(part) for part in self.corners(points))
         starts = np.arange(len(indices) + 1) * indices.shape[1]
-        return scipy.sparse.csr_array((weights.ravel(), indices.ravel(), starts), (len(indices), math.prod(self.shape)))
+        return scipy.sparse.csr_array(
+            (weights.ravel(), indices.ravel(), starts), (len(indices), math.prod(self.shape))
+        )
 
     def error(self, points: Any) -> AnyArray:
         """Return how far blended features are from the exact ones, relative to their norm, per point: (P,)."""
@@ -166,15 +213,22 @@ class Blending:
             nodes = xp.asarray(self.axes[i], dtype=X.dtype, device=X.device)
             cell, (w0, w1) = self.on_axis(xp, X[:, i], i)
             a = emb(X[:, i])
-            b = w0[:, None] * emb(xp.take(nodes, cell)) + w1[:, None] * emb(xp.take(nodes, cell + 1))
+            b = w0[:, None] * emb(xp.take(nodes, cell)) + w1[:, None] * emb(
+                xp.take(nodes, cell + 1)
+            )
             aa, ab, bb = (xp.sum(u * v, axis=1) for u, v in ((a, a), (a, b), (b, b)))
             gap, gap_a, gap_b = (xp.sum((a - b) * v, axis=1) for v in (a - b, a, b))
             apart = apart * aa + blended * gap + 2 * cross * gap_a
             cross = cross * ab + blended * gap_b
             exact, blended = exact * aa, blended * bb
-        return xp.sqrt(xp.maximum(apart, nothing) / xp.maximum(exact, nothing + float(xp.finfo(X.dtype).smallest_normal)))
+        return xp.sqrt(
+            xp.maximum(apart, nothing)
+            / xp.maximum(exact, nothing + float(xp.finfo(X.dtype).smallest_normal))
+        )
 
-    def on_axis(self, xp: Any, x: AnyArray, axis: int) -> tuple[AnyArray, tuple[AnyArray, AnyArray]]:
+    def on_axis(
+        self, xp: Any, x: AnyArray, axis: int
+    ) -> tuple[AnyArray, tuple[AnyArray, AnyArray]]:
         """Return the cell of each position, and the weights of its two ends."""
         nodes = self.axes[axis]
         spacing = float(nodes[-1] - nodes[0]) / (len(nodes) - 1)
@@ -183,19 +237,24 @@ class Blending:
         low, high = float(seen.min(initial=0.0)), float(seen.max(initial=0.0))
         if low < -SLACK or high > len(nodes) - 1 + SLACK:
             got = f"positions from {to_numpy(x).min():g} to {to_numpy(x).max():g} on axis {axis}"
-            raise problem("points", got, f"within the grid, {nodes[0]:g} to {nodes[-1]:g}", "Widen the grid.")
+            raise problem(
+                "points", got, f"within the grid, {nodes[0]:g} to {nodes[-1]:g}", "Widen the grid."
+            )
         cell = xp.clip(xp.floor(at), 0.0, float(len(nodes) - 2))
         beta = xp.clip(at - cell, 0.0, 1.0)
         if self.linear:
             return xp.astype(cell, xp.int64), (1 - beta, beta)
-        pair = blending_weights(self.encoding.embedders[axis], beta, spacing, normalise=self.normalise)
+        pair = blending_weights(
+            self.encoding.embedders[axis], beta, spacing, normalise=self.normalise
+        )
         return xp.astype(cell, xp.int64), pair
 
 
 def virtual_axis(embedder: Embedder, low: float, high: float) -> Array:
     """Return nodes from ``low`` to ``high`` that suit an embedder, in its units.
 
-    They are as far apart as local features; else there are as many as features, and enough for the highest frequency.
+    They are as far apart as local features; else there are as many as features, and enough for the
+    highest frequency.
     """
     if isinstance(embedder, LocalEmbedder):
         step = embedder.spacing
@@ -207,7 +266,17 @@ def virtual_axis(embedder: Embedder, low: float, high: float) -> Array:
 def _even_nodes(argument: str, axis: Any) -> Array:
     nodes = real_numbers(argument, axis)
     if nodes.ndim != 1 or len(nodes) < 2:
-        raise problem(argument, describe(nodes), "at least two nodes", "Pass the positions of the nodes on this axis.")
+        raise problem(
+            argument,
+            describe(nodes),
+            "at least two nodes",
+            "Pass the positions of the nodes on this axis.",
+        )
     if not nodes[-1] > nodes[0] or not is_even(nodes, SLACK):
-        raise problem(argument, describe(nodes), "rising, evenly spaced nodes", "Blending needs cells of one size.")
+        raise problem(
+            argument,
+            describe(nodes),
+            "rising, evenly spaced nodes",
+            "Blending needs cells of one size.",
+        )
     return nodes

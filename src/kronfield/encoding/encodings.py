@@ -29,7 +29,8 @@ from kronfield._core.spectra import stable_rank
 from kronfield.embedders import Embedder
 from kronfield.encoding.modes import multilinear
 
-# Largest dense Kronecker encoding, in numbers: 1 GiB of float64. Past it, grids and mode products are the way.
+# Largest dense Kronecker encoding, in numbers: 1 GiB of float64. Past it, grids and mode products
+# are the way.
 DENSE_LIMIT = 1 << 27
 
 
@@ -80,16 +81,25 @@ class Encoding(ABC):
         """Return the encoding as plain data that JSON can hold."""
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Encoding:
+    def from_dict(
+        cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> Encoding:
         """Return the encoding that `to_dict` described; ``functions`` as in `Embedder.from_dict`."""
         kinds = tuple(one.__name__ for one in (Concatenated, Kronecker) if issubclass(one, cls))
         kind = data.get("kind") if isinstance(data, Mapping) else None
         if not isinstance(kind, str) or kind not in kinds:
-            raise problem("kind", describe(kind), f"one of {kinds}", "Use what to_dict() returned, unchanged.")
+            raise problem(
+                "kind", describe(kind), f"one of {kinds}", "Use what to_dict() returned, unchanged."
+            )
         keys = ["kind", "embedders"] + (["directions", "offsets"] if kind == "Concatenated" else [])
         only_keys(kind, data, keys)
         if not isinstance(data["embedders"], list | tuple):
-            raise problem("embedders", describe(data["embedders"]), "a list", "Use what to_dict() returned, unchanged.")
+            raise problem(
+                "embedders",
+                describe(data["embedders"]),
+                "a list",
+                "Use what to_dict() returned, unchanged.",
+            )
         embedders = [Embedder.from_dict(one, functions) for one in data["embedders"]]
         if kind == "Kronecker":
             return Kronecker(*embedders)
@@ -105,8 +115,8 @@ class Encoding(ABC):
 class Concatenated(Encoding):
     """Features of each axis, or of each direction, side by side: the paper's "simple" encoding.
 
-    A linear model on it is a sum of functions of one variable each; on a 2-D grid of axes its values have rank 2 at
-    most, however many features there are.
+    A linear model on it is a sum of functions of one variable each; on a 2-D grid of axes its
+    values have rank 2 at most, however many features there are.
 
     Examples
     --------
@@ -140,19 +150,34 @@ class Concatenated(Encoding):
         self.embedders = embedders
         if directions is None:
             if offsets is not None:
-                raise problem("offsets", describe(offsets), "None without directions", "Pass directions too.")
+                raise problem(
+                    "offsets", describe(offsets), "None without directions", "Pass directions too."
+                )
             self.directions: tuple[tuple[float, ...], ...] | None = None
             self.offsets: tuple[float, ...] | None = None
             return
         rows = _numbers("directions", directions)
         shifts = np.zeros(len(embedders)) if offsets is None else _numbers("offsets", offsets)
         if rows.ndim != 2 or rows.shape[0] != len(embedders) or rows.shape[1] < 1:
-            raise problem("directions", describe(rows), f"shape ({len(embedders)}, D)", "One row per embedder.")
+            raise problem(
+                "directions",
+                describe(rows),
+                f"shape ({len(embedders)}, D)",
+                "One row per embedder.",
+            )
         if shifts.shape != (len(embedders),):
-            raise problem("offsets", describe(shifts), f"shape ({len(embedders)},)", "One offset per embedder.")
+            raise problem(
+                "offsets",
+                describe(shifts),
+                f"shape ({len(embedders)},)",
+                "One offset per embedder.",
+            )
         if any(emb.dimensions != 1 for emb in embedders):
             raise problem(
-                "embedders", describe(embedders), "one axis each where directions are given", "Leave directions out."
+                "embedders",
+                describe(embedders),
+                "one axis each where directions are given",
+                "Leave directions out.",
             )
         self.directions = tuple(tuple(float(v) for v in row) for row in rows)
         self.offsets = tuple(float(v) for v in shifts)
@@ -178,7 +203,9 @@ class Concatenated(Encoding):
     def __call__(self, points: Any) -> AnyArray:
         """Return the features of ``points`` (P, D) as (P, size)."""
         X = point_array("points", points, self.dimensions)
-        return namespace(X).concat([emb(u) for emb, u in zip(self.embedders, self.seen(X), strict=True)], axis=1)
+        return namespace(X).concat(
+            [emb(u) for emb, u in zip(self.embedders, self.seen(X), strict=True)], axis=1
+        )
 
     def derivative(self, points: Any, axis: int) -> AnyArray:
         """Return the first derivative of the features by coordinate ``axis``, (P, size)."""
@@ -188,7 +215,12 @@ class Concatenated(Encoding):
             raise problem("axis", axis, f"below {self.dimensions}", "Axes count from 0.")
         directions = self.directions or np.eye(self.dimensions).tolist()
         if any(emb.dimensions != 1 for emb in self.embedders):
-            raise problem("derivative", "an embedder of several dimensions", "one axis each", "Use autograd instead.")
+            raise problem(
+                "derivative",
+                "an embedder of several dimensions",
+                "one axis each",
+                "Use autograd instead.",
+            )
         # chain rule: d/dx_a psi(w . x + o) = w_a psi'(w . x + o)
         parts = [
             emb.derivative(u) * float(row[axis])
@@ -206,7 +238,10 @@ class Concatenated(Encoding):
             ]
         assert self.offsets is not None
         return [
-            functools.reduce(lambda total, pair: total + pair[1] * X[:, pair[0]], enumerate(row), 0.0 * X[:, 0]) + offset
+            functools.reduce(
+                lambda total, pair: total + pair[1] * X[:, pair[0]], enumerate(row), 0.0 * X[:, 0]
+            )
+            + offset
             for row, offset in zip(self.directions, self.offsets, strict=True)
         ]
 
@@ -215,7 +250,9 @@ class Concatenated(Encoding):
         return {
             "kind": "Concatenated",
             "embedders": [emb.to_dict() for emb in self.embedders],
-            "directions": None if self.directions is None else [list(row) for row in self.directions],
+            "directions": None
+            if self.directions is None
+            else [list(row) for row in self.directions],
             "offsets": None if self.offsets is None else list(self.offsets),
         }
 
@@ -227,8 +264,8 @@ class Concatenated(Encoding):
 class Kronecker(Encoding):
     """The Kronecker product of one embedding per axis: the paper's "complex" encoding.
 
-    Its rank is the product of the ranks of its axes. Weights are a tensor (K_1, ..., K_D[, C]) and on grids all is
-    done by mode products; the matrix of prod(N) x prod(K) numbers is never formed.
+    Its rank is the product of the ranks of its axes. Weights are a tensor (K_1, ..., K_D[, C]) and
+    on grids all is done by mode products; the matrix of prod(N) x prod(K) numbers is never formed.
 
     Examples
     --------
@@ -250,7 +287,9 @@ class Kronecker(Encoding):
     def __init__(self, *embedders: Embedder) -> None:
         _check_embedders(embedders)
         if any(emb.dimensions != 1 for emb in embedders):
-            raise problem("embedders", describe(embedders), "embedders of one axis each", "Pass one per axis.")
+            raise problem(
+                "embedders", describe(embedders), "embedders of one axis each", "Pass one per axis."
+            )
         self.embedders = embedders
 
     @property
@@ -285,19 +324,34 @@ class Kronecker(Encoding):
         dense = self.embedders[0](X[:, 0])  # (P, K_1)
         for axis, emb in enumerate(self.embedders[1:], start=1):
             # one row of A (x) B is the outer product of a row of A and a row of B
-            dense = xp.reshape(dense[:, :, None] * emb(X[:, axis])[:, None, :], (X.shape[0], dense.shape[1] * emb.size))
+            dense = xp.reshape(
+                dense[:, :, None] * emb(X[:, axis])[:, None, :],
+                (X.shape[0], dense.shape[1] * emb.size),
+            )
         return dense
 
-    def matrices(self, axes: Sequence[Any], derivative: Sequence[int] | None = None) -> list[AnyArray]:
+    def matrices(
+        self, axes: Sequence[Any], derivative: Sequence[int] | None = None
+    ) -> list[AnyArray]:
         """Return the embedding matrix (N_i, K_i) of each axis, differentiated ``derivative[i]`` times."""
         orders = [0] * self.dimensions if derivative is None else list(derivative)
         for name, given in (("axes", axes), ("derivative", orders)):
             if len(given) != self.dimensions:
-                raise problem(name, f"{len(given)} entries", f"{self.dimensions}", "Pass one per axis of the encoding.")
+                raise problem(
+                    name,
+                    f"{len(given)} entries",
+                    f"{self.dimensions}",
+                    "Pass one per axis of the encoding.",
+                )
         positions = [vector(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
-        return [emb.derivative(x, order) for emb, x, order in zip(self.embedders, positions, orders, strict=True)]
+        return [
+            emb.derivative(x, order)
+            for emb, x, order in zip(self.embedders, positions, orders, strict=True)
+        ]
 
-    def on_grid(self, weights: Any, axes: Sequence[Any], derivative: Sequence[int] | None = None) -> AnyArray:
+    def on_grid(
+        self, weights: Any, axes: Sequence[Any], derivative: Sequence[int] | None = None
+    ) -> AnyArray:
         """Return the linear model's values W x_1 Psi(x_1) x_2 Psi(x_2) ... on the grid of ``axes``.
 
         Parameters
@@ -317,7 +371,9 @@ class Kronecker(Encoding):
         self._check_tensor("weights", weights, self.shape)
         return multilinear(weights, matrices)
 
-    def adjoint(self, values: Any, axes: Sequence[Any], derivative: Sequence[int] | None = None) -> AnyArray:
+    def adjoint(
+        self, values: Any, axes: Sequence[Any], derivative: Sequence[int] | None = None
+    ) -> AnyArray:
         """Return the transpose of `on_grid` applied to ``values`` (N_1, ..., N_D[, C]): of the shape of weights."""
         matrices = self._matrices_like("values", values, axes, derivative)
         self._check_tensor("values", values, tuple(matrix.shape[0] for matrix in matrices))
@@ -329,12 +385,20 @@ class Kronecker(Encoding):
         Parameters
         ----------
         axes : sequence
-            For each axis its positions (measured on them), or a number of evenly spaced samples (by theory).
+            For each axis its positions (measured on them), or a number of evenly spaced samples (by
+            theory).
         """
         if len(axes) != self.dimensions:
-            raise problem("axes", f"{len(axes)} entries", f"{self.dimensions}", "Pass one per axis of the encoding.")
+            raise problem(
+                "axes",
+                f"{len(axes)} entries",
+                f"{self.dimensions}",
+                "Pass one per axis of the encoding.",
+            )
         ranks = (
-            emb.stable_rank(int(axis)) if isinstance(axis, int | np.integer) else stable_rank(emb(axis))
+            emb.stable_rank(int(axis))
+            if isinstance(axis, int | np.integer)
+            else stable_rank(emb(axis))
             for emb, axis in zip(self.embedders, axes, strict=True)
         )
         return math.prod(ranks, start=1.0)
@@ -354,7 +418,9 @@ class Kronecker(Encoding):
         try:
             xp = namespace(tensor, *matrices)
         except TypeError as error:
-            raise problem(name, describe(tensor), "an array of the library of the axes", remedy, TypeError) from error
+            raise problem(
+                name, describe(tensor), "an array of the library of the axes", remedy, TypeError
+            ) from error
         if xp.isdtype(tensor.dtype, "complex floating"):
             return matrices
         if not xp.isdtype(tensor.dtype, "real floating"):

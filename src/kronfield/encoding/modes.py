@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from kronfield._core.arrays import AnyArray, namespace, problem
 
-# Below this many trailing columns a product per slice is slower than one big product on a transposed copy.
+# Below this many trailing columns a product per slice is slower than one big product on a
+# transposed copy.
 FEW_COLUMNS = 16
 
 
@@ -38,7 +39,8 @@ def mode_product(tensor: AnyArray, matrix: AnyArray, axis: int) -> AnyArray:
         )
     xp = namespace(tensor, matrix)
     if tensor.dtype != matrix.dtype and xp.isdtype(tensor.dtype, "complex floating"):
-        matrix = xp.astype(matrix, tensor.dtype)  # some libraries multiply only what has the same dtype
+        # some libraries multiply only what has the same dtype
+        matrix = xp.astype(matrix, tensor.dtype)
     before, after = tuple(tensor.shape[:axis]), tuple(tensor.shape[axis + 1 :])
     rows, columns = math.prod(before), math.prod(after)
     K, N = tensor.shape[axis], matrix.shape[0]
@@ -47,7 +49,8 @@ def mode_product(tensor: AnyArray, matrix: AnyArray, axis: int) -> AnyArray:
     elif rows == 1:
         product = matrix @ xp.reshape(tensor, (K, columns))  # (N, columns)
     elif columns >= FEW_COLUMNS:
-        product = matrix @ xp.reshape(tensor, (rows, K, columns))  # (rows, N, columns), a product per row
+        # (rows, N, columns), a product per row
+        product = matrix @ xp.reshape(tensor, (rows, K, columns))
     else:
         turned = xp.permute_dims(xp.reshape(tensor, (rows, K, columns)), (0, 2, 1))
         product = xp.reshape(turned, (rows * columns, K)) @ matrix.T
@@ -58,8 +61,8 @@ def mode_product(tensor: AnyArray, matrix: AnyArray, axis: int) -> AnyArray:
 def cheapest_order(shapes: Sequence[tuple[int, int]]) -> list[int]:
     """Return the order of axes in which products with (N, K) matrices take the fewest operations.
 
-    Swapping two neighbours i, j in the order is worth it just where 1/K_i - 1/N_i > 1/K_j - 1/N_j, so sorting by that
-    key is optimal: axes that shrink come first, axes that grow last.
+    Swapping two neighbours i, j in the order is worth it just where 1/K_i - 1/N_i > 1/K_j - 1/N_j,
+    so sorting by that key is optimal: axes that shrink come first, axes that grow last.
 
     Examples
     --------
@@ -72,7 +75,8 @@ def cheapest_order(shapes: Sequence[tuple[int, int]]) -> list[int]:
 def multilinear(tensor: AnyArray, matrices: Sequence[AnyArray]) -> AnyArray:
     """Return ``tensor`` x_1 A_1 x_2 A_2 ... x_D A_D; axes past the D-th (channels) stay as they are.
 
-    Never forms the Kronecker product of the matrices: beside input and output it holds one intermediate tensor.
+    Never forms the Kronecker product of the matrices: beside input and output it holds one
+    intermediate tensor.
 
     Examples
     --------
@@ -89,7 +93,9 @@ def multilinear(tensor: AnyArray, matrices: Sequence[AnyArray]) -> AnyArray:
         )
     if any(matrix.ndim != 2 or matrix.shape[1] == 0 for matrix in matrices):
         shapes = [tuple(matrix.shape) for matrix in matrices]
-        raise problem("matrices", f"shapes {shapes}", "shapes (N, K) with K >= 1", "Check each axis.")
+        raise problem(
+            "matrices", f"shapes {shapes}", "shapes (N, K) with K >= 1", "Check each axis."
+        )
     for axis in cheapest_order([tuple(matrix.shape) for matrix in matrices]):
         tensor = mode_product(tensor, matrices[axis], axis)
     return tensor

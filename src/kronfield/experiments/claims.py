@@ -36,7 +36,9 @@ def _closed_is_fast(found: Evidence) -> Finding:
         return found.missing("table1", "simple", "closed")
     worst = min(r.value for _, r in known)
     evidence = "; ".join(f"{t}: {r.value:,.0f} times faster ({r.words})" for t, r in known)
-    return Finding("holds" if worst >= 100 else "holds partly" if worst >= 10 else "does not hold", evidence)
+    return Finding(
+        "holds" if worst >= 100 else "holds partly" if worst >= 10 else "does not hold", evidence
+    )
 
 
 def _descent_is_fast(table: str, printed: float) -> Callable[[Evidence], Finding]:
@@ -45,8 +47,18 @@ def _descent_is_fast(table: str, printed: float) -> Callable[[Evidence], Finding
         if ratio is None:
             return found.missing(table, "simple", "complex")
         evidence = f"{ratio.value:.3g} times faster ({ratio.words})"
-        verdict = "holds" if ratio.value >= 0.8 * printed else "holds partly" if ratio.value > 2 else "does not hold"
-        reason = "" if verdict == "holds" else f"Less than the {printed:g} of the text: the ratio depends on the machine."
+        verdict = (
+            "holds"
+            if ratio.value >= 0.8 * printed
+            else "holds partly"
+            if ratio.value > 2
+            else "does not hold"
+        )
+        reason = (
+            ""
+            if verdict == "holds"
+            else f"Less than the {printed:g} of the text: the ratio depends on the machine."
+        )
         own = found.printed_ratio(table, "simple", "complex")
         more = f"; by the paper's own table it is {own:.3g}" if own is not None else ""
         return Finding(verdict, evidence + more, reason)
@@ -59,7 +71,13 @@ def _comparable(table: str, complex_group: str) -> Callable[[Evidence], Finding]
         gap = found.best_gap(table, complex_group, "simple")
         if gap is None:
             return found.missing(table, "simple", complex_group)
-        verdict = "holds" if gap.value >= -NEAR else "holds partly" if gap.value >= -2 * NEAR else "does not hold"
+        verdict = (
+            "holds"
+            if gap.value >= -NEAR
+            else "holds partly"
+            if gap.value >= -2 * NEAR
+            else "does not hold"
+        )
         reason = ""
         if gap.value > NEAR:
             reason = "The linear model is better by more than that. "
@@ -67,7 +85,11 @@ def _comparable(table: str, complex_group: str) -> Callable[[Evidence], Finding]
             reason = _why_not_comparable(found, table, complex_group)
         if gap.scaled:
             reason += f"The networks ran on less than the paper's protocol: {gap.scaled}."
-        return Finding(verdict, f"best {complex_group} minus best simple: {gap.value:+.2f} dB ({gap.words})", reason.strip())
+        return Finding(
+            verdict,
+            f"best {complex_group} minus best simple: {gap.value:+.2f} dB ({gap.words})",
+            reason.strip(),
+        )
 
     return check
 
@@ -92,10 +114,14 @@ def _fourier_is_worse(found: Evidence) -> Finding:
             words.append(f"{table}: {gap.value:+.2f} dB ({gap.words})")
     if not gaps:
         return found.missing("table1", "complex", "complex")
-    verdict = "holds" if max(gaps) < -0.5 else "holds partly" if min(gaps) < -0.5 else "does not hold"
+    verdict = (
+        "holds" if max(gaps) < -0.5 else "holds partly" if min(gaps) < -0.5 else "does not hold"
+    )
     reason = ""
     if verdict == "holds partly":
-        near = [word.partition(":")[0] for word, gap in zip(words, gaps, strict=True) if gap >= -0.5]
+        near = [
+            word.partition(":")[0] for word, gap in zip(words, gaps, strict=True) if gap >= -0.5
+        ]
         reason = f"Not in {' and '.join(near)}."
         if set(near) <= {"table2", "table4"}:
             reason += " Samples are at random there, where the shifted encodings have singular values near 0 too."
@@ -134,9 +160,21 @@ def _settles_early(found: Evidence) -> Finding:
     simple, complex_, words, equal = epochs
     evidence = f"epochs until the training loss is within 0.5 dB of its best: {words}"
     if not equal:
-        return Finding("not checked", evidence, "The two were given different numbers of epochs here.")
-    verdict = "holds" if complex_ < 0.5 * simple else "holds partly" if complex_ < simple else "does not hold"
-    reason = "" if verdict == "holds" else "By the loss on the samples given, which shifted encodings lower to the end."
+        return Finding(
+            "not checked", evidence, "The two were given different numbers of epochs here."
+        )
+    verdict = (
+        "holds"
+        if complex_ < 0.5 * simple
+        else "holds partly"
+        if complex_ < simple
+        else "does not hold"
+    )
+    reason = (
+        ""
+        if verdict == "holds"
+        else "By the loss on the samples given, which shifted encodings lower to the end."
+    )
     return Finding(verdict, evidence, reason)
 
 
@@ -146,10 +184,18 @@ def _complex_linear_beats_simple_linear(found: Evidence) -> Finding:
         return found.missing("visual-grid", "simple", "complex")
     fourier = {name: gap for name, gap in gaps.items() if name.split()[-1] in FOURIER}
     failing = [name for name, gap in fourier.items() if gap <= 0]
-    verdict = "holds" if not failing else "holds partly" if len(failing) < len(fourier) else "does not hold"
+    verdict = (
+        "holds"
+        if not failing
+        else "holds partly"
+        if len(failing) < len(fourier)
+        else "does not hold"
+    )
     reason = _why_linear_fails(found, failing) if failing else ""
     reason += found.scaled_words("visual-grid", "simple", "complex")
-    return Finding(verdict, "complex minus simple, one linear layer: " + _listed(gaps), reason.strip())
+    return Finding(
+        verdict, "complex minus simple, one linear layer: " + _listed(gaps), reason.strip()
+    )
 
 
 def _why_linear_fails(found: Evidence, failing: list[str]) -> str:
@@ -166,7 +212,9 @@ def _depth_helps_simple(found: Evidence) -> Finding:
     if not gaps:
         return found.missing("visual-grid", "simple", "simple")
     fewest = min(gaps.values())
-    return Finding("holds" if fewest > 1 else "holds partly", "depth 4 minus depth 0: " + _listed(gaps))
+    return Finding(
+        "holds" if fewest > 1 else "holds partly", "depth 4 minus depth 0: " + _listed(gaps)
+    )
 
 
 def _depth_on_complex(found: Evidence) -> Finding:
@@ -177,7 +225,9 @@ def _depth_on_complex(found: Evidence) -> Finding:
     fourier = [v for k, v in gaps.items() if k.split()[-1] in FOURIER]
     mean_shifted, mean_fourier = sum(shifted) / len(shifted), sum(fourier) / len(fourier)
     right = mean_fourier > 0.5 and mean_shifted < 0.5
-    verdict = "holds" if right else "holds partly" if mean_fourier > mean_shifted else "does not hold"
+    verdict = (
+        "holds" if right else "holds partly" if mean_fourier > mean_shifted else "does not hold"
+    )
     reason = "" if right else found.scaled_words("visual-grid", "complex")
     return Finding(verdict, f"depth 1 minus depth 0: {_listed(gaps)}", reason)
 
@@ -194,7 +244,11 @@ def _depth_where_rank_is_low(found: Evidence) -> Finding:
             f"{encoder}: linear {high[0]:.1f} dB at high rank and {low[0]:.1f} at low; a layer adds "
             f"{high[1] - high[0]:+.1f} at high and {first:+.1f} at low rank, a second there {second:+.1f}"
         )
-        right += [high[0] - low[0] > 3, first > 3 * abs(high[1] - high[0]) and first > 1, second < first]
+        right += [
+            high[0] - low[0] > 3,
+            first > 3 * abs(high[1] - high[0]) and first > 1,
+            second < first,
+        ]
     verdict = "holds" if all(right) else "holds partly" if any(right) else "does not hold"
     return Finding(verdict, "; ".join(words))
 
@@ -248,9 +302,24 @@ EMPIRICAL: Sequence[tuple[str, str, str, Callable[[Evidence], Finding]]] = (
         f"best of each on the same images, within {NEAR:g} dB",
         _comparable("table1", "closed"),
     ),
-    ("The same at random pixels, with blending", "6.2, Table 2", f"within {NEAR:g} dB", _random_is_worse),
-    ("The same for video on a grid", "6.3, Table 3", f"within {NEAR:g} dB", _comparable("table3", "complex")),
-    ("The same for video at random samples", "appendix, Table 4", f"within {NEAR:g} dB", _comparable("table4", "complex")),
+    (
+        "The same at random pixels, with blending",
+        "6.2, Table 2",
+        f"within {NEAR:g} dB",
+        _random_is_worse,
+    ),
+    (
+        "The same for video on a grid",
+        "6.3, Table 3",
+        f"within {NEAR:g} dB",
+        _comparable("table3", "complex"),
+    ),
+    (
+        "The same for video at random samples",
+        "appendix, Table 4",
+        f"within {NEAR:g} dB",
+        _comparable("table4", "complex"),
+    ),
     (
         "Fourier encodings do worse than shifted ones in complex linear models",
         "6.2",
@@ -263,14 +332,24 @@ EMPIRICAL: Sequence[tuple[str, str, str, Callable[[Evidence], Finding]]] = (
         "descent against closed form on the same features",
         _fourier_is_deficient,
     ),
-    ("Complex encodings need far fewer epochs", "6.2", "epochs until the training loss is settled", _settles_early),
+    (
+        "Complex encodings need far fewer epochs",
+        "6.2",
+        "epochs until the training loss is settled",
+        _settles_early,
+    ),
     (
         "Complex Fourier encodings beat simple encodings if both have one linear layer",
         "6.2",
         "visual comparison",
         _complex_linear_beats_simple_linear,
     ),
-    ("Depth makes up for a simple encoding: depth 4 against depth 0", "appendix", "visual comparison", _depth_helps_simple),
+    (
+        "Depth makes up for a simple encoding: depth 4 against depth 0",
+        "appendix",
+        "visual comparison",
+        _depth_helps_simple,
+    ),
     (
         "A hidden layer helps complex Fourier encodings and not the shifted ones",
         "appendix",
@@ -296,11 +375,31 @@ def check_claims(results: Mapping[str, Iterable[Row]], *, quick: bool = False) -
     """Return the verdict on every claim, theory first, from the rows of the experiments that were run."""
     claims = list[Claim]()
     for text, where, check, finding in theory_claims.check_all(quick=quick):
-        claims.append(Claim(len(claims) + 1, text, where, check, finding.verdict, finding.evidence, finding.reason))
+        claims.append(
+            Claim(
+                len(claims) + 1,
+                text,
+                where,
+                check,
+                finding.verdict,
+                finding.evidence,
+                finding.reason,
+            )
+        )
     evidence = Evidence(results)
     for text, where, check, judge in EMPIRICAL:
         finding = judge(evidence)
-        claims.append(Claim(len(claims) + 1, text, where, check, finding.verdict, finding.evidence, finding.reason))
+        claims.append(
+            Claim(
+                len(claims) + 1,
+                text,
+                where,
+                check,
+                finding.verdict,
+                finding.evidence,
+                finding.reason,
+            )
+        )
     return claims
 
 
@@ -310,8 +409,14 @@ def markdown(claims: Sequence[Claim]) -> str:
     for claim in claims:
         why = f" *{claim.reason}*" if claim.reason else ""
         text = f"{claim.text} ({claim.where})"
-        lines.append(f"| {claim.number} | {_cell(text)} | **{claim.verdict}** | {_cell(claim.evidence + '.' + why)} |")
-    counts = ", ".join(f"{sum(c.verdict == v for c in claims)} {v}" for v in VERDICTS if any(c.verdict == v for c in claims))
+        lines.append(
+            f"| {claim.number} | {_cell(text)} | **{claim.verdict}** | {_cell(claim.evidence + '.' + why)} |"
+        )
+    counts = ", ".join(
+        f"{sum(c.verdict == v for c in claims)} {v}"
+        for v in VERDICTS
+        if any(c.verdict == v for c in claims)
+    )
     return "\n".join([*lines, "", f"{len(claims)} claims: {counts}.", ""])
 
 

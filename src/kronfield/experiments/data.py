@@ -14,8 +14,17 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield.files import kind_of, read, sample_clip
 
-# Colour pictures inside the scikit-image package, by the functions of skimage.data that return them.
-PHOTOGRAPHS = ("astronaut", "coffee", "chelsea", "rocket", "stereo_motorcycle", "retina", "hubble_deep_field")
+# Colour pictures inside the scikit-image package, by the functions of skimage.data that return
+# them.
+PHOTOGRAPHS = (
+    "astronaut",
+    "coffee",
+    "chelsea",
+    "rocket",
+    "stereo_motorcycle",
+    "retina",
+    "hubble_deep_field",
+)
 CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine")
 # The paper scales frames to this before it cuts out a cube.
 FRAME = 256
@@ -63,7 +72,11 @@ def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[
     if kind == "line":
         return _lines(items("image", source, max(count, MOST_PICTURES)), count)
     if source is None:
-        found = [_photograph(name) for name in PHOTOGRAPHS] if kind == "image" else [_clip(name) for name in CLIPS]
+        found = (
+            [_photograph(name) for name in PHOTOGRAPHS]
+            if kind == "image"
+            else [_clip(name) for name in CLIPS]
+        )
         return found[:count]
     path = Path(source)
     if not path.exists():
@@ -72,7 +85,9 @@ def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[
         return _of_npz(path, kind)[:count]
     files = _files(path, kind)
     if not files:
-        raise problem("data", os.fspath(path), f"a folder with files of kind {kind}", "Or an .npz file.")
+        raise problem(
+            "data", os.fspath(path), f"a folder with files of kind {kind}", "Or an .npz file."
+        )
     return [_of_file(file, kind) for file in files][:count]
 
 
@@ -86,7 +101,9 @@ def square(values: Array, side: int) -> Array:
 def cube(frames: Array, side: int) -> Array:
     """Return the central cube of frames (T, 256, 256, 3)."""
     if min(frames.shape[:3]) < side:
-        raise TooSmallError(f"{frames.shape[0]} frames of {frames.shape[1]} x {frames.shape[2]}, for a cube of {side}")
+        raise TooSmallError(
+            f"{frames.shape[0]} frames of {frames.shape[1]} x {frames.shape[2]}, for a cube of {side}"
+        )
     starts = [(n - side) // 2 for n in frames.shape[:3]]
     return _colour(frames[tuple(slice(start, start + side) for start in starts)])
 
@@ -94,7 +111,9 @@ def cube(frames: Array, side: int) -> Array:
 def resize(frames: Array, side: int) -> Array:
     """Return frames (T, H, W, C) as (T, side, side, C): linear interpolation, over as many pixels as one covers."""
     rows, columns = (_resizing(n, side) for n in frames.shape[1:3])
-    return np.ascontiguousarray(np.einsum("ih,thwc,jw->tijc", rows, frames, columns, optimize=True).astype(np.float32))
+    return np.ascontiguousarray(
+        np.einsum("ih,thwc,jw->tijc", rows, frames, columns, optimize=True).astype(np.float32)
+    )
 
 
 def _resizing(n: int, side: int) -> Array:
@@ -116,7 +135,11 @@ def _files(path: Path, kind: str) -> list[Path]:
     if path.is_file():
         return [path]
     for found in (path.iterdir(), path.glob("*/*")):
-        files = sorted(file for file in found if file.is_file() and not file.name.startswith(".") and _is(file, kind))
+        files = sorted(
+            file
+            for file in found
+            if file.is_file() and not file.name.startswith(".") and _is(file, kind)
+        )
         if files:
             return files
     return []
@@ -141,9 +164,15 @@ def _photograph(name: str) -> Item:
             from skimage import data
         except ImportError as error:
             remedy = "Install it with: pip install 'kronfield[images]'. Or pass a folder of images."
-            raise problem("images", "a Python without scikit-image", "scikit-image", remedy) from error
+            raise problem(
+                "images", "a Python without scikit-image", "scikit-image", remedy
+            ) from error
         picture = getattr(data, name)()
-        return square(np.asarray(picture[0] if isinstance(picture, tuple) else picture, dtype=np.float32) / 255, side)
+        return square(
+            np.asarray(picture[0] if isinstance(picture, tuple) else picture, dtype=np.float32)
+            / 255,
+            side,
+        )
 
     return Item(name, load)
 
@@ -184,7 +213,9 @@ def _of_npz(path: Path, kind: str) -> list[Item]:
 
 def _npz_keys(shapes: Mapping[str, tuple[int, ...]], axes: int) -> list[str]:
     """Return the arrays that hold items: one with a usual name, or else all of the right shape."""
-    fitting = [key for key, shape in shapes.items() if len(shape) == axes and shape[-1] in (1, 3, 4)]
+    fitting = [
+        key for key, shape in shapes.items() if len(shape) == axes and shape[-1] in (1, 3, 4)
+    ]
     return [key for key in NPZ_KEYS if key in fitting][:1] or fitting
 
 
@@ -208,12 +239,17 @@ def _lines(pictures: list[Item], count: int) -> list[Item]:
     """Return rows and columns in turn, of the pictures in turn, at places drawn by a fixed seed."""
     places = np.random.default_rng(LINE_SEED).random(count)
     return [
-        Item(f"{'column' if i % 2 else 'row'}{i:02d}", _line_loader(pictures, i // 2, i % 2 == 0, float(places[i])))
+        Item(
+            f"{'column' if i % 2 else 'row'}{i:02d}",
+            _line_loader(pictures, i // 2, i % 2 == 0, float(places[i])),
+        )
         for i in range(count)
     ]
 
 
-def _line_loader(pictures: list[Item], index: int, row: bool, place: float) -> Callable[[int], Array]:
+def _line_loader(
+    pictures: list[Item], index: int, row: bool, place: float
+) -> Callable[[int], Array]:
     def load(side: int) -> Array:
         for step in range(len(pictures)):  # the next one that is large enough
             values = pictures[(index + step) % len(pictures)].load(side)

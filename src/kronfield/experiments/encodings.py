@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import AnyArray, Array, Namespace
-from kronfield.embedders import Embedder, Gaussian, LinearFourier, LogFourier, RandomFourier, Triangle
+from kronfield.embedders import (
+    Embedder,
+    Gaussian,
+    LinearFourier,
+    LogFourier,
+    RandomFourier,
+    Triangle,
+)
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.experiments.spec import Method
 
@@ -17,7 +24,9 @@ from kronfield.experiments.spec import Method
 PROBES = 33
 
 
-def embedder(encoder: str, features: int, setting: float, seed: int = 0, dimensions: int = 1) -> Embedder:
+def embedder(
+    encoder: str, features: int, setting: float, seed: int = 0, dimensions: int = 1
+) -> Embedder:
     """Return an embedder by the paper's short name; ``setting`` in the paper's terms (half the width for Tri)."""
     if encoder == "Gau":
         return Gaussian(features, setting)
@@ -33,24 +42,30 @@ def simple_encoding(method: Method, dimensions: int, seed: int) -> Concatenated:
     if method.encoder == "RFF":
         return Concatenated(embedder("RFF", method.features, method.setting, seed, dimensions))
     if dimensions == 2 and method.encoder in ("Gau", "Tri"):
-        return Concatenated.with_diagonals(embedder(method.encoder, method.features // 4, method.setting), 2)
+        return Concatenated.with_diagonals(
+            embedder(method.encoder, method.features // 4, method.setting), 2
+        )
     each = embedder(method.encoder, method.features // dimensions, method.setting)
     return Concatenated(*[each] * dimensions)
 
 
 def complex_encoding(method: Method, dimensions: int, seed: int) -> Kronecker:
     """Return a complex encoding: the same embedder on every axis."""
-    return Kronecker(*[embedder(method.encoder, method.features, method.setting, seed)] * dimensions)
+    return Kronecker(
+        *[embedder(method.encoder, method.features, method.setting, seed)] * dimensions
+    )
 
 
 def normalised(encoding: Encoding) -> Any:
     """Return an encoding whose features have norm 1 where it is largest, as the paper's experiments have them.
 
-    Descent depends on it: Fourier features have a norm of sqrt(K/2), and steps as large as the paper's would be far too
-    large for them.
+    Descent depends on it: Fourier features have a norm of sqrt(K/2), and steps as large as the
+    paper's would be far too large for them.
     """
     if isinstance(encoding, Kronecker):
-        return Kronecker(*[_Scaled(emb, _largest_norm(Concatenated(emb))) for emb in encoding.embedders])
+        return Kronecker(
+            *[_Scaled(emb, _largest_norm(Concatenated(emb))) for emb in encoding.embedders]
+        )
     assert isinstance(encoding, Concatenated)
     norm = _largest_norm(encoding)
     parts = [_Scaled(emb, norm) for emb in encoding.embedders]
@@ -59,9 +74,14 @@ def normalised(encoding: Encoding) -> Any:
 
 def _largest_norm(encoding: Concatenated) -> float:
     axis = np.linspace(0.0, 1.0, PROBES)
-    points = np.stack(np.meshgrid(*[axis] * encoding.dimensions, indexing="ij"), axis=-1).reshape(-1, encoding.dimensions)
+    points = np.stack(np.meshgrid(*[axis] * encoding.dimensions, indexing="ij"), axis=-1).reshape(
+        -1, encoding.dimensions
+    )
     squares = np.concatenate(
-        [np.square(encoding(part)).sum(axis=1) for part in np.array_split(points, 1 + len(points) // 4096)]
+        [
+            np.square(encoding(part)).sum(axis=1)
+            for part in np.array_split(points, 1 + len(points) // 4096)
+        ]
     )
     return math.sqrt(float(squares.max()))
 

@@ -33,7 +33,10 @@ class Evidence:
     def missing(self, table: str, *groups: str) -> Finding:
         """Return that there are no rows to check by."""
         names = " and ".join(dict.fromkeys(groups))
-        return Finding("not checked", f"no rows of {names} that can be compared: run `kronfield reproduce {table}`")
+        return Finding(
+            "not checked",
+            f"no rows of {names} that can be compared: run `kronfield reproduce {table}`",
+        )
 
     def ratio(self, table: str, slow: str, quick: str) -> Number | None:
         """Return how many times faster a group is than another: means over items and encoders, at the same side.
@@ -47,13 +50,21 @@ class Evidence:
         spec = load_spec(table)
 
         def seconds(rows: Sequence[Row]) -> float:
-            full = [r["seconds"] * (spec.paper.epochs.get(r["group"], 1) / r["epochs"] if r["epochs"] else 1) for r in rows]
+            full = [
+                r["seconds"]
+                * (spec.paper.epochs.get(r["group"], 1) / r["epochs"] if r["epochs"] else 1)
+                for r in rows
+            ]
             return statistics.fmean(full)
 
         a, b = seconds(first), seconds(second)
-        short = any(row["epochs"] and row["epochs"] != spec.paper.epochs.get(row["group"]) for row in first)
+        short = any(
+            row["epochs"] and row["epochs"] != spec.paper.epochs.get(row["group"]) for row in first
+        )
         threads = [sorted({row["threads"] for row in rows}) for rows in (first, second)]
-        words = f"{a:,.3g} s and {b:,.3g} s, side {side}" + (", scaled to the paper's epochs" if short else "")
+        words = f"{a:,.3g} s and {b:,.3g} s, side {side}" + (
+            ", scaled to the paper's epochs" if short else ""
+        )
         if threads[0] != threads[1]:
             words += f", on {' or '.join(map(str, threads[0]))} and {' or '.join(map(str, threads[1]))} threads"
         return Number(a / b, words)
@@ -63,7 +74,9 @@ class Evidence:
         methods = load_spec(table).methods
         means = []
         for group in (slow, quick):
-            printed = [m.paper["seconds"] for m in methods if m.group == group and "seconds" in m.paper]
+            printed = [
+                m.paper["seconds"] for m in methods if m.group == group and "seconds" in m.paper
+            ]
             if not printed:
                 return None
             means.append(statistics.fmean(printed))
@@ -73,7 +86,11 @@ class Evidence:
         """Return the best PSNR that the paper prints of a group minus that of another."""
         best = []
         for one in (group, other):
-            printed = [m.paper["psnr"] for m in load_spec(table).methods if m.group == one and "psnr" in m.paper]
+            printed = [
+                m.paper["psnr"]
+                for m in load_spec(table).methods
+                if m.group == one and "psnr" in m.paper
+            ]
             if not printed:
                 return None
             best.append(max(printed))
@@ -82,10 +99,16 @@ class Evidence:
     def chosen_gap(self, table: str) -> tuple[float, bool] | None:
         """Return the PSNR with nothing chosen by hand minus the best of simple, and whether a penalty was chosen."""
         pairs = self._at_one_side(table, "ours", "simple")
-        rows = [row for row in pairs[0] if row["method"] == "ours: nothing chosen"] if pairs is not None else []
+        rows = (
+            [row for row in pairs[0] if row["method"] == "ours: nothing chosen"]
+            if pairs is not None
+            else []
+        )
         if pairs is None or not rows:
             return None
-        penalty = any("roughness" in row.get("chosen", "") or "ridge" in row.get("chosen", "") for row in rows)
+        penalty = any(
+            "roughness" in row.get("chosen", "") or "ridge" in row.get("chosen", "") for row in rows
+        )
         return statistics.fmean(row["psnr"] for row in rows) - _best(pairs[1])[0], penalty
 
     def best_gap(self, table: str, group: str, other: str) -> Number | None:
@@ -100,7 +123,9 @@ class Evidence:
         scaled = sorted({"; ".join(row["scaled"]) for row in pairs[1]} - {""})
         return Number(a - b, words, " / ".join(scaled))
 
-    def encoder_gap(self, table: str, group: str, some: Sequence[str], others: Sequence[str]) -> Number | None:
+    def encoder_gap(
+        self, table: str, group: str, some: Sequence[str], others: Sequence[str]
+    ) -> Number | None:
         """Return the best mean of some encoders minus that of others, within a group and at its largest side."""
         at = fullest(row for row in self.rows[table] if row["group"] == group)
         if not at:
@@ -116,9 +141,15 @@ class Evidence:
         """Return the mean PSNR in closed form minus that of descent, where both have the same features."""
         keys = ("item", "side", "features", "setting", "seed")
         closed, descent = (
-            [row for row in self._of_group(table, group) if row["encoder"] == encoder] for group in ("closed", "complex")
+            [row for row in self._of_group(table, group) if row["encoder"] == encoder]
+            for group in ("closed", "complex")
         )
-        pairs = [(one, two) for one in closed for two in descent if all(one[key] == two[key] for key in keys)]
+        pairs = [
+            (one, two)
+            for one in closed
+            for two in descent
+            if all(one[key] == two[key] for key in keys)
+        ]
         if not pairs:
             return None
         first = pairs[0][0]
@@ -128,13 +159,18 @@ class Evidence:
     def settled(self, table: str) -> tuple[float, float, str, bool] | None:
         """Return the mean epoch at which the loss is settled: simple, complex, in words, and whether epochs are equal.
 
-        If both groups were given the same epochs on the same side somewhere, it is there that they are compared.
+        If both groups were given the same epochs on the same side somewhere, it is there that they
+        are compared.
         """
         simple, complex_ = (self._of_group(table, group) for group in ("simple", "complex"))
-        common = max(_distinct(simple, "side", "epochs") & _distinct(complex_, "side", "epochs"), default=None)
+        common = max(
+            _distinct(simple, "side", "epochs") & _distinct(complex_, "side", "epochs"),
+            default=None,
+        )
         if common is not None:
             simple, complex_ = (
-                [row for row in rows if (row["side"], row["epochs"]) == common] for rows in (simple, complex_)
+                [row for row in rows if (row["side"], row["epochs"]) == common]
+                for rows in (simple, complex_)
             )
             simple, complex_ = _matched(simple, complex_, "item", "encoder")
         if not simple or not complex_:
@@ -142,14 +178,18 @@ class Evidence:
         means, words = list[float](), list[str]()
         for group, rows in (("simple", simple), ("complex", complex_)):
             means.append(statistics.fmean(row["settled_epoch"] for row in rows))
-            words.append(f"{group} {means[-1]:.0f} of {' or '.join(map(str, sorted({row['epochs'] for row in rows})))}")
+            words.append(
+                f"{group} {means[-1]:.0f} of {' or '.join(map(str, sorted({row['epochs'] for row in rows})))}"
+            )
         return means[0], means[1], ", ".join(words), common is not None
 
     def from_zero(self, table: str) -> str:
         """Return in words the PSNR of descent from zero and of the same from a random start."""
         words = []
         for zero in {
-            row["encoder"]: row for row in self.rows[table] if row["how"] == "descent" and row["group"] == "ours"
+            row["encoder"]: row
+            for row in self.rows[table]
+            if row["how"] == "descent" and row["group"] == "ours"
         }.values():
             same = ("encoder", "item", "side", "features", "setting", "epochs")
             for row in self.rows[table]:
@@ -162,13 +202,20 @@ class Evidence:
         gaps = dict[str, float]()
         for name in ("visual-grid", "visual-random"):
             for encoder in ("LinF", "LogF", "RFF", "Tri", "Gau"):
-                a, b = (self._visual(name, encoder, *which) for which in ((group, depth), (other, other_depth)))
+                a, b = (
+                    self._visual(name, encoder, *which)
+                    for which in ((group, depth), (other, other_depth))
+                )
                 if a is not None and b is not None:
                     gaps[f"{name.partition('-')[2]} {encoder}"] = a - b
         return gaps
 
     def _visual(self, name: str, encoder: str, group: str, depth: int) -> float | None:
-        rows = [r for r in self.rows[name] if (r["encoder"], r["group"], r["depth"]) == (encoder, group, depth)]
+        rows = [
+            r
+            for r in self.rows[name]
+            if (r["encoder"], r["group"], r["depth"]) == (encoder, group, depth)
+        ]
         found = [row["psnr"] for row in fullest(rows)]
         return statistics.fmean(found) if found else None
 
@@ -180,15 +227,22 @@ class Evidence:
             found = [row["psnr"] for row in rows if row["method"] == method.key]
             if not found:
                 return None
-            means.setdefault(method.encoder, {}).setdefault(f"{method.setting:g}", []).append(statistics.fmean(found))
+            means.setdefault(method.encoder, {}).setdefault(f"{method.setting:g}", []).append(
+                statistics.fmean(found)
+            )
         return means
 
     def scaled_words(self, table: str, *groups: str) -> str:
         """Return in words what was scaled in the rows of some groups."""
         words = list[str]()
         for group in groups:
-            scaled = sorted({"; ".join(row["scaled"]) for row in self.rows[table] if row["group"] == group} - {""})
-            words += [(f"{group}: " if len(groups) > 1 else "") + " / ".join(scaled)] if scaled else []
+            scaled = sorted(
+                {"; ".join(row["scaled"]) for row in self.rows[table] if row["group"] == group}
+                - {""}
+            )
+            words += (
+                [(f"{group}: " if len(groups) > 1 else "") + " / ".join(scaled)] if scaled else []
+            )
         return f"It was run on less than the paper's protocol: {'. '.join(words)}." if words else ""
 
     def parameter_words(self) -> tuple[bool, str] | None:
@@ -197,13 +251,17 @@ class Evidence:
         for table in ("table1", "table2", "table3", "table4"):
             spec = load_spec(table)
             for group in ("simple", "complex"):
-                counts = {parameter_count(m, spec.dimensions) for m in spec.methods if m.group == group}
+                counts = {
+                    parameter_count(m, spec.dimensions) for m in spec.methods if m.group == group
+                }
                 printed = {int(m.paper["parameters"]) for m in spec.methods if m.group == group}
                 agree &= counts == printed
                 words.append(f"{table} {group}: {', '.join(f'{n:,}' for n in sorted(counts))}")
         return agree, "; ".join(words)
 
-    def _at_one_side(self, table: str, first: str, second: str) -> tuple[list[Row], list[Row], int] | None:
+    def _at_one_side(
+        self, table: str, first: str, second: str
+    ) -> tuple[list[Row], list[Row], int] | None:
         """Return the rows of two groups on the items that both have, at the largest side that both have."""
         a, b = self._of_group(table, first), self._of_group(table, second)
         for (side,) in sorted(_distinct(a, "side") & _distinct(b, "side"), reverse=True):
@@ -225,7 +283,10 @@ def _distinct(rows: Iterable[Row], *keys: str) -> set[tuple[Any, ...]]:
 def _matched(some: Sequence[Row], others: Sequence[Row], *keys: str) -> tuple[list[Row], list[Row]]:
     """Return the rows of both whose values in some columns are found in both."""
     common = _distinct(some, *keys) & _distinct(others, *keys)
-    a, b = ([row for row in rows if tuple(row[key] for key in keys) in common] for rows in (some, others))
+    a, b = (
+        [row for row in rows if tuple(row[key] for key in keys) in common]
+        for rows in (some, others)
+    )
     return a, b
 
 

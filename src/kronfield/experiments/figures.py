@@ -12,7 +12,13 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.coordinates import even_axis
 from kronfield._core.spectra import spectrum, stable_rank
-from kronfield.analysis import RankCurve, SimilarityCurve, rank_curve, similarity_curve, standard_embedders
+from kronfield.analysis import (
+    RankCurve,
+    SimilarityCurve,
+    rank_curve,
+    similarity_curve,
+    standard_embedders,
+)
 from kronfield.analysis.widths import MATCH
 from kronfield.embedders import Embedder, Gaussian, RandomFourier, Sine
 from kronfield.encoding.blending import blending_weights
@@ -55,18 +61,27 @@ def sampling() -> list[Sampling]:
     for title, make, count in kinds:
         fine, coarse = make(800)(np.array(PLACES)), make(count)(np.array(PLACES))
         names = [f"x{i + 1} = {x:g}" for i, x in enumerate(PLACES)]
-        curves = tuple(LabelledCurve(name, even_axis(800), row) for name, row in zip(names, fine, strict=True))
-        samples = tuple(LabelledCurve(name, even_axis(count), row) for name, row in zip(names, coarse, strict=True))
+        curves = tuple(
+            LabelledCurve(name, even_axis(800), row) for name, row in zip(names, fine, strict=True)
+        )
+        samples = tuple(
+            LabelledCurve(name, even_axis(count), row)
+            for name, row in zip(names, coarse, strict=True)
+        )
         panels.append(Sampling(title, curves, samples))
     return panels
 
 
-def gaussian_rank(counts: Sequence[int] = (16, 64, 256, 512), steps: int = 17) -> tuple[list[LabelledCurve], LabelledCurve]:
+def gaussian_rank(
+    counts: Sequence[int] = (16, 64, 256, 512), steps: int = 17
+) -> tuple[list[LabelledCurve], LabelledCurve]:
     """Return the stable rank of the Gaussian against its width for several numbers of samples, and the theory."""
     widths = np.geomspace(1e-3, 0.3, steps)
     curves = []
     for n in counts:
-        ranks = [stable_rank(Gaussian(2 * max(counts), float(width))(even_axis(n))) for width in widths]
+        ranks = [
+            stable_rank(Gaussian(2 * max(counts), float(width))(even_axis(n))) for width in widths
+        ]
         curves.append(LabelledCurve(f"N = {n}", widths, np.array(ranks)))
     return curves, LabelledCurve("1 / (2 √π σ)", widths, 1 / (2 * math.sqrt(math.pi) * widths))
 
@@ -77,7 +92,9 @@ def embedders(samples: int = 512) -> tuple[dict[str, RankCurve], dict[str, Simil
     distances = np.concatenate([np.linspace(0.0, 0.1, 101), np.linspace(0.105, 1.0, 180)])
     ranks, similarities = dict[str, RankCurve](), dict[str, SimilarityCurve]()
     for emb in standard_embedders(samples):
-        name = type(emb).__name__ + (f" {getattr(emb, emb.shape_parameter):.4g}" if emb.shape_parameter else "")
+        name = type(emb).__name__ + (
+            f" {getattr(emb, emb.shape_parameter):.4g}" if emb.shape_parameter else ""
+        )
         ranks[name], similarities[name] = rank_curve(emb, counts), similarity_curve(emb, distances)
     return ranks, similarities
 
@@ -91,7 +108,10 @@ def gaussian_and_rff(
     rows = []
     kinds: list[tuple[str, Callable[[float], tuple[str, Embedder]]]] = [
         (f"Gaussian, {samples} features", lambda w: (f"σ = {w:g}", Gaussian(samples, w))),
-        (f"RFF, {4 * samples} features", lambda w: (f"σ = {MATCH / w:.3g}", RandomFourier(4 * samples, MATCH / w, seed))),
+        (
+            f"RFF, {4 * samples} features",
+            lambda w: (f"σ = {MATCH / w:.3g}", RandomFourier(4 * samples, MATCH / w, seed)),
+        ),
     ]
     for title, make in kinds:
         ranks, alike, limits = list[LabelledCurve](), list[LabelledCurve](), list[float]()
@@ -123,29 +143,52 @@ def blending(size: int = 256) -> tuple[list[LabelledCurve], list[LabelledCurve]]
     centres = even_axis(64)
     names = ("ψ(x₀)", "ψ(x₁)", "ψ(x)")
     mixed = LabelledCurve(f"{a0:.2f} ψ(x₀) + {a1:.2f} ψ(x₁)", centres, a0 * at[0] + a1 * at[1])
-    left = [LabelledCurve(name, centres, row) for name, row in zip(names, at, strict=True)] + [mixed]
+    left = [LabelledCurve(name, centres, row) for name, row in zip(names, at, strict=True)] + [
+        mixed
+    ]
     beta = np.linspace(0.0, 1.0, 101)
     right = []
     for method in load_spec("table2").select("complex"):
         emb = embedder(method.encoder, size, method.setting)
-        right.append(LabelledCurve(f"{method.encoder} {method.setting:.3g}", beta, blending_weights(emb, beta, 1 / size)[0]))
+        right.append(
+            LabelledCurve(
+                f"{method.encoder} {method.setting:.3g}",
+                beta,
+                blending_weights(emb, beta, 1 / size)[0],
+            )
+        )
     return left, right
 
 
 def singular_values(count: int = 256, seed: int = 0) -> dict[str, list[LabelledCurve]]:
     """Return normalised singular values of the five encodings on a grid and at random positions, N = K."""
-    places = {"grid": even_axis(count), "random": np.sort(np.random.default_rng(seed).random(count))}
+    places = {
+        "grid": even_axis(count),
+        "random": np.sort(np.random.default_rng(seed).random(count)),
+    }
     settings = {method.encoder: method.setting for method in load_spec("table1").select("complex")}
     found = dict[str, list[LabelledCurve]]()
     for where, x in places.items():
         found[where] = [
-            LabelledCurve(name, np.arange(1, count + 1), np.asarray(spectrum(embedder(name, count, settings[name])(x))))
+            LabelledCurve(
+                name,
+                np.arange(1, count + 1),
+                np.asarray(spectrum(embedder(name, count, settings[name])(x))),
+            )
             for name in ENCODERS
         ]
     return found
 
 
-FIGURES = ("sampling", "gaussian-rank", "embedders", "gaussian-rff", "encodings", "blending", "singular-values")
+FIGURES = (
+    "sampling",
+    "gaussian-rank",
+    "embedders",
+    "gaussian-rff",
+    "encodings",
+    "blending",
+    "singular-values",
+)
 
 
 def draw_figure(name: str, path: Path, *, coarse: bool = False) -> list[Path]:
@@ -165,9 +208,13 @@ def draw_figure(name: str, path: Path, *, coarse: bool = False) -> list[Path]:
         "gaussian-rank": lambda: paper_plots.gaussian_rank(
             path, *(gaussian_rank((16, 64), 7) if coarse else gaussian_rank())
         ),
-        "gaussian-rff": lambda: paper_plots.gaussian_and_rff(path, gaussian_and_rff(64 if coarse else 512)),
+        "gaussian-rff": lambda: paper_plots.gaussian_and_rff(
+            path, gaussian_and_rff(64 if coarse else 512)
+        ),
         "encodings": lambda: paper_plots.encodings(path, *encodings()),
         "blending": lambda: paper_plots.blending(path, *blending()),
-        "singular-values": lambda: paper_plots.singular_values(path, singular_values(64 if coarse else 256)),
+        "singular-values": lambda: paper_plots.singular_values(
+            path, singular_values(64 if coarse else 256)
+        ),
     }
     return draw[name]()

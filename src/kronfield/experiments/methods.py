@@ -55,10 +55,21 @@ def run_method(
     prediction = field.on_grid(positions, outside="extrapolate")
     done = time.perf_counter()
     ranks = getattr(field.report, "ranks", None)
-    more: dict[str, Any] = {"rank": [int(rank) for rank in ranks]} if ranks is not None and method.how == "closed" else {}
+    more: dict[str, Any] = (
+        {"rank": [int(rank) for rank in ranks]}
+        if ranks is not None and method.how == "closed"
+        else {}
+    )
     if method.how != "closed":
         more["chosen"] = _chosen(field)
-    return Outcome(np.asarray(prediction), int(np.size(field.weights)), fitted - started, done - fitted, 0, more)
+    return Outcome(
+        np.asarray(prediction),
+        int(np.size(field.weights)),
+        fitted - started,
+        done - fitted,
+        0,
+        more,
+    )
 
 
 def _fitted(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
@@ -75,7 +86,9 @@ def _fitted(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
     given = task.values[~task.asked]
     if encoding is None:
         return fit_points(task.indices(), given), [np.arange(float(n)) for n in task.shape]
-    return fit_points(task.indices() / np.array(task.shape), given, encoding, domain=unit), task.axes
+    return fit_points(
+        task.indices() / np.array(task.shape), given, encoding, domain=unit
+    ), task.axes
 
 
 def _chosen(field: Field) -> str:
@@ -107,5 +120,9 @@ def _descent(
     near = done.best_loss * 10 ** (SETTLED / 10)
     settled = next((i for i, loss in enumerate(done.losses) if loss <= near), len(done.losses))
     training = -10 * math.log10(max(done.best_loss, 1e-30))
-    more = {"training_psnr": round(training, 3), "settled_epoch": settled, "threads": networks.threads(method, task)}
+    more = {
+        "training_psnr": round(training, 3),
+        "settled_epoch": settled,
+        "threads": networks.threads(method, task),
+    }
     return Outcome(prediction, done.model.parameter_count, done.seconds, seconds, done.epochs, more)

@@ -20,7 +20,8 @@ from kronfield.nn import CoordinateMLP, Epoch, Grid, KroneckerLinear, Training, 
 BLOCK = 1 << 24
 # Products of an epoch below which one thread is as quick as two, and does not wait for others.
 SMALL = 3e7
-# Products of a run from which on it takes minutes: its state is kept, so that it goes on from where it was.
+# Products of a run from which on it takes minutes: its state is kept, so that it goes on from where
+# it was.
 LONG = 1e12
 
 
@@ -29,14 +30,18 @@ class _PaperLayer(KroneckerLinear):
 
     @property
     def _blending(self) -> Blending:
-        return Blending(self.encoding, [np.linspace(0.0, 1.0, n + 1) for n in self.encoding.shape], normalise=True)
+        return Blending(
+            self.encoding,
+            [np.linspace(0.0, 1.0, n + 1) for n in self.encoding.shape],
+            normalise=True,
+        )
 
 
 def build(method: Method, dimensions: int, channels: int, seed: int) -> CoordinateMLP:
     """Return the network of a method with initial weights by seed.
 
-    Features are normalised. The weights on a complex encoding start uniform in +-1/sqrt(width), as in the paper's
-    experiments; those of our own group at zero.
+    Features are normalised. The weights on a complex encoding start uniform in +-1/sqrt(width), as
+    in the paper's experiments; those of our own group at zero.
     """
     import torch
 
@@ -46,10 +51,16 @@ def build(method: Method, dimensions: int, channels: int, seed: int) -> Coordina
             encoding = normalised(simple_encoding(method, dimensions, seed))
             return CoordinateMLP(encoding, method.depth, max(1, method.hidden), channels)
         encoding = normalised(complex_encoding(method, dimensions, seed))
-        model = CoordinateMLP(encoding, method.depth, max(1, method.hidden), channels, points="blending")
-        first = _PaperLayer(encoding, model.first.width, bias=False, points="blending", init="zeros")
+        model = CoordinateMLP(
+            encoding, method.depth, max(1, method.hidden), channels, points="blending"
+        )
+        first = _PaperLayer(
+            encoding, model.first.width, bias=False, points="blending", init="zeros"
+        )
         if method.group != "ours":
-            torch.nn.init.uniform_(first.weight, -1 / math.sqrt(first.width), 1 / math.sqrt(first.width))
+            torch.nn.init.uniform_(
+                first.weight, -1 / math.sqrt(first.width), 1 / math.sqrt(first.width)
+            )
         model.first = first
         return model
 
@@ -68,7 +79,8 @@ def descend(
     model = build(method, task.dimensions, task.channels, seed)
     if task.given is None and (method.group == "factored" or not method.is_simple):
         data: Any = (Grid(*[torch.from_numpy(x) for x in task.coarse_axes]), task.coarse)
-    else:  # the paper's way with simple encodings, also on a grid: a row of features for every point
+    # the paper's way with simple encodings, also on a grid: a row of features for every point
+    else:
         data = (task.indices() / np.array(task.shape), task.values[~task.asked])
     kept = checkpoint if method.depth and epochs * _products(method, task) >= LONG else None
     done = train(
@@ -91,14 +103,19 @@ def evaluate(model: CoordinateMLP, task: Task) -> Array:
     """Return the values of a network at all positions of a task; at points as it met points."""
     import torch
 
-    wide = max(model.first.width, model.encoding.size if not isinstance(model.first, KroneckerLinear) else 1)
+    wide = max(
+        model.first.width,
+        model.encoding.size if not isinstance(model.first, KroneckerLinear) else 1,
+    )
     with torch.no_grad():
         if task.given is None or not isinstance(model.first, KroneckerLinear):
             rows = max(1, BLOCK // (wide * math.prod(task.shape[1:])))
             first, *rest = task.axes
             parts = [model(Grid(first[i : i + rows], *rest)) for i in range(0, len(first), rows)]
             return torch.cat(parts).numpy()
-        points = torch.from_numpy(np.stack(np.meshgrid(*task.axes, indexing="ij"), axis=-1).reshape(-1, task.dimensions))
+        points = torch.from_numpy(
+            np.stack(np.meshgrid(*task.axes, indexing="ij"), axis=-1).reshape(-1, task.dimensions)
+        )
         step = max(1, BLOCK // wide)
         values = torch.cat([model(points[i : i + step]) for i in range(0, len(points), step)])
         return values.reshape(*task.shape, task.channels).numpy()

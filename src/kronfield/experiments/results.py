@@ -114,7 +114,10 @@ def versions() -> dict[str, str]:
 
 def array_threads(cores: int) -> int:
     """Return on how many threads NumPy's products run, by what the environment says."""
-    told = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")]
+    told = [
+        os.environ.get(name, "")
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    ]
     return next((min(cores, int(one)) for one in told if one.isdigit() and int(one) > 0), cores)
 
 
@@ -126,5 +129,7 @@ def machine() -> dict[str, Any]:
         cores = os.cpu_count() or 1
     size: dict[str, Any] = {"cores": cores, "processor": platform.machine()}
     with contextlib.suppress(AttributeError, ValueError, OSError):
-        size["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+        size["memory_gib"] = round(
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1
+        )
     return size

@@ -15,16 +15,25 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield.experiments.data import Item, TooSmallError, digest, items
 from kronfield.experiments.methods import Outcome, run_method
-from kronfield.experiments.results import Results, Row, array_threads, fingerprint, machine, versions
+from kronfield.experiments.results import (
+    Results,
+    Row,
+    array_threads,
+    fingerprint,
+    machine,
+    versions,
+)
 from kronfield.experiments.spec import Method, Size, Spec
 from kronfield.experiments.tasks import Task, make_task
 from kronfield.files import write_image
 
-# Called with what is done and what there is to do, in estimated seconds, and with what is being done.
+# Called with what is done and what there is to do, in estimated seconds, and with what is being
+# done.
 Progress = Callable[[float, float, str], None]
 # The part of a picture that is kept, for the visual comparisons.
 DETAIL = 96
-# Products of a processor a second, for the estimate of the time left: it only weighs jobs against each other.
+# Products of a processor a second, for the estimate of the time left: it only weighs jobs against
+# each other.
 SPEED = 2e10
 
 
@@ -49,8 +58,8 @@ def run_spec(
 ) -> list[Row]:
     """Run what is not yet in the results of an experiment, and return all rows.
 
-    A job that is in the file with the same settings and data is not run again; one that failed is. Ctrl-C leaves all that is
-    finished in the file.
+    A job that is in the file with the same settings and data is not run again; one that failed is.
+    Ctrl-C leaves all that is finished in the file.
     """
     output.mkdir(parents=True, exist_ok=True)
     results = Results(output / f"{spec.name}.jsonl")
@@ -89,7 +98,13 @@ def _load(spec: Spec, size: Size, item: Item, results: Results) -> Array | None:
     try:
         return item.load(size.side)
     except TooSmallError as error:
-        row = {"spec": spec.name, "size": size.name, "item": item.name, "method": "", "side": size.side}
+        row = {
+            "spec": spec.name,
+            "size": size.name,
+            "item": item.name,
+            "method": "",
+            "side": size.side,
+        }
         key = fingerprint(row)
         told = {**row, "error": f"left out: {error}", "fingerprint": key}
         if told not in results.rows:
@@ -98,7 +113,13 @@ def _load(spec: Spec, size: Size, item: Item, results: Results) -> Array | None:
 
 
 def _run(
-    spec: Spec, size: Size, job: Job, values: Array, results: Results, about: dict[str, Any], tell: Callable[[float], None]
+    spec: Spec,
+    size: Size,
+    job: Job,
+    values: Array,
+    results: Results,
+    about: dict[str, Any],
+    tell: Callable[[float], None],
 ) -> None:
     side = values.shape[0]
     method = spec.scaled(job.method, size, side)
@@ -194,5 +215,7 @@ def _work(spec: Spec, size: Size, method: Method) -> float:
         products = samples * weights
     else:
         width = small.hidden if method.depth else 3
-        products = width * D * float(small.features) ** (D + 1) + samples * width * (1 if spec.task == "grid" else 2**D)
+        products = width * D * float(small.features) ** (D + 1) + samples * width * (
+            1 if spec.task == "grid" else 2**D
+        )
     return size.epochs_of(method) * (1e-3 + 6 * products / SPEED)

@@ -27,7 +27,8 @@ GROUPS = {
 ENCODERS = ("LinF", "LogF", "RFF", "Tri", "Gau")
 DIMENSIONS = {"line": 1, "image": 2, "video": 3}
 NOUNS = {"line": "lines", "image": "images", "video": "clips"}
-# How a method is run: descent on a network, the paper's closed form, or ours on a grid or at points.
+# How a method is run: descent on a network, the paper's closed form, or ours on a grid or at
+# points.
 HOWS = ("descent", "closed", "fit", "fit_points")
 # Exponents of frequencies are not scaled below this: one octave is left.
 LEAST_EXPONENT = 1.0
@@ -37,8 +38,8 @@ LEAST_EXPONENT = 1.0
 class Method:
     """One row of a table: an encoding, a model on it, and what the paper prints.
 
-    ``setting`` is in the paper's terms: the width of Gau, half the width of Tri, the scale of RFF, the exponent of LinF and
-    LogF. ``features`` are in all for simple encodings, else per axis.
+    ``setting`` is in the paper's terms: the width of Gau, half the width of Tri, the scale of RFF,
+    the exponent of LinF and LogF. ``features`` are in all for simple encodings, else per axis.
     """
 
     group: str
@@ -59,7 +60,9 @@ class Method:
         if self.name:
             return f"{self.group}: {self.name}"
         tail = f" {self.setting:g}" if self.group == "line" else ""
-        return f"{self.group}: {self.encoder}{tail}" + (f", depth {self.depth}" if self.is_network else "")
+        return f"{self.group}: {self.encoder}{tail}" + (
+            f", depth {self.depth}" if self.is_network else ""
+        )
 
     @property
     def label(self) -> str:
@@ -69,7 +72,11 @@ class Method:
     @property
     def selectors(self) -> set[str]:
         """The names that select the method, in lower case: its group, its encoder, both."""
-        return {self.group.lower(), self.encoder.lower(), f"{self.group}:{self.encoder}".lower()} - {""}
+        return {
+            self.group.lower(),
+            self.encoder.lower(),
+            f"{self.group}:{self.encoder}".lower(),
+        } - {""}
 
     @property
     def is_network(self) -> bool:
@@ -83,7 +90,17 @@ class Method:
 
     def settings(self) -> dict[str, Any]:
         """Return what decides the outcome, for the fingerprint of a job."""
-        names = ("group", "how", "name", "encoder", "features", "setting", "depth", "hidden", "rate")
+        names = (
+            "group",
+            "how",
+            "name",
+            "encoder",
+            "features",
+            "setting",
+            "depth",
+            "hidden",
+            "rate",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -100,9 +117,15 @@ class Size:
 
     def epochs_of(self, method: Method) -> int:
         """Return how many epochs a method is trained: a factored first layer changes nothing but the time."""
-        return self.epochs.get("simple" if method.group == "factored" else method.group, 1) if method.is_network else 0
+        return (
+            self.epochs.get("simple" if method.group == "factored" else method.group, 1)
+            if method.is_network
+            else 0
+        )
 
-    def replace(self, *, side: int | None = None, count: int | None = None, epochs: int | None = None) -> Size:
+    def replace(
+        self, *, side: int | None = None, count: int | None = None, epochs: int | None = None
+    ) -> Size:
         """Return the size with some of it given otherwise."""
         changes: dict[str, Any] = {}
         if side is not None:
@@ -148,17 +171,23 @@ class Spec:
         wanted = {name.strip().lower() for name in names.split(",") if name.strip()}
         here = set[str]().union(*(method.selectors for method in self.methods))
         if wanted - here - {name.lower() for name in (*GROUPS, *ENCODERS)}:
-            known = sorted({m.group for m in self.methods} | {m.encoder for m in self.methods if m.encoder})
+            known = sorted(
+                {m.group for m in self.methods} | {m.encoder for m in self.methods if m.encoder}
+            )
             raise problem(
-                "methods", names, f"of {', '.join(known)}", "Groups, encoders or both as in simple:Gau, with commas between."
+                "methods",
+                names,
+                f"of {', '.join(known)}",
+                "Groups, encoders or both as in simple:Gau, with commas between.",
             )
         return [method for method in self.methods if method.selectors & wanted]
 
     def scaled(self, method: Method, size: Size, side: int) -> Method:
         """Return a method as it is run on data of ``side`` samples a side: the one place that scales.
 
-        With r = side / the paper's side: r times as many features, widths 1/r times as large in units of the domain (so
-        equal in samples), RFF scales r times, and exponents larger by log2 r, since the domain holds r times as much.
+        With r = side / the paper's side: r times as many features, widths 1/r times as large in
+        units of the domain (so equal in samples), RFF scales r times, and exponents larger by log2
+        r, since the domain holds r times as much.
         """
         hidden = size.hidden if size.hidden and method.hidden else method.hidden
         r = side / self.paper.side
@@ -180,7 +209,9 @@ class Spec:
         """Return in words how a run of a method differs from the paper's; nothing if it does not."""
         words = []
         if side != self.paper.side:
-            words.append(f"{_box(side, self.dimensions)} instead of {_box(self.paper.side, self.dimensions)}")
+            words.append(
+                f"{_box(side, self.dimensions)} instead of {_box(self.paper.side, self.dimensions)}"
+            )
         full = self.paper.epochs_of(method)
         if method.is_network and epochs != full:
             words.append(f"{epochs} epochs instead of {full}")
@@ -205,8 +236,17 @@ def load_spec(name: str) -> Spec:
     ('image', 512, 20)
     """
     if name not in SPECS:
-        raise problem("name", repr(name), f"one of {', '.join(SPECS)}", "Each is a table or an experiment of the paper.")
-    text = importlib.resources.files("kronfield.experiments").joinpath("specs", f"{name}.toml").read_text(encoding="utf-8")
+        raise problem(
+            "name",
+            repr(name),
+            f"one of {', '.join(SPECS)}",
+            "Each is a table or an experiment of the paper.",
+        )
+    text = (
+        importlib.resources.files("kronfield.experiments")
+        .joinpath("specs", f"{name}.toml")
+        .read_text(encoding="utf-8")
+    )
     return parse_spec(name, text)
 
 
@@ -215,7 +255,9 @@ def parse_spec(name: str, text: str) -> Spec:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise problem(name, str(error), "TOML", "See the specs that ship with kronfield.") from error
+        raise problem(
+            name, str(error), "TOML", "See the specs that ship with kronfield."
+        ) from error
     only_keys(name, {**{"fraction": 0.0, "keep": False}, **data}, SPEC_KEYS)
     _known(name, "kind", data["kind"], DIMENSIONS)
     _known(name, "task", data["task"], ("grid", "random"))
@@ -225,12 +267,29 @@ def parse_spec(name: str, text: str) -> Spec:
     methods = tuple(_method(name, one) for one in data["method"])
     keys = [m.key for m in methods]
     if len(set(keys)) != len(keys):
-        raise problem(f"{name}.method", sorted(k for k in keys if keys.count(k) > 1), "one of each", "Name them apart.")
+        raise problem(
+            f"{name}.method",
+            sorted(k for k in keys if keys.count(k) > 1),
+            "one of each",
+            "Name them apart.",
+        )
     fraction = float(data.get("fraction", 0.0))
     if (data["task"] == "random") != (0 < fraction < 1):
-        raise problem(f"{name}.fraction", fraction, "a fraction for a random task only", "The paper has 0.25 and 0.125.")
+        raise problem(
+            f"{name}.fraction",
+            fraction,
+            "a fraction for a random task only",
+            "The paper has 0.25 and 0.125.",
+        )
     return Spec(
-        name, str(data["title"]), data["kind"], data["task"], fraction, bool(data.get("keep", False)), sizes, methods
+        name,
+        str(data["title"]),
+        data["kind"],
+        data["task"],
+        fraction,
+        bool(data.get("keep", False)),
+        sizes,
+        methods,
     )
 
 
@@ -238,19 +297,36 @@ SPEC_KEYS = ("title", "kind", "task", "fraction", "keep", "size", "method")
 
 
 def _size(spec: str, name: str, data: Mapping[str, Any]) -> Size:
-    only_keys(f"{spec}.size.{name}", {"hidden": 0, "seeds": [0], **data}, ("side", "count", "epochs", "hidden", "seeds"))
+    only_keys(
+        f"{spec}.size.{name}",
+        {"hidden": 0, "seeds": [0], **data},
+        ("side", "count", "epochs", "hidden", "seeds"),
+    )
     given = data["epochs"]
-    epochs = {g: int(n) for g, n in given.items()} if isinstance(given, Mapping) else dict.fromkeys(GROUPS, int(given))
+    epochs = (
+        {g: int(n) for g, n in given.items()}
+        if isinstance(given, Mapping)
+        else dict.fromkeys(GROUPS, int(given))
+    )
     side, count = int(data["side"]), int(data["count"])
     if side < 8 or side % 2 or count < 1 or min(epochs.values()) < 1:
-        raise problem(f"{spec}.size.{name}", dict(data), "an even side, a count and epochs", "They are whole numbers.")
-    return Size(name, side, count, epochs, int(data.get("hidden", 0)), tuple(data.get("seeds", (0,))))
+        raise problem(
+            f"{spec}.size.{name}",
+            dict(data),
+            "an even side, a count and epochs",
+            "They are whole numbers.",
+        )
+    return Size(
+        name, side, count, epochs, int(data.get("hidden", 0)), tuple(data.get("seeds", (0,)))
+    )
 
 
 def _method(spec: str, data: Mapping[str, Any]) -> Method:
     names = [f.name for f in dataclasses.fields(Method)]
     if unknown := set(data) - set(names):
-        raise problem(f"{spec}.method", sorted(unknown), f"of {', '.join(names)}", "See the other methods.")
+        raise problem(
+            f"{spec}.method", sorted(unknown), f"of {', '.join(names)}", "See the other methods."
+        )
     group = data.get("group", "")
     _known(spec, "group", group, GROUPS)
     how = data.get("how", "closed" if group == "closed" else "descent")

@@ -10,7 +10,15 @@ from typing import Any
 from kronfield.experiments.results import Row, to_csv
 from kronfield.experiments.spec import GROUPS, NOUNS, Spec
 
-HEAD = ("PSNR here", "PSNR paper", "difference", "SSIM", "parameters", "seconds here", "seconds paper")
+HEAD = (
+    "PSNR here",
+    "PSNR paper",
+    "difference",
+    "SSIM",
+    "parameters",
+    "seconds here",
+    "seconds paper",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,12 @@ def fullest(rows: Iterable[Row]) -> list[Row]:
 def notes(rows: Iterable[Row]) -> list[str]:
     """Return what went wrong or was left out, in words."""
     bad = [row for row in rows if row.get("error")]
-    return list(dict.fromkeys(f"{', '.join(filter(None, (row['item'], row['method'])))}: {row['error']}" for row in bad))
+    return list(
+        dict.fromkeys(
+            f"{', '.join(filter(None, (row['item'], row['method'])))}: {row['error']}"
+            for row in bad
+        )
+    )
 
 
 def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
@@ -72,7 +85,10 @@ def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
     for row in current(spec, rows):
         groups.setdefault((row["side"], row["method"], protocol(spec, row)), []).append(row)
     order = {method.key: i for i, method in enumerate(spec.methods)}
-    ranked = sorted(groups.items(), key=lambda pair: (-pair[0][0], order[pair[0][1]], len(pair[0][2]), pair[0][2]))
+    ranked = sorted(
+        groups.items(),
+        key=lambda pair: (-pair[0][0], order[pair[0][1]], len(pair[0][2]), pair[0][2]),
+    )
     return [_mean(spec, side, key, how, some) for (side, key, how), some in ranked]
 
 
@@ -115,10 +131,17 @@ def markdown(spec: Spec, rows: Sequence[Row]) -> str:
     if not lines:
         return f"No results of {spec.name} yet: run `kronfield reproduce {spec.name}`.\n"
     protocols = list(dict.fromkeys(line.protocol for line in lines))
-    marks = {"full": ""} | {name: f" ({chr(97 + i)})" for i, name in enumerate(p for p in protocols if p != "full")}
+    marks = {"full": ""} | {
+        name: f" ({chr(97 + i)})" for i, name in enumerate(p for p in protocols if p != "full")
+    }
     text = list[str]()
     for side in dict.fromkeys(line.side for line in lines):
-        text += [f"**{' x '.join([str(side)] * spec.dimensions)}**", "", *_one_side(spec, marks, side, lines), ""]
+        text += [
+            f"**{' x '.join([str(side)] * spec.dimensions)}**",
+            "",
+            *_one_side(spec, marks, side, lines),
+            "",
+        ]
     text += _legend(spec, rows, marks, lines)
     return "\n".join(text) + "\n"
 
@@ -147,12 +170,16 @@ def _one_side(spec: Spec, marks: Mapping[str, str], side: int, lines: Sequence[L
     return text
 
 
-def _legend(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]) -> list[str]:
+def _legend(
+    spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]
+) -> list[str]:
     fresh = current(spec, rows)
     words = _protocols(spec, fresh, marks, lines)
     words.append(_data_words(spec, fresh))
     machines = sorted({f"{row['cores']} cores, {row.get('memory_gib', '?')} GiB" for row in fresh})
-    words.append(f"Seconds are of training or fitting, on {' / '.join(machines)}; the paper's machine is another.")
+    words.append(
+        f"Seconds are of training or fitting, on {' / '.join(machines)}; the paper's machine is another."
+    )
     words += _threads(fresh)
     stale = len([row for row in rows if row.get("method") and not row.get("error")]) - len(fresh)
     if stale:
@@ -161,11 +188,15 @@ def _legend(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Seque
     return [" ".join(words)]
 
 
-def _protocols(spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]) -> list[str]:
+def _protocols(
+    spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]
+) -> list[str]:
     """Say what the letters of the table stand for, and what is scaled with the side."""
     words = []
     if any(line.protocol == "full" for line in lines):
-        words.append("Rows without a letter follow the paper's protocol, on as many items as the third column says.")
+        words.append(
+            "Rows without a letter follow the paper's protocol, on as many items as the third column says."
+        )
     words += [f"{mark.strip()}: {name}." for name, mark in marks.items() if mark]
     if any(row["side"] != spec.paper.side for row in rows):
         words.append("Features, widths and frequencies are scaled with the side.")
@@ -184,7 +215,9 @@ def _data_words(spec: Spec, rows: Sequence[Row]) -> str:
 def _threads(rows: Sequence[Row]) -> list[str]:
     """Return which networks were trained on one thread, if others had more: their seconds cannot be compared with those."""
     most = max((row["threads"] for row in rows), default=1)
-    single = {(row["group"], row["side"]) for row in rows if row["epochs"] and row["threads"] < most}
+    single = {
+        (row["group"], row["side"]) for row in rows if row["epochs"] and row["threads"] < most
+    }
     if not single:
         return []
     names = ", ".join(f"{group} of side {side}" for group, side in sorted(single))
@@ -192,7 +225,9 @@ def _threads(rows: Sequence[Row]) -> list[str]:
 
 
 def _paper(line: Line) -> str:
-    return f"{line.paper_psnr:.2f}" + ("" if line.paper_spread is None else f" ± {line.paper_spread:.2f}")
+    return f"{line.paper_psnr:.2f}" + (
+        "" if line.paper_spread is None else f" ± {line.paper_spread:.2f}"
+    )
 
 
 def _parameters(line: Line) -> str:

@@ -17,7 +17,8 @@ from kronfield.signals.measures import psnr, ssim
 class Task:
     """Values (N, ..., N, C) in [0, 1] on a grid at positions i/N, and which of them are given.
 
-    ``given`` is None for a grid task: every second sample on each axis. All that is not given is asked for.
+    ``given`` is None for a grid task: every second sample on each axis. All that is not given is
+    asked for.
     """
 
     values: Array

@@ -14,7 +14,16 @@ from kronfield._core.coordinates import even_axis
 from kronfield._core.spectra import numerical_rank, stable_rank
 from kronfield.analysis import can_memorise, distance_preservation
 from kronfield.analysis.widths import MATCH
-from kronfield.embedders import Embedder, Gaussian, Impulse, RandomFourier, Rectangle, Sine, Square, Triangle
+from kronfield.embedders import (
+    Embedder,
+    Gaussian,
+    Impulse,
+    RandomFourier,
+    Rectangle,
+    Sine,
+    Square,
+    Triangle,
+)
 from kronfield.encoding import Concatenated, Kronecker
 from kronfield.encoding.blending import blending_weights
 from kronfield.experiments.encodings import embedder
@@ -41,7 +50,9 @@ def check_all(*, quick: bool = False) -> Iterator[tuple[str, str, str, Finding]]
         yield text, where, check, judge(n)
 
 
-def _rank_formula(make: Callable[[float], Embedder], widths: tuple[float, ...], n: int) -> tuple[float, str]:
+def _rank_formula(
+    make: Callable[[float], Embedder], widths: tuple[float, ...], n: int
+) -> tuple[float, str]:
     """Return how far measured stable ranks are from the formula, and in words."""
     worst, words = 0.0, list[str]()
     for width in widths:
@@ -59,7 +70,11 @@ def _gaussian_rank(n: int) -> Finding:
     edge = stable_rank(Gaussian(n, 0.5 / (2 * math.sqrt(math.pi) * n))(even_axis(n)))
     near = stable_rank(Gaussian(n, 1 / (2 * math.sqrt(math.pi) * n))(even_axis(n)))
     words += f"; where the formula reaches N = {n}: {near:.0f}, at twice that {edge:.0f}"
-    reason = "min(N, ...) is met away from the kink; at the kink itself the rank is lower." if near < 0.95 * n else ""
+    reason = (
+        "min(N, ...) is met away from the kink; at the kink itself the rank is lower."
+        if near < 0.95 * n
+        else ""
+    )
     return Finding("holds" if far < CLOSE else "holds partly", words, reason)
 
 
@@ -68,14 +83,18 @@ def _rff_rank(n: int) -> Finding:
     many, words = _rank_formula(lambda s: RandomFourier(64 * n, s), (5.0, 15.0), n)
     evidence = f"{words} with {64 * n} features; off by {few:.0%} with {n}"
     return Finding(
-        "holds" if many < 2 * CLOSE else "holds partly", evidence, "It needs very many features: with few the rank is lower."
+        "holds" if many < 2 * CLOSE else "holds partly",
+        evidence,
+        "It needs very many features: with few the rank is lower.",
     )
 
 
 def _triangle_rank(n: int) -> Finding:
     far, words = _rank_formula(lambda w: Triangle(n, w), (0.05, 0.1, 0.2), n)
     return Finding(
-        "holds" if far < CLOSE else "holds partly", words, "The proof in the appendix closes with 1/σ, which is a slip."
+        "holds" if far < CLOSE else "holds partly",
+        words,
+        "The proof in the appendix closes with 1/σ, which is a slip.",
     )
 
 
@@ -96,7 +115,8 @@ def _impulse(n: int) -> Finding:
 def _sine_rank(n: int) -> Finding:
     ranks = [numerical_rank(Sine(n, f)(even_axis(n))) for f in (1.0, 3.0, 7.3)]
     return Finding(
-        "holds" if max(ranks) <= 2 else "does not hold", f"ranks {', '.join(map(str, ranks))} at frequencies 1, 3, 7.3"
+        "holds" if max(ranks) <= 2 else "does not hold",
+        f"ranks {', '.join(map(str, ranks))} at frequencies 1, 3, 7.3",
     )
 
 
@@ -105,7 +125,9 @@ def _square_like_sine(n: int) -> Finding:
     both = [distance_preservation(kind(n, 0.5)) for kind in (Square, Sine)]
     evidence = f"stable ranks {square:.2f} and {sine:.2f}; distance preservation {both[0]:.3f} and {both[1]:.3f}"
     return Finding(
-        "holds" if abs(square - sine) < 0.75 else "does not hold", evidence, "The square's rank tends to π²/4 and not to 2."
+        "holds" if abs(square - sine) < 0.75 else "does not hold",
+        evidence,
+        "The square's rank tends to π²/4 and not to 2.",
     )
 
 
@@ -118,7 +140,9 @@ def _square_distance(n: int) -> Finding:
         f"{np.abs(printed / printed[0] - (1 - 2 * d)).max():.2f} with the printed period 2π"
     )
     return Finding(
-        "holds partly", evidence, "The fall is straight, which is the point; the slope is that of another period."
+        "holds partly",
+        evidence,
+        "The fall is straight, which is the point; the slope is that of another period.",
     )
 
 
@@ -171,13 +195,25 @@ def _less_volatile(n: int) -> Finding:
     limit = Gaussian(n, width).rank_limit
     sizes = (32, 64, 128, 256)
     gaussian = [stable_rank(Gaussian(k, width)(even_axis(n))) / limit for k in sizes]
-    draws = [[stable_rank(RandomFourier(k, MATCH / width, seed)(even_axis(n))) / limit for seed in range(8)] for k in sizes]
+    draws = [
+        [
+            stable_rank(RandomFourier(k, MATCH / width, seed)(even_axis(n))) / limit
+            for seed in range(8)
+        ]
+        for k in sizes
+    ]
     words = [
         f"K = {k}: Gaussian {g:.0%}, RFF {np.mean(r):.0%} ± {np.std(r):.0%}"
         for k, g, r in zip(sizes, gaussian, draws, strict=True)
     ]
-    better = all(abs(g - 1) < abs(float(np.mean(r)) - 1) for g, r in zip(gaussian[1:], draws[1:], strict=True))
-    return Finding("holds" if better else "holds partly", "stable rank as part of its limit, 8 seeds; " + "; ".join(words))
+    better = all(
+        abs(g - 1) < abs(float(np.mean(r)) - 1)
+        for g, r in zip(gaussian[1:], draws[1:], strict=True)
+    )
+    return Finding(
+        "holds" if better else "holds partly",
+        "stable rank as part of its limit, 8 seeds; " + "; ".join(words),
+    )
 
 
 def _memorise(n: int) -> Finding:
@@ -192,15 +228,24 @@ def _memorise(n: int) -> Finding:
     first, second = residual(Gaussian(64, 0.01)), residual(Sine(64, 2.0))
     right = bool(full) and not bool(low) and first < 1e-6 < second
     evidence = f"64 random values: rank 64 leaves {first:.1g}, rank 2 leaves {second:.2f}"
-    return Finding("holds" if right else "does not hold", evidence, "“Full rank” must mean rank N, not as many as features.")
+    return Finding(
+        "holds" if right else "does not hold",
+        evidence,
+        "“Full rank” must mean rank N, not as many as features.",
+    )
 
 
 def _product_rank(n: int) -> Finding:
     first, second = Gaussian(12, 0.05), Sine(10, 2.0)
-    points = np.stack(np.meshgrid(even_axis(12), even_axis(10), indexing="ij"), axis=-1).reshape(-1, 2)
+    points = np.stack(np.meshgrid(even_axis(12), even_axis(10), indexing="ij"), axis=-1).reshape(
+        -1, 2
+    )
     both = numerical_rank(Kronecker(first, second)(points))
     parts = numerical_rank(first(even_axis(12))), numerical_rank(second(even_axis(10)))
-    return Finding("holds" if both == parts[0] * parts[1] else "does not hold", f"{both} = {parts[0]} x {parts[1]}")
+    return Finding(
+        "holds" if both == parts[0] * parts[1] else "does not hold",
+        f"{both} = {parts[0]} x {parts[1]}",
+    )
 
 
 def _simple_rank(n: int) -> Finding:
@@ -213,7 +258,11 @@ def _simple_rank(n: int) -> Finding:
     def rank(encoding: Concatenated) -> int:
         Psi = np.concatenate([np.asarray(encoding(points)), np.ones((side**2, 1))], axis=1)
         fitted: Array = Psi @ np.linalg.lstsq(Psi, picture, rcond=None)[0]
-        return int(np.linalg.matrix_rank(fitted.reshape(side, side), tol=1e-8 * np.abs(fitted).max() * side))
+        return int(
+            np.linalg.matrix_rank(
+                fitted.reshape(side, side), tol=1e-8 * np.abs(fitted).max() * side
+            )
+        )
 
     emb = Gaussian(16, 0.05)
     axes = rank(Concatenated(emb, emb))
@@ -223,7 +272,13 @@ def _simple_rank(n: int) -> Finding:
         f"rank {axes} with features of x and y; {diagonals} with the diagonals that Tri and Gau have in the experiments; "
         f"{rff} with RFF of two dimensions"
     )
-    verdict = "holds partly" if axes <= 2 < max(diagonals, rff) else "holds" if axes <= 2 else "does not hold"
+    verdict = (
+        "holds partly"
+        if axes <= 2 < max(diagonals, rff)
+        else "holds"
+        if axes <= 2
+        else "does not hold"
+    )
     return Finding(
         verdict,
         evidence,
@@ -235,16 +290,24 @@ def _trade_off(n: int) -> Finding:
     widths = (0.003, 0.01, 0.03, 0.1)
     ranks = [stable_rank(Gaussian(n, w)(even_axis(n))) for w in widths]
     kept = [distance_preservation(Gaussian(n, w)) for w in widths]
-    opposite = all(a > b for a, b in itertools.pairwise(ranks)) and all(a < b for a, b in itertools.pairwise(kept))
-    words = ", ".join(f"σ {w:g}: {r:.1f} and {k:.2f}" for w, r, k in zip(widths, ranks, kept, strict=True))
-    return Finding("holds" if opposite else "does not hold", f"stable rank and distance preservation: {words}")
+    opposite = all(a > b for a, b in itertools.pairwise(ranks)) and all(
+        a < b for a, b in itertools.pairwise(kept)
+    )
+    words = ", ".join(
+        f"σ {w:g}: {r:.1f} and {k:.2f}" for w, r, k in zip(widths, ranks, kept, strict=True)
+    )
+    return Finding(
+        "holds" if opposite else "does not hold", f"stable rank and distance preservation: {words}"
+    )
 
 
 def _blending_is_not_linear(n: int) -> Finding:
     beta = np.linspace(0.0, 1.0, 41)
     words, far = list[str](), list[float]()
     for method in load_spec("table2").select("complex"):
-        alpha = np.asarray(blending_weights(embedder(method.encoder, 256, method.setting), beta, 1 / 256)[0])
+        alpha = np.asarray(
+            blending_weights(embedder(method.encoder, 256, method.setting), beta, 1 / 256)[0]
+        )
         far.append(float(np.abs(alpha - (1 - beta)).max()))
         words.append(f"{method.encoder} {far[-1]:.3f}")
     verdict = "holds" if max(far) > 0.02 else "does not hold"
@@ -279,8 +342,18 @@ CLAIMS: tuple[tuple[str, str, str, Callable[[int], Finding]], ...] = (
         "least squares on random values",
         _memorise,
     ),
-    ("The stable rank of the Gaussian is min(N, 1/(2√π σ))", "proposition 2", "measured", _gaussian_rank),
-    ("The similarity of the Gaussian is exp(−d²/4σ²)", "proposition 2", "inner products of features", _gaussian_distance),
+    (
+        "The stable rank of the Gaussian is min(N, 1/(2√π σ))",
+        "proposition 2",
+        "measured",
+        _gaussian_rank,
+    ),
+    (
+        "The similarity of the Gaussian is exp(−d²/4σ²)",
+        "proposition 2",
+        "inner products of features",
+        _gaussian_distance,
+    ),
     ("The stable rank of RFF is min(N, √(2π) σ)", "proposition 3", "measured", _rff_rank),
     (
         "Gaussian and RFF agree where σ_g σ_f = 1/(2√2 π), as for 0.01 and 0.1",
@@ -295,20 +368,50 @@ CLAIMS: tuple[tuple[str, str, str, Callable[[int], Finding]], ...] = (
         _less_volatile,
     ),
     ("The stable rank of the rectangle is min(N, 1/σ)", "4, appendix", "measured", _rectangle_rank),
-    ("The stable rank of the triangle is min(N, 4/(3σ))", "4, appendix", "measured", _triangle_rank),
-    ("The similarity of the triangle is ¼ max(σ − d, 0)²", "4, appendix", "inner products of features", _triangle_distance),
+    (
+        "The stable rank of the triangle is min(N, 4/(3σ))",
+        "4, appendix",
+        "measured",
+        _triangle_rank,
+    ),
+    (
+        "The similarity of the triangle is ¼ max(σ − d, 0)²",
+        "4, appendix",
+        "inner products of features",
+        _triangle_distance,
+    ),
     ("The impulse has full rank for any number of samples", "4", "measured", _impulse),
     ("The rank of the sine is at most 2", "4", "measured", _sine_rank),
-    ("The square wave behaves like the sine", "4, Figure 3", "stable rank and distance preservation", _square_like_sine),
-    ("The similarity of the square wave is 1 − 2d", "4", "closed form of both periods", _square_distance),
-    ("Rank and distance preservation trade against each other", "3, abstract", "Gaussians from narrow to wide", _trade_off),
+    (
+        "The square wave behaves like the sine",
+        "4, Figure 3",
+        "stable rank and distance preservation",
+        _square_like_sine,
+    ),
+    (
+        "The similarity of the square wave is 1 − 2d",
+        "4",
+        "closed form of both periods",
+        _square_distance,
+    ),
+    (
+        "Rank and distance preservation trade against each other",
+        "3, abstract",
+        "Gaussians from narrow to wide",
+        _trade_off,
+    ),
     (
         "A linear model on a simple encoding gives pictures of rank 2 at most",
         "5.1",
         "least squares on a random picture",
         _simple_rank,
     ),
-    ("The rank of a Kronecker product is the product of the ranks", "5.2", "measured", _product_rank),
+    (
+        "The rank of a Kronecker product is the product of the ranks",
+        "5.2",
+        "measured",
+        _product_rank,
+    ),
     (
         "Blending weights are not linear but depend on the encoding",
         "5.2, Figure 6",

@@ -17,11 +17,13 @@ from kronfield.solvers.points.rows import NEGLIGIBLE, axis_runs, corners, taps_i
 
 # Numbers in one block of output, and of intermediate results at points: 32 MB of float64.
 BLOCK_NUMBERS = 1 << 22
-# Numbers of each array at points with few features within reach: they stay in the cache, and threads share them out.
+# Numbers of each array at points with few features within reach: they stay in the cache, and
+# threads share them out.
 CACHED_NUMBERS, FEWEST_POINTS = 1 << 15, 1 << 12
 # Products and sums of a small matrix product, and the fewest points for which it is worth while.
 ONE_THREAD, FEWEST_ALONE = 1 << 18, 256
-# Up to this many features within reach of a point on each axis, points are summed feature by feature.
+# Up to this many features within reach of a point on each axis, points are summed feature by
+# feature.
 FEW_FEATURES = 32
 # Positions on a line from which they are treated as points.
 LONG_LINE = 1 << 14
@@ -31,7 +33,11 @@ def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBa
     """Return the embedding matrix of ``x``, in blocks where features are local."""
     if order > embedder.smoothness:
         embedder.derivative(np.zeros(1), order)  # raises the error that says why
-    if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()) and not isinstance(embedder, Impulse):
+    if (
+        isinstance(embedder, LocalEmbedder)
+        and math.isfinite(embedder.reach())
+        and not isinstance(embedder, Impulse)
+    ):
         rising = len(x) < 2 or bool(np.all(np.diff(x) >= 0))
         if rising:
             return embedding_blocks(embedder, x, order, NEGLIGIBLE).astype(dtype)
@@ -43,7 +49,10 @@ def _axis_matrices(
 ) -> list[BlockBanded | Array]:
     """Return the embedding matrix of every axis, computed once for axes that are alike."""
     known: dict[Any, BlockBanded | Array] = {}
-    keys = [(emb, order, x.tobytes()) for emb, order, x in zip(encoding.embedders, orders, units, strict=True)]
+    keys = [
+        (emb, order, x.tobytes())
+        for emb, order, x in zip(encoding.embedders, orders, units, strict=True)
+    ]
     for key, emb, order, x in zip(keys, encoding.embedders, orders, units, strict=True):
         if key not in known:
             known[key] = axis_matrix(emb, x, order, dtype)
@@ -56,7 +65,8 @@ def grid_blocks(
     """Yield (rows, values) blocks, values (C, rows, M_2, ..., M_D), that together make up the grid."""
     taps = taps_in_reach(encoding.embedders[0])
     if len(units) == 1 and len(units[0]) >= LONG_LINE and taps is not None and taps <= FEW_FEATURES:
-        # on a line nothing is gained by a matrix: what few features each position sees is summed directly
+        # on a line nothing is gained by a matrix: what few features each position sees is summed
+        # directly
         step = max(1, BLOCK_NUMBERS // planes.shape[0])
         for start in range(0, len(units[0]), step):
             some = slice(start, min(start + step, len(units[0])))
@@ -75,7 +85,9 @@ def grid_blocks(
         yield slice(start, stop), block
 
 
-def at_points(encoding: Kronecker, planes: Array, units: Sequence[Array], orders: Sequence[int]) -> Array:
+def at_points(
+    encoding: Kronecker, planes: Array, units: Sequence[Array], orders: Sequence[int]
+) -> Array:
     """Return values (C, P) at points given as one array of unit positions per axis."""
     P, C = len(units[0]), planes.shape[0]
     out = np.empty((C, P), dtype=planes.dtype)
@@ -90,18 +102,30 @@ def at_points(encoding: Kronecker, planes: Array, units: Sequence[Array], orders
     few = min(max(FEWEST_POINTS, CACHED_NUMBERS // C), max(1, BLOCK_NUMBERS // (8 * C)))
     # products whose numbers stay in the cache
     alone = ONE_THREAD // max(C * math.prod(encoding.shape), 1)
-    step = few if sparse else alone if alone >= FEWEST_ALONE else max(1, BLOCK_NUMBERS // max(width, 1))
+    step = (
+        few
+        if sparse
+        else alone
+        if alone >= FEWEST_ALONE
+        else max(1, BLOCK_NUMBERS // max(width, 1))
+    )
 
     def fill(part: slice) -> None:
         xs = [x[part] for x in units]
-        out[:, part] = _sparse(encoding, planes, xs, orders) if sparse else _dense(encoding, planes, xs, orders)
+        out[:, part] = (
+            _sparse(encoding, planes, xs, orders)
+            if sparse
+            else _dense(encoding, planes, xs, orders)
+        )
 
     parts = [slice(start, min(start + step, P)) for start in range(0, P, step)]
     in_threads(fill, parts)
     return out
 
 
-def _sparse(encoding: Kronecker, planes: Array, xs: Sequence[Array], orders: Sequence[int]) -> Array:
+def _sparse(
+    encoding: Kronecker, planes: Array, xs: Sequence[Array], orders: Sequence[int]
+) -> Array:
     """Sum over the features within reach of each point: all combinations of one per axis."""
     flat = planes.reshape(planes.shape[0], -1)
     total = np.zeros((planes.shape[0], len(xs[0])))

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, joined_complex, problem, real, real_numbers, whole
+from kronfield._core.arrays import (
+    Array,
+    describe,
+    joined_complex,
+    problem,
+    real,
+    real_numbers,
+    whole,
+)
 from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.frames import Frame, cell_centres
@@ -95,12 +103,18 @@ class Field:
     def refit(self, values: Any) -> Field:
         """Return the field of other values on the same grid, with the same settings and without factoring anew."""
         if self._again is None:
-            raise problem("refit", "a field that was loaded", "one from fit", "Call fit with the encoding of this field.")
+            raise problem(
+                "refit",
+                "a field that was loaded",
+                "one from fit",
+                "Call fit with the encoding of this field.",
+            )
         if isinstance(self._again, NeedsSamples):
             raise self._again.error()
         return self._again(values)
 
-    # Copies: a pickle holds weights and settings, not the samples ---------------------------------------------------
+    # Copies: a pickle holds weights and settings, not the samples
+    # --------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         again, uncertainty = self._again, self._uncertainty
@@ -155,7 +169,8 @@ class Field:
         box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
         return f"Field(on {box}, {self.encoding!r}, {self.dtype})"
 
-    # Evaluation --------------------------------------------------------------------------------------------------
+    # Evaluation
+    # ------------------------------------------------------------------------------------------
 
     @with_one_blas_thread
     def on_grid(
@@ -171,15 +186,15 @@ class Field:
         Parameters
         ----------
         axes : tuple of int, or sequence of arrays, optional
-            A shape: so many cells of equal size on each axis of the domain, evaluated at their centres. Or the
-            positions on each axis. By default the positions of the samples.
+            A shape: so many cells of equal size on each axis of the domain, evaluated at their
+            centres. Or the positions on each axis. By default the positions of the samples.
         derivative : sequence of int, optional
             How many times to differentiate along each axis.
         out : array or memory map, optional
             Where to write the values, blockwise, so that no second copy is needed.
         outside : "error", "clamp", "extrapolate" or "nan"
-            What to do with positions outside the domain: refuse them, move them to its rim, use the formula as it
-            goes on (features fade out there), or return NaN.
+            What to do with positions outside the domain: refuse them, move them to its rim, use the
+            formula as it goes on (features fade out there), or return NaN.
 
         Returns
         -------
@@ -203,7 +218,9 @@ class Field:
         return result
 
     @with_one_blas_thread
-    def __call__(self, points: Any, derivative: Sequence[int] | None = None, *, outside: str = "error") -> Array:
+    def __call__(
+        self, points: Any, derivative: Sequence[int] | None = None, *, outside: str = "error"
+    ) -> Array:
         """Return the values at ``points`` (P, D), as (P,) or (P, C); ``derivative`` and ``outside`` as in `on_grid`."""
         X = self._points(points)
         orders = self._orders(derivative)
@@ -228,12 +245,19 @@ class Field:
 
     @with_one_blas_thread
     def standard_error(
-        self, points: Any, *, noise: float | None = None, samples: int = 64, seed: int = 0, outside: str = "error"
+        self,
+        points: Any,
+        *,
+        noise: float | None = None,
+        samples: int = 64,
+        seed: int = 0,
+        outside: str = "error",
     ) -> Array:
         """Return the standard error of the fit at ``points`` (P, D), as (P,) or (P, C); of a fit to points only.
 
-        It is the spread that noise in the values and the penalty, taken as prior, leave: the fit plus and minus twice
-        this holds the truth in about 95 % of all places. Exact up to 2048 weights; above, from seeded random fits.
+        It is the spread that noise in the values and the penalty, taken as prior, leave: the fit
+        plus and minus twice this holds the truth in about 95 % of all places. Exact up to 2048
+        weights; above, from seeded random fits.
 
         Parameters
         ----------
@@ -242,8 +266,8 @@ class Field:
         noise : float, optional
             The standard deviation of a value of weight 1; by default from the residuals.
         samples : int
-            How many random fits to draw where there are too many weights to invert their matrix: 64 give the standard
-            error to 9 %.
+            How many random fits to draw where there are too many weights to invert their matrix: 64
+            give the standard error to 9 %.
         seed : int
             Of the random fits.
         outside : "error", "clamp", "extrapolate" or "nan"
@@ -261,10 +285,15 @@ class Field:
         X = self._points(points)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         inside = np.stack([x for x, _ in placed], axis=1)
-        relative = self._uncertainty.relative(inside, whole("samples", samples, at_least=2), whole("seed", seed, at_least=0))
+        relative = self._uncertainty.relative(
+            inside, whole("samples", samples, at_least=2), whole("seed", seed, at_least=0)
+        )
         planes = self._plane_count
         level = (
-            np.full(planes, real("noise", noise, low=0.0, high=1e300, remedy="It is in units of the values."))
+            np.full(
+                planes,
+                real("noise", noise, low=0.0, high=1e300, remedy="It is in units of the values."),
+            )
             if noise is not None
             else self._uncertainty.noise
         )
@@ -283,12 +312,21 @@ class Field:
         A number, or an array of shape (C,).
         """
         bounds = self.domain if box is None else box
-        pairs = isinstance(bounds, list | tuple | np.ndarray) and all(np.shape(pair) == (2,) for pair in bounds)
+        pairs = isinstance(bounds, list | tuple | np.ndarray) and all(
+            np.shape(pair) == (2,) for pair in bounds
+        )
         if not pairs or len(bounds) != self.dimensions:
-            raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
+            raise problem(
+                "box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis."
+            )
         total = self._planes.astype(np.float64)
         for axis, (pair, frame) in enumerate(zip(bounds, self.frames, strict=True)):
-            ends = np.array([real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair])
+            ends = np.array(
+                [
+                    real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.")
+                    for end in pair
+                ]
+            )
             ends, _ = self._place("box", ends, axis, "error")
             low, high = frame.unit(ends)
             row = self.encoding.embedders[axis].integral(float(low), float(high)) * frame.length
@@ -296,7 +334,8 @@ class Field:
         result = self._unplanar(total)
         return result if self.has_channels else result[()]
 
-    # Saving ------------------------------------------------------------------------------------------------------
+    # Saving
+    # ------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, dtype: str | None = None) -> Saved:
         """Save to one file, whole or not at all; see `load`.
@@ -309,11 +348,21 @@ class Field:
             How to store the weights; by default as they are. What that costs is in the result.
         """
         if dtype not in (None, "float16", "float32", "float64"):
-            raise problem("dtype", repr(dtype), '"float16", "float32" or "float64"', "Leave it out to keep them.")
+            raise problem(
+                "dtype",
+                repr(dtype),
+                '"float16", "float32" or "float64"',
+                "Leave it out to keep them.",
+            )
         with np.errstate(over="ignore"):
             stored = self._planes.astype(dtype or self._planes.dtype)
         if not np.all(np.isfinite(stored)):
-            raise problem("dtype", dtype, "one that can hold the weights", "They overflow: use float32 or float64.")
+            raise problem(
+                "dtype",
+                dtype,
+                "one that can hold the weights",
+                "They overflow: use float32 or float64.",
+            )
         error = (stored.astype(np.float64) - self._planes).ravel() if dtype else np.zeros(1)
         metadata = {
             "encoding": self.encoding.to_dict(),
@@ -329,14 +378,17 @@ class Field:
         rms = float(np.sqrt(np.mean(error**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
 
-    # What a field of another kind does differently --------------------------------------------------------------------
+    # What a field of another kind does differently
+    # -------------------------------------------------------------------
 
     @property
     def _plane_count(self) -> int:
         """The number of real planes: a complex channel is two."""
         return int(self._planes.shape[0])
 
-    def _grid_blocks(self, units: list[Array], orders: tuple[int, ...]) -> Iterator[tuple[Any, Array]]:
+    def _grid_blocks(
+        self, units: list[Array], orders: tuple[int, ...]
+    ) -> Iterator[tuple[Any, Array]]:
         """Yield (where, planes (C, ...)) of parts of the grid of positions in units."""
         return evaluation.grid_blocks(self.encoding, self._planes, units, orders)
 
@@ -344,7 +396,8 @@ class Field:
         """Return planes (C, P) at points in units."""
         return evaluation.at_points(self.encoding, self._planes, units, orders)
 
-    # Helpers -----------------------------------------------------------------------------------------------------
+    # Helpers
+    # ------------------------------------------------------------------------------------------
 
     def _grid(self, axes: Any) -> list[Array]:
         if axes is None:
@@ -361,13 +414,17 @@ class Field:
         positions = [real_numbers(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
         for i, x in enumerate(positions):
             if x.ndim != 1:
-                raise problem(f"axes[{i}]", describe(x), "shape (M,)", "Pass the positions on one axis.")
+                raise problem(
+                    f"axes[{i}]", describe(x), "shape (M,)", "Pass the positions on one axis."
+                )
         return positions
 
     def _points(self, points: Any) -> Array:
         X = real_numbers("points", points)
         if X.ndim != 2 or X.shape[1] != self.dimensions:
-            raise problem("points", describe(X), f"shape (P, {self.dimensions})", "One row per point.")
+            raise problem(
+                "points", describe(X), f"shape (P, {self.dimensions})", "One row per point."
+            )
         return X
 
     def _orders(self, derivative: Sequence[int] | None) -> tuple[int, ...]:
@@ -375,13 +432,20 @@ class Field:
             return (0,) * self.dimensions
         orders = [derivative] if isinstance(derivative, int | np.integer) else derivative
         if not isinstance(orders, list | tuple | np.ndarray) or len(orders) != self.dimensions:
-            raise problem("derivative", describe(derivative), f"{self.dimensions} orders", "One per axis.")
+            raise problem(
+                "derivative", describe(derivative), f"{self.dimensions} orders", "One per axis."
+            )
         return tuple(whole("derivative", order, at_least=0) for order in orders)
 
     def _place(self, name: str, x: Array, axis: int, outside: str) -> tuple[Array, Array | None]:
         """Return positions that may be evaluated, and which of them are to become NaN."""
         if outside not in OUTSIDE:
-            raise problem("outside", repr(outside), f"one of {OUTSIDE}", "Say what to do with positions outside.")
+            raise problem(
+                "outside",
+                repr(outside),
+                f"one of {OUTSIDE}",
+                "Say what to do with positions outside.",
+            )
         frame = self.frames[axis]
         slack = 1e-9 * (frame.high - frame.low)  # rounding of positions on the rim
         bad = (x < frame.low - slack) | (x > frame.high + slack)
@@ -401,7 +465,10 @@ class Field:
         if not any(orders):
             return values
         try:
-            scale = math.prod(frame.length ** -float(order) for frame, order in zip(self.frames, orders, strict=True))
+            scale = math.prod(
+                frame.length ** -float(order)
+                for frame, order in zip(self.frames, orders, strict=True)
+            )
         except OverflowError:
             scale = math.inf
         with np.errstate(over="ignore", invalid="ignore"):  # checked at once
@@ -438,7 +505,12 @@ class Field:
             or not np.can_cast(self.dtype, out.dtype, "same_kind")
             or not out.flags.writeable
         ):
-            raise problem("out", describe(out), f"a NumPy array of shape {full} that holds {self.dtype}", "Make it so.")
+            raise problem(
+                "out",
+                describe(out),
+                f"a NumPy array of shape {full} that holds {self.dtype}",
+                "Make it so.",
+            )
         return out
 
 
@@ -460,15 +532,33 @@ def field_from(
         channels, is_complex = bool(metadata["channels"]), bool(metadata["complex"])
         info = dict(metadata.get("info") or {})
     except (KeyError, TypeError) as error:
-        raise problem("path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy) from error
-    if not isinstance(encoding, Kronecker) or not _fit_together(encoding, planes, frames, is_complex):
+        raise problem(
+            "path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy
+        ) from error
+    if not isinstance(encoding, Kronecker) or not _fit_together(
+        encoding, planes, frames, is_complex
+    ):
         raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
-    return Field(encoding, planes, frames, axes, channels=channels, is_complex=is_complex, dtype=dtype, info=info)
+    return Field(
+        encoding,
+        planes,
+        frames,
+        axes,
+        channels=channels,
+        is_complex=is_complex,
+        dtype=dtype,
+        info=info,
+    )
 
 
-def _fit_together(encoding: Kronecker, planes: Array, frames: Sequence[Frame], is_complex: bool) -> bool:
+def _fit_together(
+    encoding: Kronecker, planes: Array, frames: Sequence[Frame], is_complex: bool
+) -> bool:
     """Tell whether weights belong to an encoding, and both to frames that are in order."""
-    in_order = all(f.length > 0 and f.low < f.high and math.isfinite(f.origin + f.length + f.low + f.high) for f in frames)
+    in_order = all(
+        f.length > 0 and f.low < f.high and math.isfinite(f.origin + f.length + f.low + f.high)
+        for f in frames
+    )
     return (
         in_order
         and len(frames) == encoding.dimensions

@@ -11,7 +11,9 @@ from kronfield.field import storage
 from kronfield.field.field import Field, field_from
 
 
-def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None) -> Field:
+def load(
+    path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None
+) -> Field:
     """Return the field that `Field.save` wrote; no code in the file is run.
 
     A file of a network needs PyTorch.
@@ -43,7 +45,11 @@ def load(path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any
             if error.name != "torch":
                 raise
             got = f"{path}, a network, in a Python without PyTorch"
-            raise problem("path", got, "PyTorch", "Install it with: pip install 'kronfield[torch]'") from error
+            raise problem(
+                "path", got, "PyTorch", "Install it with: pip install 'kronfield[torch]'"
+            ) from error
         return network_from(path, arrays, metadata, functions)
-    remedy = {"checkpoint": "Go on with train(..., checkpoint=..., resume=True)."}.get(kind, "Use Statistics.load.")
+    remedy = {"checkpoint": "Go on with train(..., checkpoint=..., resume=True)."}.get(
+        kind, "Use Statistics.load."
+    )
     raise problem("path", f"{path}, a file of {kind}", "a saved field", remedy)

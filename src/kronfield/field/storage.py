@@ -33,18 +33,29 @@ def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: dict[str, Any]) -> None:
+def write(
+    path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: dict[str, Any]
+) -> None:
     """Write arrays and metadata to one file, whole or not at all."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    text = json.dumps({"format": FORMAT, "version": FORMAT_VERSION, **metadata}, allow_nan=False, sort_keys=True)
+    text = json.dumps(
+        {"format": FORMAT, "version": FORMAT_VERSION, **metadata}, allow_nan=False, sort_keys=True
+    )
     # others would be scrambled; a single number would become an array of one
-    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    contiguous = {
+        name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
+    }
     with replacing(path) as temporary:
         try:
-            save_file(contiguous, temporary, metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)})
-        except SafetensorError as error:  # it tells the system's error in words alone: a full disk, say
+            save_file(
+                contiguous,
+                temporary,
+                metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)},
+            )
+        # it tells the system's error in words alone: a full disk, say
+        except SafetensorError as error:
             found = re.search(r"os error (\d+)", str(error))
             number = int(found[1]) if found else errno.EIO
             raise OSError(number, os.strerror(number), os.fspath(path)) from error
@@ -69,7 +80,12 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
         seen = error if isinstance(error, OSError | MemoryError) else _seen(target)
         raise problem("path", f"{target} ({seen})", "a saved field", _REMEDY) from error
     if _checksum(header[FORMAT], arrays) != header.get(_CHECKSUM):
-        raise problem("path", f"{target}, whose contents do not match their checksum", "a saved field", _REMEDY)
+        raise problem(
+            "path",
+            f"{target}, whose contents do not match their checksum",
+            "a saved field",
+            _REMEDY,
+        )
     return arrays, metadata
 
 
@@ -95,9 +111,15 @@ def _seen(target: Path) -> str:
 
 def _metadata(target: Path, header: Mapping[str, str]) -> dict[str, Any]:
     if FORMAT not in header:
-        raise problem("path", f"{target}, a file without kronfield metadata", "a saved field", _REMEDY)
+        raise problem(
+            "path", f"{target}, a file without kronfield metadata", "a saved field", _REMEDY
+        )
     metadata = json.loads(header[FORMAT])
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT or not isinstance(metadata.get("version"), int):
+    if (
+        not isinstance(metadata, dict)
+        or metadata.get("format") != FORMAT
+        or not isinstance(metadata.get("version"), int)
+    ):
         raise problem("path", f"{target}, with metadata of another kind", "a saved field", _REMEDY)
     if metadata["version"] > FORMAT_VERSION:
         raise problem(

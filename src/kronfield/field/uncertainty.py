@@ -1,8 +1,9 @@
 """How far a fit to points may be off: the spread of fits that the data and the penalty leave possible.
 
-With noise of variance sigma^2 per unit weight and the penalty as prior, weights are spread around the fit with covariance
-sigma^2 A^-1, A = B'WB + penalty. Small systems are inverted; for large ones random fits with that covariance are drawn,
-by solving A x = B'W^(1/2) e + penalty^(1/2) e' for normal noise e and e'.
+With noise of variance sigma^2 per unit weight and the penalty as prior, weights are spread around
+the fit with covariance sigma^2 A^-1, A = B'WB + penalty. Small systems are inverted; for large ones
+random fits with that covariance are drawn, by solving A x = B'W^(1/2) e + penalty^(1/2) e' for
+normal noise e and e'.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Uncertainty:
     @property
     def exact(self) -> bool:
         """Whether there are few enough unknowns to invert the matrix."""
-        return self.equations.nodes is None and math.prod(self.equations.encoding.shape) <= EXACT_UP_TO
+        return (
+            self.equations.nodes is None and math.prod(self.equations.encoding.shape) <= EXACT_UP_TO
+        )
 
     @functools.cached_property
     def _inverse(self) -> Array:
@@ -84,7 +87,9 @@ class Uncertainty:
         """The trace of the hat matrix."""
         if self.exact:
             n = len(self._inverse)
-            data = self.equations.term.apply(np.eye(n).reshape(n, *self.equations.encoding.shape)).reshape(n, n)
+            data = self.equations.term.apply(
+                np.eye(n).reshape(n, *self.equations.encoding.shape)
+            ).reshape(n, n)
             return float(np.sum(self._inverse * data))
         return self.equations.degrees_of_freedom(self.penalty, self.limit)
 
@@ -124,7 +129,9 @@ class Uncertainty:
     def without_samples(self) -> NeedsSamples:
         """Return what a pickled field keeps of this."""
         return NeedsSamples(
-            "standard_error", "the field that fit_points returned", "Ask it before it is pickled, or fit the points again."
+            "standard_error",
+            "the field that fit_points returned",
+            "Ask it before it is pickled, or fit the points again.",
         )
 
     def relative(self, points: Array, samples: int, seed: int) -> Array:
@@ -142,5 +149,7 @@ class Uncertainty:
             return result
         draws = self._draws(samples, seed).weights
         units = [frame.unit(points[:, i]) for i, frame in enumerate(self.equations.frames)]
-        values = at_points(self.equations.encoding, draws, units, [0] * len(units)).astype(np.float64)
+        values = at_points(self.equations.encoding, draws, units, [0] * len(units)).astype(
+            np.float64
+        )
         return np.sqrt(np.mean(values**2, axis=0))

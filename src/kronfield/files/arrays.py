@@ -29,7 +29,10 @@ def read_array(path: Path, member: str | None) -> Signal:
         raw, name = _from_npy(path), None
     if raw.ndim == 0 or raw.size == 0:
         raise problem(
-            "path", f"{path} with an array of shape {raw.shape}", "at least one sample on each axis", "Save others."
+            "path",
+            f"{path} with an array of shape {raw.shape}",
+            "at least one sample on each axis",
+            "Save others.",
         )
     values, levels = number_values("path", raw)
     channels = ends_in_channels(raw.shape)
@@ -64,17 +67,31 @@ def _from_npy(path: Path) -> Array:
 def _from_npz(path: Path, member: str | None) -> tuple[Array, str]:
     what = "arrays written by numpy.savez, without objects"
     with decoding(path, what), zipfile.ZipFile(path) as archive:
-        entries = {entry.removesuffix(".npy"): entry for entry in archive.namelist() if entry.endswith(".npy")}
+        entries = {
+            entry.removesuffix(".npy"): entry
+            for entry in archive.namelist()
+            if entry.endswith(".npy")
+        }
         names = ", ".join(entries) or "none"
         if member is None and len(entries) != 1:
             first = next(iter(entries), "name")
-            raise problem("path", f"{path} with {len(entries)} arrays ({names})", "one", f"Name it: {path.name}:{first}")
+            raise problem(
+                "path",
+                f"{path} with {len(entries)} arrays ({names})",
+                "one",
+                f"Name it: {path.name}:{first}",
+            )
         if member is not None and member not in entries:
             raise problem(
-                "path", f"no array {member!r} in {path}", f"one of {names}", nearest(member, entries) or "Name one of them."
+                "path",
+                f"no array {member!r} in {path}",
+                f"one of {names}",
+                nearest(member, entries) or "Name one of them.",
             )
         name = next(iter(entries)) if member is None else member
-        check_memory(path, archive.getinfo(entries[name]).file_size * 2.0, "Save it as .npy, float32.")
+        check_memory(
+            path, archive.getinfo(entries[name]).file_size * 2.0, "Save it as .npy, float32."
+        )
         with archive.open(entries[name]) as file:
             return np.asarray(np.lib.format.read_array(file, allow_pickle=False)), name
 
@@ -90,14 +107,21 @@ def open_npy(path: Path, layout: Layout) -> Iterator[Put]:
 def open_npz(path: Path, layout: Layout) -> Iterator[Put]:
     """Write the one array of a .npz file, like a .npy file."""
     name = layout.description.member or "values"
-    with zipfile.ZipFile(path, "w") as archive, archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+    with (
+        zipfile.ZipFile(path, "w") as archive,
+        archive.open(f"{name}.npy", "w", force_zip64=True) as file,
+    ):
         yield _start(file, layout)
 
 
 def _start(file: IO[bytes], layout: Layout) -> Put:
     """Write the header; return what writes the rows."""
     dtype = _dtype(layout)
-    header: dict[str, Any] = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": layout.full}
+    header: dict[str, Any] = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": layout.full,
+    }
     np.lib.format.write_array_header_1_0(file, header)
 
     def put(block: Array) -> None:

@@ -40,7 +40,12 @@ def read_audio(path: Path, progress: Progress | None) -> Signal:
         values = np.empty((total, count), dtype)
         done = _fill(values, guarded(_blocks(file, dtype), path, _WHAT), progress)
     if done < total:
-        raise problem("path", f"{path} with {done} samples", f"{total}, as it announces", "It is cut off: copy it again.")
+        raise problem(
+            "path",
+            f"{path} with {done} samples",
+            f"{total}, as it announces",
+            "It is cut off: copy it again.",
+        )
     channels = count > 1
     values = values if channels else values[:, 0]
     bits = _BITS.get(subtype)
@@ -96,14 +101,23 @@ def open_audio(path: Path, layout: Layout) -> Iterator[Put]:
             file = soundfile.SoundFile(sink, "w", rate, count, subtype, format=name)
         except soundfile.LibsndfileError as error:
             raise problem(
-                "info", f"{rate} Hz and {count} channels", f"what {name} can hold", "Write a .wav file."
+                "info",
+                f"{rate} Hz and {count} channels",
+                f"what {name} can hold",
+                "Write a .wav file.",
             ) from error
 
         def put(block: Array) -> None:
             part = block.reshape(-1, count)
             for start in range(0, len(part), _BLOCK):
                 piece = part[start : start + _BLOCK]
-                samples = _whole_numbers(piece, bits) if bits else np.clip(piece, -1, 1) if name == "OGG" else piece
+                samples = (
+                    _whole_numbers(piece, bits)
+                    if bits
+                    else np.clip(piece, -1, 1)
+                    if name == "OGG"
+                    else piece
+                )
                 try:
                     file.write(samples)
                 except (soundfile.LibsndfileError, AssertionError) as error:
@@ -143,5 +157,7 @@ class _Sink:
 def _whole_numbers(values: Array, bits: int) -> Array:
     """Return values in [-1, 1) as whole numbers of so many bits, in the high bits of 32."""
     half = 2.0 ** (bits - 1)
-    scaled = np.nan_to_num(np.rint(values.astype(np.float64) * half), nan=0.0, posinf=half, neginf=-half)
+    scaled = np.nan_to_num(
+        np.rint(values.astype(np.float64) * half), nan=0.0, posinf=half, neginf=-half
+    )
     return np.clip(scaled, -half, half - 1).astype(np.int32) << np.int32(32 - bits)

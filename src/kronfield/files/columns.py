@@ -16,10 +16,26 @@ from kronfield.files.guard import nearest
 from kronfield.files.signal import Signal
 
 # Names that coordinates usually have; without capitals, and without a unit in brackets.
-_USUAL = {"x", "y", "z", "t", "time", "lat", "latitude", "lon", "lng", "long", "longitude", "easting", "northing"}
+_USUAL = {
+    "x",
+    "y",
+    "z",
+    "t",
+    "time",
+    "lat",
+    "latitude",
+    "lon",
+    "lng",
+    "long",
+    "longitude",
+    "easting",
+    "northing",
+}
 _USUAL |= {"row", "column", "col"}
 _UNIT = re.compile(r"^(.*?)\s*[\[(]([^\])]*)[\])]\s*$")
-_DATE = re.compile(r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2})")
+_DATE = re.compile(
+    r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2})"
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +59,9 @@ class ColumnChoice:
 def unfit_cell(cell: str, line: int, *, mixed: bool) -> Unfit:
     """Say why a cell of text is no number."""
     if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell):
-        return Unfit(f"{cell!r} in line {line}", mixed=True, remedy="Write numbers with a decimal point.")
+        return Unfit(
+            f"{cell!r} in line {line}", mixed=True, remedy="Write numbers with a decimal point."
+        )
     return Unfit(f"{cell[:40]!r} in line {line}", bool(_DATE.match(cell)), mixed)
 
 
@@ -52,21 +70,39 @@ def name_list(argument: str, names: Any, known: Sequence[str]) -> list[str] | No
     if names is None:
         return None
     if not isinstance(names, Iterable):
-        raise problem(argument, describe(names), "names of columns", f"There are {', '.join(known)}.", TypeError)
+        raise problem(
+            argument,
+            describe(names),
+            "names of columns",
+            f"There are {', '.join(known)}.",
+            TypeError,
+        )
     wanted = [names] if isinstance(names, str) else list(names)
     for name in wanted:
         if name not in known:
             raise problem(
-                argument, f"no column {name!r}", f"some of {', '.join(known)}", nearest(str(name), known) or "Name others."
+                argument,
+                f"no column {name!r}",
+                f"some of {', '.join(known)}",
+                nearest(str(name), known) or "Name others.",
             )
     if not wanted or len(set(wanted)) < len(wanted):
-        raise problem(argument, describe(names), "at least one column, and each once", f"There are {', '.join(known)}.")
+        raise problem(
+            argument,
+            describe(names),
+            "at least one column, and each once",
+            f"There are {', '.join(known)}.",
+        )
     return wanted
 
 
-def named_columns(known: Sequence[str], unfit: Mapping[str, Unfit], names: Sequence[str]) -> list[str]:
+def named_columns(
+    known: Sequence[str], unfit: Mapping[str, Unfit], names: Sequence[str]
+) -> list[str]:
     """Return the columns to read for ``names``: those, or if none is there and the table has as many, all it has."""
-    wanted = list(known) if len(known) == len(names) and not set(known) & set(names) else list(names)
+    wanted = (
+        list(known) if len(known) == len(names) and not set(known) & set(names) else list(names)
+    )
     checked = name_list("columns", wanted, known) or []
     for name in checked:
         if name in unfit:
@@ -75,12 +111,17 @@ def named_columns(known: Sequence[str], unfit: Mapping[str, Unfit], names: Seque
 
 
 def choose(
-    path: Path, names: Sequence[str], unfit: Mapping[str, Unfit], coordinates: list[str] | None, values: list[str] | None
+    path: Path,
+    names: Sequence[str],
+    unfit: Mapping[str, Unfit],
+    coordinates: list[str] | None,
+    values: list[str] | None,
 ) -> ColumnChoice:
     """Return which columns to take.
 
-    What the user named is taken. Else coordinates are the columns with usual names (x, y, lat, ...), but for the last
-    if all have such; if none has, all numbers but the last column. Values are all other numbers.
+    What the user named is taken. Else coordinates are the columns with usual names (x, y, lat,
+    ...), but for the last if all have such; if none has, all numbers but the last column. Values
+    are all other numbers.
     """
     _check_named(unfit, coordinates, values)
     if coordinates is None or values is None:
@@ -112,7 +153,12 @@ def _check_named(
                 raise _refusal(argument, name, unfit[name])
     both = set(coordinates or ()) & set(values or ())
     if both:
-        raise problem("columns", f"{', '.join(sorted(both))} as coordinate and as value", "either", "Name each once.")
+        raise problem(
+            "columns",
+            f"{', '.join(sorted(both))} as coordinate and as value",
+            "either",
+            "Name each once.",
+        )
 
 
 def _check_left_out(unfit: Mapping[str, Unfit], coordinates: list[str] | None) -> None:
@@ -146,19 +192,28 @@ def _with_usual_names(names: Iterable[str]) -> list[str]:
     return [name for name in names if split_unit(name)[0].lower() in _USUAL]
 
 
-def table_signal(path: Path, choice: ColumnChoice, columns: Mapping[str, Array], raw_bytes: int) -> Signal:
+def table_signal(
+    path: Path, choice: ColumnChoice, columns: Mapping[str, Array], raw_bytes: int
+) -> Signal:
     """Return the rows that have all their coordinates."""
     points = np.stack([columns[name].astype(np.float64) for name in choice.coordinates], axis=1)
     values = np.stack([columns[name] for name in choice.values], axis=1)
     if not len(points):
-        raise problem("path", f"{path} with no rows", "at least one row of numbers", "Export it again.")
+        raise problem(
+            "path", f"{path} with no rows", "at least one row of numbers", "Export it again."
+        )
     present = np.isfinite(points).all(axis=1)
     dropped = len(points) - int(present.sum())
     points, values = points[present], values[present]
     missing = int(np.isnan(values).sum())
     if missing == values.size:
         got = f"{path} with no row that has coordinates and a value"
-        raise problem("path", got, "at least one", f"Taken: {', '.join([*choice.coordinates, *choice.values])}.")
+        raise problem(
+            "path",
+            got,
+            "at least one",
+            f"Taken: {', '.join([*choice.coordinates, *choice.values])}.",
+        )
     channels = len(choice.values) > 1
     values = values if channels else values[:, 0]
     described = describe_signal(
@@ -195,4 +250,6 @@ def _refusal(argument: str, name: str, reason: Unfit) -> Exception:
     if reason.date:
         remedy = "Convert them to numbers first, such as seconds or days, or name other columns."
         return problem(argument, f"dates in column {name} ({reason.what})", "numbers", remedy)
-    return problem(argument, f"no number in column {name} ({reason.what})", "numbers", reason.remedy)
+    return problem(
+        argument, f"no number in column {name} ({reason.what})", "numbers", reason.remedy
+    )

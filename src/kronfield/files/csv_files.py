@@ -15,7 +15,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield.files.columns import Unfit, choose, header_names, name_list, named_columns, table_signal, unfit_cell
+from kronfield.files.columns import (
+    Unfit,
+    choose,
+    header_names,
+    name_list,
+    named_columns,
+    table_signal,
+    unfit_cell,
+)
 from kronfield.files.guard import decoding, guarded
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Progress, Signal
@@ -25,14 +33,21 @@ _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
 _BATCH = 1 << 14
 # Lines that tell what separates cells.
 _FIRST = 20
-_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
+_MARKS = {
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
 
 
 def read_csv(path: Path, columns: Any, coordinates: Any, progress: Progress | None) -> Signal:
     """Read the rows of a table: points (P, D), and values (P,) or (P, C)."""
     with open(path, "rb") as file:
         table = _Table(path, file)
-        values, places = name_list("columns", columns, table.names), name_list("coordinates", coordinates, table.names)
+        values, places = (
+            name_list("columns", columns, table.names),
+            name_list("coordinates", coordinates, table.names),
+        )
         wanted = table.names if values is None or places is None else places + values
         numbers, unfit = table.numbers(wanted, progress)
     choice = choose(path, table.names, unfit, places, values)
@@ -72,10 +87,15 @@ class _Table:
         twice = {name for name in self.names if self.names.count(name) > 1}
         if twice:
             raise problem(
-                "path", f"{path} with several columns called {', '.join(sorted(twice))}", "names that differ", "Rename them."
+                "path",
+                f"{path} with several columns called {', '.join(sorted(twice))}",
+                "names that differ",
+                "Rename them.",
             )
 
-    def numbers(self, wanted: Sequence[str], progress: Progress | None) -> tuple[dict[str, Array], dict[str, Unfit]]:
+    def numbers(
+        self, wanted: Sequence[str], progress: Progress | None
+    ) -> tuple[dict[str, Array], dict[str, Unfit]]:
         """Return the columns that are numbers, and why the others are not."""
         places = {name: self.names.index(name) for name in wanted}
         parts: dict[str, list[Array]] = {name: [np.empty(0)] for name in wanted}
@@ -168,7 +188,12 @@ def _delimiter(lines: Sequence[str]) -> str:
     The rare ones go first: a comma may stand inside numbers, and a blank nearly anywhere.
     """
     for delimiter in ("\t", ";", "|", ",", " "):
-        rows = filter(None, csv.reader((line.strip(" ") for line in lines), delimiter=delimiter, skipinitialspace=True))
+        rows = filter(
+            None,
+            csv.reader(
+                (line.strip(" ") for line in lines), delimiter=delimiter, skipinitialspace=True
+            ),
+        )
         counts = {len(row) for row in rows}
         if len(counts) == 1 and counts != {1}:
             return delimiter
@@ -205,11 +230,16 @@ def _floats(cells: Sequence[str], lines: Sequence[int]) -> Array | Unfit:
 def open_csv(path: Path, layout: Layout) -> Iterator[Put]:
     """Write rows (P,) or (P, C) under a header; NaN becomes an empty cell.
 
-    The columns are called as in ``info``: its axes and channels if there are as many, or its channels.
+    The columns are called as in ``info``: its axes and channels if there are as many, or its
+    channels.
     """
-    count = layout.need("a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns).")
+    count = layout.need(
+        "a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns)."
+    )
     with open(path, "w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", lineterminator="\n")
+        table = csv.writer(
+            file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", lineterminator="\n"
+        )
         table.writerow(header_names(count, layout.description))
 
         def put(block: Array) -> None:

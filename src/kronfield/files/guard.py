@@ -35,9 +35,16 @@ def check_source(path: Path) -> None:
         remedy = nearest(path.name, others) or "Check the name and the folder."
         raise problem("path", path, "a file that exists", remedy)
     if not path.is_file() or not os.access(path, os.R_OK):
-        raise problem("path", path, "a file that can be read", "Check what it is, and its permissions.")
+        raise problem(
+            "path", path, "a file that can be read", "Check what it is, and its permissions."
+        )
     if path.stat().st_size == 0:
-        raise problem("path", f"{path}, which is empty", "a file with something in it", "Copy or download it again.")
+        raise problem(
+            "path",
+            f"{path}, which is empty",
+            "a file with something in it",
+            "Copy or download it again.",
+        )
 
 
 @contextlib.contextmanager
@@ -48,7 +55,10 @@ def extra(name: str) -> Iterator[None]:
     except (ImportError, OSError) as error:  # OSError: a library of C that soundfile looks for
         missing = getattr(error, "name", None) or name
         raise problem(
-            "path", f"a Python without {missing}", missing, f"Install it with: pip install 'kronfield[{name}]'"
+            "path",
+            f"a Python without {missing}",
+            missing,
+            f"Install it with: pip install 'kronfield[{name}]'",
         ) from error
 
 
@@ -96,7 +106,10 @@ def check_memory(path: Path, needed: float, remedy: str) -> None:
     there = memory_size()
     if there is not None and needed > there:
         raise problem(
-            "path", f"{path}, which takes {needed / 1e9:.1f} GB once read", f"at most {there / 1e9:.1f} GB of memory", remedy
+            "path",
+            f"{path}, which takes {needed / 1e9:.1f} GB once read",
+            f"at most {there / 1e9:.1f} GB of memory",
+            remedy,
         )
 
 
@@ -117,7 +130,10 @@ def output(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise problem(
-                "path", f"{os.fspath(path)} ({reason})", "a place that can be written", "Choose another folder or name."
+                "path",
+                f"{os.fspath(path)} ({reason})",
+                "a place that can be written",
+                "Choose another folder or name.",
             ) from error
         yield temporary
 

@@ -49,8 +49,14 @@ def read_image(path: Path) -> Signal:
         try:
             with Image.open(path, formats=_FORMATS) as picture:
                 frames = getattr(picture, "n_frames", 1)
-                if frames > 1 and picture.format != "MPO":  # MPO: a photograph with another view behind it
-                    raise problem("path", f"{path} with {frames} frames", "a single picture", "Convert it to a video: .mp4")
+                # MPO: a photograph with another view behind it
+                if frames > 1 and picture.format != "MPO":
+                    raise problem(
+                        "path",
+                        f"{path} with {frames} frames",
+                        "a single picture",
+                        "Convert it to a video: .mp4",
+                    )
                 pixels = read_png(path) if is_deep(path) else pillow_pixels(picture)
                 pixels = upright(pixels, _orientation(picture))
         except Image.DecompressionBombError as error:
@@ -107,7 +113,8 @@ def _orientation(picture: Any) -> int:
     """Return the EXIF orientation; 1, as it is, if there is none that can be read."""
     try:
         return int(picture.getexif().get(_ORIENTATION, 1))
-    except (SyntaxError, ValueError, TypeError, KeyError, OSError, struct.error):  # the pixels are good all the same
+    # the pixels are good all the same
+    except (SyntaxError, ValueError, TypeError, KeyError, OSError, struct.error):
         return 1
 
 
@@ -122,18 +129,27 @@ def open_pillow(path: Path, layout: Layout) -> Iterator[Put]:
 
     name = Image.registered_extensions()[path.suffix.lower()]
     if name not in _SAVE:
-        raise problem("path", f"a {name} file", "a format that keeps the colours", "Write a .png file.")
+        raise problem(
+            "path", f"a {name} file", "a format that keeps the colours", "Write a .png file."
+        )
     channels, longest, options = _SAVE[name]
     count = layout.need(f"a {name} picture", 2, channels, "Write a .png file, or choose channels.")
     if max(layout.shape) > longest:
         size = " x ".join(map(str, layout.shape))
-        raise problem("shape", size, f"at most {longest} a side in a {name} file", "Write a .png or .tif file.")
+        raise problem(
+            "shape",
+            size,
+            f"at most {longest} a side in a {name} file",
+            "Write a .png or .tif file.",
+        )
     pixels = np.empty((*layout.shape, count) if count > 1 else layout.shape, np.uint8)
     done = 0
 
     def put(block: Array) -> None:
         nonlocal done
-        pixels[done : done + len(block)] = quantised(block, 255).reshape(len(block), *pixels.shape[1:])
+        pixels[done : done + len(block)] = quantised(block, 255).reshape(
+            len(block), *pixels.shape[1:]
+        )
         done += len(block)
 
     yield put
@@ -163,11 +179,24 @@ def write_image(path: str | os.PathLike[str], values: Array, *, overwrite: bool 
     """Write values in [0, 1], (H, W) or (H, W, 1, 3 or 4), as an 8-bit image, whole or not at all."""
     from PIL import Image
 
-    if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] not in (1, 3, 4)) or 0 in values.shape:
-        raise problem("values", describe(values), "shape (H, W), or (H, W, C) with 1, 3 or 4 channels", "Choose channels.")
+    if (
+        values.ndim not in (2, 3)
+        or (values.ndim == 3 and values.shape[2] not in (1, 3, 4))
+        or 0 in values.shape
+    ):
+        raise problem(
+            "values",
+            describe(values),
+            "shape (H, W), or (H, W, C) with 1, 3 or 4 channels",
+            "Choose channels.",
+        )
     name = Image.registered_extensions().get(Path(path).suffix.lower())
     if name is None:
-        raise problem("path", os.fspath(path), "the name of an image file", "For example: picture.png")
+        raise problem(
+            "path", os.fspath(path), "the name of an image file", "For example: picture.png"
+        )
     pixels = to_bytes(values)
     with replacing(path, overwrite=overwrite) as temporary:
-        _save(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels, temporary, name)
+        _save(
+            pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels, temporary, name
+        )

@@ -55,9 +55,14 @@ def suffix_of(path: Path) -> str:
         if name.endswith(suffix):
             return suffix
     if name.endswith(".field") and path.exists():
-        raise problem("path", path, "samples", f"It is a field already: kronfield render {path}, or kf.load.")
+        raise problem(
+            "path", path, "samples", f"It is a field already: kronfield render {path}, or kf.load."
+        )
     raise problem(
-        "path", path, f"a name that ends in one of: {_supported()}", "In brackets: the extra that must be installed."
+        "path",
+        path,
+        f"a name that ends in one of: {_supported()}",
+        "In brackets: the extra that must be installed.",
     )
 
 
@@ -65,7 +70,9 @@ def split_member(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
     """Split ``file.npz:name`` into the file and the name of an array in it."""
     text = os.fspath(path)
     if not isinstance(text, str):
-        raise problem("path", repr(text), "a str or a pathlib.Path", "Decode it with os.fsdecode.", TypeError)
+        raise problem(
+            "path", repr(text), "a str or a pathlib.Path", "Decode it with os.fsdecode.", TypeError
+        )
     at = text.lower().rfind(".npz:")
     if at >= 0 and not os.path.exists(text):
         return Path(text[: at + 4]), text[at + 5 :]

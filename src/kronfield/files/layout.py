@@ -31,12 +31,22 @@ class Layout:
     def checked(cls, shape: Any, channels: Any, info: Any) -> Layout:
         """Return the layout of arguments that a user gave."""
         if not isinstance(info, Mapping):
-            raise problem("info", describe(info), "a dictionary", "Pass the info of a Signal, or {}.", TypeError)
+            raise problem(
+                "info",
+                describe(info),
+                "a dictionary",
+                "Pass the info of a Signal, or {}.",
+                TypeError,
+            )
         try:
             lengths = tuple(shape)
         except TypeError as error:
             raise problem(
-                "shape", describe(shape), "a tuple of whole numbers", "For example: (480, 640)", TypeError
+                "shape",
+                describe(shape),
+                "a tuple of whole numbers",
+                "For example: (480, 640)",
+                TypeError,
             ) from error
         if not lengths:
             raise problem("shape", "()", "at least one axis", "For example: (480, 640)")
@@ -61,7 +71,10 @@ class Layout:
         if len(self.shape) != axes or count not in wanted:
             names = " or ".join(map(str, wanted))
             raise problem(
-                "shape", self._text(), f"for {what} {axes} ax{'is' if axes == 1 else 'es'} and {names} channels", remedy
+                "shape",
+                self._text(),
+                f"for {what} {axes} ax{'is' if axes == 1 else 'es'} and {names} channels",
+                remedy,
             )
         return count
 
@@ -100,14 +113,24 @@ class Blocks:
             )
         if array.shape[1:] != full[1:] or array.ndim != len(full):
             raise problem(
-                "block", describe(array), f"shape {('n', *full[1:])}".replace("'", ""), "Blocks go along the first axis."
+                "block",
+                describe(array),
+                f"shape {('n', *full[1:])}".replace("'", ""),
+                "Blocks go along the first axis.",
             )
         if self.written + len(array) > full[0]:
-            raise problem("block", f"{self.written + len(array)} rows in all", f"{full[0]}, as announced", "Write no more.")
+            raise problem(
+                "block",
+                f"{self.written + len(array)} rows in all",
+                f"{full[0]}, as announced",
+                "Write no more.",
+            )
         step = max(1, PIECE // max(self._layout.row, 1))
         for start in range(0, len(array), step):
             piece = array[start : start + step]
-            self._put(piece.astype(np.float64 if piece.dtype.itemsize > 4 else np.float32, copy=False))
+            self._put(
+                piece.astype(np.float64 if piece.dtype.itemsize > 4 else np.float32, copy=False)
+            )
         self.written += len(array)
 
     def finish(self) -> None:
@@ -115,7 +138,10 @@ class Blocks:
         total = self._layout.shape[0]
         if self.written != total:
             raise problem(
-                "block", f"{self.written} rows in all", f"{total}, as announced", "Write every row before the end."
+                "block",
+                f"{self.written} rows in all",
+                f"{total}, as announced",
+                "Write every row before the end.",
             )
 
 

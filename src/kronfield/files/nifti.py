@@ -36,7 +36,12 @@ def read_nifti(path: Path) -> Signal:
         header = picture.header
         stored = header.get_data_dtype()
         if stored.kind not in "iuf":
-            raise problem("path", f"{path} with samples of dtype {stored}", "real numbers", "Save the parts as volumes.")
+            raise problem(
+                "path",
+                f"{path} with samples of dtype {stored}",
+                "real numbers",
+                "Save the parts as volumes.",
+            )
         check_memory(path, math.prod(picture.shape) * 8.0, "Cut it into parts.")
         single = stored.itemsize <= 2 or stored == np.float32
         values = np.asarray(picture.dataobj, dtype=np.float32 if single else np.float64)
@@ -46,9 +51,16 @@ def read_nifti(path: Path) -> Signal:
         space, time = header.get_xyzt_units()
         affine = np.asarray(picture.affine, dtype=np.float64).tolist()
     if values.ndim > 4 or values.size == 0:
-        raise problem("path", f"{path} of shape {values.shape}", "3 axes, or 4 with time", "Save one component as a volume.")
+        raise problem(
+            "path",
+            f"{path} of shape {values.shape}",
+            "3 axes, or 4 with time",
+            "Save one component as a volume.",
+        )
     unit = {"micron": "um", "meter": "m"}.get(space, "mm")
-    units = [unit] * min(values.ndim, 3) + [{"msec": "ms", "usec": "us"}.get(time, "s")] * (values.ndim - 3)
+    units = [unit] * min(values.ndim, 3) + [{"msec": "ms", "usec": "us"}.get(time, "s")] * (
+        values.ndim - 3
+    )
     described = describe_signal(
         "volume",
         path.name,
@@ -74,11 +86,16 @@ def _spacing(zoom: float) -> float:
 def open_nifti(path: Path, layout: Layout) -> Iterator[Put]:
     """Write a volume of floats.
 
-    The affine map to the scanner's space is that of the source. If the shape is another, the same box is taken to
-    be cut into so many cells.
+    The affine map to the scanner's space is that of the source. If the shape is another, the same
+    box is taken to be cut into so many cells.
     """
     if layout.channels is not None or len(layout.shape) > 4:
-        raise problem("shape", f"{layout.full}", "for NIfTI up to 4 axes and no channels", "Write a .tif or .npy file.")
+        raise problem(
+            "shape",
+            f"{layout.full}",
+            "for NIfTI up to 4 axes and no channels",
+            "Write a .tif or .npy file.",
+        )
     dtype = layout.float_dtype()
     header = _header(layout, dtype)
     packed = path.suffix.lower() == ".gz"
@@ -87,7 +104,8 @@ def open_nifti(path: Path, layout: Layout) -> Iterator[Put]:
         with open(plain, "wb") as file:
             file.write(header)
             size = math.prod(layout.shape) * dtype.itemsize
-            if hasattr(os, "posix_fallocate"):  # a full disk shows here, not as a crash in the memory map
+            # a full disk shows here, not as a crash in the memory map
+            if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, _OFFSET + size)
         samples = np.memmap(plain, dtype, "r+", _OFFSET, layout.shape, order="F")
         done = 0
@@ -113,7 +131,12 @@ def _header(layout: Layout, dtype: np.dtype[Any]) -> bytes:
         import nibabel
 
     if max(layout.shape) > 32767:
-        raise problem("shape", f"{layout.shape}", "at most 32767 samples on an axis of NIfTI", "Write a .npy file.")
+        raise problem(
+            "shape",
+            f"{layout.shape}",
+            "at most 32767 samples on an axis of NIfTI",
+            "Write a .npy file.",
+        )
     spacing, affine = _placed(layout)
     header = nibabel.Nifti1Header(endianness="<")
     header.set_data_dtype(dtype)
@@ -122,7 +145,9 @@ def _header(layout: Layout, dtype: np.dtype[Any]) -> bytes:
     header.set_zooms(tuple(spacing))
     units = layout.description.units or []
     space = {"um": "micron", "m": "meter"}.get(units[0] if units else "", "mm")
-    header.set_xyzt_units(space, {"ms": "msec", "us": "usec"}.get(units[3], "sec") if len(units) > 3 else "sec")
+    header.set_xyzt_units(
+        space, {"ms": "msec", "us": "usec"}.get(units[3], "sec") if len(units) > 3 else "sec"
+    )
     header["vox_offset"], header["magic"] = _OFFSET, b"n+1"
     return bytes(header.binaryblock) + bytes(_OFFSET - len(header.binaryblock))
 
@@ -142,7 +167,12 @@ def _placed(layout: Layout) -> tuple[Array, Array]:
     straight = np.diag([*spacing[:3], *[1.0] * (4 - len(spacing[:3]))])
     affine = np.asarray(straight if known.affine is None else known.affine, dtype=np.float64)
     if affine.shape != (4, 4) or spacing.shape != (dimensions,) or not np.isfinite(affine).all():
-        raise problem("info", describe(affine), 'a 4 x 4 "affine", and a "spacing" per axis', "Use what read gave.")
+        raise problem(
+            "info",
+            describe(affine),
+            'a 4 x 4 "affine", and a "spacing" per axis',
+            "Use what read gave.",
+        )
     factors = np.array(before) / np.array(layout.shape)
     step = np.eye(4)
     for i, factor in enumerate(factors[:3]):

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield.files.columns import Unfit, choose, header_names, name_list, named_columns, table_signal
+from kronfield.files.columns import (
+    Unfit,
+    choose,
+    header_names,
+    name_list,
+    named_columns,
+    table_signal,
+)
 from kronfield.files.guard import check_memory, decoding, extra
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Signal
@@ -25,7 +32,9 @@ def read_parquet(path: Path, columns: Any, coordinates: Any) -> Signal:
 
     with decoding(path, _WHAT), pyarrow.parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
-        unfit = {field.name: reason for field in schema if (reason := _unfit(field.type)) is not None}
+        unfit = {
+            field.name: reason for field in schema if (reason := _unfit(field.type)) is not None
+        }
         names = list(schema.names)
         places = name_list("coordinates", coordinates, names)
         choice = choose(path, names, unfit, places, name_list("columns", columns, names))
@@ -33,7 +42,10 @@ def read_parquet(path: Path, columns: Any, coordinates: Any) -> Signal:
         check_memory(path, file.metadata.num_rows * len(taken) * 16.0, "Take fewer columns.")
         table = file.read(columns=taken)
         numbers = {name: _floats(table.column(name)) for name in taken}
-        raw_bytes = sum(max(1, schema.field(name).type.bit_width // 8) for name in taken) * file.metadata.num_rows
+        raw_bytes = (
+            sum(max(1, schema.field(name).type.bit_width // 8) for name in taken)
+            * file.metadata.num_rows
+        )
     return table_signal(path, choice, numbers, raw_bytes)
 
 
@@ -44,7 +56,9 @@ def read_parquet_columns(path: Path, names: Sequence[str]) -> Array:
 
     with decoding(path, _WHAT), pyarrow.parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
-        unfit = {field.name: reason for field in schema if (reason := _unfit(field.type)) is not None}
+        unfit = {
+            field.name: reason for field in schema if (reason := _unfit(field.type)) is not None
+        }
         wanted = named_columns(list(schema.names), unfit, names)
         table = file.read(columns=wanted)
         return np.stack([_floats(table.column(name)).astype(np.float64) for name in wanted], axis=1)
@@ -74,7 +88,9 @@ def open_parquet(path: Path, layout: Layout) -> Iterator[Put]:
     with extra("parquet"):
         import pyarrow.parquet
 
-    count = layout.need("a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns).")
+    count = layout.need(
+        "a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns)."
+    )
     dtype = layout.float_dtype()
     names = header_names(count, layout.description)
     schema = pyarrow.schema([(name, pyarrow.from_numpy_dtype(dtype)) for name in names])
@@ -82,6 +98,10 @@ def open_parquet(path: Path, layout: Layout) -> Iterator[Put]:
 
         def put(block: Array) -> None:
             rows = block.reshape(len(block), count).astype(dtype, copy=False)
-            file.write_table(pyarrow.table([np.ascontiguousarray(rows[:, i]) for i in range(count)], schema=schema))
+            file.write_table(
+                pyarrow.table(
+                    [np.ascontiguousarray(rows[:, i]) for i in range(count)], schema=schema
+                )
+            )
 
         yield put

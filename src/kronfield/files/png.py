@@ -26,13 +26,19 @@ _UP = 2
 @contextlib.contextmanager
 def open_png(path: Path, layout: Layout) -> Iterator[Put]:
     """Write a picture (H, W) or (H, W, C) of 1 to 4 channels, 8 or 16 bit."""
-    count = layout.need("a PNG picture", 2, COLOUR_TYPES, "Write a .npy or .tif file, or choose channels.")
+    count = layout.need(
+        "a PNG picture", 2, COLOUR_TYPES, "Write a .npy or .tif file, or choose channels."
+    )
     levels = layout.levels(65535)
     height, width = layout.shape
     with open(path, "wb") as file:
         file.write(SIGNATURE)
         depth = 8 if levels == 255 else 16
-        _chunk(file, b"IHDR", struct.pack(">IIBBBBB", width, height, depth, COLOUR_TYPES[count], 0, 0, 0))
+        _chunk(
+            file,
+            b"IHDR",
+            struct.pack(">IIBBBBB", width, height, depth, COLOUR_TYPES[count], 0, 0, 0),
+        )
         rows = _Rows(file, width * count * depth // 8)
         yield lambda block: rows.put(quantised(block, levels))
         rows.finish()
@@ -51,7 +57,11 @@ class _Rows:
     def put(self, pixels: Array) -> None:
         """Filter and compress the next rows."""
         rows = len(pixels)
-        lines = np.ascontiguousarray(pixels, dtype=pixels.dtype.newbyteorder(">")).view(np.uint8).reshape(rows, -1)
+        lines = (
+            np.ascontiguousarray(pixels, dtype=pixels.dtype.newbyteorder(">"))
+            .view(np.uint8)
+            .reshape(rows, -1)
+        )
         filtered = np.empty((rows, 1 + lines.shape[1]), np.uint8)
         filtered[:, 0] = _UP
         np.subtract(lines[:1], self._above, out=filtered[:1, 1:])
@@ -72,4 +82,9 @@ class _Rows:
 
 
 def _chunk(file: BinaryIO, name: bytes, data: bytes) -> None:
-    file.write(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(data, zlib.crc32(name))))
+    file.write(
+        struct.pack(">I", len(data))
+        + name
+        + data
+        + struct.pack(">I", zlib.crc32(data, zlib.crc32(name)))
+    )

@@ -15,7 +15,15 @@ from kronfield.files.png import COLOUR_TYPES, SIGNATURE
 
 _CHANNELS = {colour: count for count, colour in COLOUR_TYPES.items()}
 # Passes of an interlaced picture: first column, first row, step of columns, step of rows.
-_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+_ADAM7 = (
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)
 # Rows undone together.
 _BAND = 512
 
@@ -24,7 +32,9 @@ def is_deep(path: Path) -> bool:
     """Tell whether a file is a PNG of 16 bit with more than one channel."""
     with open(path, "rb") as file:
         start = file.read(26)
-    return start[:8] == SIGNATURE and len(start) == 26 and start[24] == 16 and start[25] in (2, 4, 6)
+    return (
+        start[:8] == SIGNATURE and len(start) == 26 and start[24] == 16 and start[25] in (2, 4, 6)
+    )
 
 
 def read_png(path: Path) -> Array:
@@ -110,7 +120,9 @@ def _undo_rows(band: Array, above: Array, step: int, out: Array) -> None:
     """Undo filters that look only to the left (1), or only up (2): a row at a time."""
     for line, row in zip(band, out, strict=True):
         if line[0] == 1:
-            np.add.accumulate(line[1:].reshape(-1, step), axis=0, dtype=np.uint8, out=row.reshape(-1, step))
+            np.add.accumulate(
+                line[1:].reshape(-1, step), axis=0, dtype=np.uint8, out=row.reshape(-1, step)
+            )
         elif line[0] == 2:
             np.add(line[1:], above, out=row)
         else:
@@ -121,9 +133,10 @@ def _undo_rows(band: Array, above: Array, step: int, out: Array) -> None:
 def _undo_diagonals(band: Array, above: Array, step: int, out: Array) -> None:
     """Undo any filters.
 
-    Each byte was stored as its difference to a prediction from its neighbours on the left, above, and above on the
-    left. All pixels of a diagonal (row + column the same) depend on earlier diagonals only, so a diagonal is one
-    vector. In the flat padded band its pixels lie W apart, and so do their neighbours.
+    Each byte was stored as its difference to a prediction from its neighbours on the left, above,
+    and above on the left. All pixels of a diagonal (row + column the same) depend on earlier
+    diagonals only, so a diagonal is one vector. In the flat padded band its pixels lie W apart, and
+    so do their neighbours.
     """
     rows, width = len(band), out.shape[1] // step
     padded = np.zeros((rows + 1, width + 1, step), np.uint8)
@@ -136,7 +149,8 @@ def _undo_diagonals(band: Array, above: Array, step: int, out: Array) -> None:
         corner = diagonal + low * width  # of the first pixel's neighbour above on the left
         end = corner + (high - low - 1) * width + 1
         c, b, a, here = (
-            flat[corner + shift : end + shift : width].astype(np.int16) for shift in (0, 1, width + 1, width + 2)
+            flat[corner + shift : end + shift : width].astype(np.int16)
+            for shift in (0, 1, width + 1, width + 2)
         )
         part = [mask[low:high] for mask in wanted]
         to_a, to_b = b - c, a - c  # a + b - c is so far from a, from b, and by their sum from c

@@ -33,17 +33,18 @@ def read(
     Parameters
     ----------
     path : str or path
-        An image, video, volume, sound, array or table, told by how the name ends; see `kind_of`. Of a .npz file with
-        several arrays one is named by ``file.npz:name``.
+        An image, video, volume, sound, array or table, told by how the name ends; see `kind_of`. Of
+        a .npz file with several arrays one is named by ``file.npz:name``.
     columns, coordinates : sequence of str, optional
-        The columns of a table that are values, and those that are coordinates. By default coordinates are columns with
-        usual names (x, y, z, t, lat, lon, ...), else all numbers but the last column; values are the other numbers.
-        What was taken is in ``info``. Rows without coordinates are dropped and counted; missing values are NaN.
+        The columns of a table that are values, and those that are coordinates. By default
+        coordinates are columns with usual names (x, y, z, t, lat, lon, ...), else all numbers but
+        the last column; values are the other numbers. What was taken is in ``info``. Rows without
+        coordinates are dropped and counted; missing values are NaN.
     frames : pair, optional
         The first frame of a video to read, and the one before which to stop; either may be None.
     progress : callable, optional
-        Called with how much is done, and how much there is in all or None: frames of a video, samples of sound, bytes
-        of a CSV file.
+        Called with how much is done, and how much there is in all or None: frames of a video,
+        samples of sound, bytes of a CSV file.
 
     Returns
     -------
@@ -68,7 +69,12 @@ def read(
         ("frames", frames, "video"),
     ):
         if value is not None and kind != home:
-            raise problem(argument, f"{describe(value)} for a file that is no {home}", f"a {home}", "Leave it out.")
+            raise problem(
+                argument,
+                f"{describe(value)} for a file that is no {home}",
+                f"a {home}",
+                "Leave it out.",
+            )
     check_source(file)
     suffix = suffix_of(file)
     if kind == "video":
@@ -86,7 +92,9 @@ def read(
     return read_tiff(file) if suffix in (".tif", ".tiff") else read_image(file)
 
 
-def read_columns(path: str | os.PathLike[str], names: Sequence[str], *, progress: Progress | None = None) -> Array:
+def read_columns(
+    path: str | os.PathLike[str], names: Sequence[str], *, progress: Progress | None = None
+) -> Array:
     """Read some columns of a table by name: the places at which a field is wanted, say.
 
     Parameters
@@ -104,7 +112,9 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str], *, progress
         float64; missing numbers are NaN.
     """
     if kind_of(path) != "table":
-        raise problem("path", os.fspath(path), "a table: .csv, .tsv or .parquet", "Save the points as one.")
+        raise problem(
+            "path", os.fspath(path), "a table: .csv, .tsv or .parquet", "Save the points as one."
+        )
     file, _ = split_member(path)
     check_source(file)
     if suffix_of(file) == ".parquet":
@@ -112,7 +122,9 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str], *, progress
     return read_csv_columns(file, names, progress)
 
 
-def announced_shape(path: str | os.PathLike[str], *, frames: Any = None) -> tuple[int | None, ...] | None:
+def announced_shape(
+    path: str | os.PathLike[str], *, frames: Any = None
+) -> tuple[int | None, ...] | None:
     """Return the shape of the values that a video will have, before it is read; None for all other files."""
     if kind_of(path) != "video":
         return None

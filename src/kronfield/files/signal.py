@@ -14,7 +14,12 @@ from kronfield.files.description import Description
 # Called with how much is done, and how much there is in all where that is known.
 Progress: TypeAlias = Callable[[int, int | None], None]
 
-_CHANNEL_NAMES = {1: ["grey"], 2: ["grey", "alpha"], 3: ["red", "green", "blue"], 4: ["red", "green", "blue", "alpha"]}
+_CHANNEL_NAMES = {
+    1: ["grey"],
+    2: ["grey", "alpha"],
+    3: ["red", "green", "blue"],
+    4: ["red", "green", "blue", "alpha"],
+}
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,9 @@ class Signal:
     kind : str
         "image", "video", "volume", "audio", "array" or "table".
     values : array
-        A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); of a table (P,) or (P, C). float32, or float64 where the file
-        holds more digits. Pixels are in [0, 1], sound in [-1, 1); other numbers are as the file has them.
+        A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); of a table (P,) or (P, C). float32, or float64
+        where the file holds more digits. Pixels are in [0, 1], sound in [-1, 1); other numbers are
+        as the file has them.
     channels : bool
         Whether the last axis of ``values`` is channels.
     axes : tuple of arrays, or None
@@ -69,8 +75,9 @@ def pixel_values(pixels: Array, levels: int | None) -> Array:
 def number_values(argument: str, numbers: Array) -> tuple[Array, int | None]:
     """Return any real array as floats, and its levels.
 
-    Unsigned numbers of 8 and 16 bit and booleans are taken for pixels and scaled to [0, 1]. All else keeps its
-    values: whole numbers of 32 bit and more as float64, which has the digits for them.
+    Unsigned numbers of 8 and 16 bit and booleans are taken for pixels and scaled to [0, 1]. All
+    else keeps its values: whole numbers of 32 bit and more as float64, which has the digits for
+    them.
     """
     kind, size = numbers.dtype.kind, numbers.dtype.itemsize
     if kind == "b":
@@ -84,6 +91,10 @@ def number_values(argument: str, numbers: Array) -> tuple[Array, int | None]:
         return pixel_values(numbers, None), None
     what = "complex numbers" if kind == "c" else "no numbers"
     remedy = (
-        "Save the real and the imaginary part as two channels." if kind == "c" else "Convert them to float and save again."
+        "Save the real and the imaginary part as two channels."
+        if kind == "c"
+        else "Convert them to float and save again."
     )
-    raise problem(argument, f"{what}, an array of dtype {numbers.dtype}", "real numbers", remedy, TypeError)
+    raise problem(
+        argument, f"{what}, an array of dtype {numbers.dtype}", "real numbers", remedy, TypeError
+    )

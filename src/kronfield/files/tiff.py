@@ -35,7 +35,9 @@ def read_tiff(path: Path) -> Signal:
         if pixels.size == 0:
             raise damaged(path, "no pixels", _WHAT)
         orientation = int(tiff.pages.first.tags.valueof("Orientation", default=1))
-    values, found = (pixel_values(pixels, levels), levels) if levels else number_values("path", pixels)
+    values, found = (
+        (pixel_values(pixels, levels), levels) if levels else number_values("path", pixels)
+    )
     if axes.removesuffix("S") == "YX" and pixels.dtype.kind in "ubf":
         flat = upright(pixels, orientation)
         return image_signal(path, flat if flat.dtype != bool else flat.astype(np.uint8), found)
@@ -50,7 +52,10 @@ def _check_pages(path: Path, tiff: Any) -> None:
     if len(series) > 1:
         sizes = ", ".join(" x ".join(map(str, one.shape)) for one in series[:4])
         raise problem(
-            "path", f"{path} with pages of {len(series)} sizes ({sizes})", "pages of one size", "Split it into files."
+            "path",
+            f"{path} with pages of {len(series)} sizes ({sizes})",
+            "pages of one size",
+            "Split it into files.",
         )
     check_memory(path, series[0].size * (series[0].dtype.itemsize + 4), "Cut it into parts.")
 
@@ -101,11 +106,14 @@ def _pixels(path: Path, tiff: Any) -> tuple[Array, int | None, str]:
         pixels, axes = _through_pillow(path, tiff)
         return pixels, None, axes
     bits = int(key.bitspersample)
-    levels = 2**bits - 1 if pixels.dtype.kind == "u" and bits < 8 * pixels.dtype.itemsize <= 16 else None
+    levels = (
+        2**bits - 1 if pixels.dtype.kind == "u" and bits < 8 * pixels.dtype.itemsize <= 16 else None
+    )
     if int(key.photometric) in _LAB:
         raise problem("path", f"{path} in Lab colours", "grey or RGB", "Convert it to RGB.")
     if int(key.photometric) == _PALETTE and key.colormap is not None:
-        colours = (key.colormap >> 8).astype(np.uint8)  # 16 bit by the standard, made from 8 by all who write it
+        # 16 bit by the standard, made from 8 by all who write it
+        colours = (key.colormap >> 8).astype(np.uint8)
         return np.moveaxis(colours[:, pixels], 0, -1), None, axes + "S"
     return _bright(pixels, int(key.photometric), bits), levels, axes
 
@@ -138,7 +146,10 @@ def _through_pillow(path: Path, tiff: Any) -> tuple[Array, str]:
     except (UnidentifiedImageError, AttributeError) as error:
         name = getattr(key.compression, "name", key.compression)
         raise problem(
-            "path", f"{path} in {name} compression", "one that can be decoded", "Install it with: pip install imagecodecs"
+            "path",
+            f"{path} in {name} compression",
+            "one that can be decoded",
+            "Install it with: pip install imagecodecs",
         ) from error
     lead = len(series.shape) - key.ndim
     stacked = np.stack(pages).reshape(*series.shape[:lead], *pages[0].shape)
@@ -151,7 +162,12 @@ def _ordered(path: Path, pixels: Array, axes: str) -> tuple[Array, str]:
     pixels, axes = pixels.reshape([pixels.shape[i] for i in keep]), "".join(axes[i] for i in keep)
     found = [i for i, letter in enumerate(axes) if letter in "CS"]
     if len(found) > 1:
-        raise problem("path", f"{path} with several axes of channels ({axes})", "one", "Split the channels into files.")
+        raise problem(
+            "path",
+            f"{path} with several axes of channels ({axes})",
+            "one",
+            "Split the channels into files.",
+        )
     for i in found:
         pixels, axes = np.moveaxis(pixels, i, -1), axes[:i] + axes[i + 1 :] + "S"
     return pixels, axes
@@ -164,10 +180,16 @@ def open_tiff(path: Path, layout: Layout) -> Iterator[Put]:
         import tifffile
 
     if len(layout.shape) < 2:
-        raise problem("shape", layout.shape, "for a TIFF file at least 2 axes", "Write a .npy or .csv file.")
+        raise problem(
+            "shape", layout.shape, "for a TIFF file at least 2 axes", "Write a .npy or .csv file."
+        )
     count = layout.channels or 1
     levels = layout.levels(65535) if layout.description.levels is not None else None
-    dtype = layout.float_dtype() if levels is None else np.dtype(np.uint8 if levels == 255 else np.uint16)
+    dtype = (
+        layout.float_dtype()
+        if levels is None
+        else np.dtype(np.uint8 if levels == 255 else np.uint16)
+    )
     offset, _ = tifffile.imwrite(
         path,
         shape=(*layout.shape, count) if count > 1 else layout.shape,

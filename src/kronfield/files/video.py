@@ -33,7 +33,11 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
             container = stack.enter_context(av.open(str(path.resolve())))
             stream = _stream(path, container)
             stream.thread_type = "AUTO"
-            rates = [rate for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate) if rate]
+            rates = [
+                rate
+                for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate)
+                if rate
+            ]
             tick = stream.time_base
             expected = _expected(stream, container, start, stop)
             size, announced = stream.width * stream.height * 3, stream.frames
@@ -42,7 +46,10 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
         times, pictures = _collected(coming, expected, progress)
     if not pictures:
         raise problem(
-            "path", f"{path}: no frame from {start} on; it has {len(times)}", "at least one frame", "Choose other frames."
+            "path",
+            f"{path}: no frame from {start} on; it has {len(times)}",
+            "at least one frame",
+            "Choose other frames.",
         )
     values, levels, raw_bytes = _stacked(path, pictures)
     rate, seconds = _timing([time for time in times if time is not None], len(times), rates, tick)
@@ -66,14 +73,22 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
         nulls=described.nulls | {"announced"},
     )
     even = np.arange(len(times)) / float(rate)
-    axes = ((even if seconds is None else seconds)[start:], *(np.arange(n, dtype=np.float64) for n in values.shape[1:3]))
+    axes = (
+        (even if seconds is None else seconds)[start:],
+        *(np.arange(n, dtype=np.float64) for n in values.shape[1:3]),
+    )
     return Signal("video", values, True, axes, None, described)
 
 
 def _stream(path: Path, container: Any) -> Any:
     """Return the first stream of pictures; refuse a file that has none."""
     if not container.streams.video:
-        raise problem("path", f"{path} without pictures", _WHAT, "If it is sound, convert it to .wav or .flac.")
+        raise problem(
+            "path",
+            f"{path} without pictures",
+            _WHAT,
+            "If it is sound, convert it to .wav or .flac.",
+        )
     return container.streams.video[0]
 
 
@@ -136,7 +151,9 @@ def _expected(stream: Any, container: Any, start: int, stop: int | None) -> int 
     return max(0, (total if stop is None else min(stop, total)) - start)
 
 
-def _pictures(container: Any, stream: Any, start: int) -> Iterator[tuple[Fraction | None, Array | None]]:
+def _pictures(
+    container: Any, stream: Any, start: int
+) -> Iterator[tuple[Fraction | None, Array | None]]:
     """Yield the time of each frame, and from ``start`` on its pixels, upright."""
     for index, frame in enumerate(container.decode(stream)):
         time = None if frame.pts is None else frame.pts * frame.time_base
@@ -144,7 +161,9 @@ def _pictures(container: Any, stream: Any, start: int) -> Iterator[tuple[Fractio
             yield time, None
             continue
         deep = any(component.bits > 8 for component in frame.format.components)
-        pixels = frame.to_ndarray(format="rgb48le" if deep else "rgb24", interpolation=exact_colours())
+        pixels = frame.to_ndarray(
+            format="rgb48le" if deep else "rgb24", interpolation=exact_colours()
+        )
         yield time, np.rot90(pixels, round(frame.rotation / 90))
 
 
@@ -156,7 +175,12 @@ def _stacked(path: Path, pictures: list[Array]) -> tuple[Array, int, int]:
     for i in reversed(range(len(pictures))):
         picture = pictures.pop()
         if picture.shape != shape:
-            raise problem("path", f"{path} with frames of several sizes", "one size", "Cut it where the size changes.")
+            raise problem(
+                "path",
+                f"{path} with frames of several sizes",
+                "one size",
+                "Cut it where the size changes.",
+            )
         np.divide(picture, np.float32(levels), out=values[i])
     return values, levels, raw_bytes
 

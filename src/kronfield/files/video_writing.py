@@ -17,7 +17,8 @@ from kronfield.files.video import exact_colours
 
 _X264 = ("libx264", {"crf": "16", "preset": "medium"})
 _VP9 = ("libvpx-vp9", {"crf": "18", "b": "0", "cpu-used": "4", "row-mt": "1"})
-# The container, its codec and the codec's settings; frames in AVI must come in the order they are shown.
+# The container, its codec and the codec's settings; frames in AVI must come in the order they are
+# shown.
 _CONTAINERS: dict[str, tuple[str, tuple[str, dict[str, str]]]] = {
     ".mp4": ("mp4", _X264),
     ".mov": ("mov", _X264),
@@ -31,8 +32,9 @@ _CONTAINERS: dict[str, tuple[str, tuple[str, dict[str, str]]]] = {
 def open_video(path: Path, layout: Layout) -> Iterator[Put]:
     """Write frames (T, H, W[, C]) of 1 or 3 channels at ``info["fps"]``, which is kept exactly.
 
-    Colours are stored at half the resolution (4:2:0), which every player shows. H.264 cannot do so with an odd
-    height or width: then they are stored in full (4:4:4), which keeps every pixel, but browsers may not show it.
+    Colours are stored at half the resolution (4:2:0), which every player shows. H.264 cannot do so
+    with an odd height or width: then they are stored in full (4:4:4), which keeps every pixel, but
+    browsers may not show it.
     """
     with extra("video"):
         import av
@@ -43,7 +45,12 @@ def open_video(path: Path, layout: Layout) -> Iterator[Put]:
     _, height, width = layout.shape
     container_name, (codec, options) = _CONTAINERS[path.suffix.lower()]
     if codec == "libx264" and max(height, width) > 16384:
-        raise problem("shape", f"{height} x {width}", "at most 16384 pixels a side in a video", "Write a .tif or .npy file.")
+        raise problem(
+            "shape",
+            f"{height} x {width}",
+            "at most 16384 pixels a side in a video",
+            "Write a .tif or .npy file.",
+        )
     odd = codec == "libx264" and (height % 2 or width % 2)
     flags = {"movflags": "faststart"} if container_name in ("mp4", "mov") else {}
     with av.open(str(path.resolve()), "w", format=container_name, options=flags) as container:
@@ -51,7 +58,8 @@ def open_video(path: Path, layout: Layout) -> Iterator[Put]:
         stream.height, stream.width, stream.pix_fmt = height, width, "yuv444p" if odd else "yuv420p"
         context = stream.codec_context
         context.time_base = 1 / rate
-        context.colorspace, context.color_range = 1, int(ColorRange.MPEG)  # 1: BT.709, as the tags below
+        # 1: BT.709, as the tags below
+        context.colorspace, context.color_range = 1, int(ColorRange.MPEG)
         context.color_primaries, context.color_trc = int(ColorPrimaries.BT709), int(ColorTrc.BT709)
         done = 0
 
@@ -80,7 +88,11 @@ def _rate(value: Any) -> Fraction:
     if value is None:
         raise problem("info", "no fps", expected, remedy)
     try:
-        rate = Fraction(value) if isinstance(value, str | int | Fraction) else Fraction(float(value)).limit_denominator(1001)
+        rate = (
+            Fraction(value)
+            if isinstance(value, str | int | Fraction)
+            else Fraction(float(value)).limit_denominator(1001)
+        )
     except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise problem('info["fps"]', describe(value), expected, remedy) from error
     if not 0 < rate <= 100_000 or max(rate.numerator, rate.denominator) >= 2**31:

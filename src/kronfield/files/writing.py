@@ -60,18 +60,19 @@ def writer(
     channels : int or None
         How many channels the last axis of the blocks holds; None if there is no such axis.
     info : dict
-        That of the `Signal` that was read, changed where needed; what matters is ``levels`` (above 255: 16 bit in PNG
-        and TIFF; none: floats in TIFF), ``fps`` of a video, ``rate`` of a sound, ``affine`` of NIfTI, and of a table the
-        names in ``axes`` and ``channels``.
+        That of the `Signal` that was read, changed where needed; what matters is ``levels`` (above
+        255: 16 bit in PNG and TIFF; none: floats in TIFF), ``fps`` of a video, ``rate`` of a sound,
+        ``affine`` of NIfTI, and of a table the names in ``axes`` and ``channels``.
     overwrite : bool
         Whether a file of that name may be replaced.
 
     Yields
     ------
     Blocks
-        Its ``write(block)`` takes arrays of floats (n, N_2, ..., N_D) or (n, N_2, ..., N_D, C): pixels in [0, 1] and
-        sound in [-1, 1), clipped and rounded to nearest; NaN becomes 0. JPEG, WebP and BMP hold the picture in memory
-        once, in 8 bit; all other formats no more than a few blocks.
+        Its ``write(block)`` takes arrays of floats (n, N_2, ..., N_D) or (n, N_2, ..., N_D, C):
+        pixels in [0, 1] and sound in [-1, 1), clipped and rounded to nearest; NaN becomes 0. JPEG,
+        WebP and BMP hold the picture in memory once, in 8 bit; all other formats no more than a few
+        blocks.
 
     Examples
     --------
@@ -93,7 +94,9 @@ def writer(
         blocks.finish()
 
 
-def write(path: str | os.PathLike[str], values: Any, info: Mapping[str, Any], *, overwrite: bool = False) -> None:
+def write(
+    path: str | os.PathLike[str], values: Any, info: Mapping[str, Any], *, overwrite: bool = False
+) -> None:
     """Write an array as a file, whole or not at all; see `writer` for formats and ``info``.
 
     Parameters
@@ -103,14 +106,17 @@ def write(path: str | os.PathLike[str], values: Any, info: Mapping[str, Any], *,
     values : array of floats
         A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); of a table the rows (P,) or (P, columns).
     info : dict
-        That of the `Signal` that was read. In TIFF, NumPy and NIfTI files its ``axes`` say how many axes there are
-        before channels; without them a short last axis is taken for channels, as `kronfield.fit` does.
+        That of the `Signal` that was read. In TIFF, NumPy and NIfTI files its ``axes`` say how many
+        axes there are before channels; without them a short last axis is taken for channels, as
+        `kronfield.fit` does.
     overwrite : bool
         Whether a file of that name may be replaced.
     """
     array = np.asarray(values)
     if array.dtype.kind != "f" or array.ndim == 0 or array.size == 0:
-        raise problem("values", describe(array), "an array of floats", "Scale pixels to [0, 1].", TypeError)
+        raise problem(
+            "values", describe(array), "an array of floats", "Scale pixels to [0, 1].", TypeError
+        )
     dimensions = _dimensions(Path(path), array, info)
     channels = array.shape[-1] if array.ndim > dimensions else None
     with writer(path, array.shape[:dimensions], channels, info, overwrite=overwrite) as blocks:

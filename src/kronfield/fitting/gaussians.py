@@ -1,7 +1,8 @@
 """Gaussians with a ridge for points of smooth functions: widths and ridge by the likelihood of the values.
 
-The paper's similarity of Gaussians is a Gaussian, so with a ridge on their weights this is Gaussian process regression with
-a squared exponential kernel, at the cost of its features: (a few per width)^D instead of one per point.
+The paper's similarity of Gaussians is a Gaussian, so with a ridge on their weights this is Gaussian
+process regression with a squared exponential kernel, at the cost of its features: (a few per
+width)^D instead of one per point.
 """
 
 from __future__ import annotations
@@ -23,16 +24,20 @@ from kronfield.fitting.report import Candidate
 from kronfield.solvers.points.dense import dense_rows, gram
 from kronfield.solvers.points.rows import axis_runs
 
-# Centres lie at most one width apart: sums of such Gaussians are constant to 1e-8. So many lie past each end of the box, if
-# there is room, and so many while widths are searched for, which comes to the same widths in less time.
+# Centres lie at most one width apart: sums of such Gaussians are constant to 1e-8. So many lie past
+# each end of the box, if there is room, and so many while widths are searched for, which comes to
+# the same widths in less time.
 PADDING, SEARCH_PADDING = (4, 3), 2
-# The width at which the search starts, as a part of the box, its step, and the widest and narrowest that are tried.
+# The width at which the search starts, as a part of the box, its step, and the widest and narrowest
+# that are tried.
 START, STEP, NARROWEST, WIDEST = 0.2, math.sqrt(2.0), 0.01, 2.0
-# What the logarithm of the likelihood must gain by a width of its own for an axis: where points are few it gains by chance.
+# What the logarithm of the likelihood must gain by a width of its own for an axis: where points are
+# few it gains by chance.
 WORTHWHILE = 1.0
 # Ridges that are tried, relative to the strongest mix of features.
 RIDGES = 10.0 ** np.arange(-12.0, 1.01, 0.25)
-# Mixes of features below this part of the strongest are rounding; no ridge is below this part of all features together.
+# Mixes of features below this part of the strongest are rounding; no ridge is below this part of
+# all features together.
 ROUNDING, FLOOR = 1e-14, 1e-13
 # The fewest points to judge a likelihood by; the most features, and numbers in all rows.
 FEWEST, MOST_FEATURES, MOST_ENTRIES = 10, 2500, 1 << 22
@@ -47,7 +52,9 @@ def gaussian_axis(low: float, high: float, width: float, padding: int) -> tuple[
     """Return Gaussians on [low, high], whose width is a part of it, and where they lie: a centre on either end."""
     inside = math.ceil(1.0 / width - 1e-9) + 1
     length = (high - low) * inside / (inside - 1)
-    return Gaussian(inside + 2 * padding, width * (high - low) / length, padding=padding), Frame(low, length, low, high)
+    return Gaussian(inside + 2 * padding, width * (high - low) / length, padding=padding), Frame(
+        low, length, low, high
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +97,8 @@ class GaussianFit:
     def held_out(self, trial: Trial) -> float:
         """Return the mean squared error at the points held out, relative to the variance of all values.
 
-        What the constant is off where it becomes weights is added: it tells where values lie far from 0, and are exact.
+        What the constant is off where it becomes weights is added: it tells where values lie far
+        from 0, and are exact.
         """
         rows, total, count = self.rows(trial.points), 0.0, 0.0
         w = np.ones(len(rows)) if trial.weights is None else trial.weights
@@ -109,7 +117,9 @@ class GaussianFit:
             f"{emb.width * frame.length / (frame.high - frame.low):.2g}"  # type: ignore[attr-defined]
             for emb, frame in zip(self.encoding.embedders, self.frames, strict=True)
         )
-        return Candidate(f"Gaussians, {widths} of the box wide, ridge {self.ridge:.3g}", score, taken)
+        return Candidate(
+            f"Gaussians, {widths} of the box wide, ridge {self.ridge:.3g}", score, taken
+        )
 
 
 def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> GaussianFit | None:
@@ -123,21 +133,31 @@ def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> Gaussi
         return None
 
     counts = slice(None) if trial.weights is None else trial.weights > 0
-    seen = trial.points[counts], trial.values[0, counts], None if trial.weights is None else trial.weights[counts]
+    seen = (
+        trial.points[counts],
+        trial.values[0, counts],
+        None if trial.weights is None else trial.weights[counts],
+    )
 
     @functools.cache
     def at(place: Place, padding: int = SEARCH_PADDING) -> GaussianFit | None:
         widths = [START * STEP**i for i in place]
         if not all(NARROWEST <= width <= WIDEST for width in widths):
             return None
-        pairs = [gaussian_axis(low, high, width, padding) for (low, high), width in zip(box, widths, strict=True)]
+        pairs = [
+            gaussian_axis(low, high, width, padding)
+            for (low, high), width in zip(box, widths, strict=True)
+        ]
         K = math.prod(emb.size for emb, _ in pairs)
         if K > MOST_FEATURES or K * P > MOST_ENTRIES or (K > LARGEST_BASIS and P > FEW_POINTS):
             return None
-        return _likeliest_ridge(*seen, Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs))
+        return _likeliest_ridge(
+            *seen, Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)
+        )
 
     place = (0.0,) * D
-    while at(place) is None:  # wider, until there are features few enough, that tell the points apart
+    # wider, until there are features few enough, that tell the points apart
+    while at(place) is None:
         place = tuple(i + 1 for i in place)
         if START * STEP ** place[0] > WIDEST:
             return None
@@ -147,10 +167,13 @@ def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> Gaussi
     return next(filter(None, (at(place, padding) for padding in (*PADDING, SEARCH_PADDING))), None)
 
 
-def _climb(at: Callable[[Place], GaussianFit | None], place: Place, step: Place, gain: float) -> Place:
+def _climb(
+    at: Callable[[Place], GaussianFit | None], place: Place, step: Place, gain: float
+) -> Place:
     """Return where a walk along ``step``, back and forth, ends while the likelihood rises by more than ``gain``.
 
-    Its last part of a step goes to the top of the parabola through the likelihoods there and to either side.
+    Its last part of a step goes to the top of the parabola through the likelihoods there and to
+    either side.
     """
 
     def beside(t: float) -> Place:
@@ -200,23 +223,37 @@ class _Centred:
     def _solve(self, ridge: float, b: Array) -> Array:
         linalg = scipy_linalg()
         matrix = self.matrix + ridge * np.eye(len(self.matrix))
-        return linalg.cho_solve(linalg.cho_factor(matrix, check_finite=False), b, check_finite=False)
+        return linalg.cho_solve(
+            linalg.cho_factor(matrix, check_finite=False), b, check_finite=False
+        )
 
     def solve(self, y: Array, ridge: float) -> tuple[Array, float]:
         """Return the weights and the constant of the fit."""
         t = self.centred(y)
         # (R'R + ridge)^-1 R't = R'(RR' + ridge)^-1 t
-        weights = self.rows.T @ self._solve(ridge, t) if self.wide else self._solve(ridge, self.rows.T @ t)
+        weights = (
+            self.rows.T @ self._solve(ridge, t)
+            if self.wide
+            else self._solve(ridge, self.rows.T @ t)
+        )
         return weights, float(self.share @ y - self.mean @ weights)
 
     def constant(self, ridge: float) -> Array:
         # the constant is share'y - mean'(R'R + ridge)^-1 R' W^(1/2) y
-        seen = self._solve(ridge, self.rows @ self.mean) if self.wide else self.rows @ self._solve(ridge, self.mean)
+        seen = (
+            self._solve(ridge, self.rows @ self.mean)
+            if self.wide
+            else self.rows @ self._solve(ridge, self.mean)
+        )
         return self.share - self.root * seen
 
 
 def _likeliest_ridge(
-    points: Array, values: Array, weights: Array | None, encoding: Kronecker, frames: tuple[Frame, ...]
+    points: Array,
+    values: Array,
+    weights: Array | None,
+    encoding: Kronecker,
+    frames: tuple[Frame, ...],
 ) -> GaussianFit | None:
     """Return the fit whose ridge maximises the likelihood of the values, the constant integrated out.
 
@@ -225,18 +262,22 @@ def _likeliest_ridge(
     rows = _rows(encoding, frames, points)
     system = _Centred(rows, weights)
     t = system.centred(values.astype(np.float64))
-    # of all features, before the mean was taken off: a solve with them cannot go below rounding of that
+    # of all features, before the mean was taken off: a solve with them cannot go below rounding of
+    # that
     whole = float(np.sum((rows * system.root[:, None]) ** 2))
     n, energy = len(t) - 1, float(t @ t)
     s, V = scipy_linalg().eigh(system.matrix, driver="evd", check_finite=False)
     if system.wide:  # one direction is the constant's
         s, squares = s[1:], (V.T @ t)[1:] ** 2
     else:
-        squares = np.divide((V.T @ (system.rows.T @ t)) ** 2, s, out=np.zeros_like(s), where=s > ROUNDING * s[-1])
+        squares = np.divide(
+            (V.T @ (system.rows.T @ t)) ** 2, s, out=np.zeros_like(s), where=s > ROUNDING * s[-1]
+        )
     if s[-1] <= FLOOR * whole:
         return None
     s = np.where(s > ROUNDING * s[-1], s, 0.0)
-    # values have covariance v (RR' + ridge): with the best v, -2 log L = n log(t'(RR' + ridge)^-1 t) + log det(RR' + ridge)
+    # values have covariance v (RR' + ridge): with the best v, -2 log L = n log(t'(RR' + ridge)^-1
+    # t) + log det(RR' + ridge)
     ridges = np.maximum(RIDGES * float(s[-1]), FLOOR * whole)
     left = max(energy - float(squares.sum()), 0.0)
     misfit = np.sum(squares / (s + ridges[:, None]), axis=1) + left / ridges

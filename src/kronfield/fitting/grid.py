@@ -20,7 +20,13 @@ from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import grid_blocks
 from kronfield.fitting.grid_choice import GridChoice, best_ridge, choose
-from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, checked_roughness, split_mask
+from kronfield.fitting.inputs import (
+    GridInput,
+    GridLayout,
+    PointInput,
+    checked_roughness,
+    split_mask,
+)
 from kronfield.fitting.point_grids import even_lattice
 from kronfield.fitting.points import TOLERANCE, checked_options, fit_checked
 from kronfield.fitting.report import Candidate, FitReport
@@ -62,33 +68,37 @@ def fit(
     Parameters
     ----------
     values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
-        Real, integer or complex; a memory map is read in parts. float32 stays float32; integers of up to 16 bits become
-        float32, others float64.
+        Real, integer or complex; a memory map is read in parts. float32 stays float32; integers of
+        up to 16 bits become float32, others float64.
     axes : sequence of D arrays, optional
-        The positions of the samples on each axis, rising or falling, even or not, in any units. By default array indices,
-        each sample in the middle of its cell: the domain of N samples is [-0.5, N - 0.5].
+        The positions of the samples on each axis, rising or falling, even or not, in any units. By
+        default array indices, each sample in the middle of its cell: the domain of N samples is
+        [-0.5, N - 0.5].
     encoding : Kronecker or Embedder, optional
-        By default chosen from the data: splines, or on a lattice twice as fine what slopes from the data fill in there. One
-        embedder stands for the same on each axis.
+        By default chosen from the data: splines, or on a lattice twice as fine what slopes from the
+        data fill in there. One embedder stands for the same on each axis.
     domain : sequence of D pairs (low, high), optional
-        With ``axes``: where the unit interval of the embedders lies. Without: the box of which the samples are cells.
+        With ``axes``: where the unit interval of the embedders lies. Without: the box of which the
+        samples are cells.
     ridge : float, optional
-        Weight of the sum of squared weights. By default 0 where the encoding is chosen, else chosen by generalised
-        cross-validation; 0 is the paper's closed form.
+        Weight of the sum of squared weights. By default 0 where the encoding is chosen, else chosen
+        by generalised cross-validation; 0 is the paper's closed form.
     roughness : (float, float), optional
-        What to add to the mean squared residual: these times the mean of |gradient|^2 and of |second derivatives|^2.
-        By default 0, or chosen together with the encoding if the samples are clearly noisy; "gcv" has it chosen by
-        generalised cross-validation whether they are or not.
+        What to add to the mean squared residual: these times the mean of |gradient|^2 and of
+        |second derivatives|^2. By default 0, or chosen together with the encoding if the samples
+        are clearly noisy; "gcv" has it chosen by generalised cross-validation whether they are or
+        not.
     channels : bool, optional
-        Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it does if it is no longer
-        than 4 and all others are.
+        Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it
+        does if it is no longer than 4 and all others are.
     rcond : float, optional
-        Singular values of an axis below this fraction of its largest count as zero; by default the square root of the
-        rounding unit of the values, 1.5e-8 or for float32 3.5e-4, and 0 with a ridge. The fit is then the one of least norm,
-        and a `RankWarning` says so.
+        Singular values of an axis below this fraction of its largest count as zero; by default the
+        square root of the rounding unit of the values, 1.5e-8 or for float32 3.5e-4, and 0 with a
+        ridge. The fit is then the one of least norm, and a `RankWarning` says so.
     mask : array of bool, optional
-        True where a sample is missing, of the shape of the grid or of values; a masked array needs it too, mask=values.mask.
-        The rest is then fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
+        True where a sample is missing, of the shape of the grid or of values; a masked array needs
+        it too, mask=values.mask. The rest is then fitted as `fit_points` would, and the roughness
+        penalty decides what fills the gaps.
 
     Returns
     -------
@@ -102,17 +112,36 @@ def fit(
         return _fit_the_rest(grid, missing, ridge, roughness, started)
     if isinstance(roughness, str) and (roughness != "gcv" or encoding is not None or ridge):
         raise problem(
-            "roughness", repr(roughness), 'two numbers, or "gcv" with no encoding and ridge', "For example (0.0, 0.01)."
+            "roughness",
+            repr(roughness),
+            'two numbers, or "gcv" with no encoding and ridge',
+            "For example (0.0, 0.01).",
         )
     if rcond is not None:
-        rcond = real("rcond", rcond, low=0.0, high=1.0, remedy="It is a fraction of the largest singular value.")
+        rcond = real(
+            "rcond",
+            rcond,
+            low=0.0,
+            high=1.0,
+            remedy="It is a fraction of the largest singular value.",
+        )
     choice = _choice(grid, ridge, roughness, rcond)
-    fitted = GridFit(grid.layout, choice.encoding, choice.ridge, choice.roughness, choice.smooth, rcond, choice.finer)
+    fitted = GridFit(
+        grid.layout,
+        choice.encoding,
+        choice.ridge,
+        choice.roughness,
+        choice.smooth,
+        rcond,
+        choice.finer,
+    )
     _warn_of_rank(fitted.solver)
     return fitted.field(grid, choice.chosen_by, choice.candidates, started)
 
 
-def _choice(grid: GridInput, ridge: float | None, roughness: Any, rcond: float | None) -> GridChoice:
+def _choice(
+    grid: GridInput, ridge: float | None, roughness: Any, rcond: float | None
+) -> GridChoice:
     """Return what is given, and what was left open as the data say."""
     layout = grid.layout
     if grid.encoding is None:
@@ -129,9 +158,15 @@ def _choice(grid: GridInput, ridge: float | None, roughness: Any, rcond: float |
         )
         return choice if open_penalty else replace(choice, ridge=ridge or 0.0, roughness=pair)
     if ridge is None and roughness is None:
-        ridge, candidates = best_ridge(_solver(grid.encoding, layout, ridge=1.0, rcond=rcond), grid.planar())
-        return GridChoice(grid.encoding, (0.0, 0.0), 0, "generalised cross-validation", candidates, ridge=ridge)
-    return GridChoice(grid.encoding, checked_roughness(roughness), 0, "given", [], ridge=ridge or 0.0)
+        ridge, candidates = best_ridge(
+            _solver(grid.encoding, layout, ridge=1.0, rcond=rcond), grid.planar()
+        )
+        return GridChoice(
+            grid.encoding, (0.0, 0.0), 0, "generalised cross-validation", candidates, ridge=ridge
+        )
+    return GridChoice(
+        grid.encoding, checked_roughness(roughness), 0, "given", [], ridge=ridge or 0.0
+    )
 
 
 def _solver(
@@ -163,7 +198,8 @@ def _solver(
 class GridFit:
     """The way from values on a grid to their field, with all that was given or chosen; fits other values too.
 
-    It holds no values. A pickle of it holds the settings, from which axes are factored anew when it is next used.
+    It holds no values. A pickle of it holds the settings, from which axes are factored anew when it
+    is next used.
     """
 
     def __init__(
@@ -185,7 +221,11 @@ class GridFit:
     def finer(self) -> Refinement | None:
         """The finer lattice that slopes from the data fill, if they do."""
         layout = self.layout
-        return None if self._refined is None else Refinement.of(layout.axes, layout.frames, self._refined)
+        return (
+            None
+            if self._refined is None
+            else Refinement.of(layout.axes, layout.frames, self._refined)
+        )
 
     @functools.cached_property
     def solver(self) -> GridSolver:
@@ -193,7 +233,9 @@ class GridFit:
         return _solver(self.encoding, self.layout, finer=self.finer, **self._settings)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("finer", "solver")}
+        return {
+            name: value for name, value in self.__dict__.items() if name not in ("finer", "solver")
+        }
 
     def without_samples(self) -> GridFit:
         """Return what a pickled field keeps of this: all of it."""
@@ -202,17 +244,23 @@ class GridFit:
     def __call__(self, values: Any) -> Field:
         """Return the field of other values on the same grid."""
         started = time.perf_counter()
-        return self.field(GridInput.on(self.layout, values), "given, as in an earlier fit", [], started)
+        return self.field(
+            GridInput.on(self.layout, values), "given, as in an earlier fit", [], started
+        )
 
     def _at_nodes(self, values: Array) -> Array:
         return values if self.finer is None else self.finer(values)
 
-    def field(self, grid: GridInput, chosen_by: str, candidates: list[Candidate], started: float) -> Field:
+    def field(
+        self, grid: GridInput, chosen_by: str, candidates: list[Candidate], started: float
+    ) -> Field:
         """Solve, on the finer lattice if there is one, and wrap the weights up."""
         solver, layout = self.solver, self.layout
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             if grid.piecewise:
-                weights = np.stack([solver.solve(self._at_nodes(plane[None]))[0] for plane in grid.planar()])
+                weights = np.stack(
+                    [solver.solve(self._at_nodes(plane[None]))[0] for plane in grid.planar()]
+                )
             else:
                 # passed without a local name, so that the array can be freed early
                 weights = solver.solve(self._at_nodes(grid.planar()))
@@ -234,7 +282,9 @@ class GridFit:
             candidates=candidates,
             refined=self.finer is not None,
             # slopes from the data meet every sample
-            degrees_of_freedom=float(math.prod(layout.shape)) if self.finer else solver.degrees_of_freedom,
+            degrees_of_freedom=float(math.prod(layout.shape))
+            if self.finer
+            else solver.degrees_of_freedom,
             seconds=time.perf_counter() - started,
             measure_residual=GridResidual(solver.encoding, weights, solver.frames, grid),
         )
@@ -271,16 +321,26 @@ class GridResidual:
         return scale * math.sqrt(total / values.size)
 
 
-def _fit_the_rest(grid: GridInput, missing: Array, ridge: Any, roughness: Any, started: float) -> Field:
+def _fit_the_rest(
+    grid: GridInput, missing: Array, ridge: Any, roughness: Any, started: float
+) -> Field:
     """Fit the samples that are not missing, as points."""
     layout = grid.layout
     if missing.ndim > len(layout.shape):
         missing = np.asarray(missing.any(axis=-1))
     if missing.shape != layout.shape:
-        raise problem("mask", f"shape {missing.shape}", f"{layout.shape}, the grid", "True where a sample is missing.")
+        raise problem(
+            "mask",
+            f"shape {missing.shape}",
+            f"{layout.shape}, the grid",
+            "True where a sample is missing.",
+        )
     if isinstance(roughness, str):
         raise problem(
-            "roughness", repr(roughness), "two numbers, where samples are missing", "Leave it out to have it chosen."
+            "roughness",
+            repr(roughness),
+            "two numbers, where samples are missing",
+            "Leave it out to have it chosen.",
         )
     points, rest = grid.at(~missing)
     domain = [(frame.low, frame.high) for frame in layout.frames]
@@ -297,7 +357,9 @@ def _warn_of_rank(solver: GridSolver) -> None:
     """Warn where singular values that matter were left out; a ridge that is larger than they are leaves nothing to say."""
     if solver.smooth or (solver.ridge and solver.ridge >= solver.cut_off**2):
         return
-    for i, (rank, emb, axis) in enumerate(zip(solver.ranks, solver.encoding.embedders, solver.axes, strict=True)):
+    for i, (rank, emb, axis) in enumerate(
+        zip(solver.ranks, solver.encoding.embedders, solver.axes, strict=True)
+    ):
         full = min(emb.size, len(axis))
         if rank < full:
             warnings.warn(

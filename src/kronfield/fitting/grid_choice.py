@@ -18,32 +18,38 @@ from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
 from kronfield.solvers.grid.separable import GridSolver, gcv_score
 
-# Tensions tried, from cubic to nearly linear interpolation. A lattice twice as coarse has twice the tension per spacing.
-# The error has one minimum over them: in all of 113 photographs, lines, clips and waves.
+# Tensions tried, from cubic to nearly linear interpolation. A lattice twice as coarse has twice the
+# tension per spacing. The error has one minimum over them: in all of 113 photographs, lines, clips
+# and waves.
 TENSIONS, TENSION = (0.05, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 24.0), 8.0
 COARSER = 2.0
 # Centres past each end: two reach half a cell beyond the last sample, which is all the domain goes.
 PADDING = 2
 # Samples in the crop on which settings are judged, and the fewest on an axis that can be halved.
 CROP_SAMPLES, FEWEST = 1 << 16, 12
-# Noise is taken for granted if a gradient penalty lowers generalised cross-validation below this part of interpolation's.
-# Clean photographs stay above 0.93, white noise of a tenth of their range brings them to 0.87, smooth signals to 0.5.
+# Noise is taken for granted if a gradient penalty lowers generalised cross-validation below this
+# part of interpolation's. Clean photographs stay above 0.93, white noise of a tenth of their range
+# brings them to 0.87, smooth signals to 0.5.
 NOISY = 0.92
-# On a line neighbours are few, and rows of clean photographs go down to 0.75: one channel must be below this to be noisy.
+# On a line neighbours are few, and rows of clean photographs go down to 0.75: one channel must be
+# below this to be noisy.
 NOISY_LINE = 0.75
-# Noise is not taken for granted if what smoothing takes away is alike in all channels: texture is, noise is not.
+# Noise is not taken for granted if what smoothing takes away is alike in all channels: texture is,
+# noise is not.
 SHARED = 0.5
 # Channels compared at most, and the part of the largest below which one does not count.
 MOST_COMPARED, ALIKE = 64, 1e-6
-# Noise is not looked for where the error at the samples held out is below this, of values scaled to 1: 100 dB.
+# Noise is not looked for where the error at the samples held out is below this, of values scaled to
+# 1: 100 dB.
 EXACT = 1e-10
 # Axes longer than this are not smoothed unasked: the eigenbasis of one takes seconds.
 LONGEST_SMOOTHED = 1024
 # Samples of an axis on which a roughness is judged.
 JUDGED = 400
-# Slopes from the data are taken unless splines do better by this part, and by one over the root of the number of samples
-# held out, for chance. Where they are judged the samples lie twice as far apart, which is harder on slopes than on splines:
-# on photographs by 4 % on average, and 3 % decides right on nearly all.
+# Slopes from the data are taken unless splines do better by this part, and by one over the root of
+# the number of samples held out, for chance. Where they are judged the samples lie twice as far
+# apart, which is harder on slopes than on splines: on photographs by 4 % on average, and 3 %
+# decides right on nearly all.
 CLEARLY = 0.03
 # The tension between the nodes of the finer lattice that they fill, and the most numbers in it.
 FINE_TENSION, MOST_NODES = 8.0, 1 << 26
@@ -78,16 +84,20 @@ def choose(
 ) -> GridChoice:
     """Return the encoding and roughness for planar ``values`` (C, N_1, ..., N_D) on sorted ``axes``.
 
-    Settings are judged on a central crop: fitted to every second sample of each axis, they predict the rest. With
-    ``smoothing``, a roughness penalty is added if generalised cross-validation is clearly in its favour, or ``forced``.
-    Without one, and if the fit is to be ``interpolating``, slopes are taken from the data unless splines predict clearly
-    better.
+    Settings are judged on a central crop: fitted to every second sample of each axis, they predict
+    the rest. With ``smoothing``, a roughness penalty is added if generalised cross-validation is
+    clearly in its favour, or ``forced``. Without one, and if the fit is to be ``interpolating``,
+    slopes are taken from the data unless splines predict clearly better.
     """
     crop, crop_axes = _crop(values, axes)
     split = Split.of(crop.shape[1:], FEWEST)
     if not any(split.halved):
         return GridChoice(
-            tension_encoding(axes, frames, TENSION), (0.0, 0.0), 2, "default: too few samples to hold any out", []
+            tension_encoding(axes, frames, TENSION),
+            (0.0, 0.0),
+            2,
+            "default: too few samples to hold any out",
+            [],
         )
     held_out = _HeldOut(crop, crop_axes, split)
     splines = _best_splines(held_out, axes, frames)
@@ -95,9 +105,15 @@ def choose(
         noise = _noise(held_out, splines, max(len(axis) for axis in axes), forced)
         if not isinstance(noise, str):
             best = min(noise, key=lambda one: one.score)
-            candidates = [Candidate("interpolation", noise[0].interpolation), *(one.candidate for one in noise)]
+            candidates = [
+                Candidate("interpolation", noise[0].interpolation),
+                *(one.candidate for one in noise),
+            ]
             return replace(
-                splines.choice, roughness=best.roughness, chosen_by="generalised cross-validation", candidates=candidates
+                splines.choice,
+                roughness=best.roughness,
+                chosen_by="generalised cross-validation",
+                candidates=candidates,
             )
         splines = splines.with_remark(noise)
     if not interpolating:
@@ -125,7 +141,10 @@ class _Splines:
 def _best_splines(held_out: _HeldOut, axes: Sequence[Array], frames: Sequence[Frame]) -> _Splines:
     """Return the splines whose tension, and whose way past the ends, predict the samples held out best."""
     tension, errors = _best_tension(held_out)
-    candidates = [Candidate(f"tension {one:g}, straight past the ends", error) for one, error in sorted(errors.items())]
+    candidates = [
+        Candidate(f"tension {one:g}, straight past the ends", error)
+        for one, error in sorted(errors.items())
+    ]
     flat = Candidate(f"tension {tension:g}, flat past the ends", held_out.error(tension, 1))
     straight = min(one.score for one in candidates)
     encoding = tension_encoding(axes, frames, tension)
@@ -144,7 +163,9 @@ def _slopes_or(splines: _Splines, held_out: _HeldOut, finer: Refinement) -> Grid
     candidates = [*choice.candidates, Candidate("slopes from the data", error, chosen=taken)]
     if not taken:
         return replace(choice, candidates=candidates)
-    decided = choice.chosen_by + f"; slopes from the data unless splines are {margin - 1:.1%} better"
+    decided = (
+        choice.chosen_by + f"; slopes from the data unless splines are {margin - 1:.1%} better"
+    )
     encoding = tension_encoding(finer.axes, finer.frames, FINE_TENSION)
     return GridChoice(encoding, (0.0, 0.0), 2, decided, candidates, finer)
 
@@ -171,10 +192,16 @@ def _why_not_smooth(even: bool, lowest: float, longest: int) -> str:
         return "; noise was not looked for, since an axis is uneven"
     if lowest < EXACT:
         return "; it is so small that noise was not looked for"
-    return f"; noise was not looked for, since an axis has {longest} samples" if longest > LONGEST_SMOOTHED else ""
+    return (
+        f"; noise was not looked for, since an axis has {longest} samples"
+        if longest > LONGEST_SMOOTHED
+        else ""
+    )
 
 
-def _noise(held_out: _HeldOut, splines: _Splines, longest: int, forced: bool) -> list[Smoothing] | str:
+def _noise(
+    held_out: _HeldOut, splines: _Splines, longest: int, forced: bool
+) -> list[Smoothing] | str:
     """Return the best roughness of either order if the samples are noisy or smoothing is ``forced``, else a remark."""
     crop, axes, tension = held_out.crop, held_out.axes, splines.tension
     skipped = "" if forced else _why_not_smooth(splines.even, splines.lowest, longest)
@@ -211,7 +238,8 @@ def tension_encoding(axes: Sequence[Array], frames: Sequence[Frame], tension: fl
         inside = len(axis)
         if inside > 1:
             most = max(MOST_FEATURES * inside, ENOUGH_FEATURES)
-            needed = min(frame.length / float(np.diff(axis).min()) * (1 - EVEN), most)  # even but for rounding is even
+            # even but for rounding is even
+            needed = min(frame.length / float(np.diff(axis).min()) * (1 - EVEN), most)
             inside = min(max(inside, math.ceil(needed)), most)
         embedders.append(TensionSpline(inside + 2 * PADDING, tension, padding=PADDING))
     return Kronecker(*embedders)
@@ -225,8 +253,14 @@ def _crop(values: Array, axes: Sequence[Array]) -> tuple[Array, list[Array]]:
     for _ in range(D):  # what short axes leave over goes to the long ones
         short = [n for n in lengths if n <= side]
         left = D - len(short)
-        side = max(side, math.floor((CROP_SAMPLES / max(math.prod(short), 1)) ** (1 / left))) if left else side
-    parts = [slice((n - min(n, side)) // 2, (n - min(n, side)) // 2 + min(n, side)) for n in lengths]
+        side = (
+            max(side, math.floor((CROP_SAMPLES / max(math.prod(short), 1)) ** (1 / left)))
+            if left
+            else side
+        )
+    parts = [
+        slice((n - min(n, side)) // 2, (n - min(n, side)) // 2 + min(n, side)) for n in lengths
+    ]
     crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
     # what is chosen depends neither on the unit of the values nor on a constant added to them
     crop = crop / (float(np.abs(crop).max()) or 1.0)
@@ -251,7 +285,8 @@ class _HeldOut:
         finer = Refinement.of(self.sub_axes, self.frames, self.halved)
         if finer is None:  # every second position of an axis that is all but even may be less so
             return math.inf
-        # the node before the first sample is not one of the crop's; what of the crop lies past the last node is not judged
+        # the node before the first sample is not one of the crop's; what of the crop lies past the
+        # last node is not judged
         nodes = tuple(slice(1, None) if more else slice(None) for more in finer.finer)
         found = finer(self.values)[(slice(None), *nodes)]
         part = tuple(slice(n) for n in found.shape[1:])
@@ -268,14 +303,19 @@ class _HeldOut:
     def error(self, tension: float, smooth: int) -> float:
         """Return the mean squared error of interpolation at the samples held out."""
         encoding = tension_encoding(self.sub_axes, self.frames, COARSER * tension)
-        return self._error(encoding, GridSolver(encoding, self.frames, self.sub_axes, smooth=smooth).solve(self.values))
+        return self._error(
+            encoding,
+            GridSolver(encoding, self.frames, self.sub_axes, smooth=smooth).solve(self.values),
+        )
 
     def smoothing_error(self, tension: float) -> float:
         """Return the least mean squared error of a smoothing fit at the samples held out."""
         encoding = tension_encoding(self.sub_axes, self.frames, COARSER * tension)
 
         def error(order: int) -> float:
-            roughness = best_roughness(self.values, self.sub_axes, COARSER * tension, order).roughness
+            roughness = best_roughness(
+                self.values, self.sub_axes, COARSER * tension, order
+            ).roughness
             solver = GridSolver(encoding, self.frames, self.sub_axes, roughness=roughness)
             return self._error(encoding, solver.solve(self.values))
 
@@ -286,8 +326,9 @@ class _HeldOut:
 class Smoothing:
     """The best roughness of one order, its score, and the score of interpolation, by generalised cross-validation.
 
-    ``shared`` is how alike what it takes away is in all channels, as a mean correlation, and ``independent`` how many of
-    them are not multiples of each other: a grey picture stored as colours has one.
+    ``shared`` is how alike what it takes away is in all channels, as a mean correlation, and
+    ``independent`` how many of them are not multiples of each other: a grey picture stored as
+    colours has one.
     """
 
     roughness: tuple[float, float]
@@ -299,13 +340,21 @@ class Smoothing:
     @property
     def candidate(self) -> Candidate:
         """What it is among others that were tried."""
-        return Candidate(f"roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})", self.score)
+        return Candidate(
+            f"roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})", self.score
+        )
 
 
 def best_roughness(values: Array, axes: Sequence[Array], tension: float, order: int) -> Smoothing:
     """Return the roughness of one order that minimises generalised cross-validation."""
-    middle = [slice(max(0, len(axis) - JUDGED) // 2, max(0, len(axis) - JUDGED) // 2 + JUDGED) for axis in axes]
-    values, axes = values[(slice(None), *middle)], [axis[part] for axis, part in zip(axes, middle, strict=True)]
+    middle = [
+        slice(max(0, len(axis) - JUDGED) // 2, max(0, len(axis) - JUDGED) // 2 + JUDGED)
+        for axis in axes
+    ]
+    values, axes = (
+        values[(slice(None), *middle)],
+        [axis[part] for axis, part in zip(axes, middle, strict=True)],
+    )
     frames = [sample_frame(axis) for axis in axes]
     unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
     solver = GridSolver(tension_encoding(axes, frames, tension), frames, axes, roughness=unit)
@@ -318,7 +367,12 @@ def best_roughness(values: Array, axes: Sequence[Array], tension: float, order: 
 
     def score(exponent: float) -> float:
         weight = scale * 10.0**exponent
-        return gcv_score(energy, total, solver.filter_of(strengths, 0.0, (unit[0] * weight, unit[1] * weight)), values)
+        return gcv_score(
+            energy,
+            total,
+            solver.filter_of(strengths, 0.0, (unit[0] * weight, unit[1] * weight)),
+            values,
+        )
 
     best = _minimise(score, -6.0, 6.0)
     weight = scale * 10.0**best
@@ -330,13 +384,16 @@ def best_roughness(values: Array, axes: Sequence[Array], tension: float, order: 
 def _alike(rows: Array) -> tuple[float, int]:
     """Return the mean correlation of rows with each other, whatever its sign, and how many of them are independent.
 
-    The basis is orthonormal at the samples, so these are correlations of what is taken away there. Rows that are nearly
-    zero do not count: those of a constant channel are rounding. Rows that are multiples of one are one: correlation 0.
+    The basis is orthonormal at the samples, so these are correlations of what is taken away there.
+    Rows that are nearly zero do not count: those of a constant channel are rounding. Rows that are
+    multiples of one are one: correlation 0.
     """
     rows = rows[:: math.ceil(len(rows) / MOST_COMPARED)]
     norms = np.sqrt(np.sum(rows**2, axis=1))
     rows = rows[norms > ALIKE * norms.max()] if norms.max() else rows[:1]
-    unit = rows / np.maximum(np.sqrt(np.sum(rows**2, axis=1, keepdims=True)), np.finfo(np.float64).tiny)
+    unit = rows / np.maximum(
+        np.sqrt(np.sum(rows**2, axis=1, keepdims=True)), np.finfo(np.float64).tiny
+    )
     products = unit @ unit.T
     independent = int(np.sum(np.linalg.eigvalsh(products) > ALIKE * len(unit)))
     if independent <= 1:
@@ -349,17 +406,24 @@ def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate
     values = np.asarray(values, dtype=np.float64)
     scaled = values / (float(np.abs(values).max()) or 1.0)
     energy, total = _energy(solver.coefficients(scaled), scaled)
-    strengths, strongest = solver.strengths(), math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2
+    strengths, strongest = (
+        solver.strengths(),
+        math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2,
+    )
 
     def score(exponent: float) -> float:
-        return gcv_score(energy, total, solver.filter_of(strengths, strongest * 10.0**exponent), values)
+        return gcv_score(
+            energy, total, solver.filter_of(strengths, strongest * 10.0**exponent), values
+        )
 
     exponents = np.arange(-14.0, 2.5, 0.5)
     scores = np.array(in_threads(score, exponents.tolist()))
     candidates = [
-        Candidate(f"ridge {strongest * 10.0**e:.3g}", float(one)) for e, one in zip(exponents, scores, strict=True)
+        Candidate(f"ridge {strongest * 10.0**e:.3g}", float(one))
+        for e, one in zip(exponents, scores, strict=True)
     ]
-    # features that do not overlap at the samples make every ridge score alike: then the least is taken
+    # features that do not overlap at the samples make every ridge score alike: then the least is
+    # taken
     best = int(np.argmax(scores <= scores.min() * (1 + EVEN)))
     return (0.0 if best == 0 else strongest * 10.0 ** float(exponents[best])), candidates
 

@@ -66,13 +66,20 @@ class GridLayout:
 class GridInput:
     """Checked values on a `GridLayout`. They are the user's own, not a copy; `planar` makes one where it must."""
 
-    def __init__(self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None) -> None:
+    def __init__(
+        self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None
+    ) -> None:
         array = _checked_values(values)
         if axes is not None:
             axes = _axis_list(axes, array.ndim)
         D, has_channels = _dimensions(array.shape, axes, encoding, channels)
         if 0 in array.shape:
-            raise problem("values", describe(array), "at least one sample on each axis", "There is nothing to fit.")
+            raise problem(
+                "values",
+                describe(array),
+                "at least one sample on each axis",
+                "There is nothing to fit.",
+            )
         rising, flips = _checked_axes(axes, domain, array.shape[:D])
         self.encoding = checked_encoding(encoding, D)
         layout = GridLayout(
@@ -89,12 +96,19 @@ class GridInput:
         """Return other values on a known grid, of the same kind."""
         array = _checked_values(split_mask(values, None)[0])
         D = len(layout.shape)
-        alike = array.shape[:D] == layout.shape and array.ndim == D + layout.channels and 0 not in array.shape
+        alike = (
+            array.shape[:D] == layout.shape
+            and array.ndim == D + layout.channels
+            and 0 not in array.shape
+        )
         if not alike or _working_dtype(array.dtype) != (layout.is_complex, layout.dtype):
             channels = " with channels" if layout.channels else ""
             kind = f"{'complex ' if layout.is_complex else ''}{layout.dtype}"
             raise problem(
-                "values", describe(values), f"the grid {layout.shape}{channels}, {kind}", "For others call kf.fit."
+                "values",
+                describe(values),
+                f"the grid {layout.shape}{channels}, {kind}",
+                "For others call kf.fit.",
             )
         new = cls.__new__(cls)
         new.encoding = None
@@ -106,7 +120,9 @@ class GridInput:
         # a memory map with channels is read one channel at a time, and so is never copied whole
         self.piecewise = isinstance(array, np.memmap) and layout.channels
         self.channel_count = array.shape[-1] if layout.channels else 1
-        self._rising = tuple(slice(None, None, -1) if flip else slice(None) for flip in layout.flips)
+        self._rising = tuple(
+            slice(None, None, -1) if flip else slice(None) for flip in layout.flips
+        )
         self._values = array[self._rising]
 
     def shares(self, array: Array) -> bool:
@@ -117,7 +133,9 @@ class GridInput:
         """Return the positions (P, D) and values (P,) or (P, C) of the samples at which ``present`` is true."""
         kept = present[self._rising]
         places = np.nonzero(kept)
-        return np.stack([axis[i] for axis, i in zip(self.axes, places, strict=True)], axis=1), self._values[kept]
+        return np.stack(
+            [axis[i] for axis, i in zip(self.axes, places, strict=True)], axis=1
+        ), self._values[kept]
 
     def planar(self) -> Array:
         """Return the values as real (C, N_1, ..., N_D): a view where that is possible, else a copy of its own."""
@@ -133,7 +151,9 @@ def _working_dtype(dtype: np.dtype[Any]) -> tuple[bool, np.dtype[Any]]:
     """Return whether values are complex, and the real dtype in which they are fitted."""
     if np.issubdtype(dtype, np.complexfloating):
         return True, np.dtype(np.float32 if dtype.itemsize <= 8 else np.float64)
-    return False, np.dtype(np.float32 if np.result_type(dtype, np.float16).itemsize <= 4 else np.float64)
+    return False, np.dtype(
+        np.float32 if np.result_type(dtype, np.float16).itemsize <= 4 else np.float64
+    )
 
 
 def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
@@ -144,20 +164,32 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
         if mask is None:
             if own.any():
                 got = f"a masked array with {int(own.sum())} of {own.size} values missing"
-                remedy = "Pass mask=values.mask to fit the rest and fill the gaps, or use fit_points."
+                remedy = (
+                    "Pass mask=values.mask to fit the rest and fill the gaps, or use fit_points."
+                )
                 raise problem("values", got, "values that are all there, or a mask", remedy)
         elif np.shape(mask) == own.shape:
             mask = own | np.asarray(mask)
         elif own.any():
-            raise problem("mask", f"shape {np.shape(mask)}", f"{own.shape}, that of the masked values", "Pass one of them.")
+            raise problem(
+                "mask",
+                f"shape {np.shape(mask)}",
+                f"{own.shape}, that of the masked values",
+                "Pass one of them.",
+            )
     if mask is None:
         return values, None
     missing = np.asarray(mask)
     array = number_array("values", values)
     if missing.dtype != bool or missing.shape not in (array.shape, array.shape[:-1]):
-        expected = f"an array of bool of shape {array.shape}" + (f" or {array.shape[:-1]}" if array.ndim > 1 else "")
+        expected = f"an array of bool of shape {array.shape}" + (
+            f" or {array.shape[:-1]}" if array.ndim > 1 else ""
+        )
         raise problem(
-            "mask", describe(missing), expected, "True where a sample is missing; of numbers pass mask.astype(bool)."
+            "mask",
+            describe(missing),
+            expected,
+            "True where a sample is missing; of numbers pass mask.astype(bool).",
         )
     if missing.size and missing.all():
         raise problem(
@@ -176,13 +208,20 @@ def _checked_values(values: Any) -> Array:
     remedy = "Pass mask=~np.isfinite(values) to fit the rest and fill the gaps, or use fit_points."
     array = number_array("values", values)
     if array.ndim == 0:
-        raise problem("values", describe(array), "an array of at least one axis", "Pass the samples as an array.")
+        raise problem(
+            "values",
+            describe(array),
+            "an array of at least one axis",
+            "Pass the samples as an array.",
+        )
     inexact = np.issubdtype(array.dtype, np.inexact)
     # a sum shows NaN and inf in one pass without a copy; only if it does, look which
     if inexact and array.size and not sum_is_finite(array):
         bad = sum(int(np.sum(~np.isfinite(row))) for row in array)
         if bad:
-            raise problem("values", f"{bad} NaN or inf in {describe(array)}", "finite numbers", remedy)
+            raise problem(
+                "values", f"{bad} NaN or inf in {describe(array)}", "finite numbers", remedy
+            )
     return array
 
 
@@ -191,15 +230,33 @@ def _axis_list(axes: Any, ndim: int) -> list[Any]:
     if ndim <= 2 and is_array(axes) and axes.ndim == 1:
         return [axes]
     if not isinstance(axes, list | tuple):
-        raise problem("axes", describe(axes), "a list of arrays", "Pass one array of positions per axis: axes=[x, y].")
+        raise problem(
+            "axes",
+            describe(axes),
+            "a list of arrays",
+            "Pass one array of positions per axis: axes=[x, y].",
+        )
     return list(axes)
 
 
-def _dimensions(shape: tuple[int, ...], axes: Any, encoding: Any, channels: bool | None) -> tuple[int, bool]:
+def _dimensions(
+    shape: tuple[int, ...], axes: Any, encoding: Any, channels: bool | None
+) -> tuple[int, bool]:
     """Return D, and whether the last axis of values holds channels."""
     if channels not in (None, True, False):
-        raise problem("channels", describe(channels), "True, False or None", "Say whether the last axis is channels.")
-    known = len(axes) if axes is not None else encoding.dimensions if isinstance(encoding, Kronecker) else None
+        raise problem(
+            "channels",
+            describe(channels),
+            "True, False or None",
+            "Say whether the last axis is channels.",
+        )
+    known = (
+        len(axes)
+        if axes is not None
+        else encoding.dimensions
+        if isinstance(encoding, Kronecker)
+        else None
+    )
     if known is None:
         if channels is None:
             channels = ends_in_channels(shape)
@@ -228,7 +285,12 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
     for i, (axis, n) in enumerate(zip(axes, shape, strict=True)):
         x = real_numbers(f"axes[{i}]", axis)
         if x.shape != (n,):
-            raise problem(f"axes[{i}]", describe(x), f"shape ({n},), as values have", "One position per sample.")
+            raise problem(
+                f"axes[{i}]",
+                describe(x),
+                f"shape ({n},), as values have",
+                "One position per sample.",
+            )
         falling = n > 1 and bool(x[0] > x[-1])
         x = x[::-1] if falling else x
         if np.any(np.diff(x) <= 0):
@@ -275,10 +337,18 @@ def _frames(axes: Any, domain: Any, positions: list[Array]) -> list[Frame]:
         return [sample_frame(axis) for axis in positions]
     pairs = checked_domain(domain, len(positions))
     if axes is None:  # cells of the domain: centres sit on samples, half a cell in
-        return [Frame(float(x[0]), high - low, low, high) for x, (low, high) in zip(positions, pairs, strict=True)]
+        return [
+            Frame(float(x[0]), high - low, low, high)
+            for x, (low, high) in zip(positions, pairs, strict=True)
+        ]
     for i, (x, (low, high)) in enumerate(zip(positions, pairs, strict=True)):
         if x[0] < low or x[-1] > high:
-            raise problem("domain", (low, high), f"to hold axes[{i}], from {x[0]:g} to {x[-1]:g}", "Widen the domain.")
+            raise problem(
+                "domain",
+                (low, high),
+                f"to hold axes[{i}], from {x[0]:g} to {x[-1]:g}",
+                "Widen the domain.",
+            )
     return [Frame(low, high - low, low, high) for low, high in pairs]
 
 
@@ -289,7 +359,9 @@ def checked_roughness(roughness: Any) -> tuple[float, float]:
     try:
         first, second = roughness
     except (TypeError, ValueError) as error:
-        raise problem("roughness", describe(roughness), "a pair", "Pass (first, second), either may be 0.") from error
+        raise problem(
+            "roughness", describe(roughness), "a pair", "Pass (first, second), either may be 0."
+        ) from error
     return checked_penalty("roughness", first), checked_penalty("roughness", second)
 
 
@@ -306,13 +378,25 @@ def checked_encoding(encoding: Any, D: int) -> Kronecker | None:
     if isinstance(encoding, Embedder):
         encoding = Kronecker(*[encoding] * D)
     if not isinstance(encoding, Kronecker):
-        raise problem("encoding", describe(encoding), "a Kronecker encoding or an embedder", "Or leave it out.", TypeError)
+        raise problem(
+            "encoding",
+            describe(encoding),
+            "a Kronecker encoding or an embedder",
+            "Or leave it out.",
+            TypeError,
+        )
     if encoding.dimensions != D:
-        raise problem("encoding", f"{encoding.dimensions} embedders", f"{D}, one per axis of values", "Add or drop some.")
+        raise problem(
+            "encoding",
+            f"{encoding.dimensions} embedders",
+            f"{D}, one per axis of values",
+            "Add or drop some.",
+        )
     return encoding
 
 
-# Weights and values from 2 to minus this to 2 to this are computed with as they are; others are scaled first.
+# Weights and values from 2 to minus this to 2 to this are computed with as they are; others are
+# scaled first.
 MODERATE = 40
 
 
@@ -330,16 +414,30 @@ class PointInput:
         if self.dropped:
             X, y, w = X[~missing], y[~missing], None if w is None else w[~missing]
         if not len(X) or (w is not None and not np.any(w)):
-            got = f"{self.dropped} missing of {self.dropped + len(X)}" + (", no weight above 0" if len(X) else "")
-            raise problem("values", got, "one at least that counts", "NaN is missing; points of weight 0 do not count.")
+            got = f"{self.dropped} missing of {self.dropped + len(X)}" + (
+                ", no weight above 0" if len(X) else ""
+            )
+            raise problem(
+                "values",
+                got,
+                "one at least that counts",
+                "NaN is missing; points of weight 0 do not count.",
+            )
         self.points, self.D = X, X.shape[1]
         self.weights, self.weight_exponent = scaled_weights(w)
         self.channels = y.ndim == 2
         self.is_complex, self.dtype = _working_dtype(y.dtype)
         columns = y if self.channels else y[:, None]
-        self.values = np.ascontiguousarray((split_complex(columns) if self.is_complex else columns).T, dtype=self.dtype)
+        self.values = np.ascontiguousarray(
+            (split_complex(columns) if self.is_complex else columns).T, dtype=self.dtype
+        )
         if not np.all(np.isfinite(self.values)):
-            raise problem("values", f"inf among {describe(y)}", "finite numbers, or NaN where one is missing", "Drop them.")
+            raise problem(
+                "values",
+                f"inf among {describe(y)}",
+                "finite numbers, or NaN where one is missing",
+                "Drop them.",
+            )
         self.box = bounding_box(X)
         self.domain = None if domain is None else checked_domain(domain, self.D)
         if self.domain is not None:
@@ -355,11 +453,15 @@ class PointInput:
         return frames_for(self.encoding, self.domain, self.box)
 
 
-def frames_for(encoding: Kronecker, domain: Any, box: list[tuple[float, float]]) -> tuple[Frame, ...]:
+def frames_for(
+    encoding: Kronecker, domain: Any, box: list[tuple[float, float]]
+) -> tuple[Frame, ...]:
     """Return the frames of an encoding on a domain; without one, the first and last centre lie at the ends of the box."""
     if domain is not None:
         return tuple(Frame(low, high - low, low, high) for low, high in domain)
-    return tuple(_frame(emb, low, high) for emb, (low, high) in zip(encoding.embedders, box, strict=True))
+    return tuple(
+        _frame(emb, low, high) for emb, (low, high) in zip(encoding.embedders, box, strict=True)
+    )
 
 
 def _frame(embedder: Embedder, low: float, high: float) -> Frame:
@@ -373,7 +475,11 @@ def bounding_box(points: Array) -> list[tuple[float, float]]:
     """Return (low, high) on each axis; an axis on which all points agree gets half a unit to either side."""
     box = []
     for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True):
-        wide = high > low and math.isfinite(high - low) and high - low > 1e-12 * max(abs(low), abs(high))
+        wide = (
+            high > low
+            and math.isfinite(high - low)
+            and high - low > 1e-12 * max(abs(low), abs(high))
+        )
         box.append((float(low), float(high)) if wide else (float(low) - 0.5, float(low) + 0.5))
     return box
 
@@ -394,7 +500,9 @@ def _point_positions(points: Any) -> Array:
     """Return positions (P, D), one at least."""
     X = real_numbers("points", points)
     if X.ndim != 2 or X.shape[1] < 1:
-        raise problem("points", describe(X), "shape (P, D)", "One row per point: for a line pass x[:, None].")
+        raise problem(
+            "points", describe(X), "shape (P, D)", "One row per point: for a line pass x[:, None]."
+        )
     if not len(X):
         raise problem("points", describe(X), "at least one point", "Pass (P, D) positions.")
     return X
@@ -406,7 +514,10 @@ def _point_values(values: Any, P: int) -> tuple[Array, Array]:
     y = number_array("values", np.ma.getdata(values) if masked is not None else values)
     if y.ndim not in (1, 2) or len(y) != P or 0 in y.shape[1:]:
         raise problem(
-            "values", describe(y), f"shape ({P},) or ({P}, C), one row per point", "Points and values go together."
+            "values",
+            describe(y),
+            f"shape ({P},) or ({P}, C), one row per point",
+            "Points and values go together.",
         )
     missing = np.zeros(y.shape, dtype=bool) if masked is None else masked.copy()
     if np.issubdtype(y.dtype, np.inexact):
@@ -436,5 +547,7 @@ def _point_weights(weights: Any, P: int) -> Array | None:
         raise problem("weights", describe(w), f"shape ({P},)", "One for each point.")
     if np.any(w < 0):
         got = f"{int(np.sum(w < 0))} below 0, the least {float(w.min()):g}"
-        raise problem("weights", got, "zero or more", "A point counts by its weight, 1 over variance.")
+        raise problem(
+            "weights", got, "zero or more", "A point counts by its weight, 1 over variance."
+        )
     return w

@@ -48,7 +48,9 @@ def find_lattice(points: Array) -> list[Lattice] | None:
             return None
         axes.append(Lattice(float(unique[0]), float(unique[-1] - unique[0]) / (count - 1), count))
     nodes = math.prod(axis.count for axis in axes)
-    return axes if nodes <= max(SPARSEST * len(points), FEW_NODES) and nodes <= MOST_UNKNOWNS else None
+    return (
+        axes if nodes <= max(SPARSEST * len(points), FEW_NODES) and nodes <= MOST_UNKNOWNS else None
+    )
 
 
 def even_lattice(axes: Sequence[Array]) -> list[Lattice] | None:
@@ -79,7 +81,9 @@ def spline_axis(low: float, high: float, count: int) -> tuple[TensionSpline, Fra
 Axis = Callable[[float, float, int], tuple[Triangle | TensionSpline, Frame]]
 
 
-def grid_of(make: Axis, box: Sequence[tuple[float, float]], counts: Sequence[int]) -> tuple[Kronecker, tuple[Frame, ...]]:
+def grid_of(
+    make: Axis, box: Sequence[tuple[float, float]], counts: Sequence[int]
+) -> tuple[Kronecker, tuple[Frame, ...]]:
     """Return the encoding and frames of one kind of feature on every axis of a box."""
     pairs = [make(low, high, count) for (low, high), count in zip(box, counts, strict=True)]
     return Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)

@@ -23,7 +23,8 @@ from kronfield.solvers.points.systems import BasisSystem
 JUDGED, HELD_OUT = 6000, 0.2
 # Up to this many points every fifth is held out in turn; above, one fifth is enough to judge by.
 FEW_POINTS = 600
-# Iterations of a trial, and its tolerance: this part of the relative error of the best so far, and between those two.
+# Iterations of a trial, and its tolerance: this part of the relative error of the best so far, and
+# between those two.
 TRIAL_LIMIT, TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 400, 0.05, 1e-5, 2e-2
 # Random probes for the trace of a hat matrix.
 PROBES = 4
@@ -101,7 +102,9 @@ class FixedLadder:
         return self._penalty
 
 
-def ladder_for(equations: NormalEquations, units: tuple[float, ...], penalty: Penalty | None) -> Ladder:
+def ladder_for(
+    equations: NormalEquations, units: tuple[float, ...], penalty: Penalty | None
+) -> Ladder:
     """Return the ladder that suits a system: roughness for local features, else a ridge; or none if one is given."""
     if penalty is not None:
         return FixedLadder(penalty)
@@ -115,7 +118,8 @@ def ladder_for(equations: NormalEquations, units: tuple[float, ...], penalty: Pe
 class Walk:
     """A walk downhill on a ladder: along decades, then along rungs, then with finer steps.
 
-    Subclasses supply `_score`, which may keep what it needs to start warm when told that a place is the best so far.
+    Subclasses supply `_score`, which may keep what it needs to start warm when told that a place is
+    the best so far.
     """
 
     def __init__(self, ladder: Ladder, name: str) -> None:
@@ -160,7 +164,9 @@ class Walk:
             while True:
                 at = (self.best[0] + sign * decades, self.best[1] + sign * rungs)
                 before = self.known[self.best]
-                if at in self.known or not (low <= at[0] <= high and 0 <= at[1] < self.ladder.rungs):
+                if at in self.known or not (
+                    low <= at[0] <= high and 0 <= at[1] < self.ladder.rungs
+                ):
                     break
                 if not self.score(at) < (1 - WORTHWHILE) * before:
                     break
@@ -177,13 +183,24 @@ class Walk:
 
     def candidates(self) -> list[Candidate]:
         """Return all that was tried."""
-        return [Candidate(f"{self.name}, {self.ladder.penalty(at)}", score) for at, score in self.known.items()]
+        return [
+            Candidate(f"{self.name}, {self.ladder.penalty(at)}", score)
+            for at, score in self.known.items()
+        ]
 
 
 class Trial:
     """Points to judge by, in folds: of each, some are held out and the rest fitted."""
 
-    def __init__(self, points: Array, values: Array, weights: Array | None, seed: int, *, cropped: bool = True) -> None:
+    def __init__(
+        self,
+        points: Array,
+        values: Array,
+        weights: Array | None,
+        seed: int,
+        *,
+        cropped: bool = True,
+    ) -> None:
         rng = np.random.default_rng(seed)
         near = _nearest_to_the_middle(points, JUDGED if cropped else len(points))
         self.points, self.values = points[near], _main_channel(values[:, near])
@@ -216,7 +233,9 @@ class Trial:
             sizes.append(b - a + 1)
         return parts, sizes
 
-    def equations(self, encoding: Kronecker, frames: tuple[Frame, ...], rows: str | None) -> list[NormalEquations]:
+    def equations(
+        self, encoding: Kronecker, frames: tuple[Frame, ...], rows: str | None
+    ) -> list[NormalEquations]:
         """Return the normal equations of the points kept, for each fold."""
         rule = RowRule.choose(encoding, frames, rows, len(self.points))
         weights = [None if self.weights is None else self.weights[~held] for held in self.folds]
@@ -229,7 +248,9 @@ class Trial:
 class HeldOutWalk(Walk):
     """Scores by the mean squared error at the points held out, relative to the variance of all values."""
 
-    def __init__(self, trial: Trial, equations: list[NormalEquations], ladder: Ladder, name: str) -> None:
+    def __init__(
+        self, trial: Trial, equations: list[NormalEquations], ladder: Ladder, name: str
+    ) -> None:
         super().__init__(ladder, name)
         self.trial, self.equations = trial, equations
         self._rows: dict[int, tuple[list[Array], Any]] = {}
@@ -242,7 +263,9 @@ class HeldOutWalk(Walk):
 
         def fold(k: int) -> tuple[float, float, Array]:
             held, equations = trial.folds[k], self.equations[k]
-            solution = equations.solve(penalty, tolerance=tolerance, limit=TRIAL_LIMIT, start=self._starts[k])
+            solution = equations.solve(
+                penalty, tolerance=tolerance, limit=TRIAL_LIMIT, start=self._starts[k]
+            )
             fitted = self._at_held(held, equations, solution.weights)
             squares = np.mean((fitted - trial.values[:, held]) ** 2, axis=0)
             w = np.ones(len(squares)) if trial.weights is None else trial.weights[held]
@@ -250,21 +273,36 @@ class HeldOutWalk(Walk):
 
         done = [fold(k) for k in range(len(self.equations))]
         self._last = [unknowns for _, _, unknowns in done]
-        return sum(total for total, _, _ in done) / (sum(weight for _, weight, _ in done) or 1.0) / trial.spread
+        return (
+            sum(total for total, _, _ in done)
+            / (sum(weight for _, weight, _ in done) or 1.0)
+            / trial.spread
+        )
 
     def _at_held(self, held: Array, equations: NormalEquations, weights: Array) -> Array:
         """Return the values (C, P) at the points held out; of local features their rows are made once."""
         key = id(equations)
         if key not in self._rows:
-            units = [frame.unit(self.trial.points[held, i]) for i, frame in enumerate(equations.frames)]
-            few = all((taps_in_reach(emb) or FEW_FEATURES + 1) <= FEW_FEATURES for emb in equations.encoding.embedders)
+            units = [
+                frame.unit(self.trial.points[held, i]) for i, frame in enumerate(equations.frames)
+            ]
+            few = all(
+                (taps_in_reach(emb) or FEW_FEATURES + 1) <= FEW_FEATURES
+                for emb in equations.encoding.embedders
+            )
             rows = (
-                sparse_rows(axis_runs(equations.encoding.embedders, units), equations.encoding.shape, float) if few else None
+                sparse_rows(
+                    axis_runs(equations.encoding.embedders, units), equations.encoding.shape, float
+                )
+                if few
+                else None
             )
             self._rows[key] = (units, rows)
         units, rows = self._rows[key]
         if rows is None:
-            return at_points(equations.encoding, weights, units, [0] * len(units)).astype(np.float64)
+            return at_points(equations.encoding, weights, units, [0] * len(units)).astype(
+                np.float64
+            )
         return np.asarray((rows @ weights.reshape(len(weights), -1).T).T, dtype=np.float64)
 
     def _keep(self) -> None:
@@ -274,7 +312,8 @@ class HeldOutWalk(Walk):
 class GcvWalk(Walk):
     """Scores by generalised cross-validation, n RSS / (n - dof)^2: for statistics, of which the points are gone.
 
-    The trace of the hat matrix comes from a few random probes v, seeded: the mean of v' A^-1 B'WB v.
+    The trace of the hat matrix comes from a few random probes v, seeded: the mean of v' A^-1 B'WB
+    v.
     """
 
     def __init__(self, equations: NormalEquations, units: tuple[float, ...], seed: int) -> None:
@@ -285,16 +324,25 @@ class GcvWalk(Walk):
         anything = Penalty(ridge=1.0)
         shape = equations.unknown_shape(anything)
         C, dtype = len(equations.rhs), equations.rhs.dtype
-        self._probes = np.random.default_rng(seed).choice([-1.0, 1.0], size=(PROBES, *shape)).astype(dtype)
+        self._probes = (
+            np.random.default_rng(seed).choice([-1.0, 1.0], size=(PROBES, *shape)).astype(dtype)
+        )
         seen = equations.data_of(self._probes, anything)
-        self._rhs = np.concatenate([equations.rhs, np.zeros((PROBES, *equations.rhs.shape[1:]), dtype=dtype)])
+        self._rhs = np.concatenate(
+            [equations.rhs, np.zeros((PROBES, *equations.rhs.shape[1:]), dtype=dtype)]
+        )
         self._prior = np.concatenate([np.zeros((C, *shape), dtype=dtype), seen])
 
     def _score(self, penalty: Penalty, best: float) -> float:
         del best
         C = len(self.equations.rhs)
         both = self.equations.solve(
-            penalty, tolerance=1e-3, limit=TRIAL_LIMIT, start=self._start, rhs=self._rhs, prior=self._prior
+            penalty,
+            tolerance=1e-3,
+            limit=TRIAL_LIMIT,
+            start=self._start,
+            rhs=self._rhs,
+            prior=self._prior,
         )
         self._last = both.unknowns
         own = Solution(both.weights[:C], both.unknowns[:C], both.convergence, both.method)

@@ -30,7 +30,8 @@ from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import Penalty, Progress
 
-# The solver's tolerance where none is given: this, or where settings were chosen, this part of the error expected.
+# The solver's tolerance where none is given: this, or where settings were chosen, this part of the
+# error expected.
 TOLERANCE, PART_OF_ERROR, TIGHTEST, LOOSEST = 1e-3, 0.05, 1e-6, 2e-2
 # The most iterations before giving up.
 ITERATIONS = 2000
@@ -75,30 +76,33 @@ def fit_points(
     points : array of shape (P, D)
         Positions in any units; duplicates and clusters are fine.
     values : array of shape (P,) or (P, C)
-        Real, integer or complex. A point with NaN or a masked value is dropped and counted in the report.
+        Real, integer or complex. A point with NaN or a masked value is dropped and counted in the
+        report.
     encoding : Kronecker or Embedder, optional
-        By default chosen from the data, with its grid: Gaussians, splines or hats. One embedder stands for the same on each
-        axis.
+        By default chosen from the data, with its grid: Gaussians, splines or hats. One embedder
+        stands for the same on each axis.
     domain : sequence of D pairs (low, high), optional
-        Where the field is defined and the unit interval of the embedders lies; by default the box of the points.
+        Where the field is defined and the unit interval of the embedders lies; by default the box
+        of the points.
     weights : array of shape (P,), optional
         How much each point counts: one over the variance of its noise.
     ridge : float, optional
         Weight of the sum of squared weights.
     roughness : (float, float), optional
-        What to add to the mean squared residual: these times the mean of |gradient|^2 and of |second derivatives|^2, taken
-        from differences of weights. By default chosen by points held out, unless a ridge is given or Gaussians are chosen.
+        What to add to the mean squared residual: these times the mean of |gradient|^2 and of
+        |second derivatives|^2, taken from differences of weights. By default chosen by points held
+        out, unless a ridge is given or Gaussians are chosen.
     units : sequence of D floats, optional
-        A length on each axis; derivatives are by position in these units, so that axes of different kinds (metres and
-        seconds, say) can be compared. By default 1 if a roughness is given; where one is chosen, so that points lie equally
-        far apart on every axis.
+        A length on each axis; derivatives are by position in these units, so that axes of different
+        kinds (metres and seconds, say) can be compared. By default 1 if a roughness is given; where
+        one is chosen, so that points lie equally far apart on every axis.
     rows : "exact", "blending" or "linear", optional
-        Exact features of every point (sparse where features are local), the paper's blending on a virtual grid, or linear
-        blending there. By default exact where a point sees no more than 256 features, or all points together no more than
-        4 million, else the paper's.
+        Exact features of every point (sparse where features are local), the paper's blending on a
+        virtual grid, or linear blending there. By default exact where a point sees no more than 256
+        features, or all points together no more than 4 million, else the paper's.
     tolerance : float, optional
-        How far the solver may stop from the solution, relative to the spread of the field; by default 1e-3, or a twentieth
-        of the error expected where settings are chosen.
+        How far the solver may stop from the solution, relative to the spread of the field; by
+        default 1e-3, or a twentieth of the error expected where settings are chosen.
     iterations : int
         The most the solver may take; if they are not enough, `ConvergenceError` is raised.
     seed : int
@@ -113,12 +117,16 @@ def fit_points(
     """
     started = time.perf_counter()
     given = PointInput(points, values, weights, domain, encoding)
-    options = checked_options(ridge, roughness, units, given.D, rows, tolerance, iterations, seed, progress)
+    options = checked_options(
+        ridge, roughness, units, given.D, rows, tolerance, iterations, seed, progress
+    )
     lattice = None
     if given.encoding is None:
         lattice = find_lattice(given.points)
         if lattice is not None and given.domain is not None:
-            lattice = [_covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)]
+            lattice = [
+                _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
+            ]
     return fit_checked(given, lattice, options, started)
 
 
@@ -153,11 +161,21 @@ def checked_options(
         if len(units) != D or not all(unit > 0 for unit in units):
             raise problem("units", units, f"{D} positive lengths", "One per axis.")
     if ridge is not None or roughness is not None:
-        penalty = Penalty(checked_penalty("ridge", ridge or 0.0), checked_roughness(roughness), units)
+        penalty = Penalty(
+            checked_penalty("ridge", ridge or 0.0), checked_roughness(roughness), units
+        )
     if tolerance is not None:
-        tolerance = real("tolerance", tolerance, low=1e-15, high=0.5, remedy="It is relative to the spread of the field.")
+        tolerance = real(
+            "tolerance",
+            tolerance,
+            low=1e-15,
+            high=0.5,
+            remedy="It is relative to the spread of the field.",
+        )
     limit = whole("iterations", iterations, at_least=1)
-    return Options(penalty, units, rows, tolerance, limit, whole("seed", seed, at_least=0), progress)
+    return Options(
+        penalty, units, rows, tolerance, limit, whole("seed", seed, at_least=0), progress
+    )
 
 
 def fit_checked(
@@ -180,7 +198,9 @@ def fit_checked(
     if given.encoding is None:
         box = given.domain or given.box
         if lattice is not None:
-            box = [(axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice]
+            box = [
+                (axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice
+            ]
         choice = choose_points(
             given.points,
             values,
@@ -230,15 +250,26 @@ class PointFit:
     def without_samples(self) -> NeedsSamples:
         """Return what a pickled field keeps of this."""
         return NeedsSamples(
-            "refit", "the field that fit_points returned", "Call fit_points with the points, field.encoding and the penalty."
+            "refit",
+            "the field that fit_points returned",
+            "Call fit_points with the points, field.encoding and the penalty.",
         )
 
     def __call__(self, values: Any) -> Field:
         """Return the field of other values at the same points."""
         started, given = time.perf_counter(), self.given
         new = PointInput(given.points, values, given.weights, None, None)
-        if new.dropped or (new.dtype, new.is_complex, new.channels) != (given.dtype, given.is_complex, given.channels):
-            raise problem("values", describe(values), f"{len(given.points)} values as before", "Use fit_points.")
+        if new.dropped or (new.dtype, new.is_complex, new.channels) != (
+            given.dtype,
+            given.is_complex,
+            given.channels,
+        ):
+            raise problem(
+                "values",
+                describe(values),
+                f"{len(given.points)} values as before",
+                "Use fit_points.",
+            )
         return self.field(new.values, [], started)
 
     def field(self, values: Array, candidates: Sequence[Candidate], started: float) -> Field:
@@ -247,15 +278,19 @@ class PointFit:
         scale = float(np.abs(values).max()) or 1.0  # all is solved for values up to 1
         left, constant = self.level.split(values / given.dtype.type(scale))
         equations = assemble(self.rule, given.points, left, given.weights)
-        solve = functools.partial(equations.solve, choice.penalty, limit=options.iterations, progress=options.progress)
+        solve = functools.partial(
+            equations.solve, choice.penalty, limit=options.iterations, progress=options.progress
+        )
         try:
             solution = solve(tolerance=self.tolerance)
         except ConvergenceError:
             if options.tolerance is not None or not choice.candidates:
                 raise
-            solution = solve(tolerance=LOOSEST)  # where nobody asked for more; the report says how far it came
+            # where nobody asked for more; the report says how far it came
+            solution = solve(tolerance=LOOSEST)
         solution = replace(solution, weights=self.level.join(solution.weights, constant))
-        dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype  # wide Gaussians need the digits
+        # wide Gaussians need the digits
+        dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype
         planes = solution.weights.astype(dtype, copy=False)
         encoding, frames, positions = choice.encoding, choice.frames, self._positions()
         if self.lattice is not None:  # the lattice is complete now: interpolate it smoothly
@@ -283,11 +318,15 @@ class PointFit:
             rows=self.rule.name,
             method=solution.method,
             convergence=solution.convergence,
-            penalty=replace(choice.penalty, ridge=scaled_ridge(choice.penalty.ridge, given.weight_exponent)),
+            penalty=replace(
+                choice.penalty, ridge=scaled_ridge(choice.penalty.ridge, given.weight_exponent)
+            ),
             chosen_by=choice.chosen_by,
             candidates=candidates,
             seconds=time.perf_counter() - started,
-            measure_residual=PointResidual(encoding, planes, frames, given.points, values, given.weights, scale),
+            measure_residual=PointResidual(
+                encoding, planes, frames, given.points, values, given.weights, scale
+            ),
             measure_freedom=uncertainty.freedom,
         )
         return Field(
@@ -306,20 +345,34 @@ class PointFit:
     def _positions(self) -> list[Array]:
         """Return where `on_grid` evaluates by default: as many positions as there are features."""
         return [
-            np.linspace(frame.low, frame.high, max(2, round((frame.high - frame.low) / frame.length * emb.size)))
+            np.linspace(
+                frame.low,
+                frame.high,
+                max(2, round((frame.high - frame.low) / frame.length * emb.size)),
+            )
             for emb, frame in zip(self.choice.encoding.embedders, self.choice.frames, strict=True)
         ]
 
-    def _complete(self, lattice: list[Lattice], planes: Array) -> tuple[Kronecker, tuple[Frame, ...], list[Array], Array]:
+    def _complete(
+        self, lattice: list[Lattice], planes: Array
+    ) -> tuple[Kronecker, tuple[Frame, ...], list[Array], Array]:
         """Return encoding, frames, nodes and weights of splines through the values at all nodes of a lattice."""
         given = self.given
         nodes = [axis.origin + axis.step * np.arange(axis.count) for axis in lattice]
         frames = tuple(sample_frame(axis) for axis in nodes)
         if given.domain is not None:
-            frames = tuple(Frame(f.origin, f.length, *pair) for f, pair in zip(frames, given.domain, strict=True))
+            frames = tuple(
+                Frame(f.origin, f.length, *pair)
+                for f, pair in zip(frames, given.domain, strict=True)
+            )
         encoding = tension_encoding(nodes, frames, LATTICE_TENSION)
         complete = planes[(slice(None), *(slice(axis.count) for axis in lattice))]
-        return encoding, frames, nodes, GridSolver(encoding, frames, nodes, dtype=given.dtype, smooth=2).solve(complete)
+        return (
+            encoding,
+            frames,
+            nodes,
+            GridSolver(encoding, frames, nodes, dtype=given.dtype, smooth=2).solve(complete),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,7 +394,9 @@ class PointResidual:
         away = at_points(self.encoding, self.planes, units, [0] * len(units)).astype(np.float64)
         away -= self.values
         away /= self.scale  # so that squares do not overflow
-        return self.scale * math.sqrt(float(np.average(np.mean(away**2, axis=0), weights=self.weights)))
+        return self.scale * math.sqrt(
+            float(np.average(np.mean(away**2, axis=0), weights=self.weights))
+        )
 
 
 def scaled_ridge(ridge: float, exponent: int) -> float:
@@ -365,7 +420,9 @@ class _Constant:
     def of(cls, choice: PointChoice, points: Array, weights: Array | None) -> _Constant:
         if choice.gaussians is None:
             return cls(None, None, None, None)
-        share = np.full(len(points), 1 / len(points)) if weights is None else weights / weights.sum()
+        share = (
+            np.full(len(points), 1 / len(points)) if weights is None else weights / weights.sum()
+        )
         unit = functools.reduce(np.multiply.outer, choice.gaussians.of_constant()[0])
         seen = choice.gaussians.rows(points) @ unit.ravel()
         return cls(choice.gaussians.constant(points, weights), share, unit, seen)

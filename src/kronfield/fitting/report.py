@@ -18,7 +18,8 @@ from kronfield.embedders import Embedder
 from kronfield.solvers.points.cg import Convergence, ConvergenceError
 from kronfield.solvers.points.normal import Penalty
 
-# Up to this many samples the stable rank of an axis is measured; beyond, theory is as good and costs nothing.
+# Up to this many samples the stable rank of an axis is measured; beyond, theory is as good and
+# costs nothing.
 MEASURED_UP_TO = 1024
 
 
@@ -37,14 +38,20 @@ def taken(candidates: Sequence[Candidate]) -> Candidate | None:
     return (
         chosen[0]
         if chosen
-        else min(candidates, key=lambda one: math.inf if math.isnan(one.score) else one.score, default=None)
+        else min(
+            candidates,
+            key=lambda one: math.inf if math.isnan(one.score) else one.score,
+            default=None,
+        )
     )
 
 
 def told(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
     """Return candidates as plain data that JSON can hold."""
     best = taken(candidates)
-    return [{"setting": one.setting, "score": one.score, "taken": one is best} for one in candidates]
+    return [
+        {"setting": one.setting, "score": one.score, "taken": one is best} for one in candidates
+    ]
 
 
 class FitReport:
@@ -156,16 +163,24 @@ class FitReport:
 
     def __str__(self) -> str:
         grid = " x ".join(map(str, self.samples))
-        lines = [f"fit of {grid} samples, {self.channels} channel{'s' if self.channels > 1 else ''}"]
+        lines = [
+            f"fit of {grid} samples, {self.channels} channel{'s' if self.channels > 1 else ''}"
+        ]
         rows = zip(self.embedders, self.methods, self.ranks, self.stable_ranks, strict=True)
         for axis, (embedder, method, rank, stable) in enumerate(rows):
-            lines.append(f"  axis {axis}: {embedder!r}, {method}, rank {rank}, stable rank {stable:.1f}")
-        lines.append(f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})")
+            lines.append(
+                f"  axis {axis}: {embedder!r}, {method}, rank {rank}, stable rank {stable:.1f}"
+            )
+        lines.append(
+            f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})"
+        )
         lines.append(f"  chosen by: {self.chosen_by}")
         best = taken(self.candidates)
         for one in self.candidates:
             lines.append(f"    {'*' if one is best else ' '} {one.setting:<44} {one.score:.4g}")
-        lines.append(f"  degrees of freedom {self.degrees_of_freedom:.1f} per channel, residual {self.residual:.3g} rms")
+        lines.append(
+            f"  degrees of freedom {self.degrees_of_freedom:.1f} per channel, residual {self.residual:.3g} rms"
+        )
         lines.append(f"  {self.seconds:.3f} s")
         return "\n".join(lines)
 
@@ -243,7 +258,12 @@ class PointReport:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle holds: what is known, and the residual, but not the points."""
-        return {"residual": self.residual, **self.__dict__, "_measure_residual": None, "_measure_freedom": None}
+        return {
+            "residual": self.residual,
+            **self.__dict__,
+            "_measure_residual": None,
+            "_measure_freedom": None,
+        }
 
     def __copy__(self) -> PointReport:
         return shared_copy(self)
@@ -259,7 +279,8 @@ class PointReport:
     def to_dict(self, *, freedom: bool = True) -> dict[str, Any]:
         """Return the report as plain data that JSON can hold; ``freedom`` is what may take long.
 
-        Degrees of freedom are None without it, and after pickling if they were not asked for before.
+        Degrees of freedom are None without it, and after pickling if they were not asked for
+        before.
         """
         return {
             "points": self.points,
@@ -276,7 +297,9 @@ class PointReport:
             "units": None if self.units is None else list(self.units),
             "chosen_by": self.chosen_by,
             "candidates": told(self.candidates),
-            "degrees_of_freedom": self.degrees_of_freedom if freedom and self.knows_freedom else None,
+            "degrees_of_freedom": self.degrees_of_freedom
+            if freedom and self.knows_freedom
+            else None,
             "residual": self.residual,
             "seconds": self.seconds,
         }
@@ -286,21 +309,37 @@ class PointReport:
 
     def __str__(self) -> str:
         missing = f" ({self.dropped} more had no value)" if self.dropped else ""
-        lines = [f"fit of {self.points} points{missing}, {self.channels} channel{'s' if self.channels > 1 else ''}"]
+        lines = [
+            f"fit of {self.points} points{missing}, {self.channels} channel{'s' if self.channels > 1 else ''}"
+        ]
         lines += [f"  axis {axis}: {embedder!r}" for axis, embedder in enumerate(self.embedders)]
         end = self.convergence
         lines.append(f"  {self.rows}; {self.method}")
-        lines.append(f"  {end.iterations} iterations, relative residual {end.residual:.2g}, last change {end.change:.2g}")
-        units = "" if self.units is None else f", in units of ({', '.join(f'{unit:.3g}' for unit in self.units)})"
-        lines.append(f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g}){units}")
+        lines.append(
+            f"  {end.iterations} iterations, relative residual {end.residual:.2g}, last change {end.change:.2g}"
+        )
+        units = (
+            ""
+            if self.units is None
+            else f", in units of ({', '.join(f'{unit:.3g}' for unit in self.units)})"
+        )
+        lines.append(
+            f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g}){units}"
+        )
         lines.append(f"  chosen by: {self.chosen_by}")
         best = taken(self.candidates)
         for one in self.candidates:
             lines.append(f"    {'*' if one is best else ' '} {one.setting:<52} {one.score:.4g}")
         try:
-            freedom = f"{self.degrees_of_freedom:.1f}" if self.knows_freedom else "not computed before pickling:"
+            freedom = (
+                f"{self.degrees_of_freedom:.1f}"
+                if self.knows_freedom
+                else "not computed before pickling:"
+            )
         except ConvergenceError:
             freedom = "not found (the solver did not get there)"
-        lines.append(f"  degrees of freedom {freedom} per channel, residual {self.residual:.3g} rms")
+        lines.append(
+            f"  degrees of freedom {freedom} per channel, residual {self.residual:.3g} rms"
+        )
         lines.append(f"  {self.seconds:.3f} s")
         return "\n".join(lines)

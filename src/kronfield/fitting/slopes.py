@@ -1,6 +1,7 @@
 """A lattice twice as fine, filled in by cubics whose slopes are taken from the data: steep edges stay steep, nothing rings.
 
-What no linear fit does: at each sample, the slope leans to the side on which the values change less.
+What no linear fit does: at each sample, the slope leans to the side on which the values change
+less.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, Frame, is_even, mean_step
 from kronfield._core.threads import in_threads
 
-# The part of the last difference by which values go on to the rim, half a cell past the last sample. All along it would be
-# a half; half of that loses least on lines of photographs.
+# The part of the last difference by which values go on to the rim, half a cell past the last
+# sample. All along it would be a half; half of that loses least on lines of photographs.
 PAST_THE_END = 0.25
 # Numbers gone through at a time: about ten such arrays stay in the cache.
 PART = 1 << 16
@@ -29,7 +30,8 @@ class Refinement:
     Attributes
     ----------
     axes : tuple of arrays
-        The nodes: the samples, and on finer axes the middles between them and the rim half a cell past either end.
+        The nodes: the samples, and on finer axes the middles between them and the rim half a cell
+        past either end.
     frames : tuple of Frame
         Where the finer axes lie, with the domain of the samples.
     finer : tuple of bool
@@ -41,7 +43,9 @@ class Refinement:
     finer: tuple[bool, ...]
 
     @classmethod
-    def of(cls, axes: Sequence[Array], frames: Sequence[Frame], finer: Sequence[bool]) -> Refinement | None:
+    def of(
+        cls, axes: Sequence[Array], frames: Sequence[Frame], finer: Sequence[bool]
+    ) -> Refinement | None:
         """Return the lattice of even axes, twice as fine where ``finer``, which takes three samples.
 
         There is none if an axis is uneven, or its domain reaches past the cells of its samples.
@@ -56,7 +60,11 @@ class Refinement:
             if frame.low < axis[0] - slack or frame.high > axis[-1] + slack:
                 return None
             nodes.append(axis[0] + step / 2 * np.arange(-1, 2 * n) if more else axis)
-            origin, length = (float(nodes[-1][0]), step / 2 * (2 * n + 1)) if more else (float(axis[0]), step * n)
+            origin, length = (
+                (float(nodes[-1][0]), step / 2 * (2 * n + 1))
+                if more
+                else (float(axis[0]), step * n)
+            )
             places.append(Frame(origin, length, frame.low, frame.high))
         return cls(tuple(nodes), tuple(places), tuple(finer))
 
@@ -92,7 +100,8 @@ def _refine(values: Array, axis: int) -> Array:
         fine = np.moveaxis(out[i, :, k], 1, 0)
         d = slopes(y * 0.125)  # slopes go with the values; an eighth of them does not overflow
         fine[1::2] = y
-        # the cubic with values y and slopes d at both ends, in its middle: (y_0 + y_1)/2 + (d_0 - d_1)/8
+        # the cubic with values y and slopes d at both ends, in its middle: (y_0 + y_1)/2 + (d_0 -
+        # d_1)/8
         half = y * 0.5
         fine[2:-2:2] = half[:-1] + half[1:] + (d[:-1] - d[1:])
         fine[0] = y[0] + PAST_THE_END * (y[0] - y[1])
@@ -108,8 +117,9 @@ def _refine(values: Array, axis: int) -> Array:
 def slopes(y: Array) -> Array:
     """Return the slope per spacing at every sample of lines (n, ...): the mean of two that shy away from edges.
 
-    One is the harmonic mean of the differences m to either side, 0 where they differ in sign (Fritsch and Butland, "PCHIP").
-    The other weighs them by how much the differences beyond change, w = |m' - m| + |m' + m|/2 (Akima, modified).
+    One is the harmonic mean of the differences m to either side, 0 where they differ in sign
+    (Fritsch and Butland, "PCHIP"). The other weighs them by how much the differences beyond change,
+    w = |m' - m| + |m' + m|/2 (Akima, modified).
     """
     inner = np.diff(y, axis=0)  # (n-1, ...)
     # two more differences past each end, going on straight
@@ -118,7 +128,8 @@ def slopes(y: Array) -> Array:
     m[1], m[-2] = 2 * m[2] - m[3], 2 * m[-3] - m[-4]
     m[0], m[-1] = 2 * m[1] - m[2], 2 * m[-2] - m[-3]
     tiny = np.finfo(m.dtype).tiny  # where all is 0, nothing is divided by it
-    turn, bend = np.abs(m[:-1] + m[1:]), np.diff(m, axis=0)  # (n+2, ...): of each difference and the next
+    # (n+2, ...): of each difference and the next
+    turn, bend = np.abs(m[:-1] + m[1:]), np.diff(m, axis=0)
     turn *= 0.5
     turn += np.abs(bend)
     # Akima: (w_left left + w_right right) / (w_left + w_right), from the right one

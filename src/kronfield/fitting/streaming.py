@@ -17,7 +17,13 @@ from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import Field, storage
-from kronfield.fitting.inputs import PointInput, checked_domain, checked_encoding, exponent_beyond, frames_for
+from kronfield.fitting.inputs import (
+    PointInput,
+    checked_domain,
+    checked_encoding,
+    exponent_beyond,
+    frames_for,
+)
 from kronfield.fitting.point_grids import mean_distances
 from kronfield.fitting.point_search import GcvWalk
 from kronfield.fitting.points import ITERATIONS, TOLERANCE, checked_options, scaled_ridge
@@ -34,8 +40,8 @@ LARGEST = 1 << 32
 class Statistics:
     """All that a fit needs to know of any number of points: B'WB as a stencil, B'Wy, the sum of w y^2, and counts.
 
-    Its size depends on the grid alone. Points are added in chunks or taken back out; summaries of shards add up to that of
-    all; one summary serves every penalty.
+    Its size depends on the grid alone. Points are added in chunks or taken back out; summaries of
+    shards add up to that of all; one summary serves every penalty.
 
     Examples
     --------
@@ -58,17 +64,23 @@ class Statistics:
     domain : sequence of D pairs (low, high)
         Where points may lie; the unit interval of the embedders.
     rows : "exact", "blending" or "linear", optional
-        As in `fit_points`. Linear blending does not depend on the embedders, so that one summary serves every encoding:
-        see ``solve``.
+        As in `fit_points`. Linear blending does not depend on the embedders, so that one summary
+        serves every encoding: see ``solve``.
     """
 
     def __init__(
-        self, encoding: Kronecker | Embedder, domain: Sequence[Sequence[float]], *, rows: str | None = None
+        self,
+        encoding: Kronecker | Embedder,
+        domain: Sequence[Sequence[float]],
+        *,
+        rows: str | None = None,
     ) -> None:
         dimensions = encoding.dimensions if isinstance(encoding, Kronecker) else _length(domain)
         checked = checked_encoding(encoding, dimensions)
         if checked is None:
-            raise problem("encoding", None, "a Kronecker encoding or an embedder", "Say what features to use.")
+            raise problem(
+                "encoding", None, "a Kronecker encoding or an embedder", "Say what features to use."
+            )
         box = checked_domain(domain, dimensions)
         self._rule = RowRule.choose(checked, frames_for(checked, box, box), rows)
         self._rows = rows
@@ -82,7 +94,8 @@ class Statistics:
         self._grams = [np.zeros(t) for t in self._rule.taps]
         self._rhs = np.zeros((0, *self._rule.shape))
         self._energy = np.zeros(0)
-        self._kind: tuple[bool, bool] | None = None  # whether values have channels, and whether they are complex
+        # whether values have channels, and whether they are complex
+        self._kind: tuple[bool, bool] | None = None
         self._single = True
         self.count, self.dropped, self.total = 0, 0, 0.0
 
@@ -108,21 +121,43 @@ class Statistics:
     def _change(self, points: Any, values: Any, weights: Any, sign: int) -> None:
         new = PointInput(points, values, weights, list(self.domain), None)
         if len(self.domain) != new.D:
-            raise problem("points", f"{new.D} columns", f"{len(self.domain)}, one per axis", "As the domain has.")
+            raise problem(
+                "points",
+                f"{new.D} columns",
+                f"{len(self.domain)}, one per axis",
+                "As the domain has.",
+            )
         kind = (new.channels, new.is_complex)
         if self._kind not in (None, kind) or (self._kind and len(new.values) != len(self._energy)):
-            raise problem("values", describe(values), f"{len(self._energy)} channels of the same kind", "As added before.")
+            raise problem(
+                "values",
+                describe(values),
+                f"{len(self._energy)} channels of the same kind",
+                "As added before.",
+            )
         if sign < 0 and len(new.points) > self.count:
-            raise problem("points", f"{len(new.points)} to remove", f"at most {self.count}", "So many were added.")
+            raise problem(
+                "points",
+                f"{len(new.points)} to remove",
+                f"at most {self.count}",
+                "So many were added.",
+            )
         self._check_range(new)
         if self._kind is None:
             self._kind = kind
-            self._rhs, self._energy = np.zeros((len(new.values), *self._rule.shape)), np.zeros(len(new.values))
+            self._rhs, self._energy = (
+                np.zeros((len(new.values), *self._rule.shape)),
+                np.zeros(len(new.values)),
+            )
         self._single = self._single and new.dtype == np.float32
         for start in range(0, len(new.points), CHUNK):
             part = slice(start, start + CHUNK)
             y = new.values[:, part].astype(np.float64)
-            w = np.ones(y.shape[1]) if new.weights is None else np.ldexp(new.weights[part], new.weight_exponent)
+            w = (
+                np.ones(y.shape[1])
+                if new.weights is None
+                else np.ldexp(new.weights[part], new.weight_exponent)
+            )
             runs = self._rule.runs(new.points[part])
             signed = None if sign > 0 and new.weights is None else sign * w
             self._stencil.add(runs, signed)
@@ -148,7 +183,8 @@ class Statistics:
                 "ones whose products with squared values lie between 1e-304 and 1e304", "Scale weights or values.",
             )  # fmt: skip
 
-    # Sums --------------------------------------------------------------------------------------------------------
+    # Sums
+    # ------------------------------------------------------------------------------------------
 
     def __add__(self, other: Statistics) -> Statistics:
         return self._combine(other, 1)
@@ -161,10 +197,18 @@ class Statistics:
             return NotImplemented
         if not self._goes_with(other):
             raise problem(
-                "statistics", "two of different grids or values", "one encoding, domain and kind of values", "Check."
+                "statistics",
+                "two of different grids or values",
+                "one encoding, domain and kind of values",
+                "Check.",
             )
         if sign < 0 and other.count > self.count:
-            raise problem("statistics", f"{other.count} points to remove", f"at most {self.count}", "So many were added.")
+            raise problem(
+                "statistics",
+                f"{other.count} points to remove",
+                f"at most {self.count}",
+                "So many were added.",
+            )
         result = Statistics(self.encoding, self.domain, rows=self._rows)
         result._kind = self._kind or other._kind
         result._single = self._single and other._single
@@ -173,7 +217,10 @@ class Statistics:
         result._rhs = _sum(self._rhs, other._rhs, sign)
         result._energy = _sum(self._energy, other._energy, sign)
         result.count = self.count + sign * other.count
-        result.dropped, result.total = self.dropped + sign * other.dropped, self.total + sign * other.total
+        result.dropped, result.total = (
+            self.dropped + sign * other.dropped,
+            self.total + sign * other.total,
+        )
         return result
 
     def _goes_with(self, other: Statistics) -> bool:
@@ -185,7 +232,8 @@ class Statistics:
     def __repr__(self) -> str:
         return f"Statistics({self.count} points, {self.encoding!r}, {self._rule.name})"
 
-    # Solving -----------------------------------------------------------------------------------------------------
+    # Solving
+    # ------------------------------------------------------------------------------------------
 
     @with_one_blas_thread
     def solve(
@@ -205,14 +253,18 @@ class Statistics:
         Parameters
         ----------
         ridge, roughness, units, tolerance, iterations, progress
-            As in `fit_points`. A penalty left open is chosen by generalised cross-validation, with a stochastic trace.
+            As in `fit_points`. A penalty left open is chosen by generalised cross-validation, with
+            a stochastic trace.
         encoding : Kronecker or Embedder, optional
-            Other features on the same nodes; of statistics with linear blending only, which do not depend on them.
+            Other features on the same nodes; of statistics with linear blending only, which do not
+            depend on them.
         seed : int
             Of the trace.
         """
         started = time.perf_counter()
-        options = checked_options(ridge, roughness, units, len(self.domain), None, tolerance, iterations, seed, progress)
+        options = checked_options(
+            ridge, roughness, units, len(self.domain), None, tolerance, iterations, seed, progress
+        )
         if self.count < 1 or self._kind is None or not self.total > 0:
             raise problem("statistics", f"{self.count} points", "one at least", "Add points first.")
         heavy, large = self._exponents()
@@ -227,7 +279,10 @@ class Statistics:
         else:  # the ridge goes with the weights of the points
             penalty = replace(penalty, ridge=scaled_ridge(penalty.ridge, -heavy))
         solution = equations.solve(
-            penalty, tolerance=options.tolerance or TOLERANCE, limit=options.iterations, progress=options.progress
+            penalty,
+            tolerance=options.tolerance or TOLERANCE,
+            limit=options.iterations,
+            progress=options.progress,
         )
         dtype = np.dtype(np.float32 if self._single else np.float64)
         with np.errstate(over="ignore"):  # checked at once
@@ -247,7 +302,9 @@ class Statistics:
             candidates=candidates,
             seconds=time.perf_counter() - started,
             measure_residual=_Known(_root_mean(equations, solution, penalty, large)),
-            measure_freedom=functools.partial(equations.degrees_of_freedom, penalty, options.iterations),
+            measure_freedom=functools.partial(
+                equations.degrees_of_freedom, penalty, options.iterations
+            ),
         )
         nodes = [np.linspace(frame.low, frame.high, max(2, emb.size))
                  for emb, frame in zip(equations.encoding.embedders, equations.frames, strict=True)]  # fmt: skip
@@ -268,12 +325,19 @@ class Statistics:
         mean_square = float(self._energy.max(initial=0.0)) / self.total
         return heavy, exponent_beyond(math.sqrt(mean_square)) if mean_square > 0 else 0
 
-    def _equations(self, encoding: Kronecker | Embedder | None, heavy: int, large: int) -> NormalEquations:
+    def _equations(
+        self, encoding: Kronecker | Embedder | None, heavy: int, large: int
+    ) -> NormalEquations:
         """Return the equations of values over 2^large with weights over 2^heavy."""
         used = self.encoding
         if encoding is not None:
             if self._rule.blending is None or not self._rule.blending.linear:
-                raise problem("encoding", describe(encoding), "none", 'Make the statistics with rows="linear" for that.')
+                raise problem(
+                    "encoding",
+                    describe(encoding),
+                    "none",
+                    'Make the statistics with rows="linear" for that.',
+                )
             used = checked_encoding(encoding, len(self.domain)) or used
         frames = frames_for(used, self.domain, list(self.domain))
         dtype = np.float32 if self._single else np.float64
@@ -284,9 +348,12 @@ class Statistics:
         energy = np.ldexp(self._energy, -heavy - 2 * large)
         grams = [np.ldexp(gram, -heavy) for gram in self._grams]
         total = math.ldexp(self.total, -heavy)
-        return NormalEquations(used, frames, term, rhs, energy, total, self.count, grams, self._rule.nodes)
+        return NormalEquations(
+            used, frames, term, rhs, energy, total, self.count, grams, self._rule.nodes
+        )
 
-    # Saving ------------------------------------------------------------------------------------------------------
+    # Saving
+    # ------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to one file, whole or not at all."""
@@ -311,7 +378,9 @@ class Statistics:
         storage.write(path, arrays, metadata)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None) -> Self:
+    def load(
+        cls, path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> Self:
         """Return statistics that `save` wrote; no code in the file is run.
 
         ``functions`` are those of any `ShiftedBasis`, by name.
@@ -323,7 +392,11 @@ class Statistics:
             encoding = Encoding.from_dict(metadata["encoding"], functions)
             result = cls(encoding, metadata["domain"], rows=metadata["rows"])  # type: ignore[arg-type]
             offsets = sorted(result._stencil.planes)
-            stencil, result._rhs, result._energy = arrays["stencil"], arrays["rhs"], arrays["energy"]
+            stencil, result._rhs, result._energy = (
+                arrays["stencil"],
+                arrays["rhs"],
+                arrays["energy"],
+            )
             result._grams = [arrays[f"gram{i}"] for i in range(len(offsets[0]))]
             kind = metadata["values"]
             result._kind = None if kind is None else (bool(kind[0]), bool(kind[1]))
@@ -332,7 +405,9 @@ class Statistics:
             result.total = float(metadata["total"])
         except (KeyError, TypeError, IndexError, ValueError) as error:
             text = f"{path} ({type(error).__name__}: {error})"
-            raise problem("path", text, "saved statistics", "It is damaged or altered: save it again.") from error
+            raise problem(
+                "path", text, "saved statistics", "It is damaged or altered: save it again."
+            ) from error
         shape = result._rule.shape
         consistent = (
             stencil.shape == (len(offsets), *shape)
@@ -342,7 +417,12 @@ class Statistics:
             and result.count >= 0
         )
         if not consistent:
-            raise problem("path", f"{path}, whose parts do not fit together", "saved statistics", "Save it again.")
+            raise problem(
+                "path",
+                f"{path}, whose parts do not fit together",
+                "saved statistics",
+                "Save it again.",
+            )
         result._stencil.planes = dict(zip(offsets, stencil, strict=True))
         return result
 
@@ -364,7 +444,9 @@ class _Known:
         return self.value
 
 
-def _root_mean(equations: NormalEquations, solution: Solution, penalty: Penalty, large: int) -> float:
+def _root_mean(
+    equations: NormalEquations, solution: Solution, penalty: Penalty, large: int
+) -> float:
     """Return the root of the weighted mean of squared residuals, of values times 2^large."""
     energy = float(np.mean(equations.residual_energy(solution, penalty)))
     return math.ldexp(math.sqrt(energy / equations.total), large)
@@ -374,4 +456,6 @@ def _length(domain: Any) -> int:
     try:
         return len(domain)
     except TypeError as error:
-        raise problem("domain", describe(domain), "pairs (low, high)", "One per axis.", TypeError) from error
+        raise problem(
+            "domain", describe(domain), "pairs (low, high)", "One per axis.", TypeError
+        ) from error

@@ -42,20 +42,33 @@ def load(
     """Put a run back as it was; return its best weights and its state."""
     arrays, metadata = storage.read(path)
     if metadata.get("kind") != "checkpoint":
-        raise problem("checkpoint", path, "a checkpoint of train", "This file is of another kind: choose another name.")
+        raise problem(
+            "checkpoint",
+            path,
+            "a checkpoint of train",
+            "This file is of another kind: choose another name.",
+        )
     state = metadata["state"]
     for key, now in fingerprint.items():
         then = state["fingerprint"].get(key)
         if then != now:
             raise problem(
-                "checkpoint", f"{path}, a run with {key} {then}", f"{now}", "Go on with the same settings and data."
+                "checkpoint",
+                f"{path}, a run with {key} {then}",
+                f"{now}",
+                "Go on with the same settings and data.",
             )
     tensors = {
-        name: torch.from_numpy(array.copy()).to(getattr(torch, metadata["dtypes"][name])) for name, array in arrays.items()
+        name: torch.from_numpy(array.copy()).to(getattr(torch, metadata["dtypes"][name]))
+        for name, array in arrays.items()
     }
 
     def part(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        return {
+            name.removeprefix(prefix): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(prefix)
+        }
 
     model.load_state_dict(part("model."))
     whole = optimiser.state_dict()

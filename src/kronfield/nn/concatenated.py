@@ -24,7 +24,8 @@ EVEN, SAME_STEP = 1e-6, 1e-3
 
 @dataclass
 class _Sum(Prepared):
-    terms: list[Term | None]  # one per embedder; None: no structure, a row of features for every point
+    # one per embedder; None: no structure, a row of features for every point
+    terms: list[Term | None]
     positions: list[Tensor]
     features: list[Tensor | None]  # kept, or not
     sizes: tuple[int, ...]
@@ -33,8 +34,9 @@ class _Sum(Prepared):
 class ConcatenatedLinear(FirstLayer):
     """A linear layer on a Concatenated ("simple") encoding.
 
-    On a `Grid`, features of one axis are multiplied with the weights before they are spread over the grid: N_1 + N_2 + ...
-    rows instead of N_1 N_2 .... So are features of the diagonals of two axes with equal steps. The result is the same.
+    On a `Grid`, features of one axis are multiplied with the weights before they are spread over
+    the grid: N_1 + N_2 + ... rows instead of N_1 N_2 .... So are features of the diagonals of two
+    axes with equal steps. The result is the same.
 
     Examples
     --------
@@ -59,12 +61,24 @@ class ConcatenatedLinear(FirstLayer):
     """
 
     def __init__(
-        self, encoding: Any, width: int, *, bias: bool = True, trainable: Iterable[str] = (), domain: Domain | None = None
+        self,
+        encoding: Any,
+        width: int,
+        *,
+        bias: bool = True,
+        trainable: Iterable[str] = (),
+        domain: Domain | None = None,
     ) -> None:
         super().__init__()
         given = as_encoding(encoding)
         if not isinstance(given, Concatenated):
-            raise problem("encoding", repr(given), "a Concatenated encoding", "Use KroneckerLinear for this one.", TypeError)
+            raise problem(
+                "encoding",
+                repr(given),
+                "a Concatenated encoding",
+                "Use KroneckerLinear for this one.",
+                TypeError,
+            )
         self.encoding: Concatenated = given
         self.width = whole("width", width, at_least=1)
         self.axes = axis_modules(given, trainable)
@@ -79,7 +93,12 @@ class ConcatenatedLinear(FirstLayer):
         if isinstance(inputs, Grid):
             return self._prepare_grid(inputs, cache)
         before, flat = self._point_units(inputs)
-        keep = cache and not self.learns and not flat.requires_grad and len(flat) * self.encoding.size <= CACHE_NUMBERS
+        keep = (
+            cache
+            and not self.learns
+            and not flat.requires_grad
+            and len(flat) * self.encoding.size <= CACHE_NUMBERS
+        )
         return Rows(before, len(flat), 1, flat, self._rows(flat).detach() if keep else None)
 
     def _rows(self, units: Tensor) -> Tensor:
@@ -87,16 +106,35 @@ class ConcatenatedLinear(FirstLayer):
 
     def _prepare_grid(self, grid: Grid, cache: bool) -> Prepared:
         units = self._grid_units(grid)
-        moving = any(x.requires_grad for x in units)  # then every point of a diagonal has a gradient of its own
-        steps = [None if moving else _step(self.place.axis(x.detach().double(), i), x) for i, x in enumerate(grid.axes)]
+        # then every point of a diagonal has a gradient of its own
+        moving = any(x.requires_grad for x in units)
+        steps = [
+            None if moving else _step(self.place.axis(x.detach().double(), i), x)
+            for i, x in enumerate(grid.axes)
+        ]
         terms, positions = map(list, zip(*self._seen(units, steps), strict=True))
         features = list[Tensor | None]()
         for i, x in enumerate(positions):
-            keep = cache and not self.learns and not moving and len(x) * self.encoding.embedders[i].size <= CACHE_NUMBERS
+            keep = (
+                cache
+                and not self.learns
+                and not moving
+                and len(x) * self.encoding.embedders[i].size <= CACHE_NUMBERS
+            )
             features.append(self._encoded(i, x).detach() if keep else None)
-        return _Sum(grid.shape, grid.shape[0], math.prod(grid.shape[1:]), terms, positions, features, grid.shape)
+        return _Sum(
+            grid.shape,
+            grid.shape[0],
+            math.prod(grid.shape[1:]),
+            terms,
+            positions,
+            features,
+            grid.shape,
+        )
 
-    def _seen(self, units: list[Tensor], steps: list[float | None]) -> list[tuple[Term | None, Tensor]]:
+    def _seen(
+        self, units: list[Tensor], steps: list[float | None]
+    ) -> list[tuple[Term | None, Tensor]]:
         """Return for each embedder how its argument runs over the grid, and the distinct values of that argument."""
         encoding = self.encoding
         if encoding.directions is None:
@@ -138,7 +176,11 @@ class ConcatenatedLinear(FirstLayer):
         bias: Tensor | None = shared[-1] if self.bias is not None else None
         if isinstance(prepared, Rows):
             some = slice(start, stop)
-            features = self._rows(prepared.units[some]) if prepared.features is None else prepared.features[some]
+            features = (
+                self._rows(prepared.units[some])
+                if prepared.features is None
+                else prepared.features[some]
+            )
             return nn.functional.linear(features, shared[0], bias)
         assert isinstance(prepared, _Sum)
         return self._grid_part(prepared, shared, bias, start, stop)
@@ -152,7 +194,9 @@ class ConcatenatedLinear(FirstLayer):
         stop: int,
     ) -> Tensor:
         """Return the sum over all embedders on rows of a grid; the first includes the bias."""
-        structured = [(term, shared[i]) for i, term in enumerate(prepared.terms) if term is not None]
+        structured = [
+            (term, shared[i]) for i, term in enumerate(prepared.terms) if term is not None
+        ]
         total: Any = 0.0
         if structured:
             terms, tables = map(list, zip(*structured, strict=True))
@@ -163,7 +207,10 @@ class ConcatenatedLinear(FirstLayer):
         for i, term in enumerate(prepared.terms):
             if term is None:
                 product = nn.functional.linear(self._table(prepared, i, points), shared[i], bias)
-                total, bias = total + product.reshape(stop - start, *prepared.sizes[1:], self.width), None
+                total, bias = (
+                    total + product.reshape(stop - start, *prepared.sizes[1:], self.width),
+                    None,
+                )
         return total
 
     def _table(self, prepared: _Sum, i: int, rows: slice) -> Tensor:
@@ -206,17 +253,24 @@ def _step(units: Tensor, given: Tensor) -> float | None:
     step = float(units[-1] - units[0]) / (len(units) - 1)
     line = units[0] + step * torch.arange(len(units), dtype=units.dtype, device=units.device)
     rounding = 4 * torch.finfo(given.dtype).eps * max(1.0, float(units.abs().max()))
-    return step if step and float((units - line).abs().max()) <= max(rounding, EVEN * abs(step)) else None
+    return (
+        step
+        if step and float((units - line).abs().max()) <= max(rounding, EVEN * abs(step))
+        else None
+    )
 
 
-def _pair(units: list[Tensor], steps: list[float | None], row: tuple[float, ...], touched: list[int]) -> Pair | None:
+def _pair(
+    units: list[Tensor], steps: list[float | None], row: tuple[float, ...], touched: list[int]
+) -> Pair | None:
     """Return the pair of axes whose steps add up or cancel along a direction."""
     a, b = touched
     one, other = steps[a], steps[b]
     if one is None or other is None:
         return None
     ratio = row[a] * one / (row[b] * other)
-    # over the whole axis the two may drift apart by a small part of a step, as the rounding of positions lets them
+    # over the whole axis the two may drift apart by a small part of a step, as the rounding of
+    # positions lets them
     if abs(abs(ratio) - 1) * max(len(units[a]), len(units[b])) > SAME_STEP:
         return None
     return Pair(a, b, ratio < 0, len(units[a]))

@@ -42,7 +42,10 @@ class Samples:
     def flat(self) -> Samples:
         """Return the samples that count as points (P, D) and values (P, C)."""
         points = self.inputs.points() if isinstance(self.inputs, Grid) else self.inputs
-        points, values = points.reshape(-1, points.shape[-1]), self.values.reshape(-1, self.values.shape[-1])
+        points, values = (
+            points.reshape(-1, points.shape[-1]),
+            self.values.reshape(-1, self.values.shape[-1]),
+        )
         if self.used is None:
             return Samples(points, values, self.channels)
         keep = self.used.reshape(-1)
@@ -77,7 +80,12 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
     if inputs is None:
         inputs = _even_grid(shape, model)
     elif (inputs.shape if isinstance(inputs, Grid) else (len(inputs),)) != shape:
-        raise problem("data", f"values of shape {tuple(values.shape)}", f"one for each of {describe(inputs)}", "Match them.")
+        raise problem(
+            "data",
+            f"values of shape {tuple(values.shape)}",
+            f"one for each of {describe(inputs)}",
+            "Match them.",
+        )
     _check_some_are_used(shape, used)
     _check_places(inputs, model)
     return Samples(inputs, values if channels else values[..., None], channels, used)
@@ -87,7 +95,12 @@ def _finite(values: Any) -> Tensor:
     """Return values as a tensor, all of them finite."""
     found = _tensor("data", values)
     if not bool(torch.isfinite(found).all()):
-        raise problem("data", "values with NaN or inf", "finite values", "Leave such samples out: pass (points, values).")
+        raise problem(
+            "data",
+            "values with NaN or inf",
+            "finite values",
+            "Leave such samples out: pass (points, values).",
+        )
     return found
 
 
@@ -103,8 +116,17 @@ def _has_channels(values: Tensor, places: int, C: int) -> bool:
     """Return whether C channels follow ``places`` axes, or none; refuse other shapes."""
     channels = values.ndim == places + 1
     if values.ndim not in (places, places + 1) or (values.shape[-1] if channels else 1) != C:
-        expected = f"{places} axes and then {C} channels" if C > 1 else f"{places} axes, or one more of 1 channel"
-        raise problem("data", f"values of shape {tuple(values.shape)}", expected, "Build the network with out= to match.")
+        expected = (
+            f"{places} axes and then {C} channels"
+            if C > 1
+            else f"{places} axes, or one more of 1 channel"
+        )
+        raise problem(
+            "data",
+            f"values of shape {tuple(values.shape)}",
+            expected,
+            "Build the network with out= to match.",
+        )
     return channels
 
 
@@ -128,29 +150,56 @@ def _check_places(inputs: Grid | Tensor, model: CoordinateMLP) -> None:
     columns = inputs.axes if isinstance(inputs, Grid) else list(inputs.T)
     remedy = "Build the network with domain=[(low, high), ...] that holds them."
     for i, (x, ends) in enumerate(zip(columns, model.first.extent, strict=True)):
-        low, length = model.first.place.domain[i][0], model.first.place.domain[i][1] - model.first.place.domain[i][0]
+        low, length = (
+            model.first.place.domain[i][0],
+            model.first.place.domain[i][1] - model.first.place.domain[i][0],
+        )
         if not bool(torch.isfinite(x).all()):
-            raise problem("points", f"NaN or inf on axis {i}", "finite positions", "Leave such samples out.")
+            raise problem(
+                "points", f"NaN or inf on axis {i}", "finite positions", "Leave such samples out."
+            )
         slack = 1e-6 * length
-        if float(x.min()) < low + ends[0] * length - slack or float(x.max()) > low + ends[1] * length + slack:
+        if (
+            float(x.min()) < low + ends[0] * length - slack
+            or float(x.max()) > low + ends[1] * length + slack
+        ):
             got = f"positions from {float(x.min()):g} to {float(x.max()):g} on axis {i}"
-            raise problem("points", got, f"within [{low + ends[0] * length:g}, {low + ends[1] * length:g}]", remedy)
+            raise problem(
+                "points",
+                got,
+                f"within [{low + ends[0] * length:g}, {low + ends[1] * length:g}]",
+                remedy,
+            )
 
 
-def split(data: Samples, held_out: Any, model: CoordinateMLP, seed: int) -> tuple[Samples, Samples | None]:
+def split(
+    data: Samples, held_out: Any, model: CoordinateMLP, seed: int
+) -> tuple[Samples, Samples | None]:
     """Return the samples to learn from and those held out: a fraction of them, by chance, or other data."""
     if held_out is None:
         return data, None
     if not isinstance(held_out, numbers.Real):
         return data, samples(held_out, model).flat()
-    part = real("held_out", held_out, low=0.0, high=0.9, open_low=True, remedy="Pass a fraction, or (points, values).")
+    part = real(
+        "held_out",
+        held_out,
+        low=0.0,
+        high=0.9,
+        open_low=True,
+        remedy="Pass a fraction, or (points, values).",
+    )
     shape = data.values.shape[:-1]
     generator = torch.Generator().manual_seed(seed)
     out = torch.rand(shape, generator=generator) < part
     among = torch.ones(shape, dtype=torch.bool) if data.used is None else data.used.cpu()
     kept_out = out & among
     if not bool(kept_out.any()) or not bool((~out & among).any()):
-        raise problem("held_out", held_out, "a fraction that leaves samples on both sides", "There are few: pass data.")
+        raise problem(
+            "held_out",
+            held_out,
+            "a fraction that leaves samples on both sides",
+            "There are few: pass data.",
+        )
     kept = Samples(data.inputs, data.values, data.channels, ~out & among)
     if not isinstance(data.inputs, Grid):
         kept = kept.flat()
@@ -161,7 +210,15 @@ def _tensor(name: str, value: Any) -> Tensor:
     try:
         tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
     except (TypeError, ValueError) as error:
-        raise problem(name, describe(value), "numbers", "Pass a NumPy array or a tensor.", TypeError) from error
+        raise problem(
+            name, describe(value), "numbers", "Pass a NumPy array or a tensor.", TypeError
+        ) from error
     if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise problem(name, describe(tensor), "real numbers", "Split complex values into two channels.", TypeError)
+        raise problem(
+            name,
+            describe(tensor),
+            "real numbers",
+            "Split complex values into two channels.",
+            TypeError,
+        )
     return tensor.detach() if tensor.is_floating_point() else tensor.double()

@@ -43,7 +43,8 @@ def _as_tensor(value: Any, dtype: torch.dtype | None = None, device: Any = None)
     )
 
 
-# The namespace of the formulas, but for sign(), which writes NaN through a mask (vmap cannot follow), and asarray().
+# The namespace of the formulas, but for sign(), which writes NaN through a mask (vmap cannot
+# follow), and asarray().
 xp = types.ModuleType("kronfield.nn.torch_namespace")
 vars(xp).update({**vars(array_api_compat.torch), "sign": torch.sign, "asarray": _as_tensor})
 
@@ -67,17 +68,21 @@ class Encode(nn.Module):
     Parameters
     ----------
     encoding : Encoding or Embedder
-        What to compute. A Kronecker encoding is formed densely, size K_1 ... K_D: for a linear layer on it,
-        `KroneckerLinear` never forms it.
+        What to compute. A Kronecker encoding is formed densely, size K_1 ... K_D: for a linear
+        layer on it, `KroneckerLinear` never forms it.
     trainable : list of str
-        What to learn with the network, of "width" (Gaussian, Triangle; its logarithm is the parameter), "centres"
-        (local embedders) and "frequencies" (Fourier, Sine).
+        What to learn with the network, of "width" (Gaussian, Triangle; its logarithm is the
+        parameter), "centres" (local embedders) and "frequencies" (Fourier, Sine).
     domain : sequence of (low, high), optional
         One pair per axis: where the unit interval of the embedders lies. By default (0, 1).
     """
 
     def __init__(
-        self, encoding: Encoding | Embedder, *, trainable: Iterable[str] = (), domain: Domain | None = None
+        self,
+        encoding: Encoding | Embedder,
+        *,
+        trainable: Iterable[str] = (),
+        domain: Domain | None = None,
     ) -> None:
         super().__init__()
         self.encoding = as_encoding(encoding)
@@ -93,7 +98,9 @@ class Encode(nn.Module):
         """Return the features of ``points`` (..., D) as (..., size)."""
         units = self.place(points)
         before = units.shape[:-1]
-        return combine(self.encoding, self.axes, units.reshape(-1, units.shape[-1])).reshape(*before, self.size)
+        return combine(self.encoding, self.axes, units.reshape(-1, units.shape[-1])).reshape(
+            *before, self.size
+        )
 
     def extra_repr(self) -> str:
         """Say what is encoded."""
@@ -131,7 +138,9 @@ class EncodeAxis(nn.Module):
         if isinstance(self.embedder, FourierEmbedder) and "frequencies" not in self.learned:
             device = self.frequencies.device
             kind = torch.float32 if device.type == "mps" else torch.float64  # which has no float64
-            self.frequencies = torch.tensor(self.embedder.frequency_vectors, dtype=kind, device=device)
+            self.frequencies = torch.tensor(
+                self.embedder.frequency_vectors, dtype=kind, device=device
+            )
         return self
 
     def forward(self, x: Tensor) -> Tensor:
@@ -140,7 +149,13 @@ class EncodeAxis(nn.Module):
         Half precision is computed in float32 and cast back.
         """
         if not x.is_floating_point():
-            raise problem("points", describe(x), "a tensor of floats", "Convert it: points.float().", TypeError)
+            raise problem(
+                "points",
+                describe(x),
+                "a tensor of floats",
+                "Convert it: points.float().",
+                TypeError,
+            )
         wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
         with torch.autocast(x.device.type, enabled=False):
             return self._settings(wide).features(xp, wide, 0).to(x.dtype)
@@ -182,9 +197,14 @@ class Place(nn.Module):
         self.dimensions = dimensions
         pairs = [(0.0, 1.0)] * dimensions if domain is None else [tuple(pair) for pair in domain]
         if len(pairs) != dimensions or any(len(pair) != 2 for pair in pairs):
-            raise problem("domain", describe(domain), f"{dimensions} pairs (low, high)", "One pair per axis.")
+            raise problem(
+                "domain", describe(domain), f"{dimensions} pairs (low, high)", "One pair per axis."
+            )
         remedy = "Pass finite ends, the lower first."
-        ends = [tuple(real("domain", end, low=-1e300, high=1e300, remedy=remedy) for end in pair) for pair in pairs]
+        ends = [
+            tuple(real("domain", end, low=-1e300, high=1e300, remedy=remedy) for end in pair)
+            for pair in pairs
+        ]
         if any(low >= high for low, high in ends):
             raise problem("domain", describe(domain), "low < high on every axis", remedy)
         self.domain = ends
@@ -194,7 +214,10 @@ class Place(nn.Module):
         """Return positions (..., D) in units."""
         if not isinstance(points, Tensor) or points.ndim < 1 or points.shape[-1] != self.dimensions:
             raise problem(
-                "points", describe(points), f"a tensor of shape (..., {self.dimensions})", "Coordinates come last."
+                "points",
+                describe(points),
+                f"a tensor of shape (..., {self.dimensions})",
+                "Coordinates come last.",
             )
         if self.unit:
             return points
@@ -214,7 +237,11 @@ def as_encoding(encoding: Any) -> Concatenated | Kronecker:
         return Concatenated(encoding)
     if not isinstance(encoding, Concatenated | Kronecker):
         raise problem(
-            "encoding", describe(encoding), "an encoding or an embedder", "For example: Kronecker(...).", TypeError
+            "encoding",
+            describe(encoding),
+            "an encoding or an embedder",
+            "For example: Kronecker(...).",
+            TypeError,
         )
     return encoding
 
@@ -224,19 +251,32 @@ def axis_modules(encoding: Encoding, trainable: Iterable[str]) -> nn.ModuleList:
     names = [trainable] if isinstance(trainable, str) else list(trainable)
     for name in names:
         if name not in LEARNABLE:
-            raise problem("trainable", repr(name), f"of {', '.join(LEARNABLE)}", "Leave it out to learn nothing of it.")
+            raise problem(
+                "trainable",
+                repr(name),
+                f"of {', '.join(LEARNABLE)}",
+                "Leave it out to learn nothing of it.",
+            )
         if not any(isinstance(emb, LEARNABLE[name]) for emb in encoding.embedders):
             kinds = sorted({type(emb).__name__ for emb in encoding.embedders})
             jumps = any(isinstance(emb, Rectangle | Impulse) for emb in encoding.embedders)
-            remedy = "Features that jump have no gradient: use Triangle or Gaussian." if jumps else "Leave it out."
-            raise problem("trainable", f"{name!r} of {', '.join(kinds)}", "what these embedders have", remedy)
+            remedy = (
+                "Features that jump have no gradient: use Triangle or Gaussian."
+                if jumps
+                else "Leave it out."
+            )
+            raise problem(
+                "trainable", f"{name!r} of {', '.join(kinds)}", "what these embedders have", remedy
+            )
     return nn.ModuleList(EncodeAxis(emb, frozenset(names)) for emb in encoding.embedders)
 
 
 def combine(encoding: Encoding, axes: nn.ModuleList, units: Tensor) -> Tensor:
     """Return the features (P, size) of positions (P, D) in units."""
     if isinstance(encoding, Concatenated):
-        return torch.cat([axis(x) for axis, x in zip(axes, encoding.seen(units), strict=True)], dim=1)
+        return torch.cat(
+            [axis(x) for axis, x in zip(axes, encoding.seen(units), strict=True)], dim=1
+        )
     dense = axes[0](units[:, 0])
     for i, axis in enumerate(axes[1:], start=1):
         # one row of A (x) B is the outer product of a row of A and a row of B

@@ -22,7 +22,8 @@ from kronfield.nn.mlp import CoordinateMLP
 
 # Numbers of one hidden layer that are held at a time.
 BLOCK_NUMBERS = 1 << 22
-# Integrals: cells on each axis of a picture at first, evaluations at most, and the change that ends the halving of cells.
+# Integrals: cells on each axis of a picture at first, evaluations at most, and the change that ends
+# the halving of cells.
 FIRST_CELLS, MOST_CELLS, SETTLED = 32, 1 << 22, 1e-4
 
 
@@ -54,14 +55,29 @@ class NetworkField(Field):
         positions = _usual_axes(frames) if axes is None else list(axes)
         nothing = np.zeros((model.out, *[0] * len(frames)), dtype=np.float32)
         dtype = np.float64 if model.first.weight.dtype == torch.float64 else np.float32
-        encoding: Any = model.encoding  # a field in closed form has a Kronecker encoding; a network may have any
-        super().__init__(encoding, nothing, frames, positions, channels=channels, dtype=dtype, report=report, info=info)
+        # a field in closed form has a Kronecker encoding; a network may have any
+        encoding: Any = model.encoding
+        super().__init__(
+            encoding,
+            nothing,
+            frames,
+            positions,
+            channels=channels,
+            dtype=dtype,
+            report=report,
+            info=info,
+        )
         self.model = model
 
     @property
     def weights(self) -> NoReturn:
         """A network has many: see ``field.model``."""
-        raise problem("weights", "a network", "a field in closed form", "Its weights are in field.model.state_dict().")
+        raise problem(
+            "weights",
+            "a network",
+            "a field in closed form",
+            "Its weights are in field.model.state_dict().",
+        )
 
     @property
     def _plane_count(self) -> int:
@@ -71,15 +87,22 @@ class NetworkField(Field):
         box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
         return f"NetworkField(on {box}, {self.encoding!r}, depth {self.model.depth}, {self.model.parameter_count} weights)"
 
-    # Evaluation --------------------------------------------------------------------------------------------------
+    # Evaluation
+    # ------------------------------------------------------------------------------------------
 
-    def _grid_blocks(self, units: list[Array], orders: tuple[int, ...]) -> Iterator[tuple[Any, Array]]:
+    def _grid_blocks(
+        self, units: list[Array], orders: tuple[int, ...]
+    ) -> Iterator[tuple[Any, Array]]:
         rows = max(1, BLOCK_NUMBERS // max(1, math.prod(len(x) for x in units[1:]) * self._hidden))
         for start in range(0, len(units[0]), rows):
             some = [units[0][start : start + rows], *units[1:]]
             if any(orders) or self._blends:
-                points = np.stack(np.meshgrid(*some, indexing="ij"), axis=-1).reshape(-1, len(units))
-                planes = self._at_points(list(points.T), orders).reshape(-1, *[len(x) for x in some])
+                points = np.stack(np.meshgrid(*some, indexing="ij"), axis=-1).reshape(
+                    -1, len(units)
+                )
+                planes = self._at_points(list(points.T), orders).reshape(
+                    -1, *[len(x) for x in some]
+                )
             else:
                 with torch.no_grad(), _in_units(self.model):
                     values = self.model(Grid(*[self._tensor(x) for x in some]))
@@ -89,7 +112,12 @@ class NetworkField(Field):
     def _at_points(self, units: list[Array], orders: tuple[int, ...]) -> Array:
         for emb in self.encoding.embedders:
             if any(orders) and emb.smoothness == 0:
-                raise problem("derivative", orders, f"(0, ...) of {type(emb).__name__}", emb.smoothness_remedy())
+                raise problem(
+                    "derivative",
+                    orders,
+                    f"(0, ...) of {type(emb).__name__}",
+                    emb.smoothness_remedy(),
+                )
         points = np.stack(units, axis=1)
         out = np.empty((self.model.out, len(points)), dtype=self._real)
         step = max(1, BLOCK_NUMBERS // self._hidden)
@@ -125,7 +153,11 @@ class NetworkField(Field):
 
     @property
     def _hidden(self) -> int:
-        return max(self.model.first.width, self.model.width if self.model.depth else 1, self.encoding_numbers)
+        return max(
+            self.model.first.width,
+            self.model.width if self.model.depth else 1,
+            self.encoding_numbers,
+        )
 
     @property
     def encoding_numbers(self) -> int:
@@ -155,27 +187,53 @@ class NetworkField(Field):
             if before is not None and np.all(np.abs(total - before) <= SETTLED * scale):
                 return total if self.has_channels else float(total)
             if (2 * cells) ** self.dimensions > MOST_CELLS:
-                raise problem("box", describe(bounds), "one over which means settle", "Integrate over smaller boxes.")
+                raise problem(
+                    "box",
+                    describe(bounds),
+                    "one over which means settle",
+                    "Integrate over smaller boxes.",
+                )
             cells, before = 2 * cells, total
 
     def _box_ends(self, box: Any) -> list[list[float]]:
         """Return the ends (low, high) of a box on every axis, checked."""
-        if not isinstance(box, list | tuple | np.ndarray) or np.shape(np.asarray(box)) != (self.dimensions, 2):
-            raise problem("box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis.")
-        return [[real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair] for pair in box]
+        if not isinstance(box, list | tuple | np.ndarray) or np.shape(np.asarray(box)) != (
+            self.dimensions,
+            2,
+        ):
+            raise problem(
+                "box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis."
+            )
+        return [
+            [real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair]
+            for pair in box
+        ]
 
-    # Saving ------------------------------------------------------------------------------------------------------
+    # Saving
+    # ------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, dtype: str | None = None) -> Saved:
         """Save to one file, whole or not at all; as `Field.save`."""
         if dtype not in (None, "float16", "float32", "float64"):
-            raise problem("dtype", repr(dtype), '"float16", "float32" or "float64"', "Leave it out to keep them.")
+            raise problem(
+                "dtype",
+                repr(dtype),
+                '"float16", "float32" or "float64"',
+                "Leave it out to keep them.",
+            )
         exact = {name: _as_numpy(tensor) for name, tensor in self.model.state_dict().items()}
         with np.errstate(over="ignore"):
             stored = {name: array.astype(dtype or array.dtype) for name, array in exact.items()}
         if not all(np.all(np.isfinite(array)) for array in stored.values()):
-            raise problem("dtype", dtype, "one that can hold the weights", "They overflow: use float32 or float64.")
-        errors = np.concatenate([(stored[name].astype(np.float64) - exact[name]).ravel() for name in exact])
+            raise problem(
+                "dtype",
+                dtype,
+                "one that can hold the weights",
+                "They overflow: use float32 or float64.",
+            )
+        errors = np.concatenate(
+            [(stored[name].astype(np.float64) - exact[name]).ravel() for name in exact]
+        )
         metadata = {
             "kind": "network",
             "network": self.model.to_dict(),
@@ -198,7 +256,9 @@ def frames_of(model: CoordinateMLP, domain: Sequence[Sequence[float]] | None) ->
     usual = [(low + a * (high - low), low + b * (high - low)) for (low, high), (a, b) in reach]
     bounds = usual if domain is None else [tuple(float(end) for end in pair) for pair in domain]
     if len(bounds) != len(units):
-        raise problem("domain", describe(domain), f"{len(units)} pairs (low, high)", "One pair per axis.")
+        raise problem(
+            "domain", describe(domain), f"{len(units)} pairs (low, high)", "One pair per axis."
+        )
     return [Frame(low, high - low, *ends) for (low, high), ends in zip(units, bounds, strict=True)]
 
 
@@ -225,7 +285,8 @@ def as_field(
     model : CoordinateMLP
         The network.
     domain : sequence of (low, high), optional
-        Where it may be evaluated; by default where its unit intervals lie, or the field it was made from.
+        Where it may be evaluated; by default where its unit intervals lie, or the field it was made
+        from.
     axes : sequence of arrays, optional
         The positions that `on_grid` takes by default.
     channels : bool
@@ -234,7 +295,13 @@ def as_field(
         Kept with the field.
     """
     if not isinstance(model, CoordinateMLP):
-        raise problem("model", describe(model), "a CoordinateMLP", "Evaluate other modules by calling them.", TypeError)
+        raise problem(
+            "model",
+            describe(model),
+            "a CoordinateMLP",
+            "Evaluate other modules by calling them.",
+            TypeError,
+        )
     if not channels and model.out != 1:
         raise problem("channels", "False", f"True, for {model.out} of them", "Leave it out.")
     first = model.first
@@ -243,8 +310,12 @@ def as_field(
         positions = _usual_axes(frames) if axes is None else list(axes)
         planes = _as_numpy(first.weight)
         planes = planes if planes.itemsize >= 4 else planes.astype(np.float32)
-        return Field(first.encoding, planes, frames, positions, channels=channels, report=report, info=info)
-    return NetworkField(model, domain=domain, axes=axes, channels=channels, report=report, info=info)
+        return Field(
+            first.encoding, planes, frames, positions, channels=channels, report=report, info=info
+        )
+    return NetworkField(
+        model, domain=domain, axes=axes, channels=channels, report=report, info=info
+    )
 
 
 def _is_closed_form(layer: KroneckerLinear) -> bool:
@@ -266,17 +337,31 @@ def network_from(
     """Return the network that `NetworkField.save` wrote, from the contents of its file."""
     remedy = "It is damaged or altered: save it again from the field."
     try:
-        with torch.random.fork_rng(devices=[]):  # the weights it is made with are replaced: no chance is used up
+        # the weights it is made with are replaced: no chance is used up
+        with torch.random.fork_rng(devices=[]):
             model = CoordinateMLP.from_dict(metadata["network"], functions)
-        model.to({"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}[metadata["weights_dtype"]])
-        state = {name: torch.from_numpy(arrays[f"model.{name}"]).to(old.dtype) for name, old in model.state_dict().items()}
+        model.to(
+            {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}[
+                metadata["weights_dtype"]
+            ]
+        )
+        state = {
+            name: torch.from_numpy(arrays[f"model.{name}"]).to(old.dtype)
+            for name, old in model.state_dict().items()
+        }
         model.load_state_dict(state)
         axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(model.encoding.dimensions)]
         return NetworkField(
-            model, domain=metadata["domain"], axes=axes, channels=bool(metadata["channels"]), info=metadata.get("info")
+            model,
+            domain=metadata["domain"],
+            axes=axes,
+            channels=bool(metadata["channels"]),
+            info=metadata.get("info"),
         )
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise problem("path", f"{path} ({type(error).__name__}: {error})", "a saved network", remedy) from error
+        raise problem(
+            "path", f"{path} ({type(error).__name__}: {error})", "a saved network", remedy
+        ) from error
 
 
 def _as_numpy(tensor: Tensor) -> Array:

@@ -32,7 +32,12 @@ class Grid:
         for i, axis in enumerate(axes):
             x = axis if isinstance(axis, Tensor) else torch.as_tensor(axis)
             if x.ndim != 1 or not x.is_floating_point() or len(x) < 1:
-                raise problem(f"axes[{i}]", describe(x), "floats of shape (N,)", "Pass the positions on one axis.")
+                raise problem(
+                    f"axes[{i}]",
+                    describe(x),
+                    "floats of shape (N,)",
+                    "Pass the positions on one axis.",
+                )
             self.axes.append(x)
         if not self.axes:
             raise problem("axes", "none", "one per dimension", "For example: Grid(x, y).")

@@ -38,8 +38,9 @@ class _Mixed(Prepared):
 class KroneckerLinear(FirstLayer):
     """A linear layer on a Kronecker ("complex") encoding; its weights are (width, K_1, ..., K_D).
 
-    The same weights serve grids, by mode products; points through blending, which evaluates a virtual grid and mixes the
-    corners of each point's cell (the paper's smart indexing); and points exactly.
+    The same weights serve grids, by mode products; points through blending, which evaluates a
+    virtual grid and mixes the corners of each point's cell (the paper's smart indexing); and points
+    exactly.
 
     Examples
     --------
@@ -64,8 +65,8 @@ class KroneckerLinear(FirstLayer):
     points : "exact" or "blending"
         What to do with points; grids are always exact.
     init : "random" or "zeros"
-        Random as a PyTorch layer of that many active features; zeros for a layer that is the whole network, so that
-        descent ends in the solution of least norm.
+        Random as a PyTorch layer of that many active features; zeros for a layer that is the whole
+        network, so that descent ends in the solution of least norm.
     trainable, domain
         As for `Encode`; with blending nothing of the encoding is trainable.
     """
@@ -83,17 +84,35 @@ class KroneckerLinear(FirstLayer):
     ) -> None:
         super().__init__()
         if not isinstance(encoding, Kronecker):
-            raise problem("encoding", describe(encoding), "a Kronecker encoding", "Use ConcatenatedLinear.", TypeError)
+            raise problem(
+                "encoding",
+                describe(encoding),
+                "a Kronecker encoding",
+                "Use ConcatenatedLinear.",
+                TypeError,
+            )
         if points not in ("exact", "blending"):
-            raise problem("points", repr(points), '"exact" or "blending"', "Say how points meet the encoding.")
+            raise problem(
+                "points", repr(points), '"exact" or "blending"', "Say how points meet the encoding."
+            )
         if init not in ("random", "zeros"):
-            raise problem("init", repr(init), '"random" or "zeros"', "Zeros suit a network without hidden layers.")
+            raise problem(
+                "init",
+                repr(init),
+                '"random" or "zeros"',
+                "Zeros suit a network without hidden layers.",
+            )
         self.encoding: Kronecker = encoding
         self.points = points
         self.width = whole("width", width, at_least=1)
         self.axes = axis_modules(encoding, trainable)
         if points == "blending" and self.learns:
-            raise problem("trainable", describe(trainable), 'nothing, with points="blending"', 'Use points="exact".')
+            raise problem(
+                "trainable",
+                describe(trainable),
+                'nothing, with points="blending"',
+                'Use points="exact".',
+            )
         self.place = Place(encoding.dimensions, domain)
         self.extent = [(0.0, 1.0)] * encoding.dimensions
         self.weight = nn.Parameter(torch.zeros(self.width, *encoding.shape))
@@ -113,8 +132,12 @@ class KroneckerLinear(FirstLayer):
         if isinstance(inputs, Grid):
             units = self._grid_units(inputs)
             keep = cache and not self.learns and not any(x.requires_grad for x in units)
-            matrices = None if not keep else [self._encoded(i, x).detach() for i, x in enumerate(units)]
-            return _Axes(inputs.shape, inputs.shape[0], math.prod(inputs.shape[1:]), units, matrices)
+            matrices = (
+                None if not keep else [self._encoded(i, x).detach() for i, x in enumerate(units)]
+            )
+            return _Axes(
+                inputs.shape, inputs.shape[0], math.prod(inputs.shape[1:]), units, matrices
+            )
         if self.points == "blending":
             return self.blended(inputs)
         before, flat = self._point_units(inputs)
@@ -126,13 +149,20 @@ class KroneckerLinear(FirstLayer):
         blending = self._blending
         indices, weights = blending.corners(flat)
         mixer = Mixer(indices, weights, math.prod(blending.shape))
-        nodes = [self._encoded(i, self.weight.new_tensor(axis)).detach() for i, axis in enumerate(blending.axes)]
+        nodes = [
+            self._encoded(i, self.weight.new_tensor(axis)).detach()
+            for i, axis in enumerate(blending.axes)
+        ]
         return _Mixed(before, len(flat), 1, mixer, nodes)
 
     @property
     def _blending(self) -> Blending:
         return Blending(
-            self.encoding, [virtual_axis(emb, *ends) for emb, ends in zip(self.encoding.embedders, self.extent, strict=True)]
+            self.encoding,
+            [
+                virtual_axis(emb, *ends)
+                for emb, ends in zip(self.encoding.embedders, self.extent, strict=True)
+            ],
         )
 
     def shared(self, prepared: Prepared) -> list[Tensor]:
@@ -145,7 +175,11 @@ class KroneckerLinear(FirstLayer):
             return [prepared.mixer(table), *bias]
         assert isinstance(prepared, _Axes)
         found = prepared.matrices
-        matrices = [self._encoded(i, x) for i, x in enumerate(prepared.positions)] if found is None else found
+        matrices = (
+            [self._encoded(i, x) for i, x in enumerate(prepared.positions)]
+            if found is None
+            else found
+        )
         return [matrices[0], self._contracted(matrices), *bias]
 
     def _contracted(self, matrices: list[Tensor]) -> Tensor:
@@ -158,7 +192,9 @@ class KroneckerLinear(FirstLayer):
     def part(self, prepared: Prepared, shared: list[Tensor], start: int, stop: int) -> Tensor:
         """Return the outputs of some points, or of some rows of a grid."""
         if isinstance(prepared, _Axes):
-            out = (shared[0][start:stop] @ shared[1]).reshape(stop - start, *prepared.shape[1:], self.width)
+            out = (shared[0][start:stop] @ shared[1]).reshape(
+                stop - start, *prepared.shape[1:], self.width
+            )
         elif isinstance(prepared, _Mixed):
             out = shared[0][start:stop]
         else:
@@ -173,11 +209,16 @@ class KroneckerLinear(FirstLayer):
             return self._exact_part(units, table)
         from torch.utils.checkpoint import checkpoint
 
-        parts = [checkpoint(self._exact_part, some, table, use_reentrant=False) for some in units.split(step)]
+        parts = [
+            checkpoint(self._exact_part, some, table, use_reentrant=False)
+            for some in units.split(step)
+        ]
         return torch.cat(parts)
 
     def _exact_part(self, units: Tensor, table: Tensor) -> Tensor:
-        values = (self._encoded(0, units[:, 0]) @ table).reshape(len(units), *self.features[1:], self.width)
+        values = (self._encoded(0, units[:, 0]) @ table).reshape(
+            len(units), *self.features[1:], self.width
+        )
         for i in range(1, len(self.axes)):
             values = torch.einsum("pk,pk...->p...", self._encoded(i, units[:, i]), values)
         return values

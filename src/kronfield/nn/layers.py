@@ -1,8 +1,8 @@
 """The first layers of coordinate networks: what an encoding is multiplied with, for points and for grids.
 
-On a grid nothing of the size of all points times all features is ever formed. A layer splits its work in two: what is shared
-by all points (`shared`, small, once a step) and what remains for some of them (`part`), so that a large batch can go through
-a network in parts that fit the cache.
+On a grid nothing of the size of all points times all features is ever formed. A layer splits its
+work in two: what is shared by all points (`shared`, small, once a step) and what remains for some
+of them (`part`), so that a large batch can go through a network in parts that fit the cache.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ CACHE_NUMBERS = 1 << 27
 class Prepared:
     """Inputs with all that does not change from step to step.
 
-    ``shape`` are the leading axes of the output, ``rows`` its parts can be cut at, each of ``per_row`` points.
+    ``shape`` are the leading axes of the output, ``rows`` its parts can be cut at, each of
+    ``per_row`` points.
     """
 
     shape: tuple[int, ...]
@@ -65,11 +66,18 @@ class FirstLayer(nn.Module):
     def forward(self, inputs: Tensor | Grid | Prepared) -> Tensor:
         """Return the outputs for points (..., D), a `Grid`, or what `prepare` made of them: (..., width)."""
         prepared = inputs if isinstance(inputs, Prepared) else self.prepare(inputs, cache=False)
-        return self.part(prepared, self.shared(prepared), 0, prepared.rows).reshape(*prepared.shape, self.width)
+        return self.part(prepared, self.shared(prepared), 0, prepared.rows).reshape(
+            *prepared.shape, self.width
+        )
 
     def _grid_units(self, grid: Grid) -> list[Tensor]:
         if len(grid.axes) != self.place.dimensions:
-            raise problem("inputs", repr(grid), f"a grid of {self.place.dimensions} axes", "One per axis of the encoding.")
+            raise problem(
+                "inputs",
+                repr(grid),
+                f"a grid of {self.place.dimensions} axes",
+                "One per axis of the encoding.",
+            )
         return [self._narrowed(self.place.axis(x, i)) for i, x in enumerate(grid.axes)]
 
     def _point_units(self, points: Tensor) -> tuple[tuple[int, ...], Tensor]:
@@ -79,7 +87,11 @@ class FirstLayer(nn.Module):
 
     def _narrowed(self, units: Tensor) -> Tensor:
         """Return units in float32 unless the weights are in float64: digits matter before the domain is taken off."""
-        return units.float() if units.dtype == torch.float64 and self.weight.dtype != torch.float64 else units
+        return (
+            units.float()
+            if units.dtype == torch.float64 and self.weight.dtype != torch.float64
+            else units
+        )
 
     def _encoded(self, axis: int, x: Tensor) -> Tensor:
         """Return the features of positions on one axis in the dtype of the weights."""

@@ -13,8 +13,9 @@ from torch import Tensor
 class Mixer:
     """Indices and weights (P, T): row p of the result is the sum over t of weight times row of a table (M, W).
 
-    Where the weights are fixed this is a sparse matrix, and its transpose in the other direction; both are kept. Where the
-    weights have a gradient, rows are gathered and summed, which takes ten times as long.
+    Where the weights are fixed this is a sparse matrix, and its transpose in the other direction;
+    both are kept. Where the weights have a gradient, rows are gathered and summed, which takes ten
+    times as long.
     """
 
     def __init__(self, indices: Tensor, weights: Tensor, table_rows: int) -> None:
@@ -58,12 +59,18 @@ def _sparse_pair(indices: Tensor, weights: Tensor, columns: int) -> tuple[Tensor
 
     P, T = indices.shape
     values = weights.detach().cpu().numpy().ravel()
-    rows = scipy.sparse.csr_array((values, indices.cpu().numpy().ravel(), np.arange(P + 1) * T), (P, columns))
+    rows = scipy.sparse.csr_array(
+        (values, indices.cpu().numpy().ravel(), np.arange(P + 1) * T), (P, columns)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # "beta"
         return _tensor_of(rows, weights.device), _tensor_of(rows.T.tocsr(), weights.device)
 
 
 def _tensor_of(matrix: Any, device: Any) -> Tensor:
-    indptr, indices, data = (torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data))
-    return torch.sparse_csr_tensor(indptr, indices, data, size=matrix.shape, device=device, check_invariants=False)
+    indptr, indices, data = (
+        torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data)
+    )
+    return torch.sparse_csr_tensor(
+        indptr, indices, data, size=matrix.shape, device=device, check_invariants=False
+    )

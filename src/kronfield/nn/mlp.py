@@ -60,7 +60,8 @@ class CoordinateMLP(nn.Module):
     out : int
         The number of channels.
     activation : str or function
-        Of "relu", "leaky_relu", "gelu", "silu", "tanh", "sine"; or a function that returns a module.
+        Of "relu", "leaky_relu", "gelu", "silu", "tanh", "sine"; or a function that returns a
+        module.
     points : "exact" or "blending"
         How points, as opposed to grids, meet a Kronecker encoding.
     trainable, domain
@@ -88,13 +89,24 @@ class CoordinateMLP(nn.Module):
         if isinstance(given, Kronecker):
             init = "random" if self.depth else "zeros"
             self.first: FirstLayer = KroneckerLinear(
-                given, first_width, bias=self.depth > 0, points=points, init=init, trainable=self.trainable, domain=domain
+                given,
+                first_width,
+                bias=self.depth > 0,
+                points=points,
+                init=init,
+                trainable=self.trainable,
+                domain=domain,
             )
         else:
-            self.first = ConcatenatedLinear(given, first_width, trainable=self.trainable, domain=domain)
+            self.first = ConcatenatedLinear(
+                given, first_width, trainable=self.trainable, domain=domain
+            )
         layers = list[nn.Module]()
         for i in range(self.depth):
-            layers += [_activation(activation), nn.Linear(self.width, self.width if i < self.depth - 1 else self.out)]
+            layers += [
+                _activation(activation),
+                nn.Linear(self.width, self.width if i < self.depth - 1 else self.out),
+            ]
         self.rest = nn.Sequential(*layers)
 
     @property
@@ -115,7 +127,8 @@ class CoordinateMLP(nn.Module):
     def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
         """Return inputs with all that does not change from step to step, to be passed in their place.
 
-        Features are kept with ``cache``, unless they are very many; they then have no gradient by position.
+        Features are kept with ``cache``, unless they are very many; they then have no gradient by
+        position.
         """
         return self.first.prepare(inputs, cache=cache)
 
@@ -133,24 +146,35 @@ class CoordinateMLP(nn.Module):
         return self._hidden(self.first(inputs))
 
     @classmethod
-    def from_field(cls, field: Any, depth: int = 0, width: int = 256, *, points: str = "exact") -> CoordinateMLP:
+    def from_field(
+        cls, field: Any, depth: int = 0, width: int = 256, *, points: str = "exact"
+    ) -> CoordinateMLP:
         """Return a network that starts as a field from `fit` or `fit_points`, its values to rounding.
 
-        With hidden layers, +f and -f are carried through two units a channel (ReLU(f) - ReLU(-f) = f), and what the other
-        units learn is added to that.
+        With hidden layers, +f and -f are carried through two units a channel (ReLU(f) - ReLU(-f) =
+        f), and what the other units learn is added to that.
         """
         planes = getattr(field, "_planes", None)
         if planes is None or not planes.size or getattr(field, "_complex", False):
-            raise problem("field", describe(field), "a field of real values from fit or fit_points", "Fit one first.")
+            raise problem(
+                "field",
+                describe(field),
+                "a field of real values from fit or fit_points",
+                "Fit one first.",
+            )
         C = len(planes)
         if depth and width < 2 * C:
-            raise problem("width", width, f"at least {2 * C}, two units a channel", "Make it wider.")
+            raise problem(
+                "width", width, f"at least {2 * C}, two units a channel", "Make it wider."
+            )
         domain = [(f.origin, f.origin + f.length) for f in field.frames]
         model = cls(field.encoding, depth, width, C, points=points, domain=domain)
         first = model.first
         assert isinstance(first, KroneckerLinear)
         first.extent = [(float(f.unit(f.low)), float(f.unit(f.high))) for f in field.frames]
-        weights = torch.from_numpy(planes).to(torch.float32 if planes.itemsize <= 4 else torch.float64)
+        weights = torch.from_numpy(planes).to(
+            torch.float32 if planes.itemsize <= 4 else torch.float64
+        )
         model.to(weights.dtype)
         with torch.no_grad():
             if depth:
@@ -189,9 +213,21 @@ class CoordinateMLP(nn.Module):
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> CoordinateMLP:
+    def from_dict(
+        cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> CoordinateMLP:
         """Return the network that `to_dict` described, with new weights."""
-        keys = ("encoding", "depth", "width", "out", "activation", "points", "trainable", "domain", "extent")
+        keys = (
+            "encoding",
+            "depth",
+            "width",
+            "out",
+            "activation",
+            "points",
+            "trainable",
+            "domain",
+            "extent",
+        )
         only_keys("network", data, keys)
         settings = {key: data[key] for key in keys if key not in ("encoding", "extent")}
         model = cls(Encoding.from_dict(data["encoding"], functions), **settings)
@@ -202,9 +238,16 @@ class CoordinateMLP(nn.Module):
 def _activation(which: str | Callable[[], nn.Module]) -> nn.Module:
     if isinstance(which, str):
         if which not in ACTIVATIONS:
-            raise problem("activation", repr(which), f"one of {', '.join(ACTIVATIONS)}", "Or pass a function.")
+            raise problem(
+                "activation", repr(which), f"one of {', '.join(ACTIVATIONS)}", "Or pass a function."
+            )
         return ACTIVATIONS[which]()
     module = which()
     if not isinstance(module, nn.Module):
-        raise problem("activation", describe(module), "a function that returns a module", "For example: torch.nn.GELU.")
+        raise problem(
+            "activation",
+            describe(module),
+            "a function that returns a module",
+            "For example: torch.nn.GELU.",
+        )
     return module

@@ -25,7 +25,8 @@ class Single:
 class Pair:
     """A function of i + j, or of (N_first - 1 - i) + j, for positions i, j on two axes, ``first`` < ``second``.
 
-    Its table has N_first + N_second - 1 rows; position i sees N_second of them in a row, from `start` on.
+    Its table has N_first + N_second - 1 rows; position i sees N_second of them in a row, from
+    `start` on.
     """
 
     first: int
@@ -41,10 +42,13 @@ class Pair:
 Term = Single | Pair
 
 
-def outer_sum(terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int], rows: tuple[int, int]) -> Tensor:
+def outer_sum(
+    terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int], rows: tuple[int, int]
+) -> Tensor:
     """Return the sum of all terms on rows [start, stop) of the first axis: (stop - start, N_2, ..., N_D, W).
 
-    ``tables`` are (N, W) each. The first layer on a grid is such a sum, with tables Psi(x) W of N_1 + N_2 + ... rows.
+    ``tables`` are (N, W) each. The first layer on a grid is such a sum, with tables Psi(x) W of N_1
+    + N_2 + ... rows.
     """
     return _OuterSum.apply(tuple(terms), tuple(shape), rows, *tables)
 
@@ -53,7 +57,9 @@ class _OuterSum(torch.autograd.Function):
     """Tables to their sum on a grid, and `_Collected` back: linear both ways, so gradients of any order are these two."""
 
     @staticmethod
-    def forward(terms: tuple[Term, ...], shape: tuple[int, ...], rows: tuple[int, int], *tables: Tensor) -> Tensor:
+    def forward(
+        terms: tuple[Term, ...], shape: tuple[int, ...], rows: tuple[int, int], *tables: Tensor
+    ) -> Tensor:
         out = _fill(terms, tables, shape, 0, *rows)
         return out.clone() if len(shape) == 1 else out  # on one axis it is a view of the table
 
@@ -69,7 +75,10 @@ class _OuterSum(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
         terms, shape, rows, sizes = ctx.given
         like = next(one for one in tangents[3:] if one is not None)
-        tables = [like.new_zeros(size) if one is None else one for one, size in zip(tangents[3:], sizes, strict=True)]
+        tables = [
+            like.new_zeros(size) if one is None else one
+            for one, size in zip(tangents[3:], sizes, strict=True)
+        ]
         return _OuterSum.apply(terms, shape, rows, *tables)
 
 
@@ -78,7 +87,11 @@ class _Collected(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        terms: tuple[Term, ...], shape: tuple[int, ...], rows: tuple[int, int], sizes: list[Any], gradient: Tensor
+        terms: tuple[Term, ...],
+        shape: tuple[int, ...],
+        rows: tuple[int, int],
+        sizes: list[Any],
+        gradient: Tensor,
     ) -> tuple[Tensor, ...]:
         tables = [gradient.new_zeros(size) for size in sizes]
         _collect(terms, tables, shape, 0, rows[0], gradient.contiguous())
@@ -100,15 +113,27 @@ def _across(table: Tensor, axis: int, current: int, dimensions: int) -> Tensor:
     return table.reshape(*shape, table.shape[-1])
 
 
-def _fill(terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int], axis: int, start: int, stop: int) -> Tensor:
+def _fill(
+    terms: Sequence[Term],
+    tables: Sequence[Tensor],
+    shape: Sequence[int],
+    axis: int,
+    start: int,
+    stop: int,
+) -> Tensor:
     """Return the sum of the terms of ``axis`` and all axes after it, at rows [start, stop) of ``axis``."""
     D, W = len(shape), tables[0].shape[-1]
-    own = [table[start:stop] for term, table in zip(terms, tables, strict=True) if term == Single(axis)]
+    own = [
+        table[start:stop] for term, table in zip(terms, tables, strict=True) if term == Single(axis)
+    ]
     alone = sum(own[1:], own[0]) if own else tables[0].new_zeros(stop - start, W)
     if axis == D - 1:
         return alone
-    rest = _fill(terms, tables, shape, axis + 1, 0, shape[axis + 1])  # the same for every row of this axis
-    pairs = [(term, table) for term, table in zip(terms, tables, strict=True) if _starts(term, axis)]
+    # the same for every row of this axis
+    rest = _fill(terms, tables, shape, axis + 1, 0, shape[axis + 1])
+    pairs = [
+        (term, table) for term, table in zip(terms, tables, strict=True) if _starts(term, axis)
+    ]
     if not pairs:
         return rest[None] + alone.reshape(stop - start, *[1] * (D - axis - 1), W)
     out = rest.new_empty(stop - start, *rest.shape)
@@ -122,16 +147,27 @@ def _fill(terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int],
 
 
 def _collect(
-    terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int], axis: int, start: int, gradient: Tensor
+    terms: Sequence[Term],
+    tables: Sequence[Tensor],
+    shape: Sequence[int],
+    axis: int,
+    start: int,
+    gradient: Tensor,
 ) -> None:
     """Add the gradient of `_fill`, (rows, N_axis+1, ..., W), to the gradients of the tables."""
     D, count = len(shape), len(gradient)
-    mine = [table[start : start + count] for term, table in zip(terms, tables, strict=True) if term == Single(axis)]
+    mine = [
+        table[start : start + count]
+        for term, table in zip(terms, tables, strict=True)
+        if term == Single(axis)
+    ]
     if axis == D - 1:
         for table in mine:
             table.add_(gradient)
         return
-    pairs = [(term, table) for term, table in zip(terms, tables, strict=True) if _starts(term, axis)]
+    pairs = [
+        (term, table) for term, table in zip(terms, tables, strict=True) if _starts(term, axis)
+    ]
     if pairs:
         rest, alone = _collect_pairs(pairs, shape, axis, start, gradient)
     else:
@@ -143,7 +179,11 @@ def _collect(
 
 
 def _collect_pairs(
-    pairs: Sequence[tuple[Pair, Tensor]], shape: Sequence[int], axis: int, start: int, gradient: Tensor
+    pairs: Sequence[tuple[Pair, Tensor]],
+    shape: Sequence[int],
+    axis: int,
+    start: int,
+    gradient: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Add the gradient to the tables of pairs that begin at ``axis``.
 

@@ -85,12 +85,18 @@ class Training:
     @property
     def field(self) -> Field:
         """The network as a field on the domain of its encoding."""
-        axes = [x.cpu().double().numpy() for x in self.data.inputs.axes] if isinstance(self.data.inputs, Grid) else None
+        axes = (
+            [x.cpu().double().numpy() for x in self.data.inputs.axes]
+            if isinstance(self.data.inputs, Grid)
+            else None
+        )
         return as_field(self.model, axes=axes, channels=self.data.channels, report=self)
 
     def __str__(self) -> str:
         lines = [f"training of {self.model.parameter_count} weights on {self.data.count} samples"]
-        lines.append(f"  {self.epochs} epochs in {self.seconds:.1f} s, stopped by {self.stopped_by}")
+        lines.append(
+            f"  {self.epochs} epochs in {self.seconds:.1f} s, stopped by {self.stopped_by}"
+        )
         quality = "" if self.psnr is None else f", PSNR {self.psnr:.2f} dB"
         lines.append(f"  best: epoch {self.best_epoch}, loss {self.best_loss:.4g}{quality}")
         return "\n".join(lines)
@@ -111,7 +117,10 @@ class TrainingRun:
         self.model = model if device is None else model.to(device)
         self._place_data(data, held_out)
         self.optimiser = torch.optim.Adam(
-            model.parameters(), lr=settings.rate, betas=settings.betas, weight_decay=settings.weight_decay
+            model.parameters(),
+            lr=settings.rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
         )
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.result = Training(model, data, is_mean_square=self.loss is LOSSES["mse"])
@@ -141,10 +150,14 @@ class TrainingRun:
         """
         flat = self.data.values.reshape(-1, self.model.out)
         constants = (torch.zeros_like(flat[:1]), flat.mean(0, keepdim=True))
-        losses = [float(self.loss(one.expand_as(flat), flat)) for one in constants] + [self._evaluate(self.data)]
+        losses = [float(self.loss(one.expand_as(flat), flat)) for one in constants] + [
+            self._evaluate(self.data)
+        ]
         return DIVERGED * max(1e-30, *(value for value in losses if math.isfinite(value)))
 
-    def go(self, checkpoint: Any, resume: bool, bar: Bar, callback: Callable[[Epoch], Any] | None) -> Training:
+    def go(
+        self, checkpoint: Any, resume: bool, bar: Bar, callback: Callable[[Epoch], Any] | None
+    ) -> Training:
         """Run the epochs that are left; return the result, with the best weights in place."""
         model, result = self.model, self.result
         self.best = _copy(model)
@@ -161,7 +174,9 @@ class TrainingRun:
             result.seconds = time.perf_counter() - self.started
         return result
 
-    def _all_epochs(self, checkpoint: Any, bar: Bar, callback: Callable[[Epoch], Any] | None) -> None:
+    def _all_epochs(
+        self, checkpoint: Any, bar: Bar, callback: Callable[[Epoch], Any] | None
+    ) -> None:
         result = self.result
         try:
             self._epochs_until_stopped(checkpoint, bar, callback)
@@ -255,9 +270,14 @@ class TrainingRun:
         """Put back what the checkpoint holds, if there is one; return the seconds spent before."""
         if not checkpoints.exists(checkpoint):
             return 0.0
-        self.best, state = checkpoints.load(checkpoint, self.model, self.optimiser, self.generator, self.fingerprint)
+        self.best, state = checkpoints.load(
+            checkpoint, self.model, self.optimiser, self.generator, self.fingerprint
+        )
         result = self.result
-        result.losses, result.held_out = list(state["losses"]), [(int(e), v) for e, v in state["held_out"]]
+        result.losses, result.held_out = (
+            list(state["losses"]),
+            [(int(e), v) for e, v in state["held_out"]],
+        )
         result.best_epoch = state["best_epoch"]
         result.best_loss = math.inf if state["best_loss"] is None else state["best_loss"]
         result.stopped_by = state["stopped_by"] if state["stopped_by"] == "patience" else "epochs"
@@ -273,7 +293,9 @@ class TrainingRun:
             return self._step(prepared, self.data)
         assert self.settings.batch is not None
         assert isinstance(self.data.inputs, Tensor)
-        order = torch.randperm(len(self.data.inputs), generator=self.generator).to(self.data.values.device)
+        order = torch.randperm(len(self.data.inputs), generator=self.generator).to(
+            self.data.values.device
+        )
         total = 0.0
         for some in order.split(self.settings.batch):
             part = Samples(self.data.inputs[some], self.data.values[some])
@@ -304,7 +326,11 @@ class TrainingRun:
             loss = self._part_loss(prepared, leaves, data, start, stop) * share
             loss.backward()
             total += float(loss.detach())
-        pairs = [(tensor, leaf.grad) for tensor, leaf in zip(shared, leaves, strict=True) if leaf.grad is not None]
+        pairs = [
+            (tensor, leaf.grad)
+            for tensor, leaf in zip(shared, leaves, strict=True)
+            if leaf.grad is not None
+        ]
         torch.autograd.backward([tensor for tensor, _ in pairs], [grad for _, grad in pairs])
         return total
 
@@ -315,11 +341,17 @@ class TrainingRun:
             step = prepared.rows  # nothing follows that would not fit the cache
         for start in range(0, prepared.rows, step):
             stop = min(start + step, prepared.rows)
-            used = (stop - start) * prepared.per_row if data.used is None else int(data.used[start:stop].sum())
+            used = (
+                (stop - start) * prepared.per_row
+                if data.used is None
+                else int(data.used[start:stop].sum())
+            )
             if used:
                 yield start, stop, used / data.count
 
-    def _part_loss(self, prepared: Prepared, shared: list[Tensor], data: Samples, start: int, stop: int) -> Tensor:
+    def _part_loss(
+        self, prepared: Prepared, shared: list[Tensor], data: Samples, start: int, stop: int
+    ) -> Tensor:
         found, wanted = self.model.part(prepared, shared, start, stop), data.values[start:stop]
         if data.used is not None:
             used = data.used[start:stop]
@@ -340,7 +372,9 @@ class TrainingRun:
         for start in range(0, len(data.inputs), step):
             part = Samples(data.inputs[start : start + step], data.values[start : start + step])
             prepared = self.model.prepare(part.inputs, cache=False)
-            loss = self._part_loss(prepared, self.model.first.shared(prepared), part, 0, prepared.rows)
+            loss = self._part_loss(
+                prepared, self.model.first.shared(prepared), part, 0, prepared.rows
+            )
             total += float(loss) * part.count / len(data.inputs)
         return total
 
@@ -355,7 +389,11 @@ class TrainingRun:
         )
 
     def _figures(self, value: float, done: int, seconds: float) -> str:
-        quality = f"PSNR {_psnr(value, self.result.data.peak):.2f} dB, " if self.result.is_mean_square else ""
+        quality = (
+            f"PSNR {_psnr(value, self.result.data.peak):.2f} dB, "
+            if self.result.is_mean_square
+            else ""
+        )
         return f"loss {value:.3e}, {quality}{done / max(seconds, 1e-9):.1f} epochs/s"
 
 
@@ -373,9 +411,16 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
 def _described(model: CoordinateMLP) -> dict[str, Any]:
     """Return all that defines a network but its weights; an activation that is a function by its name."""
     return {
-        **(model.to_dict() if isinstance(model.activation, str) else {"activation": name_of(model.activation)}),
+        **(
+            model.to_dict()
+            if isinstance(model.activation, str)
+            else {"activation": name_of(model.activation)}
+        ),
         "encoding": model.encoding.to_dict(),
-        "shapes": {name: f"{list(tensor.shape)} {tensor.dtype}" for name, tensor in model.state_dict().items()},
+        "shapes": {
+            name: f"{list(tensor.shape)} {tensor.dtype}"
+            for name, tensor in model.state_dict().items()
+        },
     }
 
 

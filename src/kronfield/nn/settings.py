@@ -71,13 +71,17 @@ class Settings:
         """Return the settings of a run of ``model``; the arguments are those of `train`."""
         count = whole("epochs", epochs, at_least=1)
         rate = _rate(model, rate)
-        decay = real("weight_decay", weight_decay, low=0.0, high=1e6, remedy="It is a small number or 0.")
+        decay = real(
+            "weight_decay", weight_decay, low=0.0, high=1e6, remedy="It is a small number or 0."
+        )
         batch = _count("batch", batch)
         _check_known("schedule", schedule, SCHEDULES)
         _check_known("loss", loss, LOSSES)
         patience = _count("patience", patience)
         if patience is not None and held_out is None:
-            raise problem("patience", patience, "something held out to judge by", "Pass held_out=0.1, say.")
+            raise problem(
+                "patience", patience, "something held out to judge by", "Pass held_out=0.1, say."
+            )
         every = _count("every", every) or max(1, count // 100)
         if clip is not None:
             clip = real("clip", clip, low=0.0, high=1e30, open_low=True, remedy="A norm.")
@@ -87,7 +91,9 @@ class Settings:
             expected, remedy = "float32, float64 or bfloat16", "Adam's numbers do not fit: .float()"
             raise problem("model", "float16 weights", expected, remedy)
         size = _count("chunk", chunk) or _points_in_cache(model)
-        return cls(count, rate, pair, decay, batch, size, schedule, loss, patience, every, clip, seed)
+        return cls(
+            count, rate, pair, decay, batch, size, schedule, loss, patience, every, clip, seed
+        )
 
     @property
     def rate_factor(self) -> Callable[[float], float]:
@@ -121,7 +127,9 @@ def name_of(value: Any) -> str:
 def _rate(model: CoordinateMLP, rate: float | None) -> float:
     remedy = "It is the step of Adam: 0.1 to 0.0001 are usual."
     usual = LINEAR_RATE if model.is_linear else DEEP_RATE
-    return real("rate", usual if rate is None else rate, low=0.0, high=1e6, open_low=True, remedy=remedy)
+    return real(
+        "rate", usual if rate is None else rate, low=0.0, high=1e6, open_low=True, remedy=remedy
+    )
 
 
 def _count(argument: str, value: int | None) -> int | None:
@@ -131,13 +139,17 @@ def _count(argument: str, value: int | None) -> int | None:
 def _betas(betas: Any) -> tuple[float, float]:
     pair = isinstance(betas, tuple | list) and len(betas) == 2
     if not pair or not all(0 <= float(beta) < 1 for beta in betas):
-        raise problem("betas", describe(betas), "two numbers in [0, 1)", "The paper's are (0.9, 0.999).")
+        raise problem(
+            "betas", describe(betas), "two numbers in [0, 1)", "The paper's are (0.9, 0.999)."
+        )
     return float(betas[0]), float(betas[1])
 
 
 def _check_known(argument: str, value: Any, known: dict[str, Any]) -> None:
     if not callable(value) and (not isinstance(value, str) or value not in known):
-        raise problem(argument, describe(value), f"one of {', '.join(known)}, or a function", "Choose one.")
+        raise problem(
+            argument, describe(value), f"one of {', '.join(known)}, or a function", "Choose one."
+        )
 
 
 def _points_in_cache(model: CoordinateMLP) -> int:

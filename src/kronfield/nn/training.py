@@ -45,8 +45,8 @@ def train(
 ) -> Training:
     """Train a coordinate network; by default as the paper does: Adam, full batch, 2000 epochs.
 
-    A full batch goes through the network in parts that fit the cache, which changes nothing but rounding. Ctrl-C ends the
-    run and returns the best so far.
+    A full batch goes through the network in parts that fit the cache, which changes nothing but
+    rounding. Ctrl-C ends the run and returns the best so far.
 
     Examples
     --------
@@ -65,21 +65,25 @@ def train(
     data : array, (points, values) or (Grid, values)
         Values alone lie on a grid at the positions i/N of the model's domain.
     epochs, rate, betas, weight_decay
-        Of Adam. The rate is by default the paper's: 0.1 for one linear layer on a Kronecker encoding, else 0.005.
+        Of Adam. The rate is by default the paper's: 0.1 for one linear layer on a Kronecker
+        encoding, else 0.005.
     batch : int, optional
         Samples a step, drawn without repetition in every epoch; by default all.
     chunk : int, optional
         Samples of a full batch that go through the network at a time.
     schedule : "constant", "cosine", "exponential", "linear", or a function
-        The learning rate over the run; a function takes how much of it is done, from 0 to 1, and returns a factor.
+        The learning rate over the run; a function takes how much of it is done, from 0 to 1, and
+        returns a factor.
     loss : "mse", "mae", "huber", or a function
         A function takes (prediction, value), both (n, C), and returns a mean over the n samples.
     held_out : float or data, optional
-        A fraction of the samples to judge by, or other data. The best weights by this are what the run returns.
+        A fraction of the samples to judge by, or other data. The best weights by this are what the
+        run returns.
     patience : int, optional
         Stop after so many epochs without a better held-out loss.
     every : int, optional
-        Epochs between two looks at the held-out loss, and between checkpoints; by default a hundredth of all.
+        Epochs between two looks at the held-out loss, and between checkpoints; by default a
+        hundredth of all.
     clip : float, optional
         The largest norm of a gradient.
     seed : int
@@ -87,15 +91,22 @@ def train(
     device, threads
         Where to run, and with how many threads of the processor.
     checkpoint : path, optional
-        A file to write the state of the run to. With ``resume`` a run goes on from there, to the same result bit for bit on
-        the same machine with as many threads. Settings and data must be the same; functions are compared by name.
+        A file to write the state of the run to. With ``resume`` a run goes on from there, to the
+        same result bit for bit on the same machine with as many threads. Settings and data must be
+        the same; functions are compared by name.
     progress : bool
         Show a bar on the terminal: loss, PSNR, epochs a second, and the time left.
     callback : function, optional
         Called with an `Epoch` after each; returns true to stop.
     """
     if not isinstance(model, CoordinateMLP):
-        raise problem("model", describe(model), "a CoordinateMLP", "For your own network, write your own loop.", TypeError)
+        raise problem(
+            "model",
+            describe(model),
+            "a CoordinateMLP",
+            "For your own network, write your own loop.",
+            TypeError,
+        )
     given = samples(data, model)
     settings = Settings.checked(
         model, epochs=epochs, rate=rate, betas=betas, weight_decay=weight_decay, batch=batch, chunk=chunk,
@@ -105,7 +116,12 @@ def train(
     if resume and checkpoint is None:
         raise problem("resume", True, "a checkpoint to go on from", "Pass checkpoint=.")
     if checkpoint is not None and not resume and checkpoints.exists(checkpoint):
-        raise problem("checkpoint", f"{checkpoint}, which exists", "a new file", "Pass resume=True to go on, or remove it.")
+        raise problem(
+            "checkpoint",
+            f"{checkpoint}, which exists",
+            "a new file",
+            "Pass resume=True to go on, or remove it.",
+        )
     with _threads(threads), Bar("Training", settings.epochs, shown=progress) as bar:
         return run.go(checkpoint, resume, bar, callback)
 

@@ -11,7 +11,17 @@ from kronfield._core.arrays import problem
 from kronfield._core.atomic import refuse_existing, replacing
 
 # Colours that stay apart for colour-blind readers, and dashes that tell apart what they cannot.
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222", "#ee7733")
+COLOURS = (
+    "#4477aa",
+    "#ee6677",
+    "#228833",
+    "#ccbb44",
+    "#66ccee",
+    "#aa3377",
+    "#bbbbbb",
+    "#222222",
+    "#ee7733",
+)
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 # Of pictures in files of their own, and of those in a report.
 DPI, REPORT_DPI = 150, 120
@@ -23,7 +33,10 @@ def new_figure(width: float, height: float) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise problem(
-            "plot", "a Python without matplotlib", "matplotlib", "Install it with: pip install 'kronfield[plots]'"
+            "plot",
+            "a Python without matplotlib",
+            "matplotlib",
+            "Install it with: pip install 'kronfield[plots]'",
         ) from error
     return Figure(figsize=(width, height), layout="constrained")
 
@@ -33,7 +46,12 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
     known = sorted(new_figure(1.0, 1.0).canvas.get_supported_filetypes())
     suffix = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
     if suffix not in known:
-        raise problem("plot", os.fspath(path), f"a file name that ends in one of {known}", "For example: analysis.png")
+        raise problem(
+            "plot",
+            os.fspath(path),
+            f"a file name that ends in one of {known}",
+            "For example: analysis.png",
+        )
     refuse_existing(Path(path), overwrite)
 
 

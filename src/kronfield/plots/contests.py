@@ -29,9 +29,12 @@ def save_contest(
 ) -> None:
     """Draw a part of every result, best first, with its PSNR; ``truth`` goes before them.
 
-    ``line`` are positions, of values along an axis. ``picture`` says that values are colours from 0 to 1.
+    ``line`` are positions, of values along an axis. ``picture`` says that values are colours from 0
+    to 1.
     """
-    ranked = sorted((one for one in contestants if one.picture is not None), key=lambda one: -one.psnr)
+    ranked = sorted(
+        (one for one in contestants if one.picture is not None), key=lambda one: -one.psnr
+    )
     titles = [] if truth is None else ["the samples"]
     titles += [f"{one.name}\n{one.psnr:.2f} dB" for one in ranked]
     panels = ([] if truth is None else [truth]) + [one.picture for one in ranked]
@@ -52,7 +55,13 @@ def _pictures(titles: list[str], flat: list[Any], picture: bool) -> Any:
     low, high = (0.0, 1.0) if picture else (float(np.nanmin(flat[0])), float(np.nanmax(flat[0])))
     for axes, title, panel in zip(places, titles, flat, strict=False):
         values = np.clip(panel, 0, 1) if picture else panel
-        axes.imshow(values, cmap="gray" if picture else "viridis", vmin=low, vmax=high, interpolation="nearest")
+        axes.imshow(
+            values,
+            cmap="gray" if picture else "viridis",
+            vmin=low,
+            vmax=high,
+            interpolation="nearest",
+        )
         axes.set_title(title, fontsize=9)
     for axes in places:
         axes.set_axis_off()

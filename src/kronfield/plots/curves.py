@@ -29,7 +29,15 @@ def save_comparison(
     figure = new_figure(12.0, 4.8)
     left, right = figure.subplots(1, 2)
     zoom = right.inset_axes((0.62, 0.57, 0.36, 0.4))
-    zoom.text(0.97, 0.6, f"distances up to {NEAR:g}", transform=zoom.transAxes, ha="right", fontsize=7, alpha=0.7)
+    zoom.text(
+        0.97,
+        0.6,
+        f"distances up to {NEAR:g}",
+        transform=zoom.transAxes,
+        ha="right",
+        fontsize=7,
+        alpha=0.7,
+    )
     zoom.tick_params(labelsize=7)
     for i, (name, rank) in enumerate(ranks.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
@@ -41,7 +49,14 @@ def save_comparison(
         near = curve.distances <= NEAR
         zoom.plot(curve.distances[near], curve.measured[near], linewidth=1.4, **style)
         stride = max(1, len(curve.distances) // 40)
-        right.plot(curve.distances[::stride], curve.theory[::stride], ".", color=style["color"], markersize=4, alpha=0.7)
+        right.plot(
+            curve.distances[::stride],
+            curve.theory[::stride],
+            ".",
+            color=style["color"],
+            markersize=4,
+            alpha=0.7,
+        )
     left.set_xscale("log", base=2)
     left.set_yscale("log", base=2)
     left.xaxis.set_major_formatter("{x:g}")
@@ -55,6 +70,21 @@ def save_comparison(
     for axes in (left, right, zoom):
         tidy(axes)
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False, fontsize=9)
-    left.text(0.02, 0.96, "lines: measured   dots: theory", transform=left.transAxes, va="top", fontsize=8, alpha=0.7)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(5, len(labels)),
+        frameon=False,
+        fontsize=9,
+    )
+    left.text(
+        0.02,
+        0.96,
+        "lines: measured   dots: theory",
+        transform=left.transAxes,
+        va="top",
+        fontsize=8,
+        alpha=0.7,
+    )
     save_figure(figure, path, overwrite)

@@ -25,7 +25,13 @@ def fit_pictures(found: Diagnosis) -> dict[str, bytes]:
     Spectrum and choice are left out where there is nothing to show.
     """
     shown = found.shown
-    draw = {"picture": _grids, "map": _grids, "line": _lines, "points": _points, "scatter": _scatter}[shown.form]
+    draw = {
+        "picture": _grids,
+        "map": _grids,
+        "line": _lines,
+        "points": _points,
+        "scatter": _scatter,
+    }[shown.form]
     pictures: dict[str, Any] = draw(shown)
     if found.power is not None or found.axes:
         pictures["spectrum"] = _spectra(found)
@@ -36,7 +42,8 @@ def fit_pictures(found: Diagnosis) -> dict[str, bytes]:
     return {name: png_bytes(figure) for name, figure in pictures.items()}
 
 
-# Samples, field, error ---------------------------------------------------------------------------------------------------
+# Samples, field, error
+# ------------------------------------------------------------------------------------------
 
 
 def _grids(shown: Shown) -> dict[str, Any]:
@@ -63,7 +70,14 @@ def _grids(shown: Shown) -> dict[str, Any]:
         result[name] = figure
     figure, axes, aspect = _frame(shown, "Error: field minus samples", bar=True)
     limit = _limit(shown.error)
-    image = axes.imshow(shown.error, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest", extent=shown.extent)
+    image = axes.imshow(
+        shown.error,
+        cmap="RdBu_r",
+        vmin=-limit,
+        vmax=limit,
+        interpolation="nearest",
+        extent=shown.extent,
+    )
     figure.colorbar(image, ax=axes, label=shown.unit, extend="both")
     result["error"] = figure
     return result
@@ -73,10 +87,15 @@ def _frame(shown: Shown, title: str, *, bar: bool) -> tuple[Any, Any, str]:
     """Return a figure as wide and high as the picture wants."""
     height, width = shown.samples.shape[:2]
     if shown.extent is not None:
-        width, height = abs(shown.extent[1] - shown.extent[0]), abs(shown.extent[3] - shown.extent[2])
+        width, height = (
+            abs(shown.extent[1] - shown.extent[0]),
+            abs(shown.extent[3] - shown.extent[2]),
+        )
     scale = LONG / max(height, width)
     aspect = "auto" if max(height, width) > 6 * min(height, width) else "equal"
-    figure = new_figure(max(SHORT, width * scale) + (1.9 if bar else 0.6), max(SHORT, height * scale) + 0.7)
+    figure = new_figure(
+        max(SHORT, width * scale) + (1.9 if bar else 0.6), max(SHORT, height * scale) + 0.7
+    )
     axes = figure.subplots()
     axes.set(title=title, xlabel=shown.names[0], ylabel=shown.names[1])
     return figure, axes, aspect
@@ -125,19 +144,27 @@ def _points(shown: Shown) -> dict[str, Any]:
         figure = new_figure(7.0, 5.4)
         axes = figure.subplots()
         if name == "input":
-            image = axes.scatter(*shown.x.T, c=shown.samples, vmin=low, vmax=high, cmap="viridis", **style)
+            image = axes.scatter(
+                *shown.x.T, c=shown.samples, vmin=low, vmax=high, cmap="viridis", **style
+            )
         elif name == "reconstruction":
-            image = axes.imshow(shown.fine, extent=shown.extent, vmin=low, vmax=high, cmap="viridis", aspect="auto")
+            image = axes.imshow(
+                shown.fine, extent=shown.extent, vmin=low, vmax=high, cmap="viridis", aspect="auto"
+            )
             axes.plot(*shown.x.T, ".", color="black", markersize=1.5, alpha=0.5)
         else:
-            image = axes.scatter(*shown.x.T, c=shown.error, vmin=-limit, vmax=limit, cmap="RdBu_r", **style)
+            image = axes.scatter(
+                *shown.x.T, c=shown.error, vmin=-limit, vmax=limit, cmap="RdBu_r", **style
+            )
         assert shown.extent is not None
         axes.set(title=title, xlabel=shown.names[0], ylabel=shown.names[1])
         rim = 0.02 if name != "reconstruction" else 0.0  # so that no dot is cut
         left, right, bottom, top = shown.extent
         axes.set_xlim(left - rim * (right - left), right + rim * (right - left))
         axes.set_ylim(bottom - rim * (top - bottom), top + rim * (top - bottom))
-        figure.colorbar(image, ax=axes, label=shown.unit, extend="both" if name == "error" else "neither")
+        figure.colorbar(
+            image, ax=axes, label=shown.unit, extend="both" if name == "error" else "neither"
+        )
         result[name] = figure
     return result
 
@@ -167,7 +194,8 @@ def _scatter(shown: Shown) -> dict[str, Any]:
     return result
 
 
-# Spectra and choices -----------------------------------------------------------------------------------------------------
+# Spectra and choices
+# ------------------------------------------------------------------------------------------
 
 
 def _spectra(found: Diagnosis) -> Any:
@@ -176,8 +204,17 @@ def _spectra(found: Diagnosis) -> Any:
     places = list(np.atleast_1d(figure.subplots(1, panels)))
     if found.power is not None:
         axes, power = places.pop(0), found.power
-        for i, (label, values) in enumerate((("samples", power.samples), ("field", power.fitted), ("error", power.error))):
-            axes.semilogy(power.frequencies, values, color=COLOURS[i], linestyle=DASHES[i], label=label, linewidth=1.6)
+        for i, (label, values) in enumerate(
+            (("samples", power.samples), ("field", power.fitted), ("error", power.error))
+        ):
+            axes.semilogy(
+                power.frequencies,
+                values,
+                color=COLOURS[i],
+                linestyle=DASHES[i],
+                label=label,
+                linewidth=1.6,
+            )
         axes.set(title="Power by frequency", xlabel="cycles per sample", ylabel="power")
         axes.legend(frameon=False, fontsize=9)
         tidy(axes)
@@ -187,9 +224,17 @@ def _spectra(found: Diagnosis) -> Any:
             style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
             label = f"{one.name}: stable rank {one.stable_rank:.1f}"
             axes.semilogy(
-                np.arange(1, len(one.values) + 1), np.maximum(one.values, 1e-17), label=label, linewidth=1.6, **style
+                np.arange(1, len(one.values) + 1),
+                np.maximum(one.values, 1e-17),
+                label=label,
+                linewidth=1.6,
+                **style,
             )
-        axes.set(title="Singular values of the encoding", xlabel="number", ylabel="relative to the largest")
+        axes.set(
+            title="Singular values of the encoding",
+            xlabel="number",
+            ylabel="relative to the largest",
+        )
         least = min(float(one.values.min()) for one in found.axes)
         if least > 0.1:
             axes.set_yscale("linear")
@@ -206,7 +251,13 @@ def _choice(curves: list[ScoreCurve]) -> Any:
     for axes, curve in zip(np.atleast_1d(figure.subplots(1, len(curves))), curves, strict=True):
         axes.plot(curve.x, curve.scores, "o-", color=COLOURS[0], markersize=4, linewidth=1.4)
         if curve.chosen is not None:
-            axes.axvline(curve.chosen, color=COLOURS[1], linestyle="--", linewidth=1.4, label=f"chosen: {curve.chosen:.3g}")
+            axes.axvline(
+                curve.chosen,
+                color=COLOURS[1],
+                linestyle="--",
+                linewidth=1.4,
+                label=f"chosen: {curve.chosen:.3g}",
+            )
         else:
             axes.plot([], [], " ", label=f"chosen: {curve.instead}")
         finite = curve.scores[np.isfinite(curve.scores) & (curve.scores > 0)]

@@ -44,7 +44,9 @@ def axis_named(field: Field, name: str) -> int:
         return int(text)
     found = [i for i, one in enumerate(names) if text and one.startswith(text)]
     if len(found) != 1:
-        raise problem("axis", repr(name), f"one of {', '.join(axis_names(field))}", "Or its number, from 0.")
+        raise problem(
+            "axis", repr(name), f"one of {', '.join(axis_names(field))}", "Or its number, from 0."
+        )
     return found[0]
 
 

@@ -23,8 +23,20 @@ from kronfield.signals.measures import peak_of, psnr, ssim
 from kronfield.signals.peers import METHODS, interpolate_grid, interpolate_points
 from kronfield.solvers.points.cg import ConvergenceError
 
-# Embedders that take part, by name, and those whose features are nowhere zero: their matrices are dense.
-EMBEDDERS = ("impulse", "rectangle", "triangle", "gaussian", "tension", "rff", "linf", "logf", "sine", "square")
+# Embedders that take part, by name, and those whose features are nowhere zero: their matrices are
+# dense.
+EMBEDDERS = (
+    "impulse",
+    "rectangle",
+    "triangle",
+    "gaussian",
+    "tension",
+    "rff",
+    "linf",
+    "logf",
+    "sine",
+    "square",
+)
 DENSE = ("rff", "linf", "logf", "sine", "square")
 # The longest axis on which a ridge is chosen, and the longest on which dense matrices are made.
 LONGEST_RIDGE, LONGEST_DENSE = 512, 4096
@@ -85,14 +97,29 @@ class GridContest:
         Rising positions.
     """
 
-    def __init__(self, values: Array, *, channels: bool, axes: Sequence[Array] | None = None) -> None:
+    def __init__(
+        self, values: Array, *, channels: bool, axes: Sequence[Array] | None = None
+    ) -> None:
         self.values, self.channels = values, channels
         shape = values.shape[:-1] if channels else values.shape
-        self.axes = [np.arange(n, dtype=np.float64) for n in shape] if axes is None else [np.asarray(x) for x in axes]
+        self.axes = (
+            [np.arange(n, dtype=np.float64) for n in shape]
+            if axes is None
+            else [np.asarray(x) for x in axes]
+        )
         split = Split.of(shape, SHORTEST)
         if not any(split.halved):
-            raise problem("values", f"shape {shape}", f"an axis of {SHORTEST} samples or more", "There is none to hold out.")
-        self.known, self.known_axes, self.held_out = split.known(values), split.axes(self.axes), split.held_out
+            raise problem(
+                "values",
+                f"shape {shape}",
+                f"an axis of {SHORTEST} samples or more",
+                "There is none to hold out.",
+            )
+        self.known, self.known_axes, self.held_out = (
+            split.known(values),
+            split.axes(self.axes),
+            split.held_out,
+        )
         self.window = _window(values, channels)
         self.count = self.known.shape[-1] if channels else 1
 
@@ -122,17 +149,24 @@ class GridContest:
             else:
                 field = self._fit(None if name.startswith("kronfield") else name)
                 found = field.on_grid(self.axes, outside="clamp")
-                settings, parameters = _settings(field), math.prod(field.encoding.shape) * self.count
+                settings, parameters = (
+                    _settings(field),
+                    math.prod(field.encoding.shape) * self.count,
+                )
             seconds = time.perf_counter() - started
             peak = peak_of(self.values)
             quality = psnr(found[self.held_out], self.values[self.held_out], peak=peak)
             likeness = ssim(found, self.values, peak=peak, channels=self.channels)
-            yield Contestant(name, settings, quality, likeness, parameters, seconds, found[self.window].copy())
+            yield Contestant(
+                name, settings, quality, likeness, parameters, seconds, found[self.window].copy()
+            )
 
     def _fit(self, name: str | None) -> Field:
         encoding, ridge = None, None
         if name is not None:
-            encoding = Kronecker(*[preset(name, natural_size(name, len(x))) for x in self.known_axes])
+            encoding = Kronecker(
+                *[preset(name, natural_size(name, len(x))) for x in self.known_axes]
+            )
             ridge = None if max(len(x) for x in self.known_axes) <= LONGEST_RIDGE else 0.0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RankWarning)  # of some that is the point
@@ -154,19 +188,31 @@ class PointContest:
         there = np.isfinite(values) if values.ndim == 1 else np.isfinite(values).all(axis=1)
         points, values = points[there], values[there]
         if len(points) < 10:
-            raise problem("points", f"{len(points)} with values", "at least 10", "There are too few to hold any out.")
+            raise problem(
+                "points",
+                f"{len(points)} with values",
+                "at least 10",
+                "There are too few to hold any out.",
+            )
         out = np.random.default_rng(seed).random(len(points)) < PART
         out[0], out[1] = True, False  # some of either
         self.points, self.values = points[~out], values[~out]
         self.other_points, self.other_values = points[out], values[out]
-        self.domain = [(float(low), float(high)) for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True)]
+        self.domain = [
+            (float(low), float(high))
+            for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True)
+        ]
         self.peak = peak_of(values)
         self.count = values.shape[1] if values.ndim == 2 else 1
 
     def names(self, embedders: Sequence[str] = EMBEDDERS) -> list[str]:
         """Return who will take part."""
         peers = METHODS if self.points.shape[1] <= 2 else METHODS[:2]
-        return ["kronfield, chosen", *(name for name in embedders if name not in ("sine", "square")), *peers]
+        return [
+            "kronfield, chosen",
+            *(name for name in embedders if name not in ("sine", "square")),
+            *peers,
+        ]
 
     def run(self, embedders: Sequence[str] = EMBEDDERS) -> Iterator[Contestant]:
         """Yield how each did, one after the other; who cannot do it is left out."""
@@ -180,18 +226,29 @@ class PointContest:
                     field = self._fit(None if name.startswith("kronfield") else name)
                 except (ConvergenceError, InputError, MemoryError):
                     continue
-                settings, parameters = _settings(field), math.prod(field.encoding.shape) * self.count
+                settings, parameters = (
+                    _settings(field),
+                    math.prod(field.encoding.shape) * self.count,
+                )
                 call = functools.partial(field, outside="clamp")
             found = call(self.other_points)
             seconds = time.perf_counter() - started
             yield Contestant(
-                name, settings, psnr(found, self.other_values, peak=self.peak), None, parameters, seconds, self._map(call)
+                name,
+                settings,
+                psnr(found, self.other_values, peak=self.peak),
+                None,
+                parameters,
+                seconds,
+                self._map(call),
             )
 
     def _fit(self, name: str | None) -> Field:
         D = self.points.shape[1]
         each = min(256, max(4, math.ceil(len(self.points) ** (1 / D))))
-        encoding = None if name is None else Kronecker(*[preset(name, natural_size(name, each))] * D)
+        encoding = (
+            None if name is None else Kronecker(*[preset(name, natural_size(name, each))] * D)
+        )
         return fit_points(self.points, self.values, encoding)
 
     def _interpolate(self, method: str, at: Array) -> Array:
@@ -224,7 +281,9 @@ def _window(values: Any, channels: bool) -> tuple[slice, ...]:
         return (slice(start, start + SHOWN_LINE),)
     lead = tuple(slice(n // 2, n // 2 + 1) for n in shape[:-2])
     flat = np.asarray(values[lead], dtype=np.float64).reshape(*shape[-2:], -1).mean(axis=-1)
-    change = np.abs(np.diff(flat, axis=0, append=flat[-1:])) + np.abs(np.diff(flat, axis=1, append=flat[:, -1:]))
+    change = np.abs(np.diff(flat, axis=0, append=flat[-1:])) + np.abs(
+        np.diff(flat, axis=1, append=flat[:, -1:])
+    )
     total = np.zeros((shape[-2] + 1, shape[-1] + 1))
     total[1:, 1:] = change.cumsum(0).cumsum(1)
     side = [min(n, SHOWN) for n in shape[-2:]]

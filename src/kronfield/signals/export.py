@@ -65,8 +65,9 @@ def export(
 ) -> Exported:
     """Write a view of a field to a file, in little memory.
 
-    Pictures that were read as pictures keep their levels, 8 or 16 bit. Other numbers, and derivatives, are written as they
-    are to formats that hold floats; in all others they become brightness.
+    Pictures that were read as pictures keep their levels, 8 or 16 bit. Other numbers, and
+    derivatives, are written as they are to formats that hold floats; in all others they become
+    brightness.
 
     Examples
     --------
@@ -103,7 +104,13 @@ def export(
     """
     target, suffix = kind_of(path), suffix_of(Path(path))
     where = view(field, upright=target == "image") if where is None else where
-    job = _Job(field, where, derivative if derivative is not None and any(derivative) else None, channel, target)
+    job = _Job(
+        field,
+        where,
+        derivative if derivative is not None and any(derivative) else None,
+        channel,
+        target,
+    )
     chosen = job.tones(suffix, tones)
     written = job.description(suffix, chosen)
     total = where.shape[0]
@@ -117,7 +124,11 @@ def export(
         for block in where.blocks(field, job.derivative):
             values = job.values(block, chosen)
             done += len(values)
-            file.write(_rows(where, done - len(values), values, job.has_channels) if target == "table" else values)
+            file.write(
+                _rows(where, done - len(values), values, job.has_channels)
+                if target == "table"
+                else values
+            )
             if progress is not None:
                 progress(done, total)
     rate = job.frames_per_second if target == "video" else where.rate
@@ -128,11 +139,21 @@ class _Job:
     """One field, on its way into one file."""
 
     def __init__(
-        self, field: Field, where: View, derivative: Sequence[int] | None, channel: str | None, target: str
+        self,
+        field: Field,
+        where: View,
+        derivative: Sequence[int] | None,
+        channel: str | None,
+        target: str,
     ) -> None:
         self.field, self.where, self.derivative, self.target = field, where, derivative, target
         if field.is_complex:
-            raise problem("field", "complex values", "real ones", "Evaluate it in Python, and write its parts.")
+            raise problem(
+                "field",
+                "complex values",
+                "real ones",
+                "Evaluate it in Python, and write its parts.",
+            )
         self.known = described(field)
         self.all_names = self._channel_names()
         self.alpha = self.all_names[-1] == "alpha" and len(self.all_names) > 1
@@ -159,7 +180,12 @@ class _Job:
             return [self.all_names.index(channel)]
         if channel.isdigit() and int(channel) < len(everything):
             return [int(channel)]
-        raise problem("channel", repr(channel), f"one of {', '.join(self.all_names)}", "Or its number, from 0.")
+        raise problem(
+            "channel",
+            repr(channel),
+            f"one of {', '.join(self.all_names)}",
+            "Or its number, from 0.",
+        )
 
     @property
     def is_picture(self) -> bool:
@@ -168,7 +194,11 @@ class _Job:
 
     def tones(self, suffix: str, given: Tones | None) -> Tones | None:
         """Return which values are black and white, None where values are written as they are."""
-        if given is not None or suffix in RAW or (self.is_picture and self.target in ("image", "video")):
+        if (
+            given is not None
+            or suffix in RAW
+            or (self.is_picture and self.target in ("image", "video"))
+        ):
             return given
         if self.target == "audio" and self.derivative is None:
             low, high = self.known.range or (-1.0, 1.0)
@@ -219,7 +249,9 @@ class _Job:
     def _derivative_names(self) -> list[str]:
         assert self.derivative is not None
         names = axis_names(self.field)
-        by = " ".join(name for name, order in zip(names, self.derivative, strict=True) for _ in range(order))
+        by = " ".join(
+            name for name, order in zip(names, self.derivative, strict=True) for _ in range(order)
+        )
         return [f"{name} by {by}" for name in self.names]
 
     def _placed(self, known: Description) -> Description:
@@ -249,7 +281,9 @@ def _rows(where: View, start: int, values: Array, channels: bool) -> Array:
     first, *rest = where.positions
     grid = np.meshgrid(first[start : start + len(values)], *rest, indexing="ij")
     columns = [x.reshape(-1, 1) for x in grid]
-    return np.concatenate([*columns, values.reshape(math.prod(shape), -1).astype(np.float64)], axis=1)
+    return np.concatenate(
+        [*columns, values.reshape(math.prod(shape), -1).astype(np.float64)], axis=1
+    )
 
 
 def _fraction(rate: Fraction) -> str:
@@ -265,7 +299,11 @@ def values_at_points(
         some = points[start : start + blocks]
         known = np.isfinite(some).all(axis=1)
         result = np.full((len(some), count), np.nan)
-        values = field(some[known], derivative, outside="nan").reshape(-1, count) if known.any() else result[:0]
+        values = (
+            field(some[known], derivative, outside="nan").reshape(-1, count)
+            if known.any()
+            else result[:0]
+        )
         if multiplied and derivative is None:
             values = straight_colours(values)
         result[known] = values

@@ -164,16 +164,29 @@ def _report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     lines = []
     if "roughness" in report:
         first, second = report["roughness"]
-        lines.append(("penalty", f"ridge {report['ridge']:.3g}, roughness ({first:.3g}, {second:.3g})"))
+        lines.append(
+            ("penalty", f"ridge {report['ridge']:.3g}, roughness ({first:.3g}, {second:.3g})")
+        )
     if report.get("chosen_by"):
         lines.append(("chosen by", report["chosen_by"]))
     if report.get("residual") is not None:
         freedom = report.get("degrees_of_freedom")
         text = f"{report['residual']:.3g} rms"
-        lines.append(("residual", text + (f"; {freedom:.0f} degrees of freedom per channel" if freedom is not None else "")))
+        lines.append(
+            (
+                "residual",
+                text
+                + (
+                    f"; {freedom:.0f} degrees of freedom per channel" if freedom is not None else ""
+                ),
+            )
+        )
     if "epochs" in report:
         lines.append(
-            ("training", f"{report['epochs']} epochs, stopped by {report['stopped_by']}, PSNR {report['psnr']:.2f} dB")
+            (
+                "training",
+                f"{report['epochs']} epochs, stopped by {report['stopped_by']}, PSNR {report['psnr']:.2f} dB",
+            )
         )
     if report.get("seconds") is not None:
         lines.append(("time taken", f"{report['seconds']:.2f} s"))

@@ -21,7 +21,8 @@ from kronfield.fitting.report import FitReport, PointReport
 from kronfield.signals.axes import described
 from kronfield.solvers.points.cg import ConvergenceError
 
-# How many times the bytes of the samples a fit takes at its peak, those of the samples included: measured, and rounded up.
+# How many times the bytes of the samples a fit takes at its peak, those of the samples included:
+# measured, and rounded up.
 PLAIN, PENALISED = 7, 12
 # How near the solver comes to the solution where it fills gaps.
 TOLERANCE = 1e-3
@@ -42,8 +43,8 @@ def fit_signal(
 ) -> Field:
     """Fit what a file holds: `fit` for grids, `fit_points` for tables.
 
-    Samples that are NaN are taken as missing. Colours with alpha are fitted multiplied by it, so that what cannot be seen
-    does not shine through; `straight_colours` turns them back.
+    Samples that are NaN are taken as missing. Colours with alpha are fitted multiplied by it, so
+    that what cannot be seen does not shine through; `straight_colours` turns them back.
 
     Examples
     --------
@@ -73,12 +74,21 @@ def fit_signal(
     """
     if signal.points is not None:
         if isinstance(roughness, str):
-            raise problem("roughness", "gcv for a table", "two numbers", "Leave it out: points held out decide.")
+            raise problem(
+                "roughness",
+                "gcv for a table",
+                "two numbers",
+                "Leave it out: points held out decide.",
+            )
         options = {"domain": domain, "ridge": ridge, "roughness": roughness}
         field = _fit_points(signal.points, signal.values, encoding, **options)
         field.info = replace(signal.description, range=value_range(signal.values)).to_dict()
         return field
-    holes = missing_samples(signal) if missing is None else np.asarray(missing) | missing_samples(signal)
+    holes = (
+        missing_samples(signal)
+        if missing is None
+        else np.asarray(missing) | missing_samples(signal)
+    )
     field = _fit_grid(signal, holes, encoding, domain=domain, ridge=ridge, roughness=roughness)
     known = replace(signal.description, range=value_range(signal.values), missing=int(holes.sum()))
     if domain is not None and signal.axes is None:
@@ -101,9 +111,16 @@ def _fit_grid(
     """Fit the samples of a grid that are not ``holes``."""
     gaps = bool(holes.any())
     if holes.all():
-        raise problem("values", "samples that are all missing", "some that are there", "Check the file.")
+        raise problem(
+            "values", "samples that are all missing", "some that are there", "Check the file."
+        )
     if gaps and isinstance(roughness, str):
-        raise problem("roughness", "gcv where samples are missing", "two numbers", "Leave it out to have it chosen.")
+        raise problem(
+            "roughness",
+            "gcv where samples are missing",
+            "two numbers",
+            "Leave it out to have it chosen.",
+        )
     if gaps:
         ridge = ridge or None  # without any penalty nothing says what is in a gap
     return fit(
@@ -143,7 +160,8 @@ def value_range(values: Array) -> list[float]:
     return [float(values.min()), float(values.max())] if values.size else [0.0, 0.0]
 
 
-# Alpha -------------------------------------------------------------------------------------------------------------------
+# Alpha
+# ------------------------------------------------------------------------------------------
 
 
 def multiplied_colours(values: Array) -> Array:
@@ -157,10 +175,13 @@ def straight_colours(values: Array) -> Array:
     """Return colours (..., C) divided by alpha, their last channel; 0 where nothing is seen of them."""
     alpha = np.clip(values[..., -1:], 0, 1)
     seen = alpha > INVISIBLE
-    return np.concatenate([np.where(seen, values[..., :-1] / np.where(seen, alpha, 1), 0), alpha], axis=-1)
+    return np.concatenate(
+        [np.where(seen, values[..., :-1] / np.where(seen, alpha, 1), 0), alpha], axis=-1
+    )
 
 
-# What a field remembers --------------------------------------------------------------------------------------------------
+# What a field remembers
+# ------------------------------------------------------------------------------------------
 
 
 def remember(field: Field, command: str, options: Mapping[str, Any], version: str) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from kronfield._core.arrays import Array, describe, number_array, problem, real
 
-# The window of SSIM: a Gaussian of this width, cut off at this many samples to either side, as its authors have it.
+# The window of SSIM: a Gaussian of this width, cut off at this many samples to either side, as its
+# authors have it.
 WINDOW, REACH = 1.5, 5
 # What keeps its quotients finite, relative to the peak.
 SMALL = (0.01, 0.03)
@@ -38,11 +39,13 @@ def psnr(values: Any, reference: Any, *, peak: float | None = None) -> float:
     return math.inf if error == 0 else 10 * math.log10(top**2 / error)
 
 
-def ssim(values: Any, reference: Any, *, peak: float | None = None, channels: bool = False) -> float:
+def ssim(
+    values: Any, reference: Any, *, peak: float | None = None, channels: bool = False
+) -> float:
     """Return the structural similarity of Wang et al. (2004) in any number of dimensions: 1 if both are the same.
 
-    Means and variances are taken under a Gaussian window; samples too near to the rim for a whole window do not count. An
-    axis shorter than the window, 11 samples, is not windowed.
+    Means and variances are taken under a Gaussian window; samples too near to the rim for a whole
+    window do not count. An axis shorter than the window, 11 samples, is not windowed.
 
     Examples
     --------
@@ -98,16 +101,33 @@ def _ssim(x: Array, y: Array, peak: float) -> float:
     c1, c2 = ((part * peak) ** 2 for part in SMALL)
     top = (2 * mean_x * mean_y + c1) * (2 * covariance + c2)
     bottom = (mean_x**2 + mean_y**2 + c1) * (variance_x + variance_y + c2)
-    inner = tuple(slice(REACH, n - REACH) if one else slice(None) for n, one in zip(x.shape, whole, strict=True))
+    inner = tuple(
+        slice(REACH, n - REACH) if one else slice(None)
+        for n, one in zip(x.shape, whole, strict=True)
+    )
     return float(np.mean((top / bottom)[inner]))
 
 
 def _pair(values: Any, reference: Any) -> tuple[Array, Array]:
-    found, wanted = (number_array(name, one) for name, one in (("values", values), ("reference", reference)))
+    found, wanted = (
+        number_array(name, one) for name, one in (("values", values), ("reference", reference))
+    )
     if found.shape != wanted.shape or wanted.size == 0 or wanted.ndim == 0:
-        raise problem("values", describe(found), f"the shape of the reference, {wanted.shape}", "Compare like with like.")
+        raise problem(
+            "values",
+            describe(found),
+            f"the shape of the reference, {wanted.shape}",
+            "Compare like with like.",
+        )
     return found.astype(np.float64), wanted.astype(np.float64)
 
 
 def _peak(peak: float) -> float:
-    return real("peak", peak, low=0.0, high=1e300, open_low=True, remedy="It is the largest value there can be.")
+    return real(
+        "peak",
+        peak,
+        low=0.0,
+        high=1e300,
+        open_low=True,
+        remedy="It is the largest value there can be.",
+    )

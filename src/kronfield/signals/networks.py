@@ -17,13 +17,16 @@ from kronfield.signals.fit import multiplied_colours, value_range
 
 # The paper's settings for a simple encoding: features per direction, and their width.
 SIMPLE_SIZE, SIMPLE_WIDTH, SIMPLE_DEPTH = 128, 0.006, 4
-# Values whose largest is between these are learned as they are; others are scaled, as networks learn at the pace of 1.
+# Values whose largest is between these are learned as they are; others are scaled, as networks
+# learn at the pace of 1.
 NEAR_ONE = (0.1, 1.0)
 # The most features of an axis that scattered points get unasked.
 MOST_FEATURES = 256
 
 
-def paper_encoding(kind: str, counts: list[int], embedders: list[Embedder] | None = None) -> Encoding:
+def paper_encoding(
+    kind: str, counts: list[int], embedders: list[Embedder] | None = None
+) -> Encoding:
     """Return the encoding of a network for axes of so many samples, by default the paper's.
 
     Examples
@@ -35,15 +38,19 @@ def paper_encoding(kind: str, counts: list[int], embedders: list[Embedder] | Non
     Parameters
     ----------
     kind : "kronecker" or "simple"
-        All combinations of the features of the axes, or features of axes and diagonals side by side.
+        All combinations of the features of the axes, or features of axes and diagonals side by
+        side.
     counts : list of int
         Samples on each axis.
     embedders : list of Embedder, optional
-        One per axis; the first alone is used for a simple encoding. By default Gaussians: one per sample and as wide as
-        one, since gradient descent wants features that overlap; or for a simple encoding 128 of width 0.006.
+        One per axis; the first alone is used for a simple encoding. By default Gaussians: one per
+        sample and as wide as one, since gradient descent wants features that overlap; or for a
+        simple encoding 128 of width 0.006.
     """
     if kind == "kronecker":
-        return Kronecker(*(embedders or [preset("gaussian", max(2, n), width=1 / max(2, n)) for n in counts]))
+        return Kronecker(
+            *(embedders or [preset("gaussian", max(2, n), width=1 / max(2, n)) for n in counts])
+        )
     if kind != "simple":
         raise problem("encoding", repr(kind), "kronecker or simple", "Choose one.")
     embedder = embedders[0] if embedders else preset("gaussian", SIMPLE_SIZE, width=SIMPLE_WIDTH)
@@ -97,7 +104,8 @@ class SignalNetwork:
     Parameters
     ----------
     signal : Signal
-        From `kronfield.files.read`; grids must be complete, rows of a table without a value are left out.
+        From `kronfield.files.read`; grids must be complete, rows of a table without a value are
+        left out.
 
     Attributes
     ----------

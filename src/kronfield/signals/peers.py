@@ -12,7 +12,9 @@ from kronfield._core.arrays import Array, problem
 METHODS = ("nearest", "linear", "cubic")
 
 
-def interpolate_grid(values: Any, axes: Sequence[Any], targets: Sequence[Any], method: str) -> Array:
+def interpolate_grid(
+    values: Any, axes: Sequence[Any], targets: Sequence[Any], method: str
+) -> Array:
     """Interpolate values on a grid, axis by axis; past the ends the last sample goes on.
 
     Examples
@@ -36,7 +38,10 @@ def interpolate_grid(values: Any, axes: Sequence[Any], targets: Sequence[Any], m
     _check(method)
     result = np.asarray(values)
     for axis, (x, wanted) in enumerate(zip(axes, targets, strict=True)):
-        x, at = np.asarray(x, dtype=np.float64), np.clip(np.asarray(wanted, dtype=np.float64), x[0], x[-1])
+        x, at = (
+            np.asarray(x, dtype=np.float64),
+            np.clip(np.asarray(wanted, dtype=np.float64), x[0], x[-1]),
+        )
         if method == "nearest" or len(x) < 2:
             result = np.take(result, _nearest(x, at), axis=axis)
         else:
@@ -57,7 +62,11 @@ def interpolate_points(points: Any, values: Any, targets: Any, method: str) -> A
     method : "nearest", "linear" or "cubic"
         Cubic on lines and in the plane only.
     """
-    from scipy.interpolate import CloughTocher2DInterpolator, LinearNDInterpolator, NearestNDInterpolator
+    from scipy.interpolate import (
+        CloughTocher2DInterpolator,
+        LinearNDInterpolator,
+        NearestNDInterpolator,
+    )
 
     _check(method)
     X, Y = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)

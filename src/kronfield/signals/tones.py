@@ -30,7 +30,12 @@ class Tones:
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.black + self.white) or self.black == self.white:
-            raise problem("range", f"{self.black:g} to {self.white:g}", "two numbers that differ", "For example: 0:100")
+            raise problem(
+                "range",
+                f"{self.black:g} to {self.white:g}",
+                "two numbers that differ",
+                "For example: 0:100",
+            )
 
     def __call__(self, values: Array) -> Array:
         """Return values as brightness, from 0 to 1 where they lie between black and white."""
@@ -41,8 +46,8 @@ class Tones:
 def measured_tones(field: Field, view: View, derivative: Sequence[int] | None = None) -> Tones:
     """Return tones for a view of a field.
 
-    For values they go from the least to the largest sample. For derivatives 0 is the middle, and the largest of about
-    65,000 places, up or down, is white or black.
+    For values they go from the least to the largest sample. For derivatives 0 is the middle, and
+    the largest of about 65,000 places, up or down, is white or black.
     """
     if derivative is None or not any(derivative):
         known = described(field).range

@@ -13,15 +13,25 @@ import numpy as np
 from kronfield._core.arrays import Array, describe, problem, real, whole
 from kronfield._core.frames import cell_centres
 from kronfield.field import Field
-from kronfield.signals.axes import axis_names, axis_units, described, frame_rate, is_numbered, map_order, time_axis
+from kronfield.signals.axes import (
+    axis_names,
+    axis_units,
+    described,
+    frame_rate,
+    is_numbered,
+    map_order,
+    time_axis,
+)
 
 # Numbers evaluated at a time: 16 MB of float32.
 BLOCK_NUMBERS = 1 << 22
-# Cells so many times as long as those of the samples are averaged, not just looked at in the middle.
+# Cells so many times as long as those of the samples are averaged, not just looked at in the
+# middle.
 COARSE = 1.25
 # The longest side of what scattered points are drawn at, where nothing is said.
 POINTS_SIDE = 512
-# Samples of a view, on a line, on one of several axes, and in all: more is a slip of the keyboard, and fits no disk.
+# Samples of a view, on a line, on one of several axes, and in all: more is a slip of the keyboard,
+# and fits no disk.
 MOST_ON_LINE, MOST_ON_AXIS, MOST_IN_ALL = 10**9, 10**7, 10**12
 
 
@@ -62,19 +72,30 @@ class View:
     def blocks(self, field: Field, derivative: Sequence[int] | None = None) -> Iterator[Array]:
         """Yield the values in blocks along the first axis of the result, some 16 MB at a time."""
         lead = self.order[0]
-        plain = self if derivative is None or not any(derivative) else replace(self, taps=(1,) * len(self.axes))
-        rest = math.prod(len(x) * n for i, (x, n) in enumerate(zip(plain.axes, plain.taps, strict=True)) if i != lead)
+        plain = (
+            self
+            if derivative is None or not any(derivative)
+            else replace(self, taps=(1,) * len(self.axes))
+        )
+        rest = math.prod(
+            len(x) * n
+            for i, (x, n) in enumerate(zip(plain.axes, plain.taps, strict=True))
+            if i != lead
+        )
         rows = max(1, BLOCK_NUMBERS // (rest * plain.taps[lead] * field.channel_count))
         for start in range(0, len(self.axes[lead]), rows):
             axes = list(plain.axes)
             axes[lead] = axes[lead][start : start + rows]
             yield plain._values(field, axes, derivative)
 
-    def _values(self, field: Field, axes: Sequence[Array], derivative: Sequence[int] | None) -> Array:
+    def _values(
+        self, field: Field, axes: Sequence[Array], derivative: Sequence[int] | None
+    ) -> Array:
         """Evaluate a block at the parts of its cells, average the parts, and order the axes."""
         cells = zip(axes, self.steps, self.taps, strict=True)
         fine = [_parts(x, step, n) for x, step, n in cells]
-        values = field.on_grid(fine, derivative, outside="clamp")  # what is outside by rounding alone
+        # what is outside by rounding alone
+        values = field.on_grid(fine, derivative, outside="clamp")
         for axis, n in enumerate(self.taps):
             values = _averaged(values, axis, n)
         kept = sorted(self.order)
@@ -85,8 +106,14 @@ class View:
 
     def coarse(self, most: int = 1 << 16) -> View:
         """Return a view of about ``most`` of the positions, to see what values there are."""
-        step = max(1, math.ceil((math.prod(len(x) for x in self.axes) / most) ** (1 / len(self.order))))
-        return replace(self, axes=tuple(x[(len(x) - 1) % step // 2 :: step] for x in self.axes), taps=(1,) * len(self.axes))
+        step = max(
+            1, math.ceil((math.prod(len(x) for x in self.axes) / most) ** (1 / len(self.order)))
+        )
+        return replace(
+            self,
+            axes=tuple(x[(len(x) - 1) % step // 2 :: step] for x in self.axes),
+            taps=(1,) * len(self.axes),
+        )
 
 
 def view(
@@ -102,8 +129,8 @@ def view(
 ) -> View:
     """Say where to evaluate a field.
 
-    Cells that are larger than those of the samples are averaged, so that smaller pictures are not jagged; frames of a film
-    are not.
+    Cells that are larger than those of the samples are averaged, so that smaller pictures are not
+    jagged; frames of a film are not.
 
     Examples
     --------
@@ -126,8 +153,9 @@ def view(
     scale : float or one per axis, optional
         How many times as many as there are samples. One number leaves the time of a film alone.
     crop : dict, optional
-        (low, high) of some axes, by their numbers; None for an end of the domain. Samples that are numbered are counted as
-        slices count them: (5, 10) are the five cells from 5 on. Other axes are in their units.
+        (low, high) of some axes, by their numbers; None for an end of the domain. Samples that are
+        numbered are counted as slices count them: (5, 10) are the five cells from 5 on. Other axes
+        are in their units.
     cut : dict, optional
         Where to cut some axes, by their numbers; these are gone from the result.
     rate : Fraction, optional
@@ -135,7 +163,8 @@ def view(
     slow : float
         How many times slower time goes.
     upright : bool
-        Whether to draw two axes that have directions (x, y, lon, ...) as maps do: to the right and up.
+        Whether to draw two axes that have directions (x, y, lon, ...) as maps do: to the right and
+        up.
     """
     cuts, crops = dict(cut or {}), dict(crop or {})
     free = _uncut(field, cuts, crops)
@@ -155,7 +184,7 @@ def view(
     )
 
 
-# One axis ----------------------------------------------------------------------------------
+# One axis ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -272,7 +301,7 @@ def _averaged(values: Array, axis: int, n: int) -> Array:
     return apart.mean(axis=axis + 1)
 
 
-# Checks and sizes --------------------------------------------------------------------------
+# Checks and sizes -------------------------------------------------------------------------
 
 
 def _too_large(got: str, most: str) -> NoReturn:
@@ -291,11 +320,19 @@ def _uncut(field: Field, cuts: Mapping[int, float], crops: Mapping[int, Any]) ->
     for i in cuts:
         _check_inside(field, "slice", i, cuts[i])
     if not free:
-        raise problem("slice", f"all {field.dimensions} axes", "at least one axis that is left", "Slice fewer.")
+        raise problem(
+            "slice",
+            f"all {field.dimensions} axes",
+            "at least one axis that is left",
+            "Slice fewer.",
+        )
     for i in crops:
         if i not in free:
             raise problem(
-                "crop", f"axis {axis_names(field)[i]}, which is cut", "another axis", "Crop or slice it, not both."
+                "crop",
+                f"axis {axis_names(field)[i]}, which is cut",
+                "another axis",
+                "Crop or slice it, not both.",
             )
     return free
 
@@ -312,7 +349,12 @@ def _order(
 def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
     """Return how many positions an axis gets, or how many times its samples."""
     if size is not None and scale is not None:
-        raise problem("size", f"{describe(size)} and scale {describe(scale)}", "one of them", "Leave out the other.")
+        raise problem(
+            "size",
+            f"{describe(size)} and scale {describe(scale)}",
+            "one of them",
+            "Leave out the other.",
+        )
     kind = described(field).kind
     film = time_axis(field) if kind == "video" else None
     sides = [i for i in free if i != film]
@@ -336,7 +378,9 @@ def _counts(field: Field, free: list[int], sides: list[int], size: Any) -> dict[
     if len(sizes) == len(sides) < len(free):  # a film: rows and columns
         return dict(zip(sides, sizes, strict=True))
     if len(sizes) != len(free):
-        raise problem("size", " x ".join(map(str, sizes)), f"{len(free)} numbers", _per_axis(field, free))
+        raise problem(
+            "size", " x ".join(map(str, sizes)), f"{len(free)} numbers", _per_axis(field, free)
+        )
     return dict(zip(free, sizes, strict=True))
 
 
@@ -346,7 +390,12 @@ def _factors(field: Field, free: list[int], sides: list[int], scale: Any) -> dic
     for factor in factors:
         real("scale", factor, low=0.0, high=1e6, open_low=True, remedy="2 is twice as large.")
     if len(factors) not in (1, len(sides), len(free)):
-        raise problem("scale", ", ".join(f"{f:g}" for f in factors), f"1 or {len(free)} numbers", _per_axis(field, free))
+        raise problem(
+            "scale",
+            ", ".join(f"{f:g}" for f in factors),
+            f"1 or {len(free)} numbers",
+            _per_axis(field, free),
+        )
     where = free if len(factors) == len(free) else sides
     return dict(zip(where, factors * len(where) if len(factors) == 1 else factors, strict=False))
 
@@ -359,13 +408,19 @@ def _ends(field: Field, axis: int, crop: tuple[float | None, float | None]) -> t
     """Return the ends of what is drawn of an axis, in its own coordinates."""
     low, high = field.domain[axis]
     shift = 0.5 if is_numbered(field, axis) else 0.0
-    ends = (low if crop[0] is None else crop[0] - shift, high if crop[1] is None else crop[1] - shift)
+    ends = (
+        low if crop[0] is None else crop[0] - shift,
+        high if crop[1] is None else crop[1] - shift,
+    )
     for end, given in zip(ends, crop, strict=True):
         if given is not None:
             _check_inside(field, "crop", axis, end, shift)
     if ends[0] >= ends[1]:
         raise problem(
-            "crop", f"{axis_names(field)[axis]} from {crop[0]:g} to {crop[1]:g}", "a start before the end", "Turn it round."
+            "crop",
+            f"{axis_names(field)[axis]} from {crop[0]:g} to {crop[1]:g}",
+            "a start before the end",
+            "Turn it round.",
         )
     return ends
 

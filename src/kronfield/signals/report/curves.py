@@ -124,7 +124,8 @@ class _Part:
 def _density(report: FitReport) -> list[float]:
     """Return the features per sample on each axis.
 
-    A fit with slopes from the data has no such setting; splines with one feature per sample stand in.
+    A fit with slopes from the data has no such setting; splines with one feature per sample stand
+    in.
     """
     if report.refined:
         return [1.0] * len(report.samples)
@@ -134,7 +135,9 @@ def _density(report: FitReport) -> list[float]:
 
 def _tried(candidates: list[Candidate], pattern: re.Pattern[str]) -> tuple[Array, Array] | None:
     """Return settings and scores of those candidates of a fit that have a number."""
-    pairs = [(float(match[1]), one.score) for one in candidates if (match := pattern.match(one.setting))]
+    pairs = [
+        (float(match[1]), one.score) for one in candidates if (match := pattern.match(one.setting))
+    ]
     pairs = [pair for pair in pairs if math.isfinite(pair[1])]
     if len(pairs) < 3:
         return None
@@ -171,7 +174,7 @@ def _padded(embedder: Embedder) -> int:
     return 2 * padding if isinstance(padding, int) else 0
 
 
-# Shapes ------------------------------------------------------------------------------------
+# Shapes -----------------------------------------------------------------------------------
 
 
 def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
@@ -213,7 +216,7 @@ def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> flo
     return math.sqrt(float(np.mean(error**2)))
 
 
-# Penalties ---------------------------------------------------------------------------------
+# Penalties --------------------------------------------------------------------------------
 
 
 def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:

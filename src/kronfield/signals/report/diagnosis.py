@@ -32,8 +32,8 @@ class Shown:
     Attributes
     ----------
     form : "picture", "map", "line", "points" or "scatter"
-        How to draw it: colours; numbers on a grid; values along an axis; values at points in the plane; fitted against
-        measured.
+        How to draw it: colours; numbers on a grid; values along an axis; values at points in the
+        plane; fitted against measured.
     samples, fitted, error : arrays
         Alike in shape, but the error of a picture is the mean over its colours.
     names : (str, str)
@@ -115,7 +115,8 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
     return Diagnosis(shown, _power(shown), _axis_spectra(field), curves, candidates)
 
 
-# What is seen ------------------------------------------------------------------------------------------------------------
+# What is seen
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -219,9 +220,21 @@ def _table(signal: Signal, field: Field) -> Shown:
         points, values, fitted = points[order], values[order], fitted[order]
         fine_x = np.linspace(*field.domain[0], 800)
         fine = _first(field, field.on_grid([fine_x]))
-        return Shown("line", values, fitted, fitted - values, (names[0], column), "", points[:, 0], fine_x, fine)
+        return Shown(
+            "line",
+            values,
+            fitted,
+            fitted - values,
+            (names[0], column),
+            "",
+            points[:, 0],
+            fine_x,
+            fine,
+        )
     if field.dimensions > 2:
-        return Shown("scatter", values, fitted, fitted - values, (f"measured {column}", f"fitted {column}"))
+        return Shown(
+            "scatter", values, fitted, fitted - values, (f"measured {column}", f"fitted {column}")
+        )
     (up, across), _ = map_order(field, (0, 1))
     axes: list[Array] = [np.empty(0)] * 2
     ends = [field.domain[across], field.domain[up]]
@@ -246,7 +259,8 @@ def _first(field: Field, values: Array) -> Array:
     return values[..., 0] if field.has_channels else values
 
 
-# Spectra -----------------------------------------------------------------------------------------------------------------
+# Spectra
+# ------------------------------------------------------------------------------------------
 
 
 def _power(shown: Shown) -> Power | None:
@@ -256,27 +270,39 @@ def _power(shown: Shown) -> Power | None:
         return None
     window: Any = 1.0
     for axis, n in enumerate(samples.shape):
-        window = window * np.hanning(n).reshape([-1 if i == axis else 1 for i in range(samples.ndim)])
+        window = window * np.hanning(n).reshape(
+            [-1 if i == axis else 1 for i in range(samples.ndim)]
+        )
     found = []
-    radius = np.sqrt(sum(f**2 for f in np.meshgrid(*[np.fft.fftfreq(n) for n in samples.shape], indexing="ij")))
+    radius = np.sqrt(
+        sum(f**2 for f in np.meshgrid(*[np.fft.fftfreq(n) for n in samples.shape], indexing="ij"))
+    )
     bins = max(8, min(samples.shape) // 2)
     place = np.minimum((radius * 2 * bins).astype(int), bins)
     counts = np.bincount(place.ravel(), minlength=bins + 1)
     filled = np.flatnonzero(counts[1:bins]) + 1
     for one in (samples - samples.mean(), fitted - samples.mean(), fitted - samples):
         power = np.abs(np.fft.fftn(one * window)) ** 2 / samples.size
-        found.append(np.bincount(place.ravel(), power.ravel(), minlength=bins + 1)[filled] / counts[filled])
+        found.append(
+            np.bincount(place.ravel(), power.ravel(), minlength=bins + 1)[filled] / counts[filled]
+        )
     return Power((filled + 0.5) / (2 * bins), *found)
 
 
 def _grey(values: Array) -> Array:
-    return values[..., :3].mean(axis=-1, dtype=np.float64) if values.ndim == 3 else values.astype(np.float64)
+    return (
+        values[..., :3].mean(axis=-1, dtype=np.float64)
+        if values.ndim == 3
+        else values.astype(np.float64)
+    )
 
 
 def _axis_spectra(field: Field) -> list[AxisSpectrum]:
     """Return the singular values of every axis that is short enough, once where axes are alike."""
     found: dict[str, AxisSpectrum] = {}
-    for name, emb, frame, x in zip(axis_names(field), field.encoding.embedders, field.frames, field.axes, strict=True):
+    for name, emb, frame, x in zip(
+        axis_names(field), field.encoding.embedders, field.frames, field.axes, strict=True
+    ):
         if len(x) > MEASURED_UP_TO:
             continue
         matrix = np.asarray(emb(frame.unit(x)))

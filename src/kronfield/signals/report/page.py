@@ -42,12 +42,21 @@ def check_report_folder(folder: str | os.PathLike[str], *, overwrite: bool) -> N
     if target.exists() and not target.is_dir():
         raise problem("report", target, "a folder", "It is a file: choose another name.")
     if target.is_dir() and any(target.iterdir()) and not overwrite:
-        raise problem("report", f"{target}, which is not empty", "a new folder", "Allow overwriting (--force).")
+        raise problem(
+            "report",
+            f"{target}, which is not empty",
+            "a new folder",
+            "Allow overwriting (--force).",
+        )
     if not target.parent.is_dir():
-        raise problem("report", target, "a folder in one that exists", f"Create {target.parent} first.")
+        raise problem(
+            "report", target, "a folder in one that exists", f"Create {target.parent} first."
+        )
 
 
-def write_report(folder: str | os.PathLike[str], signal: Signal, field: Field, *, overwrite: bool = False) -> list[Path]:
+def write_report(
+    folder: str | os.PathLike[str], signal: Signal, field: Field, *, overwrite: bool = False
+) -> list[Path]:
     """Write pictures of a fit, and a page with them, to a folder: all of them or none.
 
     Parameters
@@ -89,10 +98,16 @@ def write_report(folder: str | os.PathLike[str], signal: Signal, field: Field, *
 
 
 def report_page(
-    title: str, facts: Iterable[tuple[str, str]], pictures: dict[str, bytes], found: Diagnosis | None = None
+    title: str,
+    facts: Iterable[tuple[str, str]],
+    pictures: dict[str, bytes],
+    found: Diagnosis | None = None,
 ) -> str:
     """Return an HTML page with its pictures inside."""
-    rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>\n" for name, text in facts)
+    rows = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>\n"
+        for name, text in facts
+    )
     figures = "".join(
         f'<h2>{html.escape(name.capitalize())}</h2>\n<img alt="{html.escape(name)}" '
         f'src="data:image/png;base64,{base64.b64encode(data).decode()}">\n<p>{html.escape(_CAPTIONS.get(name, ""))}</p>\n'

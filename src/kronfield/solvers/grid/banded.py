@@ -1,7 +1,7 @@
 """Matrices that are zero, or as good as zero, away from a diagonal: stored and multiplied in dense blocks of rows.
 
-A block of rows times the few columns it touches is an ordinary matrix product, which runs at the speed of BLAS; banded
-routines work one column at a time and do not.
+A block of rows times the few columns it touches is an ordinary matrix product, which runs at the
+speed of BLAS; banded routines work one column at a time and do not.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import in_threads, with_one_blas_thread
 from kronfield.embedders import LocalEmbedder
 
-# Rows in a block: the fewer, the fewer zeros are multiplied and the cheaper is a factorisation; the more, the nearer BLAS
-# is to its peak.
+# Rows in a block: the fewer, the fewer zeros are multiplied and the cheaper is a factorisation; the
+# more, the nearer BLAS is to its peak.
 FEW_ROWS, MANY_ROWS, MANY_FROM = 32, 64, 512
 # Multiplications in a part of a product that is worth handing to another thread.
 WORTH_A_THREAD = 1 << 23
@@ -26,7 +26,8 @@ WORTH_A_THREAD = 1 << 23
 FEWEST_ROWS = 128
 # Below this many trailing columns, products with a dense matrix are quicker on a transposed copy.
 FEW_COLUMNS = 16
-# Lines that are so few that blocks which are one and the same are multiplied at once, and how many such blocks.
+# Lines that are so few that blocks which are one and the same are multiplied at once, and how many
+# such blocks.
 FEW_LINES, WINDOWS = 8, 1024
 
 
@@ -61,7 +62,9 @@ class BlockBanded:
         if self.is_identity:
             return tensor.astype(self.dtype, copy=False)
         if tensor.shape[axis] != N:
-            raise problem("tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis.")
+            raise problem(
+                "tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis."
+            )
         before, after = math.prod(tensor.shape[:axis]), math.prod(tensor.shape[axis + 1 :])
         flat = tensor.reshape(before, N, after)
         dtype = self.dtype
@@ -79,7 +82,9 @@ class BlockBanded:
             for block in blocks:
                 values = block.values
                 rows = slice(block.row, block.row + values.shape[0])
-                part = flat[:, block.column : block.column + values.shape[1]].astype(out.dtype, copy=False)
+                part = flat[:, block.column : block.column + values.shape[1]].astype(
+                    out.dtype, copy=False
+                )
                 if flat.shape[2] == 1:
                     np.matmul(part[:, :, 0], values.T, out=out[:, rows, 0])
                 else:
@@ -121,7 +126,12 @@ class BlockBanded:
                 first, count, step = runs[-1]
                 last = self.blocks[i - 1]
                 ahead, down = block.column - last.column, block.row - last.row
-                if block.values is last.values and down == len(last.values) and ahead > 0 and (count == 1 or ahead == step):
+                if (
+                    block.values is last.values
+                    and down == len(last.values)
+                    and ahead > 0
+                    and (count == 1 or ahead == step)
+                ):
                     runs[-1] = (first, count + 1, ahead)
                     continue
             runs.append((i, 1, 0))
@@ -135,10 +145,14 @@ class BlockBanded:
     @functools.cached_property
     def is_identity(self) -> bool:
         """Whether this is the identity, as for hats one spacing to either side with centres on the samples."""
-        if self.shape[0] != self.shape[1] or any(block.column != block.row for block in self.blocks):
+        if self.shape[0] != self.shape[1] or any(
+            block.column != block.row for block in self.blocks
+        ):
             return False
         different = {id(block.values): block.values for block in self.blocks}.values()
-        return all(v.shape[0] == v.shape[1] and np.abs(v - np.eye(len(v))).max() < 1e-12 for v in different)
+        return all(
+            v.shape[0] == v.shape[1] and np.abs(v - np.eye(len(v))).max() < 1e-12 for v in different
+        )
 
     def rows(self, start: int, stop: int) -> BlockBanded:
         """Return rows ``start`` to ``stop`` as a matrix of their own."""
@@ -146,21 +160,31 @@ class BlockBanded:
         for block in self.blocks:
             first, last = max(start, block.row), min(stop, block.row + block.values.shape[0])
             if first < last:
-                kept.append(Block(first - start, block.column, block.values[first - block.row : last - block.row]))
+                kept.append(
+                    Block(
+                        first - start,
+                        block.column,
+                        block.values[first - block.row : last - block.row],
+                    )
+                )
         return BlockBanded((stop - start, self.shape[1]), tuple(kept))
 
     def astype(self, dtype: Any) -> BlockBanded:
         """Return the matrix in another dtype; blocks that are shared stay shared."""
         own = {id(block.values): block.values for block in self.blocks}
         cast = {key: values.astype(dtype, copy=False) for key, values in own.items()}
-        return BlockBanded(self.shape, tuple(Block(b.row, b.column, cast[id(b.values)]) for b in self.blocks))
+        return BlockBanded(
+            self.shape, tuple(Block(b.row, b.column, cast[id(b.values)]) for b in self.blocks)
+        )
 
     def toarray(self) -> Array:
         """Return the matrix densely."""
         dense = np.zeros(self.shape)
         for block in self.blocks:
             rows, columns = block.values.shape
-            dense[block.row : block.row + rows, block.column : block.column + columns] = block.values
+            dense[block.row : block.row + rows, block.column : block.column + columns] = (
+                block.values
+            )
         return dense
 
 
@@ -179,7 +203,9 @@ def dense_apply(matrix: Array, tensor: Array, axis: int) -> Array:
     """
     M, N = matrix.shape
     if tensor.shape[axis] != N:
-        raise problem("tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis.")
+        raise problem(
+            "tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis."
+        )
     before, after = math.prod(tensor.shape[:axis]), math.prod(tensor.shape[axis + 1 :])
     flat = tensor.reshape(before, N, after)
     out = np.empty((before, M, after), dtype=matrix.dtype)
@@ -209,11 +235,16 @@ def _slices(count: int, work: int) -> list[slice]:
 
 
 def embedding_blocks(
-    embedder: LocalEmbedder, x: Array, order: int = 0, tolerance: float = 1e-17, rows: int = MANY_ROWS
+    embedder: LocalEmbedder,
+    x: Array,
+    order: int = 0,
+    tolerance: float = 1e-17,
+    rows: int = MANY_ROWS,
 ) -> BlockBanded:
     """Return the embedding matrix of positions ``x``, of which only what lies within reach is computed.
 
-    The positions should be sorted, or nearly: a block covers all columns that any of its rows reaches.
+    The positions should be sorted, or nearly: a block covers all columns that any of its rows
+    reaches.
     """
     blocks = []
     reach = embedder.reach(tolerance)

@@ -13,7 +13,8 @@ from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import embedding_blocks
 from kronfield.solvers.grid.inverse import dense_embedding, dense_inverse, smoothest
 
-# Gauss-Legendre nodes per panel of the integrals of squared derivatives, and panels per spacing of the features.
+# Gauss-Legendre nodes per panel of the integrals of squared derivatives, and panels per spacing of
+# the features.
 NODES, PANELS = 4, 2
 # Axes of up to this many samples or features have their basis kept.
 KEPT_UP_TO = 1024
@@ -28,9 +29,11 @@ class AxisBasis:
     U : (N, r) array
         Orthonormal columns: values at the samples.
     back : (K, r) array
-        The weights that give these values: Psi back = U (for a ridge: back = V, and Psi V = U diag(strength)).
+        The weights that give these values: Psi back = U (for a ridge: back = V, and Psi V = U
+        diag(strength)).
     strength : (r,) array
-        For a ridge the singular values; for roughness what goes with the square of the frequency of each member.
+        For a ridge the singular values; for roughness what goes with the square of the frequency of
+        each member.
     """
 
     U: Array
@@ -50,12 +53,22 @@ def roughness_basis(
 ) -> AxisBasis:
     """Return `compute_roughness_basis`; the last few are kept, since every weight of a penalty needs the same."""
     if max(len(x), embedder.size) > KEPT_UP_TO:
-        return compute_roughness_basis(embedder, x, low, high, rcond=rcond, smooth=smooth, order=order)
+        return compute_roughness_basis(
+            embedder, x, low, high, rcond=rcond, smooth=smooth, order=order
+        )
     return _kept(embedder, x.tobytes(), low, high, rcond, smooth, order)
 
 
 @functools.lru_cache(maxsize=4)
-def _kept(embedder: Embedder, positions: bytes, low: float, high: float, rcond: float, smooth: int, order: int) -> AxisBasis:
+def _kept(
+    embedder: Embedder,
+    positions: bytes,
+    low: float,
+    high: float,
+    rcond: float,
+    smooth: int,
+    order: int,
+) -> AxisBasis:
     x = np.frombuffer(positions, dtype=np.float64)
     basis = compute_roughness_basis(embedder, x, low, high, rcond=rcond, smooth=smooth, order=order)
     for array in (basis.U, basis.back, basis.strength):
@@ -68,9 +81,10 @@ def compute_roughness_basis(
 ) -> AxisBasis:
     """Return the basis that is orthonormal at the samples and in the roughness: U'U = I, back' S back = diag(roughness).
 
-    S is the integral of the products of derivatives of ``order`` 1 or 2 from ``low`` to ``high``; strength is the
-    roughness, or its root for the second derivative, so that both grow with the square of frequency. With more features
-    than samples, the smoothest of all weights that take the same values stand for them.
+    S is the integral of the products of derivatives of ``order`` 1 or 2 from ``low`` to ``high``;
+    strength is the roughness, or its root for the second derivative, so that both grow with the
+    square of frequency. With more features than samples, the smoothest of all weights that take the
+    same values stand for them.
     """
     P = dense_embedding(embedder, x)
     E = smoothest(P, smooth) if len(x) < embedder.size else None
@@ -90,10 +104,14 @@ def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> 
     """Return the integral of the products of derivatives of ``order``, (K, K), by Gauss-Legendre panels."""
     embedder.derivative(np.zeros(1), order)  # raises where it does not exist
     local = isinstance(embedder, LocalEmbedder)
-    spacing = embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
+    spacing = (
+        embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
+    )
     # panels end where features have their kinks: at multiples of half a spacing
     step = spacing / PANELS
-    edges = np.unique(np.clip(np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step, low, high))
+    edges = np.unique(
+        np.clip(np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step, low, high)
+    )
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     half = np.diff(edges)[:, None] / 2
     x = ((edges[1:, None] + edges[:-1, None]) / 2 + half * nodes).ravel()

@@ -16,7 +16,8 @@ from kronfield.solvers.grid.banded import Block, BlockBanded, block_rows
 
 # Weights to either side of a block that are tried before the inverse is called dense.
 MARGINS = (16, 32, 64, 128)
-# Beyond this condition number the local normal equations lose too many digits; the dense way takes over.
+# Beyond this condition number the local normal equations lose too many digits; the dense way takes
+# over.
 LOCAL_CONDITION = 3e3
 # The largest matrix of one axis that is factored densely: 8192 x 8192, which takes minutes.
 LARGEST_DENSE = 1 << 26
@@ -55,7 +56,9 @@ class AxisInverse:
         return self.operator.shape
 
 
-def invert_axis(embedder: Embedder, x: Array, *, dtype: Any, smooth: int = 0, rcond: float = 1e-10) -> AxisInverse:
+def invert_axis(
+    embedder: Embedder, x: Array, *, dtype: Any, smooth: int = 0, rcond: float = 1e-10
+) -> AxisInverse:
     """Return the pseudo-inverse of the embedding of sorted positions ``x``.
 
     Parameters
@@ -67,8 +70,8 @@ def invert_axis(embedder: Embedder, x: Array, *, dtype: Any, smooth: int = 0, rc
     dtype : dtype
         float32 or float64: what the operator will multiply, which sets how far it must be carried.
     smooth : int
-        Where several weights fit equally well: 0 takes those of least norm, 1 those that go on as flat as possible past
-        the last sample, 2 those that go on as straight as possible.
+        Where several weights fit equally well: 0 takes those of least norm, 1 those that go on as
+        flat as possible past the last sample, 2 those that go on as straight as possible.
     rcond : float
         Singular values below this fraction of the largest count as zero, in the dense way.
     """
@@ -78,7 +81,9 @@ def invert_axis(embedder: Embedder, x: Array, *, dtype: Any, smooth: int = 0, rc
             return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
     # float32 weights of an ill-conditioned fit would be noise
-    return AxisInverse(dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition)
+    return AxisInverse(
+        dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition
+    )
 
 
 def dense_embedding(embedder: Embedder, x: Array) -> Array:
@@ -126,7 +131,9 @@ def smoothest(P: Array, order: int) -> Array:
     return np.linalg.solve(R, Q[:n].T)
 
 
-def _local_inverse(embedder: LocalEmbedder, x: Array, smooth: int, tolerance: float) -> BlockBanded | None:
+def _local_inverse(
+    embedder: LocalEmbedder, x: Array, smooth: int, tolerance: float
+) -> BlockBanded | None:
     """Return the pseudo-inverse block by block, each from the samples near it; None if it does not fall off."""
     windows = _Windows(embedder, x, smooth, tolerance)
     K, rows = embedder.size, windows.rows
@@ -165,7 +172,9 @@ class _Windows:
         half = self.spacing / 2
         low = np.searchsorted(self.x, self.centres[first] - half)
         high = np.searchsorted(self.x, self.centres[np.asarray(last) - 1] + half)
-        return np.where(np.equal(first, 0), 0, low), np.where(np.equal(last, self.embedder.size), len(self.x), high)
+        return np.where(np.equal(first, 0), 0, low), np.where(
+            np.equal(last, self.embedder.size), len(self.x), high
+        )
 
     def inverse(self, start: int, stop: int, margin: int) -> _Window | None:
         """Return rows ``start`` to ``stop`` of the inverse, from a window with ``margin`` more weights on each side."""
@@ -195,7 +204,10 @@ class _Windows:
             return None
         column, values = window.block.column, window.block.values
         parts = range(0, len(values), self.rows)
-        blocks = [_trim(Block(row, column, values[row : row + self.rows]), self.tolerance) for row in parts]
+        blocks = [
+            _trim(Block(row, column, values[row : row + self.rows]), self.tolerance)
+            for row in parts
+        ]
         return BlockBanded((self.embedder.size, len(self.x)), tuple(blocks))
 
     def assemble(self, margin: int) -> BlockBanded | None:
@@ -205,7 +217,10 @@ class _Windows:
         blocks: list[Block] = []
         inner: Block | None = None
         starts = np.arange(0, K, self.rows)
-        lows, highs = self.samples(np.maximum(0, starts - margin), np.minimum(K, np.minimum(starts + self.rows, K) + margin))
+        lows, highs = self.samples(
+            np.maximum(0, starts - margin),
+            np.minimum(K, np.minimum(starts + self.rows, K) + margin),
+        )
         for start, low, high in zip(starts.tolist(), lows.tolist(), highs.tolist(), strict=True):
             stop = min(start + self.rows, K)
             is_inner = start >= margin and stop + margin <= K and low > 0 and high < len(self.x)
@@ -241,7 +256,8 @@ def _is_inverse(inverse: Array, P: Array, tolerance: float) -> bool:
 def _trim(block: Block, tolerance: float) -> Block:
     """Return the block without the outer columns that are negligible."""
     size = np.abs(block.values).max(axis=0)
-    used = np.flatnonzero(size >= tolerance * size.max())  # all of a block of zeros, whose features no sample sees
+    # all of a block of zeros, whose features no sample sees
+    used = np.flatnonzero(size >= tolerance * size.max())
     kept = np.ascontiguousarray(block.values[:, used[0] : used[-1] + 1])
     return Block(block.row, block.column + int(used[0]), kept)
 
@@ -249,13 +265,18 @@ def _trim(block: Block, tolerance: float) -> Block:
 def _window_inverse(P: Array, smooth: int) -> Array | None:
     """Return the pseudo-inverse of a small well-conditioned matrix, or None if it is not well conditioned.
 
-    By NumPy alone: it and SciPy have each their own threads, which wait busily after their work and get in each other's way.
+    By NumPy alone: it and SciPy have each their own threads, which wait busily after their work and
+    get in each other's way.
     """
     n, k = P.shape
     try:
         if smooth and n < k:
             inverse = smoothest(P, smooth)
-            return inverse if np.abs(inverse).sum(axis=1).max() * np.abs(P).max() < LOCAL_CONDITION else None
+            return (
+                inverse
+                if np.abs(inverse).sum(axis=1).max() * np.abs(P).max() < LOCAL_CONDITION
+                else None
+            )
         if n == k:
             inverse = np.linalg.inv(P)
         elif n > k:

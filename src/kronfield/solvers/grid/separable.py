@@ -40,8 +40,8 @@ class GridSolver:
     roughness : (float, float)
         Weights of the integrals of |gradient|^2 and |second derivatives|^2.
     smooth : int
-        Where several weights fit equally well: 0 takes those of least norm, 1 or 2 those with the least first or second
-        differences, which go on flat or straight past the last sample.
+        Where several weights fit equally well: 0 takes those of least norm, 1 or 2 those with the
+        least first or second differences, which go on flat or straight past the last sample.
     rcond : float
         Singular values of an axis below this fraction of its largest count as zero.
     """
@@ -62,11 +62,16 @@ class GridSolver:
         self.dtype, self.smooth, self.rcond = np.dtype(dtype), smooth, rcond
         remedy = "Penalty weights are zero or positive; leave them out to have them chosen."
         self.ridge = real("ridge", ridge, low=0.0, high=1e300, remedy=remedy)
-        first, second = (real("roughness", part, low=0.0, high=1e300, remedy=remedy) for part in roughness)
+        first, second = (
+            real("roughness", part, low=0.0, high=1e300, remedy=remedy) for part in roughness
+        )
         self.roughness = (first, second)
         if self.ridge and any(self.roughness):
             raise problem(
-                "ridge and roughness", (ridge, roughness), "one of them to be 0", "No one basis is diagonal for both."
+                "ridge and roughness",
+                (ridge, roughness),
+                "one of them to be 0",
+                "No one basis is diagonal for both.",
             )
         self.units = [frame.unit(axis) for frame, axis in zip(self.frames, self.axes, strict=True)]
         self.inverses: list[AxisInverse] = []
@@ -77,28 +82,42 @@ class GridSolver:
             self.bases = self._roughness_bases()
         else:
             self.inverses = _once_each(
-                lambda emb, x: invert_axis(emb, x, dtype=dtype, smooth=smooth, rcond=rcond), self._each()
+                lambda emb, x: invert_axis(emb, x, dtype=dtype, smooth=smooth, rcond=rcond),
+                self._each(),
             )
 
-        if len({one.operator.dtype for one in self.inverses}) > 1:  # one axis needs more digits, so all get them
-            self.inverses = [replace(one, operator=one.operator.astype(np.float64)) for one in self.inverses]
+        # one axis needs more digits, so all get them
+        if len({one.operator.dtype for one in self.inverses}) > 1:
+            self.inverses = [
+                replace(one, operator=one.operator.astype(np.float64)) for one in self.inverses
+            ]
 
     def _each(self) -> list[tuple[Any, Array]]:
         return list(zip(self.encoding.embedders, self.units, strict=True))
 
     def _roughness_bases(self) -> list[AxisBasis]:
         # Second derivatives alone have a basis of their own, in which straight lines cost nothing.
-        order = 2 if not self.roughness[0] and all(emb.smoothness >= 2 for emb in self.encoding.embedders) else 1
+        order = (
+            2
+            if not self.roughness[0] and all(emb.smoothness >= 2 for emb in self.encoding.embedders)
+            else 1
+        )
 
         def factor(emb: Any, x: Array, frame: Frame) -> AxisBasis:
             low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
-            basis = roughness_basis(emb, x, low, high, rcond=self.rcond, smooth=self.smooth or 2, order=order)
-            # The mean over x of the squared derivative by x, per mean over samples: density does not matter.
+            basis = roughness_basis(
+                emb, x, low, high, rcond=self.rcond, smooth=self.smooth or 2, order=order
+            )
+            # The mean over x of the squared derivative by x, per mean over samples: density does
+            # not matter.
             per_sample = (frame.high - frame.low) / len(x)
             scale = (1.0 / (frame.length ** (2 * order - 1) * per_sample)) ** (1 / order)
             return AxisBasis(basis.U, basis.back, basis.strength * scale)
 
-        return _once_each(factor, [(emb, x, frame) for (emb, x), frame in zip(self._each(), self.frames, strict=True)])
+        return _once_each(
+            factor,
+            [(emb, x, frame) for (emb, x), frame in zip(self._each(), self.frames, strict=True)],
+        )
 
     @property
     def ranks(self) -> list[int]:
@@ -113,7 +132,9 @@ class GridSolver:
     @property
     def cut_off(self) -> float:
         """With a ridge, the singular value of all axes together below which some may have been left out."""
-        strongest = math.prod(float(basis.strength[0]) for basis in self.bases if len(basis.strength))
+        strongest = math.prod(
+            float(basis.strength[0]) for basis in self.bases if len(basis.strength)
+        )
         return self.cut * strongest if self.ridge else 0.0
 
     @property
@@ -127,7 +148,9 @@ class GridSolver:
         return self.filter_of(self.strengths(), self.ridge, self.roughness)
 
     @staticmethod
-    def filter_of(strengths: Array, ridge: float = 0.0, roughness: tuple[float, float] = (0.0, 0.0)) -> Array:
+    def filter_of(
+        strengths: Array, ridge: float = 0.0, roughness: tuple[float, float] = (0.0, 0.0)
+    ) -> Array:
         """Return what a ridge or a roughness leaves of basis functions of some strengths."""
         if ridge:
             squares = strengths * strengths
@@ -147,8 +170,15 @@ class GridSolver:
     def strengths(self) -> Array:
         """Return the product (ridge) or the sum (roughness) of the strengths over the axes, as a tensor."""
         D = len(self.bases)
-        shaped = [basis.strength.reshape([-1 if a == i else 1 for a in range(D)]) for i, basis in enumerate(self.bases)]
-        return math.prod(shaped[1:], start=shaped[0]) if self.ridge else sum(shaped[1:], start=shaped[0])
+        shaped = [
+            basis.strength.reshape([-1 if a == i else 1 for a in range(D)])
+            for i, basis in enumerate(self.bases)
+        ]
+        return (
+            math.prod(shaped[1:], start=shaped[0])
+            if self.ridge
+            else sum(shaped[1:], start=shaped[0])
+        )
 
     def coefficients(self, values: Array) -> Array:
         """Return the values in the orthonormal basis of the fits, (C, r_1, ..., r_D)."""
@@ -168,7 +198,8 @@ class GridSolver:
         return weights
 
     def _gain(self) -> Array:
-        # ridge: s / (s^2 + ridge), since Psi V = U s; roughness: the filter itself, since Psi back = U
+        # ridge: s / (s^2 + ridge), since Psi V = U s; roughness: the filter itself, since Psi back
+        # = U
         if not self.ridge:
             return self.filter
         total = self.strengths()

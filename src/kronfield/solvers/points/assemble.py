@@ -19,7 +19,8 @@ from kronfield.solvers.points.rows import AxisRows, axis_runs, sparse_rows, taps
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import RowsTerm, mean_gram
 
-# Rows are exact if a point sees no more features than this, each above the given part of its peak; else they are blended.
+# Rows are exact if a point sees no more features than this, each above the given part of its peak;
+# else they are blended.
 MOST_TAPS, IN_SIGHT = 256, 1e-10
 FEW_ENTRIES = 1 << 22
 ROUNDING = 1e-11
@@ -46,20 +47,37 @@ class RowRule:
     blending: Blending | None
 
     @classmethod
-    def choose(cls, encoding: Kronecker, frames: Sequence[Frame], rows: str | None, points: int | None = None) -> RowRule:
+    def choose(
+        cls,
+        encoding: Kronecker,
+        frames: Sequence[Frame],
+        rows: str | None,
+        points: int | None = None,
+    ) -> RowRule:
         """Return the rule for an encoding; ``rows`` is "exact", "blending", "linear", or None for what suits.
 
-        Of ``points``, where their number is known, rows may be longer if all of them together are still small.
+        Of ``points``, where their number is known, rows may be longer if all of them together are
+        still small.
         """
         if rows not in (None, "exact", "blending", "linear"):
-            raise problem("rows", repr(rows), '"exact", "blending", "linear" or None', "Leave it out to have it chosen.")
+            raise problem(
+                "rows",
+                repr(rows),
+                '"exact", "blending", "linear" or None',
+                "Leave it out to have it chosen.",
+            )
         taps = [taps_in_reach(emb, IN_SIGHT) for emb in encoding.embedders]
         local = all(t is not None for t in taps)
         entries = math.prod(t or 1 for t in taps)
-        few = local and (entries <= MOST_TAPS or (points is not None and points * entries <= FEW_ENTRIES))
+        few = local and (
+            entries <= MOST_TAPS or (points is not None and points * entries <= FEW_ENTRIES)
+        )
         if rows == "exact" and not local:
             raise problem(
-                "rows", '"exact"', "features that are local, for a sparse fit", 'Leave rows out, or pass "blending".'
+                "rows",
+                '"exact"',
+                "features that are local, for a sparse fit",
+                'Leave rows out, or pass "blending".',
             )
         if (few and rows is None) or rows == "exact":
             return cls(encoding, tuple(frames), None)
@@ -86,15 +104,21 @@ class RowRule:
         """The positions of the nodes of the virtual grid, in the units of the points."""
         if self.blending is None:
             return None
-        return [frame.origin + frame.length * axis for frame, axis in zip(self.frames, self.blending.axes, strict=True)]
+        return [
+            frame.origin + frame.length * axis
+            for frame, axis in zip(self.frames, self.blending.axes, strict=True)
+        ]
 
     def runs(self, points: Array) -> list[AxisRows]:
         """Return what each point sees on every axis."""
         units = [frame.unit(points[:, i]) for i, frame in enumerate(self.frames)]
         if self.blending is None:
             runs = axis_runs(self.encoding.embedders, units, None, IN_SIGHT)
-            for run in runs:  # a point on a node sees its neighbours by rounding only: such rows have one entry
-                run.values[np.abs(run.values) < ROUNDING * float(np.abs(run.values).max(initial=0.0))] = 0.0
+            # a point on a node sees its neighbours by rounding only: such rows have one entry
+            for run in runs:
+                run.values[
+                    np.abs(run.values) < ROUNDING * float(np.abs(run.values).max(initial=0.0))
+                ] = 0.0
             return runs
         sides = [self.blending.on_axis(np, unit, i) for i, unit in enumerate(units)]
         return [AxisRows(cell, np.stack(pair)) for cell, pair in sides]
@@ -115,26 +139,36 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
         runs, values, weights = _along_the_grid(runs, values, weights, rule.shape)
     grams = [mean_gram(run, weights) for run in runs]
     total = float(P if weights is None else weights.sum())
-    energy = np.sum(np.square(values, dtype=np.float64) * (1.0 if weights is None else weights), axis=1)
+    energy = np.sum(
+        np.square(values, dtype=np.float64) * (1.0 if weights is None else weights), axis=1
+    )
     term, rhs = _data_term(rule, runs, values, weights)
-    return NormalEquations(rule.encoding, rule.frames, term, rhs, energy, total, P, grams, rule.nodes)
+    return NormalEquations(
+        rule.encoding, rule.frames, term, rhs, energy, total, P, grams, rule.nodes
+    )
 
 
 def _along_the_grid(
     runs: list[AxisRows], values: Array, weights: Array | None, shape: Sequence[int]
 ) -> tuple[list[AxisRows], Array, Array | None]:
     """Return points sorted along the grid: neighbours there become neighbours in memory."""
-    order = np.argsort(np.ravel_multi_index([run.first for run in runs], tuple(shape)), kind="stable")
+    order = np.argsort(
+        np.ravel_multi_index([run.first for run in runs], tuple(shape)), kind="stable"
+    )
     runs = [AxisRows(run.first[order], np.take(run.values, order, axis=1)) for run in runs]
     return runs, np.take(values, order, axis=1), None if weights is None else weights[order]
 
 
-def _data_term(rule: RowRule, runs: list[AxisRows], values: Array, weights: Array | None) -> tuple[Any, Array]:
+def _data_term(
+    rule: RowRule, runs: list[AxisRows], values: Array, weights: Array | None
+) -> tuple[Any, Array]:
     """Return B'WB in the form that takes the least room, and B'Wy."""
     dtype, n, P = values.dtype, math.prod(rule.shape), values.shape[1]
     if rule.blending is None and fits(rule.shape, rule.taps):
         dense = DenseTerm(n)
-        return dense, dense.add(runs, rule.shape, weights, values).reshape(len(values), *rule.shape).astype(dtype)
+        return dense, dense.add(runs, rule.shape, weights, values).reshape(
+            len(values), *rule.shape
+        ).astype(dtype)
     entries = P * math.prod(rule.taps)
     offsets = math.prod(2 * t - 1 for t in rule.taps)  # of a full stencil
     w = None if weights is None else weights.astype(dtype)

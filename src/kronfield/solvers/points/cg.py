@@ -13,7 +13,8 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.slabs import each_slab
 
-# The solution is compared with what it was so large a part of the iterations ago, for the first time after so many.
+# The solution is compared with what it was so large a part of the iterations ago, for the first
+# time after so many.
 LOOK_BACK, FIRST_LOOK = 0.15, 4
 
 
@@ -24,8 +25,8 @@ class ConvergenceError(RuntimeError):
 class System(Protocol):
     """A symmetric system (data + penalty) x = b.
 
-    Where the preconditioner gives the penalty away with what it computes anyway, it says so; else it says None, and the
-    penalty is part of `data`.
+    Where the preconditioner gives the penalty away with what it computes anyway, it says so; else
+    it says None, and the penalty is part of `data`.
     """
 
     def data(self, x: Array, out: Array | None = None) -> Array:
@@ -46,8 +47,9 @@ class System(Protocol):
 class Convergence:
     """How the iterations ended: their number, the residual relative to that of a constant, and the last relative change.
 
-    ``change`` is how far the solution would still move: what it moved over the last seventh of the iterations, and how much
-    less that was than before, root mean square over the grid and relative to its distance from the best constant.
+    ``change`` is how far the solution would still move: what it moved over the last seventh of the
+    iterations, and how much less that was than before, root mean square over the grid and relative
+    to its distance from the best constant.
     """
 
     iterations: int
@@ -68,8 +70,8 @@ def conjugate_gradients(
 ) -> tuple[Array, Convergence]:
     """Return x (C, ...) that has stopped moving: by less than ``tolerance`` from here on, as far as the last moves tell.
 
-    The residual, in the norm of the preconditioner, must be below ``tolerance`` too. Alone it would not do: where there
-    are no points it is small however far from the solution x is.
+    The residual, in the norm of the preconditioner, must be below ``tolerance`` too. Alone it would
+    not do: where there are no points it is small however far from the solution x is.
 
     Parameters
     ----------
@@ -103,19 +105,24 @@ def conjugate_gradients(
     p, q = z, np.empty_like(b)
     spare = np.empty_like(b)
     # moves below this are rounding, by the size of what the distances are measured from
-    level = np.zeros(len(b)) if origin is None else np.array([float(np.abs(at).max()) for at in origin])
+    level = (
+        np.zeros(len(b)) if origin is None else np.array([float(np.abs(at).max()) for at in origin])
+    )
     rounding = 10 * eps / tolerance * level * math.sqrt(b[0].size)
     moved, speed = np.full(len(b), np.inf), list[Array]()
     snapshot, before, looked, look = x.copy(), 0, 0, FIRST_LOOK
     for iteration in range(limit + 1):
         norms = np.sqrt(np.maximum(rz, 0.0))
         if not np.all(np.isfinite(norms)):
-            raise ConvergenceError(_ADVICE.format(what="the numbers overflowed", iterations=iteration))
+            raise ConvergenceError(
+                _ADVICE.format(what="the numbers overflowed", iterations=iteration)
+            )
         if progress is not None:
             progress(iteration, float(np.max(norms / scale)))
         if iteration == look:
             span = np.maximum(_distance(x, origin), rounding)
-            speed.append(_distance(x, snapshot) / np.where(span > 0, span, 1.0) / (look - looked))  # per iteration
+            # per iteration
+            speed.append(_distance(x, snapshot) / np.where(span > 0, span, 1.0) / (look - looked))
             moved = _still_to_come(speed, look - looked, looked - before)
             snapshot[...] = x
             before, looked, look = looked, look, max(look + 2, math.ceil(look / (1 - LOOK_BACK)))
@@ -123,7 +130,9 @@ def conjugate_gradients(
         active = ~(small & (moved <= tolerance)) & (norms > floor)
         if not active.any():
             return x, Convergence(
-                iteration, float(np.max(norms / scale)), float(np.max(moved, where=norms > floor, initial=0.0))
+                iteration,
+                float(np.max(norms / scale)),
+                float(np.max(moved, where=norms > floor, initial=0.0)),
             )
         if iteration == limit:
             break
@@ -135,7 +144,11 @@ def conjugate_gradients(
         if not np.any(step):
             raise ConvergenceError(_ADVICE.format(what="rounding stalled it", iterations=iteration))
         if system.inverse_diagonal is not None:
-            z, penalty_z, new = spare, None, _advance(x, p, r, q, spare, system.inverse_diagonal, step)
+            z, penalty_z, new = (
+                spare,
+                None,
+                _advance(x, p, r, q, spare, system.inverse_diagonal, step),
+            )
         else:
             _add_scaled(x, p, step)
             _add_scaled(r, q, -step)
@@ -147,8 +160,11 @@ def conjugate_gradients(
         _add_scaled(z, p, beta)
         if penalty_p is not None and penalty_z is not None:
             _add_scaled(penalty_z, penalty_p, beta)
-        spare, p, penalty_p = p, z, penalty_z  # an array of that size is not made anew in every round
-    what = f"the solution still moved by {float(np.max(moved)):.2g}, the tolerance is {tolerance:.2g}"
+        # an array of that size is not made anew in every round
+        spare, p, penalty_p = p, z, penalty_z
+    what = (
+        f"the solution still moved by {float(np.max(moved)):.2g}, the tolerance is {tolerance:.2g}"
+    )
     raise ConvergenceError(_ADVICE.format(what=what, iterations=limit))
 
 
@@ -161,14 +177,18 @@ _ADVICE = (
 def _still_to_come(speed: list[Array], window: int, window_before: int) -> Array:
     """Return how far x will still move if its speed goes on falling as it did between the last two looks.
 
-    With speed v, falling by a factor rho each iteration, that is v rho^(window/2) / (1 - rho) from the end of the window.
-    What was first seen includes the jump from the start, and does not count.
+    With speed v, falling by a factor rho each iteration, that is v rho^(window/2) / (1 - rho) from
+    the end of the window. What was first seen includes the jump from the start, and does not count.
     """
     if len(speed) < 3:
         return np.full_like(speed[-1], np.inf)
     now, then = speed[-1], speed[-2]
     known = (then > 0) & (now < then)
-    rho = np.where(known, np.where(known, now / np.where(then > 0, then, 1.0), 0.0) ** (2 / (window + window_before)), 1.0)
+    rho = np.where(
+        known,
+        np.where(known, now / np.where(then > 0, then, 1.0), 0.0) ** (2 / (window + window_before)),
+        1.0,
+    )
     rest = np.where(known, now * rho ** (window / 2) / np.maximum(1 - rho, 1e-12), np.inf)
     return np.minimum(rest, 50 * now)  # rounding makes the factor meaningless in the end
 
@@ -194,7 +214,9 @@ def _add_scaled(target: Array, other: Array, factors: Array) -> None:
             each_slab(functools.partial(work, *flat, target.dtype.type(a)), y.size, 1)
 
 
-def _advance(x: Array, p: Array, r: Array, q: Array, z: Array, inverse: Array, step: Array) -> Array:
+def _advance(
+    x: Array, p: Array, r: Array, q: Array, z: Array, inverse: Array, step: Array
+) -> Array:
     """Do x += step p, r -= step q, z = inverse r and return the products of r and z, all in one pass over the memory."""
 
     def work(c: int, a: Any, i: int, j: int) -> float:
@@ -208,7 +230,12 @@ def _advance(x: Array, p: Array, r: Array, q: Array, z: Array, inverse: Array, s
     flat = [array.reshape(len(x), -1) for array in (x, p, r, q, z)]
     scale = inverse.reshape(-1)
     steps = [x.dtype.type(a) for a in step]
-    return np.array([math.fsum(each_slab(functools.partial(work, c, a), len(scale), 1)) for c, a in enumerate(steps)])
+    return np.array(
+        [
+            math.fsum(each_slab(functools.partial(work, c, a), len(scale), 1))
+            for c, a in enumerate(steps)
+        ]
+    )
 
 
 def _distance(x: Array, origin: Array | None) -> Array:
@@ -221,5 +248,8 @@ def _distance(x: Array, origin: Array | None) -> Array:
         return float(np.einsum("i,i->", away, away))
 
     pairs = zip(x, np.broadcast_to(origin, x.shape), strict=True)
-    squares = [each_slab(functools.partial(work, *pair), x.shape[1], math.prod(x.shape[2:])) for pair in pairs]
+    squares = [
+        each_slab(functools.partial(work, *pair), x.shape[1], math.prod(x.shape[2:]))
+        for pair in pairs
+    ]
     return np.sqrt([math.fsum(parts) for parts in squares])

@@ -1,8 +1,8 @@
 """A start for conjugate gradients where points leave gaps: the same problem on a grid coarse enough to be factored.
 
-What reaches across a large gap takes conjugate gradients very many iterations; on a coarse grid it is found at once, and
-the grids in between only add detail. A start is all that is wanted, so the data term is lumped: every node has the sum of
-its row as weight and what it says as value.
+What reaches across a large gap takes conjugate gradients very many iterations; on a coarse grid it
+is found at once, and the grids in between only add detail. A start is all that is wanted, so the
+data term is lumped: every node has the sum of its row as weight and what it says as value.
 """
 
 from __future__ import annotations
@@ -41,32 +41,45 @@ def has_gaps(mass: Array) -> bool:
     sums = mass[0]
     for axis, n in enumerate(sums.shape):
         if n >= BLOCK:
-            sums = np.add.reduceat(sums, np.arange(n // BLOCK) * BLOCK, axis=axis)  # what is left over goes to the last
+            # what is left over goes to the last
+            sums = np.add.reduceat(sums, np.arange(n // BLOCK) * BLOCK, axis=axis)
     return not sums.min() > 0
 
 
 def local_means(mass: Array, b: Array) -> Array:
     """Return the weighted mean around every node: a start where there are points everywhere."""
     mean = float(mass.mean())
-    reach = (1.0 / max(mean / float(mass.max()), 1e-3)) ** (2 / mass[0].ndim)  # the squared distance of points, in cells
-    both = cosines(np.concatenate([mass, b]).astype(np.float32), inverse=False)  # enough digits for a start
+    # the squared distance of points, in cells
+    reach = (1.0 / max(mean / float(mass.max()), 1e-3)) ** (2 / mass[0].ndim)
+    # enough digits for a start
+    both = cosines(np.concatenate([mass, b]).astype(np.float32), inverse=False)
     for axis, n in enumerate(mass.shape[1:], start=1):  # the heat kernel is a product over the axes
-        heat = np.exp(-WARMTH * reach * (2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n))).astype(np.float32)
+        heat = np.exp(-WARMTH * reach * (2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n))).astype(
+            np.float32
+        )
         both *= heat.reshape([-1 if i == axis else 1 for i in range(mass.ndim)])
     both = cosines(both, inverse=True)
     both[1:] /= np.maximum(both[:1], np.float32(1e-3 * mean))
     return np.ascontiguousarray(both[1:]).astype(b.dtype, copy=False)
 
 
-def coarse_start(mass: Array, b: Array, penalty: DifferencePenalty, tolerance: float, limit: int) -> Array:
+def coarse_start(
+    mass: Array, b: Array, penalty: DifferencePenalty, tolerance: float, limit: int
+) -> Array:
     """Return a start for (diag(mass) + penalty) x = b from the same on a grid half as fine, and so on down."""
     shape = b.shape[1:]
     halved = _halved(shape)
     coarse_mass, coarse_b = _restricted(mass), _restricted(b)
     factor = 2.0 ** len(halved)  # fewer nodes stand for the same domain
-    spacings = [h * (2 if axis in halved else 1) for axis, h in enumerate(penalty.spacings, start=1)]
+    spacings = [
+        h * (2 if axis in halved else 1) for axis, h in enumerate(penalty.spacings, start=1)
+    ]
     coarse = DifferencePenalty(
-        coarse_b.shape[1:], spacings, penalty.first * factor, penalty.second * factor, penalty.ridge * factor
+        coarse_b.shape[1:],
+        spacings,
+        penalty.first * factor,
+        penalty.second * factor,
+        penalty.ridge * factor,
     )
     x = _solve(coarse_mass, coarse_b, coarse, min(LOOSER * tolerance, LOOSEST), limit)
     for axis in halved:
@@ -84,7 +97,9 @@ def _restricted(x: Array) -> Array:
     return np.ascontiguousarray(x)
 
 
-def _solve(mass: Array, b: Array, penalty: DifferencePenalty, tolerance: float, limit: int) -> Array:
+def _solve(
+    mass: Array, b: Array, penalty: DifferencePenalty, tolerance: float, limit: int
+) -> Array:
     """Return the solution of (diag(mass) + penalty) x = b: exact if that is affordable, else from a coarser grid up."""
     shape = b.shape[1:]
     if affordable(shape):
@@ -95,12 +110,19 @@ def _solve(mass: Array, b: Array, penalty: DifferencePenalty, tolerance: float, 
     # a few nodes more, without data, where that transforms faster
     sizes = tuple(map(fast_size, shape))
     more = [(0, 0), *((0, size - n) for size, n in zip(sizes, shape, strict=True))]
-    padded = DifferencePenalty(sizes, penalty.spacings, penalty.first, penalty.second, penalty.ridge)
+    padded = DifferencePenalty(
+        sizes, penalty.spacings, penalty.first, penalty.second, penalty.ridge
+    )
     diagonal = _diagonal(np.pad(mass, more)[0])
-    system = LocalSystem(diagonal, padded, [np.ones(1)] * len(sizes), float(mass.mean()), diagonal.diagonal, b.dtype)
+    system = LocalSystem(
+        diagonal, padded, [np.ones(1)] * len(sizes), float(mass.mean()), diagonal.diagonal, b.dtype
+    )
     x = np.pad(start, more, mode="edge")
-    with contextlib.suppress(ConvergenceError):  # a start need not be good; x is as far as the iterations came
-        conjugate_gradients(system, np.pad(b, more), x, tolerance=tolerance, limit=min(limit, ENOUGH))
+    # a start need not be good; x is as far as the iterations came
+    with contextlib.suppress(ConvergenceError):
+        conjugate_gradients(
+            system, np.pad(b, more), x, tolerance=tolerance, limit=min(limit, ENOUGH)
+        )
     return x[(slice(None), *(slice(n) for n in shape))]
 
 

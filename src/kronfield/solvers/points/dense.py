@@ -31,20 +31,28 @@ class DenseTerm:
 
     def apply(self, tensor: Array, out: Array | None = None) -> Array:
         """Return the product with ``tensor`` (C, K_1, ..., K_D), in a new array or in ``out``."""
-        product = (tensor.reshape(len(tensor), -1) @ self.matrix).reshape(tensor.shape).astype(tensor.dtype, copy=False)
+        product = (
+            (tensor.reshape(len(tensor), -1) @ self.matrix)
+            .reshape(tensor.shape)
+            .astype(tensor.dtype, copy=False)
+        )
         if out is None:
             return product
         out[...] = product
         return out
 
-    def add(self, runs: Sequence[AxisRows], shape: Sequence[int], weights: Array | None, values: Array) -> Array:
+    def add(
+        self, runs: Sequence[AxisRows], shape: Sequence[int], weights: Array | None, values: Array
+    ) -> Array:
         """Add the rows of points, each times its weight; return B'Wy (C, n) of values (C, P)."""
         rhs = np.zeros((len(values), len(self.matrix)))
         P = len(runs[0].first)
         step = max(1, CHUNK // len(self.matrix))
         for start in range(0, P, step):
             part = slice(start, start + step)
-            rows = dense_rows([AxisRows(run.first[part], run.values[:, part]) for run in runs], shape)
+            rows = dense_rows(
+                [AxisRows(run.first[part], run.values[:, part]) for run in runs], shape
+            )
             weighted = rows if weights is None else rows * weights[part, None]
             self.matrix += gram(rows, weighted)
             rhs += values[:, part] @ weighted

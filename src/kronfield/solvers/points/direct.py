@@ -16,9 +16,11 @@ from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import DataTerm, RowsTerm
 
-# Unknowns up to which a factorisation is affordable: on a plane, and in space, where it fills in more.
+# Unknowns up to which a factorisation is affordable: on a plane, and in space, where it fills in
+# more.
 LARGEST_PLANE, LARGEST_SPACE = 30_000, 4_500
-# Products of a banded Cholesky factorisation up to which it is quicker than a sparse one, n times the bandwidth squared.
+# Products of a banded Cholesky factorisation up to which it is quicker than a sparse one, n times
+# the bandwidth squared.
 BANDED_WORK = 5e7
 
 
@@ -28,7 +30,9 @@ def affordable(shape: Sequence[int]) -> bool:
     return math.prod(shape) <= (LARGEST_PLANE if wide <= 2 else LARGEST_SPACE)
 
 
-def direct_solve(term: DataTerm, penalty: DifferencePenalty, b: Array, band: Array | None = None) -> Array | None:
+def direct_solve(
+    term: DataTerm, penalty: DifferencePenalty, b: Array, band: Array | None = None
+) -> Array | None:
     """Return the solution (C, K_1, ..., K_D), or None if the system is singular; ``band`` is `data_band` of the term."""
     if isinstance(term, DenseTerm):
         return dense_solve(term.matrix + sparse_penalty(penalty).toarray(), b)
@@ -42,11 +46,14 @@ def direct_solve(term: DataTerm, penalty: DifferencePenalty, b: Array, band: Arr
 def data_band(term: DataTerm, shape: Sequence[int]) -> Array:
     """Return the data term as the lower diagonals of a matrix, (bandwidth + 1, n); none if a band would be too wide.
 
-    Neighbours on the first axis are a whole row of the grid apart: two of them, for second differences, are the band.
+    Neighbours on the first axis are a whole row of the grid apart: two of them, for second
+    differences, are the band.
     """
     n, reach = math.prod(shape), 2 * math.prod(shape[1:])
     if len(shape) == 1 and isinstance(term, Stencil):  # its planes are the diagonals
-        return np.stack([term.planes[(offset,)] for offset in range(min(len(term.planes), n))]).astype(np.float64)
+        return np.stack(
+            [term.planes[(offset,)] for offset in range(min(len(term.planes), n))]
+        ).astype(np.float64)
     if n * reach**2 > BANDED_WORK or isinstance(term, DenseTerm):
         return np.empty((0, n))
     return lower_band(sparse_term(term, shape))
@@ -57,7 +64,8 @@ def lower_band(matrix: Any) -> Array:
     entries = matrix.tocoo()
     lower = entries.row >= entries.col
     offsets, columns = (entries.row - entries.col)[lower], entries.col[lower]
-    band = np.zeros((int(offsets.max(initial=0)) + 1, matrix.shape[1]), order="F")  # as LAPACK has it
+    # as LAPACK has it
+    band = np.zeros((int(offsets.max(initial=0)) + 1, matrix.shape[1]), order="F")
     np.add.at(band, (offsets, columns), entries.data[lower])
     return band
 
@@ -65,7 +73,9 @@ def lower_band(matrix: Any) -> Array:
 def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | None:
     linalg = scipy_linalg()
 
-    band = _penalty_band(penalty.shape, penalty.spacings, penalty.first, penalty.second, penalty.ridge, len(data)).copy("F")
+    band = _penalty_band(
+        penalty.shape, penalty.spacings, penalty.first, penalty.second, penalty.ridge, len(data)
+    ).copy("F")
     band[: len(data)] += data
     try:
         factor = linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
@@ -81,10 +91,19 @@ def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | 
 
 @functools.lru_cache(maxsize=2)  # for the folds of one trial
 def _penalty_band(
-    shape: tuple[int, ...], spacings: tuple[float, ...], first: float, second: float, ridge: float, least: int
+    shape: tuple[int, ...],
+    spacings: tuple[float, ...],
+    first: float,
+    second: float,
+    ridge: float,
+    least: int,
 ) -> Array:
     """Return the penalty as a band, of ``least`` diagonals or more."""
-    parts = [(weight, part) for weight, part in zip((first, second), _penalty_bands(shape, spacings), strict=True) if weight]
+    parts = [
+        (weight, part)
+        for weight, part in zip((first, second), _penalty_bands(shape, spacings), strict=True)
+        if weight
+    ]
     band = np.zeros((max([least, *(len(part) for _, part in parts)]), math.prod(shape)), order="F")
     band[0] = ridge
     for weight, part in parts:
@@ -95,7 +114,9 @@ def _penalty_band(
 @functools.lru_cache(maxsize=8)
 def _penalty_bands(shape: tuple[int, ...], spacings: tuple[float, ...]) -> tuple[Array, Array]:
     """Return the penalties on first and on second derivatives, each of weight 1, as bands."""
-    one, other = (DifferencePenalty(shape, spacings, *weights) for weights in ((1.0, 0.0), (0.0, 1.0)))
+    one, other = (
+        DifferencePenalty(shape, spacings, *weights) for weights in ((1.0, 0.0), (0.0, 1.0))
+    )
     if len(shape) == 1:
         return _line_band(one), _line_band(other)
     return lower_band(sparse_penalty(one)), lower_band(sparse_penalty(other))
@@ -120,7 +141,10 @@ def sparse_solve(term: DataTerm, penalty: DifferencePenalty, b: Array) -> Array 
     matrix = (sparse_term(term, penalty.shape) + sparse_penalty(penalty)).tocsc()
     try:
         factor = scipy.sparse.linalg.splu(
-            matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+            matrix,
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            options={"SymmetricMode": True},
         )
     except RuntimeError:  # exactly singular
         return None
@@ -171,7 +195,10 @@ def sparse_term(term: DataTerm, shape: Sequence[int]) -> Any:
     for offset in term.live:
         here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip(offset, shape, strict=True))
         there = tuple(slice(max(0, d), n + min(0, d)) for d, n in zip(offset, shape, strict=True))
-        entries = (term.planes[offset][here].ravel().astype(np.float64), (index[here].ravel(), index[there].ravel()))
+        entries = (
+            term.planes[offset][here].ravel().astype(np.float64),
+            (index[here].ravel(), index[there].ravel()),
+        )
         part = scipy.sparse.csr_array(entries, shape=total.shape)
         total = total + (part if not any(offset) else part + part.T)
     return total

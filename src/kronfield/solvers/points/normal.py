@@ -24,8 +24,8 @@ from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import BasisSystem, DataTerm, LocalSystem, feature_sum
 
-# Factor systems up to AT_ONCE unknowns immediately. Larger systems are factored only if conjugate gradients have not
-# converged after PATIENCE iterations, and if a factorisation is affordable.
+# Factor systems up to AT_ONCE unknowns immediately. Larger systems are factored only if conjugate
+# gradients have not converged after PATIENCE iterations, and if a factorisation is affordable.
 AT_ONCE, PATIENCE = 2500, 60
 # Unknowns of a channel from which it gets a thread of its own.
 WORTH_A_THREAD = 1 << 14
@@ -39,7 +39,8 @@ Progress = Callable[[int, float], Any]
 class Penalty:
     """A ridge on the weights, and the mean squares of first and second derivatives, as `fit` has them.
 
-    Derivatives are by position in ``units``, one length per axis; without, in the units of the points.
+    Derivatives are by position in ``units``, one length per axis; without, in the units of the
+    points.
     """
 
     ridge: float = 0.0
@@ -109,7 +110,12 @@ class NormalEquations:
         """What turns a sum of squared differences of weights into W times the mean of squared derivatives."""
         cell = math.prod(self.spacings)
         volume = math.prod(frame.high - frame.low for frame in self.frames)
-        return self.total * cell / volume * math.prod(feature_sum(emb) for emb in self.encoding.embedders) ** 2
+        return (
+            self.total
+            * cell
+            / volume
+            * math.prod(feature_sum(emb) for emb in self.encoding.embedders) ** 2
+        )
 
     def differences(self, penalty: Penalty) -> DifferencePenalty:
         """Return the penalty on the weights of local features."""
@@ -125,7 +131,14 @@ class NormalEquations:
         grams = [gram / (self.total or 1.0) for gram in self.grams]
         cells = math.prod(self.encoding.shape)
         diagonal = np.asarray(self.term.diagonal).reshape(self.encoding.shape)
-        return LocalSystem(self.term, self.differences(penalty), grams, self.total / cells, diagonal, self.rhs.dtype)
+        return LocalSystem(
+            self.term,
+            self.differences(penalty),
+            grams,
+            self.total / cells,
+            diagonal,
+            self.rhs.dtype,
+        )
 
     def _basis_system(self, penalty: Penalty) -> BasisSystem:
         assert self.nodes is not None
@@ -135,20 +148,32 @@ class NormalEquations:
                 "ridge and roughness", penalty, "one of them to be 0, where rows are blended",
                 "No one basis is diagonal for both: leave one out, or use narrower features with exact rows.",
             )  # fmt: skip
-        # without any penalty the basis of a ridge serves, and the singular values that are zero stay out
+        # without any penalty the basis of a ridge serves, and the singular values that are zero
+        # stay out
         first, second = penalty.roughness
-        shape = Penalty(roughness=(float(first > 0), float(second > 0))) if first or second else Penalty(ridge=1.0)
+        shape = (
+            Penalty(roughness=(float(first > 0), float(second > 0)))
+            if first or second
+            else Penalty(ridge=1.0)
+        )
         units = penalty.units or (1.0,) * len(self.frames)
         frames = tuple(
-            Frame(f.origin / u, f.length / u, f.low / u, f.high / u) for f, u in zip(self.frames, units, strict=True)
+            Frame(f.origin / u, f.length / u, f.low / u, f.high / u)
+            for f, u in zip(self.frames, units, strict=True)
         )
         nodes = tuple((axis / u).tobytes() for axis, u in zip(self.nodes, units, strict=True))
         solver = _grid_solver(self.encoding, frames, nodes, shape)
         strength = solver.strengths()
         if not first and not second:
-            return BasisSystem(self.term, solver.bases, np.full_like(strength, penalty.ridge), strength, density)
+            return BasisSystem(
+                self.term, solver.bases, np.full_like(strength, penalty.ridge), strength, density
+            )
         return BasisSystem(
-            self.term, solver.bases, density * (first * strength + second * strength**2), np.ones_like(strength), density
+            self.term,
+            solver.bases,
+            density * (first * strength + second * strength**2),
+            np.ones_like(strength),
+            density,
         )
 
     def solve(
@@ -164,19 +189,23 @@ class NormalEquations:
     ) -> Solution:
         """Return the weights under ``penalty``.
 
-        ``start`` are the unknowns of an earlier solution; ``rhs`` other right-hand sides than the data's, to which
-        ``prior`` is added, on the unknowns.
+        ``start`` are the unknowns of an earlier solution; ``rhs`` other right-hand sides than the
+        data's, to which ``prior`` is added, on the unknowns.
         """
         b = self.rhs if rhs is None else rhs.astype(self.rhs.dtype)
         if self.nodes is not None:
-            return self._in_eigenbasis(penalty, b, start, prior, tolerance=tolerance, limit=limit, progress=progress)
+            return self._in_eigenbasis(
+                penalty, b, start, prior, tolerance=tolerance, limit=limit, progress=progress
+            )
         if prior is not None:
             b = b + prior.astype(b.dtype)
         if self.factored_at_once:
             solution = self._factored(penalty, b)
             if solution is not None:
                 return solution
-        return self._iterated(penalty, b, start, tolerance=tolerance, limit=limit, progress=progress)
+        return self._iterated(
+            penalty, b, start, tolerance=tolerance, limit=limit, progress=progress
+        )
 
     @property
     def factored_at_once(self) -> bool:
@@ -190,7 +219,9 @@ class NormalEquations:
         if found is None:
             return None
         banded = len(self.encoding.shape) == 1 and len(self._data_band)
-        return Solution(found, found, Convergence(0, 0.0, 0.0), "banded Cholesky" if banded else "factorisation")
+        return Solution(
+            found, found, Convergence(0, 0.0, 0.0), "banded Cholesky" if banded else "factorisation"
+        )
 
     def _in_eigenbasis(
         self,
@@ -209,7 +240,9 @@ class NormalEquations:
         if prior is not None:
             b = b + prior
         x = np.zeros_like(b) if start is None else start.copy()
-        x, convergence = conjugate_gradients(system, b, x, tolerance=tolerance, limit=limit, progress=progress)
+        x, convergence = conjugate_gradients(
+            system, b, x, tolerance=tolerance, limit=limit, progress=progress
+        )
         return Solution(system.weights(x), x, convergence, "conjugate gradients in the eigenbasis")
 
     def _iterated(
@@ -240,7 +273,13 @@ class NormalEquations:
         else:
             x = local_means(mass, left) + constant
         solve = functools.partial(
-            _each_channel, system, b, tolerance=tolerance, origin=constant, reference=reference, progress=progress
+            _each_channel,
+            system,
+            b,
+            tolerance=tolerance,
+            origin=constant,
+            reference=reference,
+            progress=progress,
         )
         try:
             x, convergence = solve(x, limit=min(limit, PATIENCE) if small else limit)
@@ -261,7 +300,9 @@ class NormalEquations:
             assert isinstance(emb, LocalEmbedder)
             at = frame.origin + frame.length * emb.centres
             slack = 1e-9 * frame.length
-            result.append(slice(int(np.sum(at < frame.low - slack)), int(np.sum(at <= frame.high + slack))))
+            result.append(
+                slice(int(np.sum(at < frame.low - slack)), int(np.sum(at <= frame.high + slack)))
+            )
         return result
 
     def sample_penalty(self, penalty: Penalty, rng: np.random.Generator, count: int) -> Any:
@@ -278,12 +319,18 @@ class NormalEquations:
 
     def unknown_shape(self, penalty: Penalty) -> tuple[int, ...]:
         """Return the shape of the unknowns of one channel."""
-        return self.encoding.shape if self.nodes is None else self._basis_system(penalty).symbol.shape
+        return (
+            self.encoding.shape if self.nodes is None else self._basis_system(penalty).symbol.shape
+        )
 
     def degrees_of_freedom(self, penalty: Penalty, limit: int) -> float:
         """Return the trace of the hat matrix, from seeded random probes v: the mean of v' A^-1 B'WB v."""
         shape = self.unknown_shape(penalty)
-        probes = np.random.default_rng(0).choice([-1.0, 1.0], size=(PROBES, *shape)).astype(self.rhs.dtype)
+        probes = (
+            np.random.default_rng(0)
+            .choice([-1.0, 1.0], size=(PROBES, *shape))
+            .astype(self.rhs.dtype)
+        )
         seen = self.data_of(probes, penalty)
         zero = np.zeros((PROBES, *self.rhs.shape[1:]))
         solved = self.solve(penalty, tolerance=3e-3, limit=limit, rhs=zero, prior=seen)
@@ -292,25 +339,34 @@ class NormalEquations:
     def data_energy(self, solution: Solution, penalty: Penalty) -> Array:
         """Return x'B'WB x of every channel of a solution: the weighted sum of squares of its values at the points."""
         x = solution.unknowns
-        return np.asarray(np.sum((x * self.data_of(x, penalty)).reshape(len(x), -1), axis=1, dtype=np.float64))
+        return np.asarray(
+            np.sum((x * self.data_of(x, penalty)).reshape(len(x), -1), axis=1, dtype=np.float64)
+        )
 
     def residual_energy(self, solution: Solution, penalty: Penalty) -> Array:
         """Return the sum of w (y - fit)^2 of every channel, (C,): y'Wy - 2 x'B'Wy + x'B'WB x."""
         x = solution.unknowns
         b = self.rhs if self.nodes is None else self._basis_system(penalty).adjoint(self.rhs)
         cross = np.sum((x * b).reshape(len(x), -1), axis=1, dtype=np.float64)
-        return np.asarray(np.maximum(self.energy - 2 * cross + self.data_energy(solution, penalty), 0.0))
+        return np.asarray(
+            np.maximum(self.energy - 2 * cross + self.data_energy(solution, penalty), 0.0)
+        )
 
 
-def _constant(system: LocalSystem, b: Array, mass: Array, ridge: float) -> tuple[Array, Array, Array]:
+def _constant(
+    system: LocalSystem, b: Array, mass: Array, ridge: float
+) -> tuple[Array, Array, Array]:
     """Return the best equal weights, what they leave of b, and its norm: the scale on which to judge convergence."""
     response = mass + b.dtype.type(ridge) if ridge else mass  # differences of a constant are 0
-    level = b.reshape(len(b), -1).sum(axis=1, dtype=np.float64) / (float(response.sum(dtype=np.float64)) or 1.0)
+    level = b.reshape(len(b), -1).sum(axis=1, dtype=np.float64) / (
+        float(response.sum(dtype=np.float64)) or 1.0
+    )
     shaped = level.astype(b.dtype).reshape(-1, *[1] * (b.ndim - 1))
     left = b - shaped * response
     z, _ = system.precondition(left)
     norms = [
-        math.sqrt(max(float(np.einsum("i,i->", u.reshape(-1), v.reshape(-1))), 0.0)) for u, v in zip(left, z, strict=True)
+        math.sqrt(max(float(np.einsum("i,i->", u.reshape(-1), v.reshape(-1))), 0.0))
+        for u, v in zip(left, z, strict=True)
     ]
     return shaped, left, np.array(norms)
 
@@ -329,7 +385,9 @@ def _each_channel(
     """Run conjugate gradients for every channel in a thread of its own: what one works on stays in its cache."""
     settings = {"tolerance": tolerance, "limit": limit}
     if len(b) == 1 or b[0].size < WORTH_A_THREAD or progress is not None:
-        return conjugate_gradients(system, b, start, origin=origin, reference=reference, progress=progress, **settings)  # type: ignore[arg-type]
+        return conjugate_gradients(
+            system, b, start, origin=origin, reference=reference, progress=progress, **settings
+        )  # type: ignore[arg-type]
 
     def one(c: int) -> Convergence:
         part = slice(c, c + 1)
@@ -338,12 +396,20 @@ def _each_channel(
         )[1]  # fmt: skip
 
     # a large channel keeps all threads busy
-    ends = [one(c) for c in range(len(b))] if b[0].size >= SEVERAL else in_threads(one, range(len(b)))
-    worst = (max(end.iterations for end in ends), max(end.residual for end in ends), max(end.change for end in ends))
+    ends = (
+        [one(c) for c in range(len(b))] if b[0].size >= SEVERAL else in_threads(one, range(len(b)))
+    )
+    worst = (
+        max(end.iterations for end in ends),
+        max(end.residual for end in ends),
+        max(end.change for end in ends),
+    )
     return start, Convergence(*worst)
 
 
 @functools.lru_cache(maxsize=8)
-def _grid_solver(encoding: Kronecker, frames: Sequence[Frame], nodes: tuple[bytes, ...], penalty: Penalty) -> GridSolver:
+def _grid_solver(
+    encoding: Kronecker, frames: Sequence[Frame], nodes: tuple[bytes, ...], penalty: Penalty
+) -> GridSolver:
     axes = [np.frombuffer(axis, dtype=np.float64) for axis in nodes]
     return GridSolver(encoding, frames, axes, ridge=penalty.ridge, roughness=penalty.roughness)

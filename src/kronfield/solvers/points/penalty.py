@@ -1,8 +1,9 @@
 """The roughness of weights on a grid: squares of their differences, and what the cosine transform makes of them.
 
-With L the Laplacian of the weights (ends free to take any value, so that its eigenvectors are cosines) the penalty is
-first L + second L^2, minus what L^2 says of the slopes at the ends: straight lines cost nothing then. This is the sum of
-squares of all first and second differences, mixed ones included.
+With L the Laplacian of the weights (ends free to take any value, so that its eigenvectors are
+cosines) the penalty is first L + second L^2, minus what L^2 says of the slopes at the ends:
+straight lines cost nothing then. This is the sum of squares of all first and second differences,
+mixed ones included.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ class DifferencePenalty:
     """
 
     def __init__(
-        self, shape: Sequence[int], spacings: Sequence[float], first: float = 0.0, second: float = 0.0, ridge: float = 0.0
+        self,
+        shape: Sequence[int],
+        spacings: Sequence[float],
+        first: float = 0.0,
+        second: float = 0.0,
+        ridge: float = 0.0,
     ) -> None:
         self.shape, self.spacings = tuple(shape), tuple(spacings)
         self.first, self.second, self.ridge = first, second, ridge
@@ -43,7 +49,9 @@ class DifferencePenalty:
         total: Any = 0.0
         for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True)):
             frequency = (2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n)) / h**2
-            total = total + frequency.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
+            total = total + frequency.reshape(
+                [-1 if i == axis else 1 for i in range(len(self.shape))]
+            )
         return self.ridge + self.first * total + self.second * total**2
 
     def subtract_ends(self, out: Array, tensor: Array) -> None:
@@ -65,10 +73,11 @@ class DifferencePenalty:
     def add_to(self, out: Array, tensor: Array, diagonal: Array | None = None) -> None:
         """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, the fast way: L (first + second L), in slabs.
 
-        With a ``diagonal`` (K_1, ..., K_D), its product with ``tensor`` is what is added to, whatever was in ``out``.
+        With a ``diagonal`` (K_1, ..., K_D), its product with ``tensor`` is what is added to,
+        whatever was in ``out``.
 
-        A slab of rows fits the cache. L reaches one row further, and twice two, so that much is added to either side and
-        cut off again.
+        A slab of rows fits the cache. L reaches one row further, and twice two, so that much is
+        added to either side and cut off again.
         """
         rows = self.shape[0]
 
@@ -77,7 +86,8 @@ class DifferencePenalty:
             slab = plane[low:high]
             if diagonal is not None:
                 np.multiply(plane[start:stop], diagonal[start:stop], out=result[start:stop])
-            # with L = M / h^2: L (first + second L) = M (first h^2 / second + M) second / h^4, or M first / h^2
+            # with L = M / h^2: L (first + second L) = M (first h^2 / second + M) second / h^4, or M
+            # first / h^2
             square = self.spacings[0] ** 2
             inner = slab * slab.dtype.type(self.second / square**2 or self.first / square)
             if self.second:
@@ -116,13 +126,19 @@ class DifferencePenalty:
             for j in range(i):
                 both = tuple(int(a in (i, j)) for a in range(D))
                 terms.append((2 * self.second / (h[i] * h[j]) ** 2, both))
-        return [(w, order) for w, order in terms if w and all(n > o for n, o in zip(self.shape, order, strict=True))]
+        return [
+            (w, order)
+            for w, order in terms
+            if w and all(n > o for n, o in zip(self.shape, order, strict=True))
+        ]
 
     def apply(self, tensor: Array) -> Array:
         """Return the product with ``tensor`` (C, K_1, ..., K_D), term by term: the slow, obvious way."""
         out = np.zeros_like(tensor)
         for weight, orders in self.factors():
-            out += tensor.dtype.type(weight) * differences_transposed(differences(tensor, orders), orders)
+            out += tensor.dtype.type(weight) * differences_transposed(
+                differences(tensor, orders), orders
+            )
         return out
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
@@ -130,7 +146,9 @@ class DifferencePenalty:
         out = np.zeros((count, *self.shape))
         for weight, orders in self.factors():
             size = [n - o for n, o in zip(self.shape, orders, strict=True)]
-            out += math.sqrt(weight) * differences_transposed(rng.standard_normal((count, *size)), orders)
+            out += math.sqrt(weight) * differences_transposed(
+                rng.standard_normal((count, *size)), orders
+            )
         return out
 
 

@@ -19,7 +19,9 @@ NEGLIGIBLE = 1e-17
 
 def _fades(embedder: Embedder, order: int) -> bool:
     """Tell whether a feature, differentiated so often, goes to zero at the rim of its support; the slope of a hat jumps."""
-    return isinstance(embedder, Gaussian | TensionSpline) or (isinstance(embedder, Triangle) and order == 0)
+    return isinstance(embedder, Gaussian | TensionSpline) or (
+        isinstance(embedder, Triangle) and order == 0
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int 
     return min(embedder.size, max(1, math.ceil(2 * reach / embedder.spacing - 1e-9) + ends))
 
 
-def axis_run(embedder: Embedder, x: Array, order: int = 0, tolerance: float = NEGLIGIBLE) -> AxisRows:
+def axis_run(
+    embedder: Embedder, x: Array, order: int = 0, tolerance: float = NEGLIGIBLE
+) -> AxisRows:
     """Return the features within reach of each position ``x``, in the embedder's units."""
     T = taps_in_reach(embedder, tolerance, order)
     if T is None or not isinstance(embedder, LocalEmbedder):
@@ -60,7 +64,11 @@ def axis_run(embedder: Embedder, x: Array, order: int = 0, tolerance: float = NE
     padding, per_unit = int(embedder.padding), 1.0 / embedder.spacing
     low = (x - embedder.reach(tolerance)) * per_unit
     # the first centre at x - reach or beyond; of a feature that is zero there, the first beyond
-    start = np.floor(low + 1e-9) + (1 + padding) if _fades(embedder, order) else np.ceil(low - 1e-9) + padding
+    start = (
+        np.floor(low + 1e-9) + (1 + padding)
+        if _fades(embedder, order)
+        else np.ceil(low - 1e-9) + padding
+    )
     first = np.clip(np.nan_to_num(start), 0, embedder.size - T).astype(np.int64)
     u = (first - padding) * embedder.spacing - x + (np.arange(T) * embedder.spacing)[:, None]
     values = np.asarray(embedder.psi(np, u, order))
@@ -75,10 +83,15 @@ def axis_runs(
 ) -> list[AxisRows]:
     """Return the runs on every axis."""
     orders = orders or [0] * len(units)
-    return [axis_run(emb, x, order, tolerance) for emb, x, order in zip(embedders, units, orders, strict=True)]
+    return [
+        axis_run(emb, x, order, tolerance)
+        for emb, x, order in zip(embedders, units, orders, strict=True)
+    ]
 
 
-def corners(runs: Sequence[AxisRows], shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
+def corners(
+    runs: Sequence[AxisRows], shape: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
     """Yield (offsets, flat indices (P,), values (P,)) of every combination of one feature per axis."""
     steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     base: Array = runs[0].first * steps[0]
@@ -100,14 +113,19 @@ def sparse_rows(runs: Sequence[AxisRows], shape: Sequence[int], dtype: Any) -> A
     per_row = math.prod(run.taps for run in runs)
     if P * per_row > 2**31 - 1:
         raise problem(
-            "points", f"{P} points with {per_row} features each", "at most 2^31 entries", "Stream: use Statistics."
+            "points",
+            f"{P} points with {per_row} features each",
+            "at most 2^31 entries",
+            "Stream: use Statistics.",
         )
-    kind = np.int32 if n < 2**31 else np.int64  # one kind for all: SciPy widens both if either is wide
+    # one kind for all: SciPy widens both if either is wide
+    kind = np.int32 if n < 2**31 else np.int64
     indices, values = np.empty((P, per_row), dtype=kind), np.empty((P, per_row), dtype=dtype)
     for k, (_, index, value) in enumerate(corners(runs, shape)):
         indices[:, k], values[:, k] = index, value
     rows = scipy.sparse.csr_array(
-        (values.ravel(), indices.ravel(), np.arange(0, (P + 1) * per_row, per_row, dtype=kind)), (P, n)
+        (values.ravel(), indices.ravel(), np.arange(0, (P + 1) * per_row, per_row, dtype=kind)),
+        (P, n),
     )
     rows.eliminate_zeros()
     return rows

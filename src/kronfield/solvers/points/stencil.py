@@ -29,7 +29,9 @@ class Stencil:
         self.shape, self.taps = tuple(shape), tuple(taps)
         zero = (0,) * len(self.shape)
         spans = itertools.product(*(range(1 - t, t) for t in self.taps))
-        self.planes: dict[tuple[int, ...], Array] = {d: np.zeros(self.shape) for d in spans if d >= zero}
+        self.planes: dict[tuple[int, ...], Array] = {
+            d: np.zeros(self.shape) for d in spans if d >= zero
+        }
         self._live: list[tuple[int, ...]] | None = None
 
     def add(self, runs: Sequence[AxisRows], weights: Array | None) -> None:
@@ -42,7 +44,9 @@ class Stencil:
                 offset = tuple(b - a for a, b in zip(low, high, strict=True))
                 entries = weighted * other
                 if entries.any():  # points on the nodes of hats touch the diagonal only
-                    self.planes[offset] += np.bincount(index, entries, minlength=n).reshape(self.shape)
+                    self.planes[offset] += np.bincount(index, entries, minlength=n).reshape(
+                        self.shape
+                    )
         self._live = None
 
     @property
@@ -61,7 +65,9 @@ class Stencil:
         """Return the matrix in another dtype."""
         other = object.__new__(Stencil)
         other.shape, other.taps, other._live = self.shape, self.taps, self.live
-        other.planes = {offset: plane.astype(dtype, copy=False) for offset, plane in self.planes.items()}
+        other.planes = {
+            offset: plane.astype(dtype, copy=False) for offset, plane in self.planes.items()
+        }
         return other
 
     def scaled(self, exponent: int) -> Stencil:
@@ -78,8 +84,12 @@ class Stencil:
         for offset in self.live:
             if offset == zero:
                 continue
-            here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip(offset, self.shape, strict=True))
-            there = tuple(slice(max(0, d), n + min(0, d)) for d, n in zip(offset, self.shape, strict=True))
+            here = tuple(
+                slice(max(0, -d), n - max(0, d)) for d, n in zip(offset, self.shape, strict=True)
+            )
+            there = tuple(
+                slice(max(0, d), n + min(0, d)) for d, n in zip(offset, self.shape, strict=True)
+            )
             plane = self.planes[offset][here]
             out[(slice(None), *here)] += plane * tensor[(slice(None), *there)]
             out[(slice(None), *there)] += plane * tensor[(slice(None), *here)]
@@ -89,7 +99,9 @@ class Stencil:
         """Return the sum or difference with another of the same kind."""
         result = Stencil.__new__(Stencil)
         result.shape, result.taps, result._live = self.shape, self.taps, None
-        result.planes = {offset: plane + sign * other.planes[offset] for offset, plane in self.planes.items()}
+        result.planes = {
+            offset: plane + sign * other.planes[offset] for offset, plane in self.planes.items()
+        }
         return result
 
     def toarray(self) -> Array:

@@ -1,9 +1,9 @@
 """Least squares at scattered points: sparse rows, a roughness penalty, conjugate gradients.
 
-Two ways to hold the data term B'WB: as a stencil on the grid of weights, of a size that does not depend on the number of
-points, or as the sparse rows B themselves, which is less where points are few and features many. Two spaces to solve in:
-the weights of local features, with the complete-grid solve in cosines as preconditioner, or the eigenbasis of any encoding,
-reached by blending.
+Two ways to hold the data term B'WB: as a stencil on the grid of weights, of a size that does not
+depend on the number of points, or as the sparse rows B themselves, which is less where points are
+few and features many. Two spaces to solve in: the weights of local features, with the complete-grid
+solve in cosines as preconditioner, or the eigenbasis of any encoding, reached by blending.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.rows import AxisRows
 from kronfield.solvers.points.stencil import Stencil
 
-# Lengths with a larger prime factor than this are transformed by a matrix product, unless they are longer than that.
+# Lengths with a larger prime factor than this are transformed by a matrix product, unless they are
+# longer than that.
 SMOOTH, MATRIX_UP_TO = 13, 2048
-# A penalty is weak if it adds less than this to the diagonal of the data term, relative to what is there, where there are
-# data: in general, and where points lie on the nodes. Measured: below, the diagonal takes fewer or cheaper iterations.
+# A penalty is weak if it adds less than this to the diagonal of the data term, relative to what is
+# there, where there are data: in general, and where points lie on the nodes. Measured: below, the
+# diagonal takes fewer or cheaper iterations.
 WEAK, WEAK_ON_NODES = 5.0, 0.8
 
 
@@ -51,8 +53,11 @@ class RowsTerm:
     def __init__(self, rows: Any, weights: Array | None) -> None:
         self.rows, self.weights = rows, weights
         parts = [_Part.of(rows, i, j) for i, j in _shares(rows)]
-        # points in the order of the grid reach into neighbouring parts only: every second part can be worked on at once
-        apart = all(first.stop <= third.start for first, third in zip(parts, parts[2:], strict=False))
+        # points in the order of the grid reach into neighbouring parts only: every second part can
+        # be worked on at once
+        apart = all(
+            first.stop <= third.start for first, third in zip(parts, parts[2:], strict=False)
+        )
         self._parts = parts if apart else [_Part.of(rows, 0, rows.shape[0])]
 
     @property
@@ -60,7 +65,9 @@ class RowsTerm:
         """The diagonal of B'WB, (n,)."""
         squares = self.rows.copy()
         squares.data **= 2
-        return np.asarray(squares.T @ (np.ones(self.rows.shape[0]) if self.weights is None else self.weights))
+        return np.asarray(
+            squares.T @ (np.ones(self.rows.shape[0]) if self.weights is None else self.weights)
+        )
 
     def apply(self, tensor: Array, out: Array | None = None) -> Array:
         """Return B' (w (B x)) for every plane."""
@@ -71,7 +78,9 @@ class RowsTerm:
                 raise ValueError("out must have contiguous planes")
             each_slab(functools.partial(_clear, total), len(total), 1)
             for some in (self._parts[0::2], self._parts[1::2]):
-                in_threads(functools.partial(_Part.add, x=x, weights=self.weights, total=total), some)
+                in_threads(
+                    functools.partial(_Part.add, x=x, weights=self.weights, total=total), some
+                )
         return out
 
 
@@ -102,22 +111,29 @@ class _Part:
         i, j = rows.indptr[first], rows.indptr[end]
         indices = rows.indices[i:j]
         start, stop = (int(indices.min()), int(indices.max()) + 1) if j > i else (0, 0)
-        pieces = rows.data[i:j], indices - indices.dtype.type(start), rows.indptr[first : end + 1] - i
-        return cls(first, end, start, stop, scipy.sparse.csr_array(pieces, (end - first, stop - start)))
+        pieces = (
+            rows.data[i:j],
+            indices - indices.dtype.type(start),
+            rows.indptr[first : end + 1] - i,
+        )
+        return cls(
+            first, end, start, stop, scipy.sparse.csr_array(pieces, (end - first, stop - start))
+        )
 
     def add(self, x: Array, weights: Array | None, total: Array) -> None:
         """Add B' (w (B x)) of these rows to ``total``: both products while the rows are in the cache."""
         seen = self.matrix @ x[self.start : self.stop]
         if weights is not None:
             seen *= weights[self.first : self.end]
-        total[self.start : self.stop] += self.matrix.T @ seen  # of a transposed matrix each row is scattered: no sorting
+        # of a transposed matrix each row is scattered: no sorting
+        total[self.start : self.stop] += self.matrix.T @ seen
 
 
 class LocalSystem:
     """Weights of local features, evenly spaced: the penalty is on differences of weights, the preconditioner in cosines.
 
-    Where the penalty is weak next to the data, the preconditioner is the diagonal instead: between points only the penalty
-    speaks, and what the complete grid would say there is of no use.
+    Where the penalty is weak next to the data, the preconditioner is the diagonal instead: between
+    points only the penalty speaks, and what the complete grid would say there is of no use.
 
     Parameters
     ----------
@@ -126,8 +142,9 @@ class LocalSystem:
     penalty : DifferencePenalty
         What is added to it.
     gram : sequence of arrays
-        On each axis the mean over points of the products of a feature with itself and with its neighbours to one side:
-        what B'B would be if such points were everywhere, per point and cell.
+        On each axis the mean over points of the products of a feature with itself and with its
+        neighbours to one side: what B'B would be if such points were everywhere, per point and
+        cell.
     density : float
         Points per cell, by weight.
     diagonal : array
@@ -147,11 +164,14 @@ class LocalSystem:
     ) -> None:
         self.term, self._penalty = term, penalty
         on_nodes = isinstance(term, Stencil) and term.live == [(0,) * len(penalty.shape)]
-        self._only = diagonal if on_nodes and diagonal.dtype == dtype else None  # all there is of B'WB
+        # all there is of B'WB
+        self._only = diagonal if on_nodes and diagonal.dtype == dtype else None
         symbol: Array = penalty.symbol
         self._symbol = symbol.astype(dtype)
         stiffness = float(symbol.mean())  # the diagonal of the penalty, but for its ends
-        heaviest = float(np.sum(diagonal, dtype=np.float64)) / max(int(np.count_nonzero(diagonal)), 1)
+        heaviest = float(np.sum(diagonal, dtype=np.float64)) / max(
+            int(np.count_nonzero(diagonal)), 1
+        )
         self._flat = all(len(row) == 1 or not np.any(row[1:]) for row in gram)
         self.in_cosines = stiffness > (WEAK_ON_NODES if self._flat else WEAK) * heaviest
         if self.in_cosines:
@@ -211,13 +231,18 @@ def cosines(x: Array, *, inverse: bool) -> Array:
     """Return the orthonormal cosine transform of planes (C, K_1, ..., K_D), or its inverse."""
     import scipy.fft
 
-    awkward = [axis for axis in range(1, x.ndim) if _largest_prime(x.shape[axis]) > SMOOTH and x.shape[axis] <= MATRIX_UP_TO]
+    awkward = [
+        axis
+        for axis in range(1, x.ndim)
+        if _largest_prime(x.shape[axis]) > SMOOTH and x.shape[axis] <= MATRIX_UP_TO
+    ]
     easy = tuple(axis for axis in range(1, x.ndim) if axis not in awkward)
     if easy:
         transform = scipy.fft.idctn if inverse else scipy.fft.dctn
         workers = threads() if x.size >= SEVERAL else 1
         x = np.asarray(transform(x, axes=easy, norm="ortho", workers=workers))
-    for axis in awkward:  # the fast transform is slow for lengths with large prime factors; a matrix product is not
+    # the fast transform is slow for lengths with large prime factors; a matrix product is not
+    for axis in awkward:
         matrix = _cosine_matrix(x.shape[axis], x.dtype.str)
         x = apply(matrix.T if inverse else matrix, x, axis)
     return x
@@ -251,10 +276,18 @@ def _largest_prime(n: int) -> int:
 class BasisSystem:
     """Any encoding in its eigenbasis on a virtual grid: penalty and preconditioner are diagonal there.
 
-    The unknowns z give values U z on the virtual grid, on which points are blended, and weights back z.
+    The unknowns z give values U z on the virtual grid, on which points are blended, and weights
+    back z.
     """
 
-    def __init__(self, term: DataTerm, bases: Sequence[AxisBasis], penalty: Array, strength: Array, density: float) -> None:
+    def __init__(
+        self,
+        term: DataTerm,
+        bases: Sequence[AxisBasis],
+        penalty: Array,
+        strength: Array,
+        density: float,
+    ) -> None:
         self.term, self.bases, self.symbol = term, bases, penalty
         self._strength = strength  # by which U z is multiplied: singular values for a ridge, else 1
         total = penalty + density * strength**2
@@ -304,7 +337,9 @@ class BasisSystem:
 def mean_gram(run: AxisRows, weights: Array | None) -> Array:
     """Return the sum over points of the products of a feature with itself and with its neighbours to one side, (T,)."""
     values = run.values if weights is None else run.values * weights
-    return np.array([float(np.sum(values[: run.taps - j] * run.values[j:])) for j in range(run.taps)])
+    return np.array(
+        [float(np.sum(values[: run.taps - j] * run.values[j:])) for j in range(run.taps)]
+    )
 
 
 def feature_sum(embedder: Embedder) -> float:
@@ -313,13 +348,20 @@ def feature_sum(embedder: Embedder) -> float:
     h = embedder.spacing
     count = math.ceil(embedder.reach(1e-10) / h) + 1
     phase = (np.arange(64) + 0.5) / 64 * h
-    return float(np.mean(np.sum(_psi(embedder, np.arange(-count, count + 1)[:, None] * h + phase[None, :]), axis=0)))
+    return float(
+        np.mean(
+            np.sum(
+                _psi(embedder, np.arange(-count, count + 1)[:, None] * h + phase[None, :]), axis=0
+            )
+        )
+    )
 
 
 def _psi(embedder: LocalEmbedder, u: Array) -> Array:
     from kronfield.embedders import Impulse
 
-    if isinstance(embedder, Impulse):  # one-hot of the nearest centre: a box one spacing wide, inside the domain
+    # one-hot of the nearest centre: a box one spacing wide, inside the domain
+    if isinstance(embedder, Impulse):
         return ((u >= -embedder.spacing / 2) & (u < embedder.spacing / 2)).astype(np.float64)
     return np.asarray(embedder.on_line(u))
 
@@ -329,6 +371,10 @@ def _toeplitz(gram: Sequence[Array], shape: Sequence[int]) -> Array:
     total: Any = 1.0
     for axis, (row, n) in enumerate(zip(gram, shape, strict=True)):
         angle = np.pi * np.arange(n) / n
-        symbol = row[0] + 2.0 * sum((row[j] * np.cos(j * angle) for j in range(1, len(row))), start=np.zeros(n))
-        total = total * np.maximum(symbol, 0.0).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        symbol = row[0] + 2.0 * sum(
+            (row[j] * np.cos(j * angle) for j in range(1, len(row))), start=np.zeros(n)
+        )
+        total = total * np.maximum(symbol, 0.0).reshape(
+            [-1 if i == axis else 1 for i in range(len(shape))]
+        )
     return np.asarray(total)
