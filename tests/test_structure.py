@@ -295,6 +295,25 @@ def test_every_public_name_is_documented_with_an_example(name):
     assert ">>>" in inspect.getdoc(getattr(kf, name))
 
 
+def test_errors_share_a_base_and_keep_the_usual_one():
+    from kronfield._core.errors import KronfieldError
+    from kronfield.nn import DivergenceError
+
+    usual = {
+        kf.InputError: ValueError,
+        kf.InputTypeError: TypeError,
+        kf.ConvergenceError: RuntimeError,
+        DivergenceError: RuntimeError,
+    }
+    for kind, base in usual.items():
+        assert issubclass(kind, KronfieldError)
+        assert issubclass(kind, base)
+
+
+def test_the_base_of_errors_loads_nothing_heavy():
+    assert loads("_core.errors") == {"kronfield", "kronfield._core", "kronfield._core.errors"}
+
+
 def test_no_dimension_in_a_name():
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

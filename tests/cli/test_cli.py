@@ -17,6 +17,7 @@ from PIL import Image
 import kronfield as kf
 from clifiles import COMMAND, as_json, environment, installed, limited, pixels, refused, run
 from kronfield.cli import COMMANDS
+from kronfield.nn import DivergenceError
 from kronfield.signals.view import View
 
 # Help
@@ -225,6 +226,32 @@ def test_a_full_disk_leaves_nothing_behind(line, limit, here):
 def test_mistakes_are_told_in_one_line(line, words, here):
     np.save("noise.npy", np.full((48, 64), 7.0))
     refused(line, words)
+
+
+def raised_by_info(error, monkeypatch):
+    """Have `kronfield info` raise this error."""
+
+    def raising(*args):
+        raise error
+
+    monkeypatch.setattr("kronfield.cli.info.load_field", raising)
+
+
+@pytest.mark.parametrize(
+    "kind", [kf.InputError, kf.InputTypeError, kf.ConvergenceError, DivergenceError]
+)
+def test_errors_of_kronfield_are_one_line(kind, here, monkeypatch):
+    raised_by_info(kind("values: got too many.\nUse fewer."), monkeypatch)
+    refused("info photo.field", "Error: values: got too many. Use fewer.")
+
+
+def test_other_errors_are_not_hidden(here, monkeypatch):
+    """Neither the base class nor the name of an error makes it one of kronfield's."""
+    impostor = type("InputError", (ValueError,), {"__module__": "kronfield.elsewhere"})
+    for kind in (ValueError, RuntimeError, impostor):
+        raised_by_info(kind("a mistake in the code"), monkeypatch)
+        with pytest.raises(kind, match="a mistake in the code"):
+            run("info photo.field")
 
 
 def test_a_fit_that_needs_too_much_memory(here, monkeypatch):

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import array_api_compat
 import numpy as np
 
+from kronfield._core.errors import KronfieldError
+
 # A NumPy array of any dtype.
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
@@ -23,7 +25,7 @@ LARGEST = 2**31 - 1
 Namespace: TypeAlias = Any
 
 
-class InputError(ValueError):
+class InputError(KronfieldError, ValueError):
     """Something handed in cannot be used; the message says what came, what was expected, and the remedy."""
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kronfield._core.errors import KronfieldError
 from kronfield._core.progress import Bar, spinner
 
 if TYPE_CHECKING:
@@ -88,19 +89,8 @@ class Commands(click.Group):
                 ) from error
             except OSError as error:
                 raise Failure(_os_message(error, ctx.meta.get(_TARGET))) from error
-            except (ValueError, RuntimeError) as error:
-                if not _is_ours(error):
-                    raise
+            except KronfieldError as error:
                 raise Failure(str(error)) from error
-
-
-def _is_ours(error: Exception) -> bool:
-    """Tell whether an error says what to do: ours do."""
-    return any(
-        kind.__module__.startswith("kronfield.")
-        and kind.__name__ in ("InputError", "ConvergenceError", "DivergenceError")
-        for kind in type(error).__mro__
-    )
 
 
 def _detail(error: MemoryError) -> str:

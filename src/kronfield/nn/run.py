@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kronfield._core.errors import KronfieldError
 from kronfield._core.progress import Bar
 from kronfield.field import Field
 from kronfield.nn import checkpoints
@@ -27,7 +28,7 @@ MOST_PER_ROW = 1 << 17
 DIVERGED = 1e4
 
 
-class DivergenceError(RuntimeError):
+class DivergenceError(KronfieldError, RuntimeError):
     """The loss grew without bound; the network holds its best weights so far."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.errors import KronfieldError
 from kronfield._core.slabs import each_slab
 
 # The solution is compared with what it was so large a part of the iterations ago, for the first
@@ -18,7 +19,7 @@ from kronfield._core.slabs import each_slab
 LOOK_BACK, FIRST_LOOK = 0.15, 4
 
 
-class ConvergenceError(RuntimeError):
+class ConvergenceError(KronfieldError, RuntimeError):
     """The iterations ended before the residual was small enough; nothing was returned."""
 
 
