@@ -1,4 +1,4 @@
-# The public names, and where each is defined: the one list, read by type checkers and by __init__.py.
+# The only list of public names and their modules. Type checkers and __init__.py read it.
 
 from kronfield._core.arrays import (
     InputError as InputError,

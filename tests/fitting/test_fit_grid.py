@@ -399,7 +399,7 @@ def test_one_noisy_channel_on_a_line_is_smoothed_where_the_signal_is_plain():
     [
         (lambda: kf.fit(np.ones((4, 5)), mask=np.ones((4, 5), bool)), "mask: got True at all of 20.*~mask"),
         (lambda: kf.fit(np.ones((4, 5)), mask=np.ones((4, 5))), "mask.astype"),
-        (lambda: kf.fit([[1.0, 2.0], [3.0]]), "make all rows as long"),
+        (lambda: kf.fit([[1.0, 2.0], [3.0]]), "Rows of a list must have equal lengths"),
         (lambda: kf.fit(np.array([1.0, np.inf, 2.0])), "mask=~np.isfinite"),
         (lambda: kf.fit_points(np.ones((0, 2)), np.ones(0)), "points: got .*; expected at least one point"),
         (lambda: kf.fit_points(np.ones((3, 2)), np.ones(3), weights=-np.ones(3)), "weights: got 3 below 0, the least -1"),

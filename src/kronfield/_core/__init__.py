@@ -1,1 +1,1 @@
-"""What every other package needs: threads, packed axes."""
+"""Foundations of all other packages: arrays, checks, errors, frames, threads, progress, files."""

@@ -1,4 +1,4 @@
-"""Which array library came in, the checks every input passes, and the one style of error."""
+"""Array types, checks of input arguments, and the common format of error messages."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from kronfield._core.errors import KronfieldError
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
 AnyArray: TypeAlias = Any
-# A last axis this short, with all others longer, is taken for channels where nothing says
-# otherwise.
+# By default the last axis holds channels if it is at most this long and all other axes are longer.
 MOST_CHANNELS = 4
-# More features, samples or dimensions than this is a mistake, not a request.
+# Upper limit for numbers of features, samples and dimensions: larger values are input mistakes.
 LARGEST = 2**31 - 1
 # The namespace that belongs to an array: numpy, array_api_compat.torch, ...
 Namespace: TypeAlias = Any
 
 
 class InputError(KronfieldError, ValueError):
-    """Something handed in cannot be used; the message says what came, what was expected, and the remedy."""
+    """An input cannot be used; the message states the input, what was expected and a remedy."""
 
 
 class InputTypeError(InputError, TypeError):
-    """Something handed in is of the wrong type or dtype."""
+    """An input has the wrong type or dtype."""
 
 
 def problem(
     argument: str, got: object, expected: str, remedy: str, kind: type[Exception] = ValueError
 ) -> InputError:
-    """Build the error for one argument: what it is called, what came, what was expected, what to do."""
+    """Return the error for one argument: its name, its value, what was expected, and a remedy."""
     error = InputTypeError if kind is TypeError else InputError
     return error(f"{argument}: got {got}; expected {expected}. {remedy}")
 
@@ -47,7 +46,7 @@ def namespace(*arrays: AnyArray) -> Namespace:
 
 
 def describe(value: object) -> str:
-    """Say what a value is, in an error message."""
+    """Return a short description of a value for an error message."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
     text = repr(value)
@@ -55,15 +54,15 @@ def describe(value: object) -> str:
 
 
 def is_array(value: object) -> bool:
-    """Tell whether ``value`` belongs to a library that follows the array API standard."""
+    """Return whether ``value`` is an array of a library that follows the array API standard."""
     return bool(array_api_compat.is_array_api_obj(value))
 
 
 def float_array(argument: str, value: Any) -> AnyArray:
-    """Return ``value`` as a finite array of real floats, of whatever library it came from.
+    """Return ``value`` as a finite array of real floats, in its own array library.
 
-    Python numbers, sequences and objects with ``__array__`` become NumPy arrays. Integers are
-    refused, because an index taken for a coordinate is the most common mistake there is.
+    Python numbers, sequences and objects with ``__array__`` become NumPy arrays. Integers raise an
+    error, because the most common mistake is to pass an index as a coordinate.
     """
     if is_array(value):
         array = value
@@ -84,21 +83,22 @@ def float_array(argument: str, value: Any) -> AnyArray:
             argument,
             describe(array),
             "real floats (float32 or float64)",
-            "Integers are not taken for coordinates: divide by the number of samples, or convert to float.",
+            "Integers are not accepted as coordinates: divide by the number of samples, "
+            "or convert to float.",
             TypeError,
         )
     if not bool(xp.all(xp.isfinite(array))):
         raise problem(
             argument,
-            f"{describe(array)} with NaN or inf in it",
+            f"{describe(array)} that contains NaN or inf",
             "finite numbers",
-            "Drop those entries first.",
+            "Remove these entries first.",
         )
     return array
 
 
 def real_numbers(argument: str, value: Any) -> Array:
-    """Return real numbers, integers too, as a finite float64 NumPy array."""
+    """Return real numbers, including integers, as a finite float64 NumPy array."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -114,14 +114,14 @@ def real_numbers(argument: str, value: Any) -> Array:
             argument,
             describe(array),
             "real numbers",
-            "Convert them: dates to seconds, say.",
+            "Convert them, for example dates to seconds.",
             TypeError,
         )
     return np.asarray(float_array(argument, array.astype(np.float64)))
 
 
 def at_least_float32(array: AnyArray) -> AnyArray:
-    """Return ``array``, or if it is of half precision a float32 copy: too few digits to compute with."""
+    """Return ``array``, converted to float32 if it has half precision, which is too coarse."""
     xp = namespace(array)
     return array if float(xp.finfo(array.dtype).eps) <= 2.0**-23 else xp.astype(array, xp.float32)
 
@@ -134,7 +134,8 @@ def vector(argument: str, value: Any) -> AnyArray:
             argument,
             describe(array),
             "shape (N,)",
-            "Embedders take one axis: pass one column, or use Concatenated or Kronecker for points (P, D).",
+            "Embedders take one axis: pass one column, or use Concatenated or Kronecker "
+            "for points (P, D).",
         )
     return array
 
@@ -153,7 +154,7 @@ def point_array(argument: str, value: Any, dimensions: int) -> AnyArray:
 
 
 def whole(argument: str, value: Any, *, at_least: int) -> int:
-    """Return ``value`` as an int no smaller than ``at_least``; booleans and floats are refused."""
+    """Return ``value`` as an int >= ``at_least``; booleans and floats raise an error."""
     expected = f"a whole number >= {at_least}"
     if isinstance(value, bool | np.bool_):
         raise problem(argument, value, expected, "Pass an int.", TypeError)
@@ -162,13 +163,13 @@ def whole(argument: str, value: Any, *, at_least: int) -> int:
     except TypeError as error:
         raise problem(argument, describe(value), expected, "Pass an int.", TypeError) from error
     if number < at_least:
-        raise problem(argument, number, expected, f"The smallest that makes sense is {at_least}.")
+        raise problem(argument, number, expected, f"The smallest valid value is {at_least}.")
     if number > LARGEST:
         raise problem(
             argument,
             f"{number:.3g}" if number < 1e300 else "a huge number",
             f"at most {LARGEST}",
-            "Use fewer.",
+            "Use a smaller number.",
         )
     return number
 
@@ -198,7 +199,7 @@ def fraction(argument: str, value: Any) -> float:
 
 
 def only_keys(argument: str, mapping: Any, keys: Iterable[str]) -> Mapping[str, Any]:
-    """Check that ``mapping`` is a dictionary with exactly ``keys``; return it."""
+    """Check that ``mapping`` is a dictionary with exactly ``keys``, and return it."""
     wanted = sorted(keys)
     if not isinstance(mapping, Mapping) or sorted(map(str, mapping)) != wanted:
         got = sorted(map(str, mapping)) if isinstance(mapping, Mapping) else describe(mapping)
@@ -206,25 +207,26 @@ def only_keys(argument: str, mapping: Any, keys: Iterable[str]) -> Mapping[str, 
             argument,
             got,
             f"a dictionary with the keys {wanted}",
-            "Use what to_dict() returned, unchanged.",
+            "Pass the result of to_dict() unchanged.",
         )
     return mapping
 
 
 def ends_in_channels(shape: tuple[int, ...]) -> bool:
-    """Tell whether the last axis of an array is taken for channels where nothing says otherwise."""
+    """Return whether the last axis of an array holds channels by default."""
     return len(shape) > 1 and shape[-1] <= MOST_CHANNELS < min(shape[:-1])
 
 
 def number_array(argument: str, values: Any) -> Array:
-    """Return real or complex numbers as a NumPy array, without a copy where that can be."""
+    """Return real or complex numbers as a NumPy array, without a copy where possible."""
     try:
         plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
         array = values if plain else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise problem(
             argument, describe(values), "an array that NumPy can read",
-            "Of a list, make all rows as long; of a tensor, pass values.detach().cpu().", TypeError,
+            "Rows of a list must have equal lengths. For a tensor, pass values.detach().cpu().",
+            TypeError,
         ) from error  # fmt: skip
     if (
         not (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
@@ -237,34 +239,38 @@ def number_array(argument: str, values: Any) -> Array:
 
 
 def split_complex(values: Array) -> Array:
-    """Return complex values (..., C) as real ones (..., 2 C): a complex channel is two real ones, side by side."""
+    """Return complex values (..., C) as real values (..., 2 C): real and imaginary alternate."""
     parts = np.stack([values.real, values.imag], axis=-1)
     return parts.reshape(*values.shape[:-1], -1)
 
 
 def joined_complex(values: Array) -> Array:
-    """Return real values (..., 2 C) as complex ones (..., C): what `split_complex` split."""
+    """Return real values (..., 2 C) as complex values (..., C): the inverse of `split_complex`."""
     return np.ascontiguousarray(values).view(np.result_type(values.dtype, np.complex64))
 
 
 def fit_overflow() -> InputError:
-    """Return the error for values whose fit overflows."""
+    """Return the error for values that are so large that their fit overflows."""
     return problem(
         "values",
         "numbers so large that their fit overflows",
-        "smaller ones",
+        "smaller numbers",
         "Divide them by their maximum.",
     )
 
 
 def sum_is_finite(array: Array) -> bool:
-    """Tell in one pass and without a copy whether all is finite: if so, surely; if not, the sum may have overflowed."""
+    """Return whether the sum of an array is finite, in one pass and without a copy.
+
+    True means that all entries are finite. False means that an entry is NaN or inf, or that the
+    sum overflowed.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.sum(array)))
 
 
 def to_numpy(array: AnyArray) -> Array:
-    """Return a NumPy copy or view of an array of any library, cut off from any gradient."""
+    """Return a NumPy copy or view of an array of any library, detached from any gradient."""
     if hasattr(array, "detach"):  # a tensor that may require a gradient or live on another device
         array = array.detach().cpu()
     return np.asarray(array)

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Atomic files: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kronfield._core.arrays import problem
 
 
 def refuse_existing(target: Path, overwrite: bool) -> None:
-    """Refuse a folder, and a file that exists unless it may be replaced."""
+    """Raise an error if ``target`` is a folder, or an existing file that may not be replaced."""
     if target.is_dir():
         raise problem("path", target, "a file", "It is a folder: add a file name.")
     if target.exists() and not overwrite:
@@ -20,15 +20,15 @@ def refuse_existing(target: Path, overwrite: bool) -> None:
             "path",
             f"{target}, which exists",
             "a new file",
-            "Allow overwriting (--force), or choose another.",
+            "Allow overwriting (--force), or choose another name.",
         )
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it to ``path`` on success, remove it on any failure.
+    """Yield a temporary path beside ``path``; rename it to ``path`` on success, else remove it.
 
-    The temporary file keeps the suffix, because many writers choose the format by it.
+    The temporary file keeps the suffix, because many writers choose the format by the suffix.
     """
     target = Path(path)
     refuse_existing(target, overwrite)
@@ -39,7 +39,7 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
     temporary = target.with_name(f".{target.stem}.{secrets.token_hex(6)}.part{target.suffix}")
     try:
         temporary.touch()
-        # what the user's mask gives a new file, whatever the writer does
+        # the permissions of a new file under the user's umask; the writer may change them
         mode = temporary.stat().st_mode
         yield temporary
         temporary.chmod(mode)

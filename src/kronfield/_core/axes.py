@@ -1,4 +1,4 @@
-"""Positions on one axis in few bytes, so that a pickled field holds little beside its weights."""
+"""Compact positions on one axis, so that a pickled field is little larger than its weights."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 
-# Positions are packed if that takes less than this part of their bytes.
+# Pack positions only if the result is smaller than this fraction of their bytes.
 WORTHWHILE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class EvenAxis:
-    """Even positions: both ends, the count, and by how much rounding moved them from `linspace`.
+    """Even positions: both ends, the count, and the rounding differences from `linspace`.
 
-    ``rounding`` holds, compressed, how many float64 numbers lie between each position and that of
-    `linspace`.
+    ``rounding`` holds, compressed, the difference between each position and that of `linspace`,
+    counted in adjacent float64 numbers.
     """
 
     first: float
@@ -30,7 +30,10 @@ class EvenAxis:
 
 
 class SampleAxes(tuple[Array, ...]):
-    """The positions on every axis of a grid, pickled in few bytes; objects that share them share the bytes too."""
+    """The positions on every axis of a grid, pickled compactly.
+
+    Objects that share these positions also share the bytes in a pickle.
+    """
 
     __slots__ = ()
 
@@ -43,7 +46,7 @@ def _unpack(packed: Iterable[EvenAxis | Array]) -> SampleAxes:
 
 
 def pack_axis(x: Array) -> EvenAxis | Array:
-    """Return even positions as an `EvenAxis`, from which they come back bit for bit; others as they are.
+    """Return even positions as an `EvenAxis`, without loss; return other positions unchanged.
 
     Examples
     --------
@@ -55,10 +58,10 @@ def pack_axis(x: Array) -> EvenAxis | Array:
     if len(x) < 3 or x.dtype != np.float64:
         return x
     first, last = float(x[0]), float(x[-1])
-    # the bits of neighbouring float64 numbers are neighbouring integers; differences wrap around,
-    # and so does the way back
+    # Adjacent float64 numbers have adjacent integers as bit patterns. If a difference wraps around,
+    # so does the sum that restores the position.
     steps = np.ascontiguousarray(x).view(np.int64) - np.linspace(first, last, len(x)).view(np.int64)
-    # bytes of a kind side by side: nearly all are zero
+    # group the bytes by significance for better compression: nearly all are zero
     planes = np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T)
     rounding = zlib.compress(planes.tobytes(), 1) if steps.any() else b""
     return EvenAxis(first, last, len(x), rounding) if len(rounding) < WORTHWHILE * x.nbytes else x

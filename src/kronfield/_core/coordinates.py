@@ -1,4 +1,4 @@
-"""Axes and directions: the only owner of spacing and alignment."""
+"""Even axes and directions: the only place that defines their spacing and alignment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def even_axis(samples: int, like: AnyArray | None = None) -> AnyArray:
     samples : int
         The number N of positions.
     like : array, optional
-        An array whose library, dtype and device the result takes; without it, NumPy float64.
+        The result has the library, dtype and device of this array; by default, NumPy float64.
     """
     count = whole("samples", samples, at_least=1)
     if like is None:
@@ -32,7 +32,7 @@ def even_axis(samples: int, like: AnyArray | None = None) -> AnyArray:
 
 
 def even_positions(xp: Namespace, count: int, like: AnyArray) -> AnyArray:
-    """Return i/N for i = 0 ... N-1, in a given namespace."""
+    """Return i/N for i = 0 ... N-1, in the namespace ``xp``, with the dtype of ``like``."""
     return xp.arange(count, dtype=like.dtype, device=like.device) / count
 
 

@@ -1,4 +1,4 @@
-"""Copies of objects that share what is too large to copy and never changes."""
+"""Copies of objects that share attributes which are large and never change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Copied = TypeVar("Copied")
 def shared_copy(
     one: Copied, memo: dict[int, Any] | None = None, shared: Collection[str] = ()
 ) -> Copied:
-    """Return a copy: a shallow one, or with ``memo`` a deep one but for the attributes that are ``shared``."""
+    """Return a shallow copy, or with ``memo`` a deep copy except for the ``shared`` attributes."""
     new = object.__new__(type(one))
     if memo is None:
         new.__dict__.update(one.__dict__)
@@ -26,26 +26,26 @@ def shared_copy(
 
 
 class NeedsSamples:
-    """What a pickled field has in place of something that needs the samples: an error that says so when it is used.
+    """A placeholder in a pickled field for an object that needs the samples.
 
     Parameters
     ----------
     what : str
-        What was asked for.
+        The name of the unavailable operation.
     source : str
-        Where to get it.
+        The object that offers the operation.
     remedy : str
-        What to do.
+        What the user can do instead.
     """
 
     def __init__(self, what: str, source: str, remedy: str) -> None:
         self.what, self.source, self.remedy = what, source, remedy
 
     def error(self) -> InputError:
-        """Return the error to raise."""
+        """Return the error to raise when the operation is called."""
         return problem(
             self.what,
-            "a field that was pickled, which does not hold its samples",
+            "a pickled field, which does not hold its samples",
             self.source,
             self.remedy,
         )

@@ -1,4 +1,4 @@
-"""The base class of kronfield's errors. It imports nothing, so the command line can use it early."""
+"""The base class of kronfield's errors. It imports nothing, so the command line loads it early."""
 
 from __future__ import annotations
 

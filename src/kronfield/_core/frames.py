@@ -1,4 +1,4 @@
-"""Where samples lie: frames of axes, cells and their centres, even axes, and the samples that are held out."""
+"""Sample positions: frames of axes, cells and their centres, even axes, and held-out samples."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 
-# Gaps of an axis that differ by less than this part of their mean are even.
+# An axis is even if all gaps differ from their mean by at most this fraction of it.
 EVEN = 1e-6
-# Lengths of axes that squares and fourth powers of derivatives leave room for.
+# Limits of the length of an axis: squares and fourth powers of derivatives must not overflow.
 SHORTEST, LONGEST = 1e-60, 1e60
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where one axis lies: a position x is embedded at (x - origin) / length; the field is valid from low to high."""
+    """The placement of one axis: position x is embedded at (x - origin) / length.
+
+    The field is valid from ``low`` to ``high``.
+    """
 
     origin: float
     length: float
@@ -31,7 +34,7 @@ class Frame:
 
 
 def sample_frame(axis: Array) -> Frame:
-    """Return the frame of an axis whose cells are centred on its samples: sample i is embedded at i/N."""
+    """Return the frame of an axis with cells centred on its samples: sample i maps to i/N."""
     if len(axis) == 1:
         return Frame(float(axis[0]), 1.0, float(axis[0]) - 0.5, float(axis[0]) + 0.5)
     spacing = float(axis[-1] - axis[0]) / (len(axis) - 1)
@@ -59,7 +62,9 @@ def mean_step(x: Array) -> float:
 
 
 def is_even(x: Array, tolerance: float = EVEN) -> bool:
-    """Tell whether all gaps of an axis are the same, but for ``tolerance`` times their mean; one sample is even.
+    """Return whether all gaps of an axis are equal within ``tolerance`` times their mean.
+
+    An axis of fewer than three samples is even.
 
     Examples
     --------
@@ -74,7 +79,7 @@ def is_even(x: Array, tolerance: float = EVEN) -> bool:
 
 
 def check_length(argument: str, low: float, high: float) -> None:
-    """Refuse an axis so short or long that derivatives by position would overflow."""
+    """Raise an error if an axis is so short or long that derivatives would overflow."""
     if not SHORTEST <= high - low <= LONGEST:
         expected = f"a length from {SHORTEST:g} to {LONGEST:g}"
         raise problem(
@@ -87,7 +92,7 @@ def check_length(argument: str, low: float, high: float) -> None:
 
 @dataclass(frozen=True)
 class Split:
-    """Every second sample of each axis that is long enough, and the rest to predict.
+    """A split of a grid: on each long axis every second sample is known, the others are held out.
 
     Examples
     --------
@@ -99,9 +104,9 @@ class Split:
     Attributes
     ----------
     lattice : tuple of slice
-        The samples that are known, on each axis.
+        The known samples on each axis.
     held_out : array of bool
-        Of the shape of the grid: the samples that are not.
+        Whether each sample is held out, in the shape of the grid.
     """
 
     lattice: tuple[slice, ...]
@@ -109,7 +114,7 @@ class Split:
 
     @classmethod
     def of(cls, shape: Sequence[int], fewest: int = 2) -> Split:
-        """Return the split of a grid; axes of fewer samples than ``fewest`` are known whole."""
+        """Return the split of a grid; axes with fewer than ``fewest`` samples are not split."""
         lattice = tuple(slice(None, None, 2 if n >= fewest else 1) for n in shape)
         held_out = np.ones(tuple(shape), dtype=bool)
         held_out[lattice] = False
@@ -117,11 +122,14 @@ class Split:
 
     @property
     def halved(self) -> list[bool]:
-        """Which axes have samples held out."""
+        """Whether each axis has held-out samples."""
         return [part.step > 1 for part in self.lattice]
 
     def known(self, values: Array, *, planar: bool = False) -> Array:
-        """Return the known samples of values (N_1, ..., N_D, ...), or of ``planar`` ones (C, N_1, ..., N_D)."""
+        """Return the known samples of values (N_1, ..., N_D, ...).
+
+        With ``planar``, the values are (C, N_1, ..., N_D).
+        """
         return np.ascontiguousarray(
             values[(slice(None), *self.lattice) if planar else self.lattice]
         )

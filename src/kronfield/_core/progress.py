@@ -1,4 +1,4 @@
-"""A progress bar on standard error, if that is a terminal; the library itself prints nothing."""
+"""Progress bars on standard error, if it is a terminal; the library itself prints nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 
 class Bar:
-    """A bar with a title, the time left, and a line of figures; silent where there is no terminal.
+    """A progress bar with a title, the time left and a line of figures; silent without a terminal.
 
     Examples
     --------
@@ -22,13 +22,13 @@ class Bar:
     Parameters
     ----------
     title : str
-        What is being done.
+        The name of the task.
     total : int, optional
-        How much there is to do; it may become known later.
+        The amount of work; it may also be given later, to `update`.
     shown : bool
-        Whether to show it, if there is a terminal.
+        Whether to show the bar if there is a terminal.
     after : float
-        Seconds before it shows: what is done sooner needs no bar.
+        The delay in seconds before the bar appears, so that short tasks show none.
     """
 
     def __init__(
@@ -56,9 +56,12 @@ class Bar:
 
         console = Console(stderr=True)
         columns = (
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
-        )  # fmt: skip
+        )
         self._bar = Progress(
             *columns, console=console, transient=True, disable=not console.is_terminal
         )
@@ -66,7 +69,7 @@ class Bar:
         self._task = self._bar.add_task(self.title, total=self.total, figures="")
 
     def update(self, done: int, figures: str = "", *, total: int | None = None) -> None:
-        """Set how much is done, the figures beside the bar, and if it is known only now how much there is."""
+        """Set the amount done, the figures beside the bar, and the total if it is known only now."""
         if self.shown and self._bar is None and time.perf_counter() >= self._due:
             self._start()
         if self._bar is not None:
@@ -89,7 +92,7 @@ class Bar:
 
 @contextlib.contextmanager
 def spinner(title: str, *, shown: bool = True) -> Iterator[None]:
-    """Show that something goes on of which nobody knows how long it takes, if there is a terminal.
+    """Show a spinner for a task of unknown duration, if there is a terminal.
 
     Examples
     --------

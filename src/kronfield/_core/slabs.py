@@ -1,4 +1,7 @@
-"""Large arrays, a slab of rows at a time: temporary results stay in the cache, and slabs are shared out among threads."""
+"""Process large arrays in slabs of rows, so that temporary results stay in the cache.
+
+Slabs of large arrays are distributed over threads.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.threads import in_threads
 
-# Numbers in a slab, and in an array that is worth several threads.
+# Numbers in a slab, and the smallest array, in numbers, that is processed by several threads.
 SLAB, SEVERAL = 1 << 18, 1 << 20
 
 Result = TypeVar("Result")
@@ -28,7 +31,7 @@ def each_slab(work: Callable[[int, int], Result], rows: int, numbers_per_row: in
 
 
 def first_axis_last(planes: Array, target: Array) -> None:
-    """Copy planes (C, N, ...) to ``target`` (N, ..., C), slab by slab: a line of the cache that is fetched is used up."""
+    """Copy planes (C, N, ...) to ``target`` (N, ..., C), in slabs to use the cache fully."""
 
     def work(i: int, j: int) -> None:
         for channel, plane in enumerate(planes):
@@ -38,7 +41,7 @@ def first_axis_last(planes: Array, target: Array) -> None:
 
 
 def last_axis_first(values: Array) -> Array:
-    """Return values (N, ..., C) as contiguous planes (C, N, ...): a view where that is possible, else a copy."""
+    """Return values (N, ..., C) as contiguous planes (C, N, ...), as a view if possible."""
     moved = np.moveaxis(values, -1, 0)
     if moved.flags.c_contiguous:
         return moved

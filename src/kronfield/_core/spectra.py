@@ -19,21 +19,22 @@ def _checked(matrix: Any) -> AnyArray:
         )
     xp = namespace(array)
     wide = xp.astype(array, xp.float64, copy=False)
-    # a scale, not part of any gradient
+    # the scale takes no part in gradients
     peak = float(xp.max(xp.abs(getattr(wide, "detach", lambda: wide)())))
     if peak == 0.0:
         raise problem(
             "matrix",
             "all zeros",
-            "at least one entry that is not zero",
+            "at least one nonzero entry",
             "Its rank is 0: check the width and positions.",
         )
-    return wide / peak  # squares neither overflow nor vanish; the scale drops out of every ratio
+    # Scaled so that squares neither overflow nor underflow; ratios do not depend on the scale.
+    return wide / peak
 
 
 @with_one_blas_thread
 def stable_rank(matrix: Any) -> float:
-    """Return the stable rank ||A||_F^2 / ||A||_2^2, a smooth stand-in for the rank.
+    """Return the stable rank ||A||_F^2 / ||A||_2^2, a smooth lower bound of the rank.
 
     Examples
     --------
@@ -46,17 +47,22 @@ def stable_rank(matrix: Any) -> float:
     Parameters
     ----------
     matrix : array of shape (N, K)
-        Of any array library; computed in float64.
+        A matrix of any array library; the computation is in float64.
 
     Returns
     -------
     float
         Between 1 and min(N, K).
+
+    References
+    ----------
+    M. Rudelson and R. Vershynin, Sampling from large matrices: an approach through geometric
+    functional analysis, Journal of the ACM 54 (2007).
     """
     A = _checked(matrix)
     xp = namespace(A)
-    # ||A||_F^2 = trace of the Gram matrix, ||A||_2^2 = its largest eigenvalue; take the smaller of
-    # A'A and AA'.
+    # ||A||_F^2 is the trace of the Gram matrix and ||A||_2^2 its largest eigenvalue. Use the
+    # smaller of A'A and AA'.
     gram = A.T @ A if A.shape[0] >= A.shape[1] else A @ A.T
     ratio = xp.sum(A * A) / xp.max(xp.linalg.eigvalsh(gram))
     return float(getattr(ratio, "detach", lambda: ratio)())
@@ -64,7 +70,7 @@ def stable_rank(matrix: Any) -> float:
 
 @with_one_blas_thread
 def spectrum(matrix: Any) -> AnyArray:
-    """Return the singular values in falling order, divided by the largest.
+    """Return the singular values in descending order, divided by the largest.
 
     Examples
     --------
@@ -80,7 +86,7 @@ def spectrum(matrix: Any) -> AnyArray:
 def numerical_rank(matrix: Any, tolerance: float | None = None) -> int:
     """Return the number of normalised singular values above ``tolerance``.
 
-    The default tolerance is max(N, K) times the rounding unit of the matrix's own dtype.
+    The default tolerance is max(N, K) times the machine epsilon of the dtype of the matrix.
 
     Examples
     --------
@@ -92,7 +98,11 @@ def numerical_rank(matrix: Any, tolerance: float | None = None) -> int:
     values = spectrum(array)
     if tolerance is not None:
         tolerance = real(
-            "tolerance", tolerance, low=0.0, high=1.0, remedy="Pass a fraction of the largest."
+            "tolerance",
+            tolerance,
+            low=0.0,
+            high=1.0,
+            remedy="Pass a fraction of the largest singular value.",
         )
     else:
         tolerance = max(array.shape) * float(namespace(array).finfo(array.dtype).eps)

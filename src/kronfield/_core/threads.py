@@ -1,10 +1,10 @@
-"""How many threads work, and on what: BLAS gets one, and work is shared out among threads of our own.
+"""Threads: BLAS is limited to one thread, and kronfield distributes work over its own threads.
 
-BLAS starts its threads for every product. Ours are small and many, and the threads of one product
-wait busily for the next, so that beside other work on the machine a fit takes many times as long.
-Here BLAS works with one thread as long as a call into kronfield lasts, and products are cut into
-parts that threads of our own take in turn. How work is cut never depends on the number of threads,
-so results do not either, bit for bit.
+BLAS starts its threads for every product. The products here are small and many, and the threads of
+one product busy-wait for the next product. If the machine has other work to do, a fit then takes
+many times as long. Therefore BLAS uses one thread during a call into kronfield, and products are
+divided into parts for a pool of threads. The division does not depend on the number of threads, so
+the results do not depend on it either, bit for bit.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ Part = TypeVar("Part")
 _PREFIX = "kronfield"
 
 
-# One thread of BLAS
+# Limit BLAS to one thread
 # ------------------------------------------------------------------------------------------
 
 
 class _Blas:
-    """The BLAS libraries of this process, and how many calls into kronfield are under way.
+    """The BLAS libraries of this process, and the number of active calls into kronfield.
 
-    Most libraries have one number of threads for the whole process: the first call that enters sets
-    it to one, the last that leaves sets it back. Those that use OpenMP have a number for every
-    thread that calls them.
+    Most libraries have one thread limit for the whole process: the first call that enters sets it
+    to one, and the last call that leaves restores it. Libraries that use OpenMP have a separate
+    limit for every calling thread.
     """
 
-    # Modules that bring a BLAS of their own: the libraries are looked up anew when one is first
-    # loaded.
+    # Modules that load their own BLAS: the libraries are looked up again after one is first loaded.
     BRING_BLAS = (
         "numpy",
         "scipy.linalg",
@@ -60,7 +59,7 @@ class _Blas:
         self._own = threading.local()
 
     def _look_up(self) -> None:
-        """Find the libraries, which takes milliseconds."""
+        """Find the loaded libraries, which takes milliseconds."""
         from threadpoolctl import ThreadpoolController
 
         self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
@@ -72,7 +71,7 @@ class _Blas:
             self._seen = loaded
 
     def enter(self) -> None:
-        """Begin a call: from now on every library has one thread."""
+        """Begin a call: limit every library to one thread."""
         with self._lock:
             self._refresh()
             if self._depth == 0:
@@ -90,18 +89,18 @@ class _Blas:
                 _set_threads(library, 1)
 
     def leave(self) -> None:
-        """End a call: the last one gives every library its threads back."""
+        """End a call: the last call to end restores the limits of all libraries."""
         self._own.depth -= 1
         if self._own.depth == 0:
             _set_back(self._own.__dict__.pop("before", []))
         with self._lock:
-            self._depth = max(0, self._depth - 1)  # a fork within a call starts at 0
+            self._depth = max(0, self._depth - 1)  # 0 already if the process was forked in a call
             if self._depth == 0:
                 _set_back(self._before)
                 self._before = []
 
     def loaded(self) -> None:
-        """Take note that a library was loaded, perhaps within a call."""
+        """Register that a library was loaded, possibly during a call."""
         with self._lock:
             self._look_up()
             if self._depth:
@@ -112,36 +111,36 @@ class _Blas:
         return min((count for count in counts if count is not None), default=None)
 
     def allowed(self) -> int | None:
-        """Return how many threads the user lets BLAS have; None if no library says."""
+        """Return the number of threads that the user allows for BLAS; None if it is unknown."""
         with self._lock:
             self._refresh()
             return self._limit_of_user if self._depth else self._fewest()
 
     def forked(self) -> None:
-        """Start anew in a forked child, where the lock may be held by a thread that is not there."""
+        """Reset in a forked child, where a thread that no longer exists may hold the lock."""
         before = self._before
         self.__init__()  # type: ignore[misc]
-        self._own.depth = 1  # of a call in which the fork happened, if it did
+        self._own.depth = 1  # for the call, if any, in which the process was forked
         _set_back(before)
 
 
 def _per_thread(library: Any) -> bool:
-    """Tell whether a library has a number of threads for every thread that calls it."""
+    """Return whether a library has a separate thread limit for every calling thread."""
     return getattr(library, "threading_layer", None) == "openmp"
 
 
 def _set_threads(library: Any, count: int) -> None:
-    """Set the number of threads of a library, whichever thread of ours asks.
+    """Set the number of threads of a library, from any calling thread.
 
-    threadpoolctl from 3.8 on listens to one thread only, the first to ask; here a lock keeps
-    threads apart instead.
+    From version 3.8 on, threadpoolctl obeys only the first thread that sets a limit. This function
+    releases that claim before and after each change; a lock synchronises the threads instead.
     """
-    let_go = getattr(library, "clear_controlling_thread", None)
-    if let_go is not None:
-        let_go(force=True)
+    release = getattr(library, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
     library.set_num_threads(count)
-    if let_go is not None:
-        let_go()
+    if release is not None:
+        release()
 
 
 def _set_back(before: list[tuple[Any, int]]) -> None:
@@ -150,12 +149,12 @@ def _set_back(before: list[tuple[Any, int]]) -> None:
 
 
 _blas = _Blas()
-_scipy_is_known = False  # whether its BLAS has been looked up after it was loaded
+_scipy_is_known = False  # whether the BLAS of SciPy was looked up after SciPy was loaded
 
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Have BLAS work with one thread within; what was set before comes back when the last such call ends.
+    """Limit BLAS to one thread within this context; the last context to end restores the limits.
 
     Examples
     --------
@@ -171,7 +170,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def with_one_blas_thread(function: Function) -> Function:
-    """Return a function that runs under `one_blas_thread`: for every public call that multiplies matrices."""
+    """Return ``function`` wrapped in `one_blas_thread`; for public calls that multiply matrices."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> Any:
@@ -182,7 +181,7 @@ def with_one_blas_thread(function: Function) -> Function:
 
 
 def scipy_linalg() -> Any:
-    """Return `scipy.linalg`, which brings a BLAS of its own, with one thread while a call into kronfield lasts."""
+    """Return `scipy.linalg`, which loads its own BLAS, with the thread limit of the active call."""
     global _scipy_is_known
     import scipy.linalg
 
@@ -192,17 +191,17 @@ def scipy_linalg() -> Any:
     return scipy.linalg
 
 
-# Threads of our own
+# The thread pool
 # ------------------------------------------------------------------------------------------
 
 
 def threads() -> int:
-    """Return how many threads may work here: as many as the process has cores, or fewer if BLAS is limited to fewer.
+    """Return the number of threads to use: the cores of the process, or the limit of BLAS if lower.
 
-    So `OPENBLAS_NUM_THREADS`, `OMP_NUM_THREADS` and `threadpoolctl.threadpool_limits` hold for
-    kronfield too.
+    Therefore `OPENBLAS_NUM_THREADS`, `OMP_NUM_THREADS` and `threadpoolctl.threadpool_limits` also
+    apply to kronfield.
     """
-    # a thread of ours has no others
+    # a thread of the pool starts no further threads
     return 1 if threading.current_thread().name.startswith(_PREFIX) else _allowed()
 
 
@@ -219,14 +218,16 @@ def _pool(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix=_PREFIX)
 
 
-# the threads of a pool do not come along, and a lock may be held
+# A forked child has none of the pool's threads, and a lock may be held.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
     os.register_at_fork(after_in_child=_blas.forked)
 
 
 def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """Return work(part) for every part, in order: by several threads, or in turn if this is one of them.
+    """Return work(part) for every part, in order, computed by several threads.
+
+    A call from a thread of the pool computes the parts one after the other.
 
     Examples
     --------
@@ -237,7 +238,7 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
     if count == 1:
         return [work(part) for part in parts]
     results: list[Any] = [None] * len(parts)
-    # next() is atomic: each thread takes what is left, so there is one wait, not one a part
+    # next() is atomic: each thread takes the next part, so there is one wait, not one per part
     left = iter(enumerate(parts))
     failed = threading.Event()
 
@@ -255,8 +256,7 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
     try:
         take()
     finally:
-        # those that have not begun have nothing left to do; the others end before this returns,
-        # whatever happened
+        # Tasks that have not begun have no work left. Wait for the others, even after an error.
         begun = [other for other in others if not other.cancel()]
         concurrent.futures.wait(begun)
     for other in begun:
@@ -265,9 +265,9 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
 
 
 def _submitted(take: Callable[[], None], count: int) -> list[concurrent.futures.Future[None]]:
-    """Hand ``take`` to so many threads; to none if Python is shutting down and starts no more."""
+    """Submit ``take`` to ``count`` threads, or to none if Python is shutting down."""
     try:
-        # a context of its own for each, so that numpy.errstate holds in threads too
+        # each thread runs in a copy of the context, so that numpy.errstate also applies there
         return [_pool(count + 1).submit(contextvars.copy_context().run, take) for _ in range(count)]
     except RuntimeError:
         return []
