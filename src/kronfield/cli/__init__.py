@@ -1,4 +1,4 @@
-"""The command line; the only part that prints. Each command is a file, loaded when it is called."""
+"""The command line: the only package that prints. Each command is a module, loaded on use."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import click
 import kronfield as kf
 from kronfield.cli.common import Commands
 
-# In the order of the help; each is a module here with a ``command``. A new one is a line here and a
-# file.
+# The commands in the order of the help. Each is a module of this package with a ``command``. To add
+# a command, add its module and its name.
 COMMANDS = (
     "fit",
     "render",

@@ -1,4 +1,4 @@
-"""``kronfield analyze``: embedders compared, before anything is fitted."""
+"""``kronfield analyze``: compare embedders before anything is fitted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kronfield.cli.common import PATH, Output, output_options
 if TYPE_CHECKING:
     from kronfield.embedders import Embedder
 
-# Samples and features that an analysis takes: a dense matrix of both fits into memory.
+# Allowed numbers of samples and features: a dense matrix of the largest size fits into memory.
 _COUNT = click.IntRange(1, 8192)
 
 
@@ -42,7 +42,7 @@ Examples:
     "-n", "--samples", type=_COUNT, default=512, show_default=True, help="Evenly spaced samples N."
 )
 @click.option(
-    "-k", "--size", type=_COUNT, default=512, show_default=True, help="Features K, where not given."
+    "-k", "--size", type=_COUNT, default=512, show_default=True, help="Features K, unless given."
 )
 @click.option("--plot", type=PATH, help="Draw rank and similarity curves to this file.")
 @output_options
@@ -90,8 +90,14 @@ def _print_comparison(rows: list[dict[str, Any]]) -> None:
             )
         )
     headings = (
-        "embedder", "settings", "stable rank", "rank", "distance\npreservation", "range\nD>=D(0)/1000", "features\nneeded",
-    )  # fmt: skip
+        "embedder",
+        "settings",
+        "stable rank",
+        "rank",
+        "distance\npreservation",
+        "range\nD>=D(0)/1000",
+        "features\nneeded",
+    )
     title = f"{rows[0]['samples']} samples on the unit interval; in brackets: theory"
     print_table(title, headings, cells, left=2)
 
@@ -117,7 +123,7 @@ def _plot_comparison(
 
     counts = sorted({2**i for i in range(2, math.floor(math.log2(samples)) + 1)} | {samples})
     path.parent.mkdir(parents=True, exist_ok=True)
-    # finer where local embedders fall off
+    # denser at short distances, where the similarity of local embedders falls off
     distances = np.concatenate([np.linspace(0.0, 0.1, 101), np.linspace(0.105, 1.0, 180)])
     ranks: dict[str, kf.RankCurve] = {}
     similarities: dict[str, kf.SimilarityCurve] = {}

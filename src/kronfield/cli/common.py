@@ -1,4 +1,4 @@
-"""What all commands share: the group that loads them, errors in one line, output, options."""
+"""Code that all commands share: the command group, one-line errors, output, common options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# What to do about it, where the system alone says what went wrong.
+# Remedies for errors of the operating system, by error number.
 _REMEDIES = {
     errno.ENOSPC: "Free some space, or write to another disk.",
     errno.EDQUOT: "Free some space, or write to another disk.",
@@ -36,12 +36,12 @@ _REMEDIES = {
     errno.ENOENT: "Check the name and the folder.",
 }
 FIELD_SUFFIX = ".field"
-# Where a command notes what it writes, for errors that do not say.
+# Key of the context under which a command stores its output path, for errors that name no file.
 _TARGET = "kronfield.target"
 
 
 class Failure(click.ClickException):
-    """What a user can put right: one line on standard error."""
+    """An error that the user can correct, printed as one line on standard error."""
 
     exit_code = 2
 
@@ -50,7 +50,10 @@ class Failure(click.ClickException):
 
 
 class Commands(click.Group):
-    """A group that loads its commands on use, and turns what a user can put right into one line and exit code 2."""
+    """A group that loads its commands on use and reports correctable errors in one line.
+
+    The exit code of these errors is 2.
+    """
 
     def __init__(self, *args: Any, names: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -61,7 +64,7 @@ class Commands(click.Group):
         return list(self._names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a command."""
+        """Return a command, importing its module; None if there is no such command."""
         if cmd_name not in self._names:
             return None
         command = importlib.import_module(f"kronfield.cli.{cmd_name}").command
@@ -69,7 +72,7 @@ class Commands(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
+        """Run a command; turn errors that the user can correct into a `Failure`."""
         with told_warnings():
             try:
                 return super().invoke(ctx)
@@ -82,7 +85,7 @@ class Commands(click.Group):
                 click.echo("Interrupted: no file is left half written.", err=True)
                 ctx.exit(130)
             except BrokenPipeError:
-                raise  # whoever read our output has gone; click ends quietly
+                raise  # the reader of the output has closed the pipe: click exits silently
             except MemoryError as error:
                 raise Failure(
                     f"Out of memory{_detail(error)}. Use a smaller size or a part of the input."
@@ -100,7 +103,7 @@ def _detail(error: MemoryError) -> str:
 def _os_message(error: OSError, target: str | None) -> str:
     name = error.filename2 or error.filename
     if target is not None and (name is None or ".part" in os.path.basename(os.fspath(name))):
-        name = target  # what is being written, not the temporary file
+        name = target  # not the temporary file
     reason = error.strerror or str(error) or type(error).__name__
     remedy = _REMEDIES.get(error.errno or 0, "")
     return (
@@ -110,7 +113,7 @@ def _os_message(error: OSError, target: str | None) -> str:
 
 @contextlib.contextmanager
 def told_warnings() -> Iterator[None]:
-    """Print what warns the user in one line each; what libraries say to programmers is dropped."""
+    """Print each warning of kronfield in one line; drop the warnings of other libraries."""
 
     def show(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
         context = click.get_current_context(silent=True)
@@ -125,7 +128,7 @@ def told_warnings() -> Iterator[None]:
 
 
 class Output:
-    """What a command says: lines for people, or one JSON object for scripts, or nothing."""
+    """The output of a command: text for people, one JSON object for scripts, or nothing."""
 
     def __init__(self, quiet: bool, as_json: bool) -> None:
         self.quiet, self.as_json = quiet, as_json
@@ -134,35 +137,35 @@ class Output:
             context.find_root().meta["quiet"] = quiet
 
     def say(self, text: str) -> None:
-        """Print a line for people."""
+        """Print a line of text, unless --quiet or --json is given."""
         if not self.quiet and not self.as_json:
             click.echo(text)
 
     def result(self, **data: Any) -> None:
-        """Print the result for scripts."""
+        """Print the result as JSON if --json is given."""
         if self.as_json:
             from kronfield.signals.fit import plain
 
             click.echo(json.dumps(plain(data), indent=2))
 
     def bar(self, title: str, total: int | None = None) -> Bar:
-        """Return a bar that shows if the work takes longer than a moment."""
+        """Return a progress bar that appears if the work takes longer than half a second."""
         return Bar(title, total, shown=not self.quiet, after=0.5)
 
     def working(self, title: str) -> AbstractContextManager[None]:
-        """Show that something goes on."""
+        """Show a spinner during the work."""
         return spinner(title, shown=not self.quiet)
 
 
 def output_options(command: Function) -> Function:
-    """Add --force, --quiet and --json; the command gets ``force``, and ``out`` to speak through."""
-    return click.option("--force", is_flag=True, help="Overwrite what exists.")(
+    """Add --force, --quiet and --json; the command gets ``force`` and its `Output` as ``out``."""
+    return click.option("--force", is_flag=True, help="Overwrite existing files.")(
         speech_options(command)
     )
 
 
 def speech_options(command: Function) -> Function:
-    """Add --quiet and --json; the command gets ``out`` to speak through."""
+    """Add --quiet and --json; the command gets its `Output` as ``out``."""
 
     @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors; no progress bar.")
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -177,12 +180,16 @@ def speech_options(command: Function) -> Function:
 # ------------------------------------------------------------------------------------------
 
 PATH = click.Path(path_type=Path)
-# A name that may end in ":array" of a .npz file is no path yet.
+# Not a path yet: the name may end in ":array", which selects an array of an .npz file.
 SOURCE = click.Path()
 
 
 def check_output(path: Path, *, force: bool, field: bool = False) -> None:
-    """Refuse, before any work is done, a place that cannot be written or that is taken, and names that say no format."""
+    """Refuse an unusable output path before any work is done.
+
+    Refused are existing files unless ``force`` is true, folders that are missing or cannot be
+    written, and names whose suffix is not that of a known format (for ``field``: of a field).
+    """
     from kronfield._core.arrays import InputError, problem
     from kronfield._core.atomic import refuse_existing
     from kronfield.files import kind_of
@@ -194,14 +201,15 @@ def check_output(path: Path, *, force: bool, field: bool = False) -> None:
         with contextlib.suppress(InputError):
             kind = kind_of(path)
             raise Failure(
-                f"-o: got {path}, the name of a file of kind {kind}; expected a field. Name it {path.stem}.field"
+                f"-o: got {path}, a file of kind {kind}; expected a field. "
+                f"Name it {path.stem}.field"
             )
     else:
         kind_of(path)
     refuse_existing(path, force)
     folder = path.parent
     if not folder.is_dir():
-        raise problem("path", path, "a file in a folder that exists", f"Create {folder} first.")
+        raise problem("path", path, "a file in an existing folder", f"Create {folder} first.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise problem(
             "path",
@@ -212,7 +220,7 @@ def check_output(path: Path, *, force: bool, field: bool = False) -> None:
 
 
 def default_output(source: str, ending: str) -> Path:
-    """Return a name in the current folder, made from that of the input."""
+    """Return the default output, in the current folder: the stem of the input plus ``ending``."""
     from kronfield.files.kinds import split_member, suffix_of
 
     path, member = split_member(source)
@@ -221,7 +229,7 @@ def default_output(source: str, ending: str) -> Path:
 
 
 def read_signal(source: str, out: Output, **options: Any) -> Signal:
-    """Read a file, with a bar where that takes long."""
+    """Read a file, with a progress bar if it takes long."""
     from kronfield.files import read
 
     name = os.path.basename(source)
@@ -234,7 +242,7 @@ def read_signal(source: str, out: Output, **options: Any) -> Signal:
 
 
 def load_field(path: Path, out: Output) -> Field:
-    """Load a field."""
+    """Load a field; if only ``path`` plus ".field" exists, suggest it."""
     import kronfield as kf
 
     if (
@@ -248,7 +256,7 @@ def load_field(path: Path, out: Output) -> Field:
 
 
 def given_options(ctx: click.Context) -> dict[str, Any]:
-    """Return the options that were given, as plain data."""
+    """Return the options given on the command line, as plain data."""
     from click.core import ParameterSource
 
     silent = {
@@ -270,7 +278,7 @@ def given_options(ctx: click.Context) -> dict[str, Any]:
 
 
 def size_text(count: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes as text with a suitable unit."""
     for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
         if count >= 10**power:
             return f"{count / 10**power:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""``kronfield compare``: every embedder and every peer on the same samples."""
+"""``kronfield compare``: embedders and standard interpolation on the same samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "compare",
-    short_help="Compare embedders and peers on a file.",
+    short_help="Compare embedders and interpolation methods on a file.",
     epilog="""\b
 Examples:
   kronfield compare photo.png
@@ -33,12 +33,12 @@ Examples:
     "names",
     multiple=True,
     metavar="NAME",
-    help="An embedder to fit. Default: every one.",
+    help="An embedder to fit; repeat for more. Default: all.",
 )
 @click.option(
     "--picture",
     type=PATH,
-    help="Where to draw them side by side. Default: INPUT's name with -compare.png.",
+    help="The picture of all results side by side. Default: INPUT's name with -compare.png.",
 )
 @click.option("--no-picture", is_flag=True, help="Draw nothing.")
 @table_options
@@ -55,11 +55,12 @@ def command(
     force: bool,
     out: Output,
 ) -> None:
-    """Hold samples out, fit the rest with every embedder and with nearest, linear and cubic interpolation, and compare.
+    """Compare how well embedders and standard interpolation predict held-out samples.
 
-    Of grids every second sample of each axis is fitted, and all others are predicted; of tables a
-    fifth of the points is held out. PSNR is at what was held out, SSIM of the whole grid,
-    parameters are the numbers that are kept.
+    Each embedder, and nearest, linear and cubic interpolation, predicts the held-out samples from
+    the others. On grids, every second sample of each axis is kept and all others are held out. Of
+    tables, a fifth of the points is held out. PSNR is measured at the held-out samples, SSIM on the
+    whole grid. Parameters are the numbers that a method stores.
     """
     from kronfield.analysis.presets import kind_named
     from kronfield.signals.contest import EMBEDDERS
@@ -112,7 +113,8 @@ def _contest(signal: Signal) -> GridContest | PointContest:
         return PointContest(signal.points, signal.values)
     if missing_samples(signal).any():
         raise Failure(
-            "compare: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint"
+            "compare: some samples are missing (NaN); expected none. "
+            "Fill them in first: kronfield inpaint"
         )
     return GridContest(signal.values, channels=signal.channels, axes=signal.axes)
 
@@ -133,11 +135,10 @@ def _print(found: list[Contestant]) -> None:
         for one in found
     ]
     headings = ("", "settings", "PSNR in dB", "SSIM", "parameters", "seconds")
-    print_table("Samples held out, and predicted", headings, rows, left=2, bold=best)
+    print_table("Prediction of held-out samples", headings, rows, left=2, bold=best)
 
 
 def _draw(target: Path, found: list[Contestant], contest: Any, signal: Signal, force: bool) -> None:
-
     from kronfield._core.frames import cell_centres
     from kronfield.plots import save_contest
     from kronfield.signals.contest import SHOWN_MAP, PointContest

@@ -1,4 +1,4 @@
-"""``kronfield completion``: what makes a shell complete commands and options."""
+"""``kronfield completion``: a script for completion of commands and options."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ Examples:
 def command(ctx: click.Context, shell: str) -> None:
     """Print a script that completes commands and options in a shell.
 
-    For bash add this to ~/.bashrc, and likewise for zsh: eval "$(kronfield completion bash)". For
-    fish write the output to ~/.config/fish/completions/kronfield.fish.
+    For bash, add this line to ~/.bashrc: eval "$(kronfield completion bash)". For zsh, add the same
+    line with zsh to ~/.zshrc. For fish, write the output to
+    ~/.config/fish/completions/kronfield.fish.
     """
     from click.shell_completion import get_completion_class
 

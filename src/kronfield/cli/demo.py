@@ -1,4 +1,4 @@
-"""``kronfield demo``: the daily jobs, on a photograph that ships with scikit-image."""
+"""``kronfield demo``: the common tasks, on a photograph of scikit-image."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from kronfield.cli.common import PATH
 
 @click.command(
     "demo",
-    short_help="Try the daily jobs on a photograph.",
+    short_help="Try the common tasks on a photograph.",
     epilog="""\b
 Examples:
   kronfield demo --output pictures --scale 2
 """,
 )
 @click.option(
-    "-o", "--output", type=PATH, default=Path("demo"), show_default=True, help="A folder."
+    "-o",
+    "--output",
+    type=PATH,
+    default=Path("demo"),
+    show_default=True,
+    help="The folder to write to.",
 )
 @click.option(
     "--scale",
@@ -47,18 +52,19 @@ def command(output: Path, scale: int) -> None:
     for line in (
         "fit {}/photograph.png -o {}/photograph.field --dtype float16 --report {}/report --force",
         f"render {{}}/photograph.field -o {{}}/photograph-{scale}x.png --scale {scale} --force",
-        "render {}/photograph.field -o {}/detail.png --crop row=64:144,column=176:256 --scale 8 --force",
+        "render {}/photograph.field -o {}/detail.png --crop row=64:144,column=176:256 --scale 8"
+        " --force",
         "render {}/photograph.field -o {}/slope.png --derivative 0,1 --force",
         "inpaint {}/scratched.png --mask {}/mask.png -o {}/inpainted.png --force",
         "denoise {}/noisy.png -o {}/denoised.png --force",
         "info {}/photograph.field",
     ):
         _run([part.replace("{}", output.as_posix()) for part in line.split()])
-    click.echo(f"\nOpen {output / 'report' / 'index.html'} to see the fit from all sides.")
+    click.echo(f"\nOpen {output / 'report' / 'index.html'} for a report on the fit.")
 
 
 def _run(arguments: list[str]) -> None:
-    """Print a command, and run it."""
+    """Print a command and run it."""
     from kronfield.cli import main
 
     click.echo(f"\n$ {shlex.join(['kronfield', *arguments])}")
@@ -66,7 +72,7 @@ def _run(arguments: list[str]) -> None:
 
 
 def _spoiled(photograph: Any) -> tuple[Any, Any, Any]:
-    """Return a mask of scratches and lost pixels, the photograph with them, and the photograph with noise."""
+    """Return a mask of damaged pixels, the damaged photograph, and the noisy photograph."""
     import numpy as np
 
     rng = np.random.default_rng(0)

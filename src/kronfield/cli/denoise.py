@@ -1,4 +1,4 @@
-"""``kronfield denoise``: a picture without its noise."""
+"""``kronfield denoise``: remove noise from a picture, video, volume, sound or array."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kronfield.field import Field
     from kronfield.files import Signal
 
-# The longest axis of a grid that is smoothed: its eigenvectors are computed. Lines are solved in
-# another way.
+# The longest axis of a grid that can be smoothed, since its eigenvectors are computed, and the
+# longest line that is treated as a grid. Longer lines are fitted as points.
 LONGEST, LONGEST_LINE = 8192, 512
 
 
@@ -51,13 +51,13 @@ Examples:
     "--strength",
     type=float,
     default=1.0,
-    help="Times the penalty that was chosen: above 1 is smoother.",
+    help="Factor on the chosen penalty: above 1 is smoother.",
 )
 @click.option(
     "--roughness",
     type=Numbers("0.5,0", count=2),
     metavar="A,B",
-    help="The penalty. Default: chosen.",
+    help="Weights of squared first and second derivatives. Default: chosen.",
 )
 @frames_option
 @click.option(
@@ -81,8 +81,9 @@ def command(
 ) -> None:
     """Remove noise from a picture, video, volume, sound or array.
 
-    The penalty on slopes or curvature, and its weight, are chosen by generalised cross-validation;
-    for sound and other long lines by samples held out. The noise that was found is printed.
+    A penalty on slopes or on curvature smooths the signal. Which of them, and its weight, are
+    chosen by generalised cross-validation; for sound and other long lines by the error at held-out
+    samples. The estimated noise is printed.
     """
     from kronfield.files import write
     from kronfield.files.kinds import split_member, suffix_of
@@ -91,7 +92,7 @@ def command(
 
     if strength <= 0:
         raise Failure(
-            f"--strength: got {strength:g}; expected a number above 0. 1 is what was chosen"
+            f"--strength: got {strength:g}; expected a number above 0. 1 keeps the chosen penalty"
         )
     suffix = suffix_of(split_member(source)[0])
     target = output or default_output(source, f"-denoised{'.png' if suffix == '.gif' else suffix}")
@@ -113,7 +114,8 @@ def command(
     write(target, found, signal.info, overwrite=force)
     used: Any = field.report
     out.say(
-        f"{_noise_text(signal, noise)}; roughness ({used.roughness[0]:.3g}, {used.roughness[1]:.3g}), {used.seconds:.2f} s"
+        f"{_noise_text(signal, noise)}; "
+        f"roughness ({used.roughness[0]:.3g}, {used.roughness[1]:.3g}), {used.seconds:.2f} s"
     )
     out.say(f"Wrote {target}")
     if report is not None:
@@ -133,7 +135,7 @@ def command(
 
 def _noise_text(signal: Signal, noise: float | None) -> str:
     if not noise:
-        return "No noise to speak of was found"
+        return "No noise found"
     levels = signal.description.levels
     if signal.kind == "audio":
         return f"Noise: {20 * math.log10(noise):.1f} dB of full scale"
@@ -168,11 +170,13 @@ def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
         return field
     if max(shape) > LONGEST:
         raise Failure(
-            f"denoise: got an axis of {max(shape)} samples; expected at most {LONGEST}. Denoise it in parts"
+            f"denoise: got an axis of {max(shape)} samples; expected at most {LONGEST}. "
+            "Denoise it in parts"
         )
     if missing_samples(signal).any():
         raise Failure(
-            "denoise: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint"
+            "denoise: some samples are missing (NaN); expected none. "
+            "Fill them in first: kronfield inpaint"
         )
     field = fit_signal(signal, roughness="gcv" if roughness is None else roughness)
     if strength != 1:

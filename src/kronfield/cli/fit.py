@@ -1,4 +1,4 @@
-"""``kronfield fit``: a file in, a field out."""
+"""``kronfield fit``: fit a field to a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kronfield.field.field import Saved
     from kronfield.files import Signal
 
-# The longest axis on which a ridge is chosen unasked: its singular values are computed.
+# The longest axis on which a ridge is chosen by default, since its singular values are computed.
 LONGEST_RIDGE = 4096
 
 
@@ -62,7 +62,7 @@ Examples:
     "specs",
     multiple=True,
     metavar="NAME[:KEY=VALUE,...]",
-    help="An embedder for every axis, or repeat it for each. Default: chosen from the data.",
+    help="An embedder for all axes; repeat for one per axis. Default: chosen from the data.",
 )
 @click.option(
     "--size",
@@ -71,25 +71,28 @@ Examples:
     help="Features on each axis. Default: one per sample.",
 )
 @click.option(
-    "--width", type=float, help="Of the features, in units of the domain. Default: about a sample."
+    "--width",
+    type=float,
+    help="Width of the features, in units of the domain. Default: about one sample.",
 )
 @click.option("--ridge", type=float, help="Weight of the sum of squared weights. Default: chosen.")
 @click.option(
     "--roughness",
     type=Roughness(),
     metavar="A,B|gcv",
-    help="Weights of squared first and second derivatives, or gcv to have them chosen. Default: only if noise is found.",
+    help="Weights of squared first and second derivatives, or gcv to choose them by generalised "
+    "cross-validation. Default: chosen if noise is found, else none.",
 )
 @click.option(
     "--domain",
     type=Domain(),
     metavar="LOW:HIGH,...",
-    help="The box that the samples fill, one LOW:HIGH per axis; sets the units of pictures and arrays.",
+    help="The box that the samples fill, LOW:HIGH per axis; sets the units of pictures and arrays.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float16", "float32", "float64"]),
-    help="How to store the weights.",
+    help="Data type of the stored weights.",
 )
 @table_options
 @frames_option
@@ -98,7 +101,7 @@ Examples:
     "places",
     type=SOURCE,
     metavar="POINTS",
-    help="Of a table: write values at these points, not a field.",
+    help="For a table: write values at these points instead of a field.",
 )
 @click.option("--error", is_flag=True, help="With --at: add the standard error of each value.")
 @click.option(
@@ -137,9 +140,9 @@ def command(
 ) -> None:
     """Fit a field to a picture, video, volume, sound, array or table of points.
 
-    Nothing but INPUT is needed: what is left open is chosen from the data. Coordinates are pixel
-    and sample numbers for pictures and arrays, seconds for video and sound, millimetres for NIfTI,
-    and those of the table for points.
+    Only INPUT is required: settings that are not given are chosen from the data. Coordinates are
+    pixel and sample numbers for pictures and arrays, seconds for video and sound, millimetres for
+    NIfTI, and those of the table for points.
     """
     from kronfield.cli.parsing import parse_encoding
     from kronfield.signals.axes import described
@@ -155,7 +158,8 @@ def command(
     out.say(signal_line(signal))
     if places is not None and signal.points is None:
         raise Failure(
-            "--at: expected a table of points as INPUT. For grids: kronfield fit, then kronfield render --at"
+            "--at: expected a table of points as INPUT. "
+            "For grids: kronfield fit, then kronfield render --at"
         )
     encoding = parse_encoding(specs, size, width, _sample_counts(signal))
     if not penalised and ridge is None:
@@ -188,22 +192,22 @@ def command(
 
 
 def _save(field: Field, target: Path, dtype: str | None, signal: Signal, out: Output) -> Saved:
-    """Save a field, and say how large the file is and what its dtype costs."""
+    """Save a field; print the size of the file and the error due to its dtype."""
     with out.working("Saving"):
         saved = field.save(target, dtype=dtype)
-    cost = f"; {dtype} costs {saved.largest_error:.1g} at most" if saved.largest_error else ""
+    cost = f"; error of {dtype}: at most {saved.largest_error:.1g}" if saved.largest_error else ""
     raw = signal.description.raw_bytes or 0
     out.say(f"Wrote {target}, {size_text(saved.bytes)} (the samples: {size_text(raw)}){cost}")
     return saved
 
 
 def _no_ridge_if_long(signal: Signal, encoding: Kronecker | None, out: Output) -> float | None:
-    """Return 0, and say so, if an axis of a grid is too long to choose a ridge; else None."""
+    """Return ridge 0, with a message, if an axis of a grid is too long to choose it; else None."""
     if encoding is None or signal.points is not None:
         return None
     if max(*_sample_counts(signal), *encoding.shape) <= LONGEST_RIDGE:
         return None
-    out.say(f"No ridge: an axis is longer than {LONGEST_RIDGE}, so that none is chosen")
+    out.say(f"No ridge: an axis is longer than {LONGEST_RIDGE}, too long to choose it")
     return 0.0
 
 
@@ -215,11 +219,11 @@ def _check(
     dtype: str | None,
     force: bool,
 ) -> None:
-    """Refuse what cannot be, before any work is done."""
+    """Refuse options that exclude each other, and unusable outputs, before any work is done."""
     if places is None:
         if error:
             raise Failure(
-                "--error: expected --at POINTS as well. A saved field does not know its errors"
+                "--error: expected --at POINTS as well. A saved field has no standard errors"
             )
         check_output(target, force=force, field=True)
     else:
@@ -237,7 +241,7 @@ def _check(
 
 
 def _sample_counts(signal: Any) -> list[int]:
-    """Return how many features each axis gets where nothing says so."""
+    """Return the default number of features on each axis."""
     if signal.points is None:
         shape = signal.values.shape
         return list(shape[:-1] if signal.channels else shape)

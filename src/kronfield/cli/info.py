@@ -1,4 +1,4 @@
-"""``kronfield info``: what is in a field."""
+"""``kronfield info``: describe a saved field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kronfield.cli.common import PATH, Output, load_field, speech_options
 
 @click.command(
     "info",
-    short_help="Say what is in a field.",
+    short_help="Describe a field.",
     epilog="""\b
 Examples:
   kronfield info photo.field
@@ -21,7 +21,10 @@ Examples:
 @click.argument("path", metavar="FIELD", type=PATH)
 @speech_options
 def command(path: Path, out: Output) -> None:
-    """Say what a field is, how it was made, its stable ranks, and its size on disk against the samples."""
+    """Print what a field is, how it was made, its stable ranks, and its size on disk.
+
+    The size is compared with that of the samples.
+    """
     from kronfield.cli.printing import print_facts
     from kronfield.signals.facts import field_facts, told_facts
 

@@ -1,4 +1,4 @@
-"""``kronfield inpaint``: what is missing in a picture, filled in from what is there."""
+"""``kronfield inpaint``: fill in the missing pixels of a picture."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Examples:
     type=SOURCE,
     help="A picture of the same size, white where pixels are missing.",
 )
-@click.option("--invert", is_flag=True, help="Missing is where the mask is black.")
+@click.option("--invert", is_flag=True, help="Pixels are missing where the mask is black.")
 @click.option(
     "--missing",
     type=Missing(),
@@ -60,7 +60,7 @@ Examples:
     "--roughness",
     type=Numbers("0,1e-5", count=2),
     metavar="A,B",
-    help="How smooth to fill. Default: chosen.",
+    help="Weights of squared first and second derivatives. Default: chosen.",
 )
 @frames_option
 @output_options
@@ -78,7 +78,7 @@ def command(
 ) -> None:
     """Fill in missing pixels of a picture, or samples of a video, volume, sound or array.
 
-    Pixels that are there stay as they are.
+    Pixels that are not missing stay unchanged, unless --smooth is given.
     """
     import numpy as np
 
@@ -108,25 +108,26 @@ def command(
         result = found if smooth else np.where(wide, found, signal.values)
     write(target, result, signal.info, overwrite=force)
     out.say(
-        f"Wrote {target}: {count} of {holes.size} samples filled in{', all smoothed' if smooth else ''}"
+        f"Wrote {target}: {count} of {holes.size} samples filled in"
+        f"{', all smoothed' if smooth else ''}"
     )
     out.result(input=source, output=target, filled=count, samples=holes.size)
 
 
 def _holes(signal: Signal, mask_path: str | None, invert: bool, missing: Any, out: Output) -> Any:
-    """Return where samples are NaN, masked, or of the value that stands for nothing."""
+    """Return where samples are NaN, masked, or equal to the value of missing samples."""
     from kronfield.signals.fit import missing_samples
 
     holes = missing_samples(signal)
     if mask_path is not None:
         holes = holes | _mask(read_signal(mask_path, out), mask_path, holes.shape, invert)
-    if missing not in (None, "nan"):  # NaN is found already
+    if missing not in (None, "nan"):  # NaN is included already
         holes = holes | _with_value(signal, missing)
     return holes
 
 
 def _mask(mask: Signal, path: str, shape: tuple[int, ...], invert: bool) -> Any:
-    """Return where a mask is white; one picture serves for all frames of a video."""
+    """Return where a mask is white; a single picture applies to all frames of a video."""
     import numpy as np
 
     values = mask.values
@@ -136,31 +137,34 @@ def _mask(mask: Signal, path: str, shape: tuple[int, ...], invert: bool) -> Any:
     if values.shape != shape and values.shape != shape[1:]:
         got, wanted = (" x ".join(map(str, one)) for one in (values.shape, shape))
         raise Failure(
-            f"--mask: got {path} of {got} pixels; expected {wanted}, as the picture. Resize the mask"
+            f"--mask: got {path} of {got} pixels; expected {wanted}, the size of the picture. "
+            "Resize the mask"
         )
     if values.max() > 1:
         raise Failure(
-            f"--mask: got {path} with values up to {values.max():g}; expected 0 to 1. Save it as 8 bit, or bool"
+            f"--mask: got {path} with values up to {values.max():g}; expected 0 to 1. "
+            "Save it as 8 bit or as bool"
         )
     white = (values < 0.5) if invert else (values >= 0.5)
     return np.broadcast_to(white, shape)
 
 
 def _with_value(signal: Signal, missing: Any) -> Any:
-    """Return where samples have the value that stands for nothing: numbers, or transparent."""
+    """Return where samples have the value of missing samples: numbers, or transparent."""
     if missing != "transparent":
         return _equal(signal, missing)
     if not signal.description.has_alpha:
         raise Failure(
-            "--missing: got transparent for a picture without alpha; expected one with. Name a value"
+            "--missing: got transparent for a picture without alpha; expected a value. "
+            "For example: 0"
         )
     return signal.values[..., -1] < 0.5 / 255
 
 
 def _equal(signal: Signal, missing: Sequence[float]) -> Any:
-    """Return where samples are within half a level of a number, or of one per channel.
+    """Return where samples are within half a level of a number, or of a number per channel.
 
-    Alpha is not compared, unless a number is given for it too.
+    Alpha is compared only if a number is given for it too.
     """
     import numpy as np
 
@@ -170,13 +174,15 @@ def _equal(signal: Signal, missing: Sequence[float]) -> Any:
     if not signal.channels:
         if len(wanted) > 1:
             raise Failure(
-                f"--missing: got {len(wanted)} numbers for one channel; expected one. For example: 0"
+                f"--missing: got {len(wanted)} numbers for one channel; expected a single number. "
+                "For example: 0"
             )
         return np.abs(values - wanted[0]) <= near
     names = signal.description.channels or []
     colours = [i for i, name in enumerate(names) if name != "alpha" or len(wanted) == len(names)]
     if len(wanted) not in (1, len(colours)):
         raise Failure(
-            f"--missing: got {len(wanted)} numbers; expected 1 or {len(colours)}. One per channel"
+            f"--missing: got {len(wanted)} numbers; expected 1 or {len(colours)}. "
+            "One per channel, or the same for all"
         )
     return np.all(np.abs(values[..., colours] - wanted) <= near, axis=-1)

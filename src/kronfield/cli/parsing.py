@@ -1,4 +1,4 @@
-"""Options as people type them: sizes, ranges, rates, embedders."""
+"""Parsers of option values: sizes, ranges, rates, embedders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Span = tuple[float | None, float | None]
 
 
 class _Kind(_Base):
-    """A kind of value, with an example for the error."""
+    """A type of option value, with an example for its error message."""
 
     example = ""
 
@@ -31,14 +31,14 @@ class _Kind(_Base):
         try:
             return self.parse(value.strip())
         except (ValueError, ZeroDivisionError, OverflowError):
-            self.fail(f"{value!r} is no {self.name}. For example: {self.example}", param, ctx)
+            self.fail(f"{value!r} is not a {self.name}. For example: {self.example}", param, ctx)
 
     def parse(self, text: str) -> Any:
         raise NotImplementedError
 
 
 class Size(_Kind):
-    """WIDTHxHEIGHT, as pictures have it, or one number per axis, or the longest side."""
+    """WIDTHxHEIGHT of a picture, or one number per axis, or the longest side."""
 
     name, example = "size", "1920x1080, or 40,200,300, or 2000"
 
@@ -52,7 +52,7 @@ class Size(_Kind):
 
 
 class Numbers(_Kind):
-    """Numbers with commas between."""
+    """Numbers separated by commas."""
 
     name = "list of numbers"
 
@@ -81,7 +81,7 @@ class Roughness(Numbers):
 
 
 class Names(_Kind):
-    """Names with commas between."""
+    """Names separated by commas."""
 
     name, example = "list of names", "x,y"
 
@@ -112,7 +112,7 @@ class Frames(_Kind):
     name, example = "range of frames", "0:100"
 
     def parse(self, text: str) -> tuple[int | None, int | None]:
-        """Return the first frame, and the one before which to stop."""
+        """Return the first frame, and the frame before which to stop."""
         start, colon, stop = text.partition(":")
         if not colon:
             raise ValueError
@@ -133,7 +133,7 @@ class Range(_Kind):
 
 
 class Crop(_Kind):
-    """NAME=LOW:HIGH, with commas between."""
+    """NAME=LOW:HIGH, separated by commas."""
 
     name, example = "crop", "row=64:144,column=176:256"
 
@@ -164,7 +164,7 @@ class Rate(_Kind):
     name, example = "rate", "25, 29.97, or 30000/1001"
 
     def parse(self, text: str) -> Fraction:
-        """Return the rate, exactly."""
+        """Return the rate as a fraction."""
         rate = Fraction(text).limit_denominator(1001)
         if not 0 < rate < 10**7:
             raise ValueError
@@ -214,10 +214,10 @@ def _span(text: str) -> Span:
 def parse_embedder(
     spec: str, size: int | None, *, samples: int | None = None, width: float | None = None
 ) -> Embedder:
-    """Return the embedder that ``NAME[:KEY=VALUE,...]`` says.
+    """Return the embedder that ``NAME[:KEY=VALUE,...]`` describes.
 
-    Without ``samples`` all settings but the size must be given. With them, those left out suit so
-    many samples.
+    Without ``samples``, all settings but the size must be given. With ``samples``, settings that
+    are left out get values that suit this number of samples.
     """
     from kronfield._core.arrays import problem
     from kronfield.analysis.presets import kind_named, natural_size, preset
@@ -245,7 +245,10 @@ def parse_embedder(
 def parse_encoding(
     specs: Sequence[str], sizes: Sequence[int] | None, width: float | None, samples: Sequence[int]
 ) -> Kronecker | None:
-    """Return the encoding that -e, --size and --width say for axes of so many samples; None if they say nothing."""
+    """Return the encoding that -e, --size and --width describe; None if none of them is given.
+
+    ``samples`` holds the number of samples on each axis, from which defaults follow.
+    """
     from kronfield._core.arrays import problem
     from kronfield.encoding import Kronecker
 
@@ -267,7 +270,7 @@ def parse_encoding(
 
 
 def _value(text: str) -> int | float | str:
-    """Return an int or a float if ``text`` is one, else ``text``."""
+    """Return ``text`` as an int or a float if possible, else unchanged."""
     for kind in (int, float):
         try:
             return kind(text[:400])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse, before any work is done, a folder that cannot be used, and a Python that cannot draw."""
+    """Check, before any work is done, that the folder can be used and Matplotlib is installed."""
     from kronfield.plots.base import new_figure
     from kronfield.signals.report.page import check_report_folder
 
@@ -24,7 +24,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
 def write_fit_report(
     folder: Path, signal: Signal, field: Field, out: Output, *, force: bool
 ) -> None:
-    """Write the report, and say where."""
+    """Write the report and print its path."""
     from kronfield.signals.report.page import write_report
 
     with out.working("Drawing the report"):

@@ -1,4 +1,4 @@
-"""Values of a field at the points of a table."""
+"""Write values of a field at the points of a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check_table(target: Path, *, force: bool) -> None:
-    """Refuse an output that is no table."""
+    """Refuse an output that is not a table."""
     from kronfield.files import kind_of
 
     if kind_of(target) != "table":
@@ -33,7 +33,10 @@ def write_values(
     error: bool = False,
     noise: float | None = None,
 ) -> None:
-    """Write coordinates and values at the points of a table; outside the domain and without coordinates they are empty."""
+    """Write coordinates and values of a field at the points of a table.
+
+    Values are empty outside the domain and where a coordinate is missing.
+    """
     import numpy as np
 
     from kronfield.files import Description, read_columns, writer

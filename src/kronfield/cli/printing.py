@@ -8,7 +8,10 @@ from collections.abc import Iterable, Sequence
 def print_table(
     title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: int, bold: int = -1
 ) -> None:
-    """Print rows under headings; the first ``left`` columns are text, the others numbers. Row ``bold`` stands out."""
+    """Print rows under headings.
+
+    The first ``left`` columns hold text, the others numbers. Row ``bold`` is printed in bold.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -27,7 +30,7 @@ def print_table(
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and what they stand for, in two columns."""
+    """Print names and texts in two columns."""
     import click
 
     pairs = list(facts)

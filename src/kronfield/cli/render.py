@@ -1,4 +1,4 @@
-"""``kronfield render``: a field in, a file out, at any size."""
+"""``kronfield render``: write a field to a file, at any size."""
 
 from __future__ import annotations
 
@@ -47,19 +47,23 @@ Examples:
 )
 @click.argument("path", metavar="FIELD", type=PATH)
 @click.option(
-    "-o", "--output", type=PATH, required=True, help="The file to write; its name says the format."
+    "-o",
+    "--output",
+    type=PATH,
+    required=True,
+    help="The file to write; its suffix sets the format.",
 )
 @click.option(
     "--size",
     type=Size(),
     metavar="WxH|N[,N...]",
-    help="Width x height; or one number per axis of the output; or the longest side.",
+    help="Width x height, or one number per axis of the output, or the longest side.",
 )
 @click.option(
     "--scale",
     type=Numbers("4, or 1,2,2"),
     metavar="S[,S...]",
-    help="So many times the samples. One number leaves the time of a video alone.",
+    help="Factor on the number of samples. A single factor leaves the time of a video unchanged.",
 )
 @click.option(
     "--crop",
@@ -67,7 +71,8 @@ Examples:
     type=Crop(),
     multiple=True,
     metavar="AXIS=LOW:HIGH,...",
-    help="A region, in pixels or samples as slices count them (10:30 are the 20 from 10 on), else in the units of the axis.",
+    help="A region. Pixels and samples are counted as in slices: 10:30 are the 20 from 10 on. "
+    "Other axes use their units.",
 )
 @click.option(
     "--slice",
@@ -75,7 +80,7 @@ Examples:
     type=Slice(),
     multiple=True,
     metavar="AXIS=POSITION",
-    help="Cut through an axis, at any position in its units; repeat for more axes.",
+    help="Cut through an axis at any position, in its units; repeat for more axes.",
 )
 @click.option(
     "--fps",
@@ -88,22 +93,22 @@ Examples:
     "--slow",
     type=float,
     default=1.0,
-    help="So many times slower, by frames in between. Keeps the frame rate.",
+    help="Slow motion by this factor: more frames at the same frame rate.",
 )
 @click.option(
     "--derivative",
     type=Numbers("1,0", whole=True),
     metavar="N[,N...]",
-    help="How many times to differentiate along each axis, per unit of the axis.",
+    help="Order of the derivative along each axis, per unit of the axis.",
 )
 @click.option(
     "--range",
     "tone_range",
     type=Range(),
     metavar="LOW:HIGH",
-    help="The values that are black and white.",
+    help="The values to draw black and white.",
 )
-@click.option("--channel", help="The name or number of one channel to write.")
+@click.option("--channel", help="The name or number of a single channel to write.")
 @click.option(
     "--at",
     "places",
@@ -128,12 +133,12 @@ def command(
     force: bool,
     out: Output,
 ) -> None:
-    """Render a field at any size, frame rate or region, to a picture, video, volume, sound, array or table.
+    """Render a field, or a region of it, at any size or rate.
 
-    It is evaluated block by block, so that memory is bounded whatever the size. What is smaller
-    than the samples is averaged. Numbers that are no picture, and derivatives, become grey from the
-    least to the largest value in pictures, and are written as they are to TIFF, NumPy, NIfTI and
-    tables.
+    The output is a picture, video, volume, sound, array or table. It is written block by block, so
+    that memory is bounded at any size. Smaller outputs are averages over cells. Values that are not
+    colours, and derivatives, are written unchanged to TIFF, NumPy, NIfTI and tables. In other
+    pictures they become grey levels, from the smallest to the largest value.
     """
     from kronfield.files import kind_of
 
@@ -144,7 +149,7 @@ def command(
     check_output(output, force=force)
     field = load_field(path, out)
     target = kind_of(output)
-    # those have pages
+    # a TIFF file can hold frames as pages
     if rate is not None and target == "image" and output.suffix.lower() not in (".tif", ".tiff"):
         raise Failure(
             f"--fps: got a picture to write, {output}; expected a video or a sound. Leave it out"
@@ -176,7 +181,7 @@ def _write_at(
 
     check_table(output, force=force)
     if any(for_grids):
-        raise Failure("--at: says all positions. Leave out the options for grids")
+        raise Failure("--at: the table gives all positions. Leave out the options for grids")
     field = load_field(path, out)
     write_values(field, places, output, out, force=force, derivative=_orders(field, derivative))
 
@@ -190,7 +195,8 @@ def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:
         names = ", ".join(axis_names(field))
         given = ",".join(map(str, derivative))
         raise Failure(
-            f"--derivative: got {given}; expected {field.dimensions} orders, one per axis. They are: {names}"
+            f"--derivative: got {given}; expected {field.dimensions} orders, one per axis. "
+            f"The axes are: {names}"
         )
     return tuple(derivative)
 
@@ -214,9 +220,7 @@ def _view(
         cropped[axis_named(field, name)] = span
     cut = {axis_named(field, name): position for name, position in cuts}
     if slow != 1 and frame_rate(field) is None:
-        raise Failure(
-            "--slow: got a field without time; expected one of a video or a sound. Leave it out"
-        )
+        raise Failure("--slow: got a field without time; expected a video or a sound. Leave it out")
     factor = scale[0] if scale is not None and len(scale) == 1 else scale
     return view(
         field, size=size, scale=factor, crop=cropped, cut=cut, rate=rate, slow=slow, upright=upright
@@ -235,7 +239,7 @@ def write_view(
     channel: str | None = None,
     **more: Any,
 ) -> None:
-    """Write a view of a field, with a bar, and say what was written."""
+    """Write a view of a field with a progress bar, and print what was written."""
     from dataclasses import replace
 
     from kronfield.files import kind_of
@@ -261,7 +265,8 @@ def write_view(
     if done.tones is not None:
         middle = (done.tones.black + done.tones.white) / 2
         out.say(
-            f"Black is {done.tones.black:.4g}, middle grey {middle:.4g}, white {done.tones.white:.4g}"
+            f"Black is {done.tones.black:.4g}, middle grey {middle:.4g}, "
+            f"white {done.tones.white:.4g}"
         )
     out.result(
         output=output,
@@ -275,7 +280,7 @@ def write_view(
 
 
 def describe_export(done: Exported) -> str:
-    """Return what was written, in a few words."""
+    """Return the size and the rate of a written file as text."""
     from kronfield.files import kind_of
 
     kind, shape = kind_of(done.path), done.shape

@@ -1,4 +1,4 @@
-"""``kronfield reproduce``: the tables and figures of the paper, and a verdict on each of its claims."""
+"""``kronfield reproduce``: the paper's tables and figures, and a verdict on each claim."""
 
 from __future__ import annotations
 
@@ -9,18 +9,32 @@ import click
 
 from kronfield.cli.common import PATH, Output
 
-# What can be asked for, in the order of the help; kronfield.experiments has the same (it is not
-# loaded for the help).
+# The valid names in the order of the help. kronfield.experiments has the same list, but it is not
+# imported for the help.
 NAMES = (
-    "table1", "table2", "table3", "table4", "rank-depth", "visual-grid", "visual-random",
-    "sampling", "gaussian-rank", "embedders", "gaussian-rff", "encodings", "blending", "singular-values",
-    "claims", "report", "all",
-)  # fmt: skip
+    "table1",
+    "table2",
+    "table3",
+    "table4",
+    "rank-depth",
+    "visual-grid",
+    "visual-random",
+    "sampling",
+    "gaussian-rank",
+    "embedders",
+    "gaussian-rff",
+    "encodings",
+    "blending",
+    "singular-values",
+    "claims",
+    "report",
+    "all",
+)
 
 
 @click.command(
     "reproduce",
-    short_help="The tables and figures of the paper.",
+    short_help="Compute the tables and figures of the paper.",
     epilog="""\b
 Examples:
   kronfield reproduce singular-values
@@ -35,19 +49,19 @@ Examples:
     type=PATH,
     default=Path("reproduction"),
     show_default=True,
-    help="A folder for all that comes out.",
+    help="The folder for all results.",
 )
 @click.option(
     "--size",
     type=click.Choice(["paper", "quick", "tiny"]),
     default="quick",
     show_default=True,
-    help="The full protocol; one that takes 20 minutes on 2 cores for all; one of seconds, to see that it runs.",
+    help="paper: the full protocol; quick: 20 minutes on 2 cores for all; tiny: a test of seconds.",
 )
 @click.option(
     "--images",
     type=PATH,
-    help="A folder of images, or an .npz file. Default: those inside scikit-image.",
+    help="A folder of images, or an .npz file. Default: the images inside scikit-image.",
 )
 @click.option(
     "--videos",
@@ -57,15 +71,19 @@ Examples:
 @click.option(
     "--methods",
     metavar="NAMES",
-    help="Of simple, complex, closed, ours, or encoders, or both: simple:Gau,closed. Default: all.",
+    help="Of simple, complex, closed, ours; encoders; or both: simple:Gau,closed. Default: all.",
 )
-@click.option("--side", type=click.IntRange(8), help="Samples a side, in place of the size's.")
-@click.option("--count", type=click.IntRange(1), help="Images or clips, in place of the size's.")
-@click.option("--epochs", type=click.IntRange(1), help="Epochs of descent, in place of the size's.")
+@click.option(
+    "--side", type=click.IntRange(8), help="Samples per side, instead of those of --size."
+)
+@click.option(
+    "--count", type=click.IntRange(1), help="Images or clips, instead of those of --size."
+)
+@click.option("--epochs", type=click.IntRange(1), help="Epochs, instead of those of --size.")
 @click.option(
     "--page",
     type=PATH,
-    help="A Markdown page with the marks <!-- results --> to fill in with the report.",
+    help="A Markdown page into which to write the report, at its marks <!-- results -->.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors; no progress bar.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -73,13 +91,14 @@ Examples:
 def command(
     ctx: click.Context, /, name: str, output: Path, quiet: bool, as_json: bool, **options: Any
 ) -> None:
-    """Run an experiment of the paper, and put its numbers beside ours.
+    """Run an experiment of the paper and print its numbers beside ours.
 
-    NAME is a table, one of the experiments rank-depth, visual-grid and visual-random, a figure, or:
-    claims, a verdict on each claim from the results at hand; report, everything in the folder on
-    one page, nothing run; all.
+    NAME is a table, a figure, or one of the experiments rank-depth, visual-grid and visual-random.
+    With claims, a verdict on each claim is given from the results in the folder. With report,
+    everything in the folder is collected on one page, and nothing is run. With all, everything is
+    run.
 
-    A run that was stopped goes on where it was.
+    An interrupted run continues where it stopped.
     """
     from kronfield.experiments import reproduce
 
@@ -94,7 +113,7 @@ def command(
             )
         except KeyboardInterrupt:
             click.echo(
-                "Interrupted: what is finished is kept. Run the same command again to go on.",
+                "Interrupted: what is finished is kept. Run the same command again to continue.",
                 err=True,
             )
             ctx.exit(130)

@@ -1,4 +1,4 @@
-"""``kronfield resize``: a picture at another size, in one step."""
+"""``kronfield resize``: fit and render in one step."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ Examples:
     "--scale",
     type=Numbers("4, or 2,3"),
     metavar="S[,S...]",
-    help="So many times as large; below 1 smaller.",
+    help="Factor on the size; below 1 is smaller.",
 )
 @click.option(
     "--size",
     type=Size(),
     metavar="WxH|N[,N...]",
-    help="Width x height, one per axis, or the longest side.",
+    help="Width x height, or one number per axis, or the longest side.",
 )
 @frames_option
 @output_options
 def command(
     source: str, output: Path | None, scale: Any, size: Any, frames: Any, force: bool, out: Output
 ) -> None:
-    """Resize a picture, video or volume: fit a field, and render it.
+    """Resize a picture, video or volume: fit a field and render it.
 
-    Frames of a video stay as many as they are; see `kronfield render` for other frame rates.
-    Smaller pictures are averages, so that nothing is jagged.
+    The number of frames of a video does not change; for other frame rates use `kronfield render`.
+    Smaller pictures are averages over cells, so that edges are not jagged.
     """
     from kronfield.cli.render import write_view
     from kronfield.files.kinds import split_member, suffix_of
@@ -65,7 +65,7 @@ def command(
     from kronfield.signals.view import view
 
     if (scale is None) == (size is None):
-        raise Failure("resize: expected --scale or --size, one of them. For example: --scale 2")
+        raise Failure("resize: expected either --scale or --size. For example: --scale 2")
     suffix = suffix_of(split_member(source)[0])
     target = output or default_output(
         source, f"-{_label(scale, size)}{'.png' if suffix == '.gif' else suffix}"
@@ -75,7 +75,7 @@ def command(
     grid_only(signal, "resize")
     out.say(signal_line(signal))
     with out.working("Fitting"):
-        field = fit_signal(signal, ridge=0.0)  # noise stays: who wants it gone says denoise
+        field = fit_signal(signal, ridge=0.0)  # keeps noise: use denoise to remove it
         text = fit_line(field)
     out.say(text)
     where = view(

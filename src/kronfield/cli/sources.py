@@ -1,4 +1,4 @@
-"""From the name of a file to samples that can be fitted, and how they are told of."""
+"""Read the samples to fit, and describe samples and fits in one line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def table_options(command: Function) -> Function:
     """Add --columns and --coordinates."""
     command = click.option(
-        "--columns", type=Names(), metavar="A,B", help="Of a table: the columns that are values."
+        "--columns", type=Names(), metavar="A,B", help="For a table: the columns with values."
     )(command)
     return click.option(
         "--coordinates",
         type=Names(),
         metavar="X,Y",
-        help="Of a table: the columns that are coordinates.",
+        help="For a table: the columns with coordinates.",
     )(command)
 
 
@@ -32,16 +32,19 @@ frames_option = click.option(
     "--frames",
     type=Frames(),
     metavar="START:STOP",
-    help="Of a video: the first frame, and the one before which to stop.",
+    help="For a video: the first frame, and the frame before which to stop.",
 )
 
 
 def signal_to_fit(source: str, out: Output, *, penalised: bool = False, **options: Any) -> Signal:
-    """Read a file; refuse one whose fit would not fit into memory, a video before it is read."""
+    """Read a file; refuse it if its fit needs more memory than the machine has.
+
+    A video is refused before it is read.
+    """
     from kronfield.files import announced_shape
     from kronfield.signals.fit import check_fit_memory
 
-    remedy = "Take a part of it: --frames 0:100, or cut the file."
+    remedy = "Use a part of it: --frames 0:100, or cut the file."
     shape = announced_shape(source, frames=options.get("frames"))
     if shape is not None and shape[0] is not None:
         check_fit_memory([n or 1 for n in shape], 4, penalised=penalised, remedy=remedy)
@@ -58,18 +61,19 @@ def grid_only(signal: Signal, command: str) -> None:
     """Refuse tables where a grid is needed."""
     if signal.points is not None:
         raise Failure(
-            f"{command}: got a table; expected a picture, video, volume, sound or array. Use: kronfield fit"
+            f"{command}: got a table; expected a picture, video, volume, sound or array. "
+            "Use: kronfield fit"
         )
 
 
 def signal_line(signal: Signal) -> str:
-    """Return what was read, in a line."""
+    """Return a description of a signal in one line."""
     text = _table_text(signal) if signal.points is not None else _grid_text(signal)
     return f"{signal.description.source}: {signal.kind}, {text}"
 
 
 def _table_text(signal: Signal) -> str:
-    """Return the size and the columns of a table, and how much of it is missing."""
+    """Return the size and the columns of a table, and the number of missing values."""
     known, points = signal.description, signal.points
     text = f"{0 if points is None else len(points)} points in {', '.join(known.axes or [])}"
     text += f"; values {', '.join(known.channels or [])}"
@@ -78,7 +82,7 @@ def _table_text(signal: Signal) -> str:
 
 
 def _grid_text(signal: Signal) -> str:
-    """Return the size of a grid, its channels and bits, and how its samples are spaced."""
+    """Return the size of a grid, its channels and bits, and the spacing of its samples."""
     known = signal.description
     channels = ", ".join(known.channels or [])
     levels = known.levels or 0
@@ -87,7 +91,7 @@ def _grid_text(signal: Signal) -> str:
 
 
 def _size_text(signal: Signal) -> str:
-    """Return how many pixels, frames or samples there are."""
+    """Return the number of pixels, frames or samples."""
     shape = signal.values.shape[:-1] if signal.channels else signal.values.shape
     if signal.kind == "image":
         return f"{shape[-1]} x {shape[-2]} pixels"
@@ -97,7 +101,7 @@ def _size_text(signal: Signal) -> str:
 
 
 def _spacing_texts(signal: Signal) -> Iterator[str]:
-    """Yield the distances between samples in time and in space, where they are known."""
+    """Yield the distances between samples in time and space that are known."""
     known = signal.description
     if signal.kind == "video":
         spread = "" if known.even else " on average"
@@ -110,7 +114,7 @@ def _spacing_texts(signal: Signal) -> Iterator[str]:
 
 
 def fit_line(field: Field) -> str:
-    """Return what was chosen, and how near it came, in a line."""
+    """Return the settings of a fit and its residual in one line."""
     from kronfield.signals.axes import described
 
     report: Any = field.report
@@ -123,11 +127,12 @@ def fit_line(field: Field) -> str:
     missing = None if known.kind == "table" else known.missing
     gaps = f"; {missing} missing samples filled in" if missing else ""
     features = describe_embedders(report.embedders)
-    return f"Fitted {features}, {penalty}; residual {report.residual:.2g} rms{gaps}; {report.seconds:.2f} s"
+    residual = f"residual {report.residual:.2g} rms"
+    return f"Fitted {features}, {penalty}; {residual}{gaps}; {report.seconds:.2f} s"
 
 
 def describe_embedders(embedders: list[Any]) -> str:
-    """Return kinds, sizes and shapes of features, in a few words."""
+    """Return the kind, the sizes and the shapes of features as text."""
     kinds = [type(emb).__name__ for emb in embedders]
     shapes = [
         (emb.shape_parameter, getattr(emb, emb.shape_parameter or "", None)) for emb in embedders

@@ -1,4 +1,4 @@
-"""``kronfield train``: a coordinate network, trained on a file."""
+"""``kronfield train``: train a coordinate network on a file."""
 
 from __future__ import annotations
 
@@ -50,14 +50,16 @@ Examples:
     type=click.Choice(["kronecker", "simple"]),
     default="kronecker",
     show_default=True,
-    help="All combinations of the features of the axes, or features of axes and diagonals side by side.",
+    help="kronecker: all combinations of the features of the axes; simple: the features of axes "
+    "and diagonals side by side.",
 )
 @click.option(
     "-e",
     "--embedder",
     "spec",
     metavar="NAME[:KEY=VALUE,...]",
-    help="The features. Default: the paper's, Gaussian; one per sample if kronecker, 128 of width 0.006 if simple.",
+    help="The features. Default: the paper's Gaussians, one per sample for kronecker, 128 of width "
+    "0.006 for simple.",
 )
 @click.option(
     "--depth",
@@ -69,42 +71,45 @@ Examples:
     type=click.IntRange(1, 65536),
     default=256,
     show_default=True,
-    help="Of each hidden layer.",
+    help="Width of each hidden layer.",
 )
 @click.option(
     "--epochs",
     type=click.IntRange(1),
     default=2000,
     show_default=True,
-    help="How often to go through all samples.",
+    help="Number of passes over all samples.",
 )
 @click.option(
     "--rate",
     type=float,
     help="The learning rate. Default: 0.1 for one linear layer on kronecker, else 0.005.",
 )
-@click.option("--batch", type=click.IntRange(1), help="Samples a step. Default: all.")
+@click.option("--batch", type=click.IntRange(1), help="Samples per step. Default: all.")
 @click.option(
-    "--held-out", type=float, metavar="PART", help="A part of the samples to judge by, 0.1 say."
+    "--held-out",
+    type=float,
+    metavar="FRACTION",
+    help="Fraction of the samples to hold out for validation, for example 0.1.",
 )
 @click.option(
     "--patience",
     type=click.IntRange(1),
-    help="Stop after so many epochs without a better held-out loss.",
+    help="Stop after this number of epochs without a lower held-out loss.",
 )
 @click.option(
     "--seed",
     type=int,
     default=0,
     show_default=True,
-    help="Of the first weights, batches and what is held out.",
+    help="Seed of the initial weights, the batches and the held-out samples.",
 )
 @click.option(
     "--checkpoint",
     type=PATH,
-    help="Where to keep the state of the run. Default with --resume: beside the field.",
+    help="File for the state of the run. Default with --resume: beside the field.",
 )
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint, if it exists.")
 @table_options
 @frames_option
 @output_options
@@ -133,8 +138,8 @@ def command(
 ) -> None:
     """Train a coordinate network as the paper does: Adam, all samples at once.
 
-    Ctrl-C ends the run and saves the best so far, with exit code 130. One linear layer is what
-    `kronfield fit` solves in closed form, at once.
+    Ctrl-C ends the run and saves the best network so far, with exit code 130. For one linear layer,
+    `kronfield fit` computes the solution in closed form, which is much faster.
     """
     target = output or default_output(source, f"-network{FIELD_SUFFIX}")
     kept = checkpoint or (target.with_suffix(".checkpoint") if resume else None)
@@ -149,7 +154,7 @@ def command(
     weights = model.parameter_count
     out.say(f"Training {weights} weights: {encoding} encoding, {model.depth} hidden layers")
     if kept is not None and not resume:
-        kept.unlink(missing_ok=True)  # --force allowed it
+        kept.unlink(missing_ok=True)  # allowed by --force
     from kronfield.nn import train
     from kronfield.signals.fit import keep_made
 
@@ -182,9 +187,9 @@ def command(
 
 
 def _check_checkpoint(path: Path | None, *, allowed: bool) -> None:
-    """Refuse a checkpoint that exists, unless the run goes on from it or may overwrite it."""
+    """Refuse an existing checkpoint, unless the run resumes from it or may overwrite it."""
     if path is not None and path.exists() and not allowed:
-        remedy = "Go on with --resume, or overwrite it with --force"
+        remedy = "Continue with --resume, or overwrite it with --force"
         raise Failure(f"--checkpoint: got {path}, which exists. {remedy}")
 
 
@@ -194,7 +199,8 @@ def _check_complete(signal: Signal) -> None:
 
     if signal.points is None and missing_samples(signal).any():
         raise Failure(
-            "train: some samples are missing (NaN); expected none. Fill them in first: kronfield inpaint"
+            "train: some samples are missing (NaN); expected none. "
+            "Fill them in first: kronfield inpaint"
         )
 
 
@@ -206,7 +212,7 @@ def _network(
     width: int,
     seed: int,
 ) -> SignalNetwork:
-    """Return the network that the options describe; where they say nothing, that of the paper."""
+    """Return the network that the options describe; the defaults are those of the paper."""
     from kronfield.cli.parsing import parse_embedder
     from kronfield.signals.networks import SIMPLE_DEPTH, SignalNetwork, paper_encoding
 
@@ -221,7 +227,7 @@ def _network(
 
 
 def _report(done: Any, scale: float, weights: int) -> dict[str, Any]:
-    """Return what is known of a run; ``scale`` turns its loss back into the units of the values."""
+    """Return the results of a run; ``scale`` converts its loss to the units of the values."""
     return {
         "epochs": done.epochs,
         "stopped_by": done.stopped_by,
