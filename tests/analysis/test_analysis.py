@@ -116,7 +116,10 @@ def test_distance_preservation_against_quadrature(emb, length):
 
 
 def test_the_trade_off():
-    """Wider means less rank and better distance preservation; the square wave is perfect, the impulse hopeless."""
+    """Wider means less rank and better distance preservation.
+
+    The square wave preserves distance perfectly, the impulse not at all.
+    """
     widths = [0.003, 0.01, 0.03, 0.1]
     ranks = [kf.Gaussian(256, w).stable_rank(256) for w in widths]
     scores = [kf.distance_preservation(kf.Gaussian(256, w)) for w in widths]
@@ -224,7 +227,7 @@ def test_matching_refuses_the_wrong_kind():
 
 @pytest.mark.parametrize("width", [0.01, 0.03])
 def test_features_needed_are_needed_and_enough(width):
-    """With that many features the sampled inner product does not depend on position; with half as many it does."""
+    """With enough features the inner product does not depend on position; with half, it does."""
     needed = kf.features_needed(kf.Gaussian(8, width))
 
     def wobble(size):

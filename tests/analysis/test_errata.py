@@ -1,4 +1,4 @@
-"""The numbers of docs/errata.md: where the paper errs, each claim is computed, the paper's beside the true one."""
+"""The numbers of docs/errata.md: each claim of the paper and its correction are both computed."""
 
 import math
 import re
@@ -104,7 +104,7 @@ def test_6_closed_form():
 
 
 def test_7_blending_corners_are_the_outer_product():
-    """Least squares on the four corners of a cell, all at once, gives a0 b0, a0 b1, a1 b0, a1 b1."""
+    """Joint least squares on the four corners of a cell gives a0 b0, a0 b1, a1 b0, a1 b1."""
     emb, x, y = kf.Gaussian(64, 0.05), np.array([0.40, 0.42]), np.array([0.70, 0.72])
     point = np.array([[0.405, 0.713]])
     a = np.linalg.lstsq(emb(x).T, emb(point[:, 0])[0])[0]
@@ -128,7 +128,10 @@ def test_8_and_9_distance():
 
 
 def test_10_full_rank_must_mean_rank_n():
-    """Full column rank is not enough, and with a bias rank N - 1 is enough only if the ones are not spanned already."""
+    """Full column rank is not enough.
+
+    With a bias, rank N - 1 is enough only if the features do not already span the column of ones.
+    """
     few = kf.Gaussian(3, 0.2)
     x = kf.even_axis(6)
     assert kf.numerical_rank(few(x)) == 3  # full rank, but y in R^6 cannot be met

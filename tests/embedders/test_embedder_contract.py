@@ -98,7 +98,7 @@ def test_similarity_is_the_inner_product(emb):
 
 
 def _integral(emb, d):
-    """Integrate psi(t - x1) psi(t - x2) over t; psi read off the embedder's formula at one centre."""
+    """Integrate psi(t - x1) psi(t - x2) over t, with psi from the formula at one centre."""
     if isinstance(emb, kf.Impulse):
         emb = kf.Rectangle(1, emb.spacing)
 

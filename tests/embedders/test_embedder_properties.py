@@ -1,4 +1,4 @@
-"""Every kind of embedder over sizes, widths, paddings and dtypes, and closed forms that one case would not pin down."""
+"""All embedders over sizes, widths, paddings and dtypes, and closed forms that need many cases."""
 
 import math
 
@@ -89,7 +89,7 @@ def test_half_precision_is_computed_in_float32(dtype):
 @pytest.mark.parametrize(("size", "cells"), [(1000, 2), (100, 4), (300, 3), (7, 2)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_boxes_of_whole_cells_hold_whole_numbers_of_samples(size, cells, dtype):
-    """Edges that fall on samples are decided by the rule, not by rounding: low edge in, high edge out."""
+    """Edges on samples follow the rule, not rounding: the low edge is in, the high edge is out."""
     emb = kf.Rectangle(size, cells / size)
     Psi = emb(kf.even_axis(size).astype(dtype))
     inner = Psi[cells : size - cells]
@@ -119,7 +119,7 @@ def test_theory_never_falls_below_one():
 
 
 def test_random_fourier_vectors_rank():
-    """The limit of the stable rank in D dimensions, measured on scattered points with many features."""
+    """The limit of the stable rank in D dimensions, measured on scattered points."""
     X = np.random.default_rng(0).random((1500, 2))
     gram = sum((f := kf.RandomFourier(4096, 2.0, seed=s, dimensions=2)(X)) @ f.T for s in range(4))
     measured = np.trace(gram) / np.linalg.eigvalsh(gram)[-1]
@@ -169,7 +169,7 @@ def test_far_positions_stay_finite():
 
 
 def test_names_of_embedders_are_unique():
-    with pytest.raises(TypeError, match="exists already"):
+    with pytest.raises(TypeError, match="already exists"):
         type("Gaussian", (kf.Sine,), {})
 
 

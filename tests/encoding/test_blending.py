@@ -1,4 +1,4 @@
-"""The paper's blending: weights against least squares per point, corners in any dimension, borders and ends."""
+"""The paper's blending: weights against least squares, corners in any dimension, borders, ends."""
 
 import itertools
 import math
@@ -14,7 +14,10 @@ rng = np.random.default_rng(0)
 
 
 def least_squares(emb, x, low, high):
-    """The paper's problem for one point and one axis: argmin |psi(x) - alpha_0 psi(low) - alpha_1 psi(high)|^2."""
+    """The paper's problem for one point and one axis.
+
+    argmin |psi(x) - alpha_0 psi(low) - alpha_1 psi(high)|^2
+    """
     corners = emb(np.array([low, high])).T
     return np.linalg.lstsq(corners, emb(np.array([x]))[0], rcond=1e-10)[0]
 

@@ -69,7 +69,7 @@ class Bar:
         self._task = self._bar.add_task(self.title, total=self.total, figures="")
 
     def update(self, done: int, figures: str = "", *, total: int | None = None) -> None:
-        """Set the amount done, the figures beside the bar, and the total if it is known only now."""
+        """Set the amount done, the figures beside the bar, and the total if it became known."""
         if self.shown and self._bar is None and time.perf_counter() >= self._due:
             self._start()
         if self._bar is not None:

@@ -1,4 +1,4 @@
-"""Embedders: one axis of position to K features. Frozen, one formula each, for any array library."""
+"""Embedders: immutable maps from positions on one axis to K features, for any array library."""
 
 from kronfield.embedders._base import Embedder
 from kronfield.embedders._custom import ShiftedBasis

@@ -1,4 +1,4 @@
-"""What every embedder is: the public calls, their checks, and what follows from the formula alone."""
+"""The base class of all embedders: public methods, their checks, and general defaults."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from kronfield._core.arrays import (
 from kronfield._core.coordinates import even_axis
 from kronfield._core.spectra import stable_rank
 
-# The finest detail a float64 coordinate on the unit interval can resolve; bounds widths below and
-# frequencies above.
+# The finest detail that a float64 coordinate on the unit interval can resolve. It is the smallest
+# width, and its inverse is the highest frequency.
 FINEST = 2.0**-52
 
 
 class Embedder(ABC):
-    """Position on one axis, turned into K features.
+    """A map from positions on one axis to K features.
 
-    Calling an embedder gives the embedding matrix Psi(x), one row per position and one column per
-    feature. A row depends on its own position only. The unit interval is [0, 1); positions outside
-    it are embedded too. Half precision is computed in float32 and cast back.
+    Calling an embedder returns the embedding matrix Psi(x), with one row per position and one
+    column per feature. A row depends only on its own position. The unit interval is [0, 1);
+    positions outside it are embedded too. Half precision is computed in float32 and cast back.
     """
 
     size: int
-    #: Coordinates that one position has: 1, but for a `RandomFourier` of more dimensions.
+    #: The number of coordinates of a position: 1, except for a `RandomFourier` of more dimensions.
     dimensions: int = 1
-    #: How many derivatives exist.
+    #: The number of derivatives that exist.
     smoothness: ClassVar[int] = 0
-    #: The name of the argument that sets the scale: "width", "frequency", "scale", "exponent", or None.
+    #: The argument that sets the scale, such as "width", "frequency" or "exponent"; or None.
     shape_parameter: ClassVar[str | None] = None
-    #: Whether `similarity` integrates numerically, which takes a while for many distances.
+    #: Whether `similarity` integrates numerically, which is slow for many distances.
     similarity_by_quadrature: ClassVar[bool] = False
 
     _kinds: ClassVar[dict[str, type[Embedder]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make a concrete embedder known to `from_dict`."""
+        """Register a concrete embedder for `from_dict`."""
         super().__init_subclass__(**kwargs)
         if cls.__name__.startswith("_"):
             return
@@ -64,41 +64,42 @@ class Embedder(ABC):
             cls.__qualname__,
         ):
             raise TypeError(
-                f"an embedder named {cls.__name__} exists already, in {known.__module__}; choose another name"
+                f"an embedder named {cls.__name__} already exists in {known.__module__}; "
+                "choose another name"
             )
         Embedder._kinds[cls.__name__] = cls
 
-    # The formula, which subclasses supply
+    # The formula, implemented by subclasses
     # -----------------------------------------------------------------------
 
     @abstractmethod
     def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
-        """Return d^order Psi(x) / dx^order, (N, K), with x checked and order <= smoothness."""
+        """Return d^order Psi(x) / dx^order, (N, K), for checked x and order <= smoothness."""
 
     @abstractmethod
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
-        """Return D(dx), with dx checked."""
+        """Return D(dx), for checked dx."""
 
     @abstractmethod
     def _integral(self, low: float, high: float) -> Array:
         """Return the integral of every feature from low to high, (K,)."""
 
-    # What users call
+    # Public methods
     # ------------------------------------------------------------------------------------------
 
     def __call__(self, x: Any) -> AnyArray:
-        """Return the embedding matrix Psi(x) of shape (N, size), in the library and dtype of ``x``."""
+        """Return the embedding matrix Psi(x), (N, size), in the library and dtype of ``x``."""
         return self._evaluate(self._positions(x), 0)
 
     def derivative(self, x: Any, order: int = 1) -> AnyArray:
-        """Return the derivative of the embedding matrix by position, of shape (N, size).
+        """Return the derivative of the embedding matrix with respect to position, (N, size).
 
         Parameters
         ----------
         x : array of shape (N,)
             Positions.
         order : int
-            0, 1 or 2, as far as the derivative exists. At a kink it is the mean of both sides.
+            0, 1 or 2, if that derivative exists. At a kink it is the mean of both sides.
         """
         order = whole("order", order, at_least=0)
         if self.dimensions > 1:
@@ -120,9 +121,9 @@ class Embedder(ABC):
     def similarity(self, dx: Any) -> AnyArray:
         """Return the paper's D(x1, x2) as a function of ``dx = x1 - x2``, of the same shape.
 
-        For shifted functions D is the integral of psi(t - x1) psi(t - x2) over t (for periodic
-        ones: over one unit of whole periods); K features spaced 1/K sum to K times that. For
-        Fourier features D is the sum over the features itself.
+        For shifted functions D is the integral of psi(t - x1) psi(t - x2) over t. For periodic
+        functions it is the mean over whole periods. The sum over K features with spacing 1/K is K
+        times this integral. For Fourier features D is the sum over the features itself.
         """
         dx = self._shifts(dx)
         wide = at_least_float32(dx)
@@ -130,7 +131,7 @@ class Embedder(ABC):
         return xp.astype(self._similarity(xp, wide), dx.dtype, copy=False)
 
     def integral(self, low: float, high: float) -> Array:
-        """Return the integral of every feature over positions from ``low`` to ``high``, float64 of shape (size,)."""
+        """Return the integral of every feature from ``low`` to ``high``, float64 (size,)."""
         remedy = "Positions are in units of the domain."
         low, high = (
             real("low, high", end, low=-1e12, high=1e12, remedy=remedy) for end in (low, high)
@@ -146,15 +147,15 @@ class Embedder(ABC):
 
     @property
     def rank_limit(self) -> float | None:
-        """The stable rank for many samples and features, in closed form; None where there is none."""
+        """The closed-form stable rank for many samples and features; None if there is none."""
         return None
 
     def stable_rank(self, n: int) -> float:
         """Return the stable rank of the embedding of ``n`` evenly spaced positions.
 
-        By theory, min(n, size, rank_limit) and no less than 1, where `rank_limit` has a value; else
-        measured on the positions i/n. Theory holds from a limit of about 3 up: below, the ends of
-        the domain count for too much.
+        If `rank_limit` has a value, the result follows from theory: min(n, size, rank_limit), but
+        at least 1. Otherwise the rank is measured on the positions i/n. The theory holds for limits
+        above about 3; below, the ends of the domain have too much influence.
         """
         count = whole("n", n, at_least=1)
         limit = self.rank_limit
@@ -164,27 +165,30 @@ class Embedder(ABC):
 
     @property
     def centres(self) -> Array | None:
-        """Where the features sit, float64 of shape (size,); None for Fourier features, which sit nowhere."""
+        """The centres of the features, float64 (size,); None for Fourier features."""
         return None
 
     @property
     def support(self) -> tuple[float, float] | None:
-        """The interval of t - x outside of which a feature is zero; None if there is none."""
+        """The interval of t - x outside which a feature is zero; None if it is unbounded."""
         return None
 
     def reach(self, tolerance: float = 1e-6) -> float:
-        """Return the distance from its centre beyond which a feature stays below ``tolerance`` of its peak."""
+        """Return the distance beyond which a feature is below ``tolerance`` of its peak."""
         del tolerance
         support = self.support
         return math.inf if support is None else max(abs(support[0]), abs(support[1]))
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return the frequency (cycles per unit) beyond which the spectrum stays below ``tolerance`` of its peak."""
+        """Return the frequency above which the spectrum is below ``tolerance`` of its peak.
+
+        The unit is cycles per unit interval.
+        """
         del tolerance
         return math.inf
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the embedder as plain data that JSON can hold."""
+        """Return the embedder as plain data that JSON can represent."""
         names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
         return {"kind": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
@@ -192,14 +196,14 @@ class Embedder(ABC):
     def from_dict(
         cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> Self:
-        """Return the embedder that `to_dict` described; every value is checked anew.
+        """Return the embedder that `to_dict` described; every value is checked again.
 
         Parameters
         ----------
         data : dict
-            What `to_dict` returned.
+            The result of `to_dict`.
         functions : dict, optional
-            The functions of any `ShiftedBasis`, by name: data holds names only and never code.
+            The functions of each `ShiftedBasis`, by name. The data holds names and never code.
         """
         kind = data.get("kind") if isinstance(data, Mapping) else None
         kinds = {
@@ -211,7 +215,7 @@ class Embedder(ABC):
         if found is None:
             known = sorted(kinds)
             raise problem(
-                "kind", describe(kind), f"one of {known}", "Use what to_dict() returned, unchanged."
+                "kind", describe(kind), f"one of {known}", "Pass the result of to_dict() unchanged."
             )
         return found._from_fields(data, functions or {})  # type: ignore[return-value]
 
@@ -247,10 +251,16 @@ class Embedder(ABC):
 
     def smoothness_remedy(self) -> str:
         if self.smoothness == 0:
-            return "Its features jump, so they have no derivative. Use Triangle (first) or Gaussian (first and second)."
-        return "Higher derivatives do not exist or are not implemented. Gaussian, Sine and Fourier have two."
+            return (
+                "Its features have jumps and therefore no derivative. "
+                "Use Triangle (first derivative) or Gaussian (first and second)."
+            )
+        return (
+            "Higher derivatives do not exist or are not implemented. "
+            "Gaussian, Sine and Fourier have two."
+        )
 
     def _set(self, **values: Any) -> None:
-        """Store checked values in the frozen instance, for use in ``__post_init__`` only."""
+        """Set attributes of the frozen instance; for ``__post_init__`` only."""
         for name, value in values.items():
             object.__setattr__(self, name, value)

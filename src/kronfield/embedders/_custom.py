@@ -1,4 +1,4 @@
-"""The paper's general case: features from any continuous function that the user hands in."""
+"""The paper's general case: features from any continuous function of the user."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from kronfield.embedders._quadrature import (
 
 @dataclass(frozen=True)
 class ShiftedBasis(LocalEmbedder):
-    """Any continuous function psi(t - x): the paper's general case.
+    """Shifted copies of any continuous function, psi(t - x): the paper's general case.
 
-    Its similarity is by quadrature: over the line if there is a support, else over t from 0 to 1
-    for two positions that lie symmetrically about the middle.
+    The similarity is computed by quadrature. With a support, the integral is over all t. Without,
+    it is over t from 0 to 1, for two positions that are symmetric about the middle.
 
     Examples
     --------
@@ -49,15 +49,15 @@ class ShiftedBasis(LocalEmbedder):
     size : int
         The number K of features.
     function : callable
-        psi, taking an array of t - x and returning one of the same shape, dtype and library.
+        psi: it takes an array of t - x and returns an array of equal shape, dtype and library.
     derivatives : tuple of callables
-        psi' and psi'' as far as they are known.
+        psi' and psi'', if they are known.
     support : (float, float), optional
-        An interval outside of which psi is taken to be zero; without it nothing is cut.
+        An interval outside which psi counts as zero; by default psi is not truncated.
     padding : int or "auto"
-        How many centres lie past each end of the unit interval; "auto" needs a support.
+        The number of centres beyond each end of the unit interval; "auto" needs a support.
     name : str, optional
-        The name under which `to_dict` knows the function; by default the function's own.
+        The name of the function in `to_dict`; by default the function's own name.
     """
 
     size: int
@@ -115,29 +115,28 @@ class ShiftedBasis(LocalEmbedder):
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         low, high = self.support or (-math.inf, math.inf)
         inside = (u >= low) & (u <= high)
-        # outside, the function is not asked: it may have no value or slope there
+        # never evaluate the function outside its support: it may have no value or slope there
         if self.support is not None:
             u = xp.where(inside, u, (low + high) / 2 + xp.zeros_like(u))
         values = (self.function, *self.derivatives)[order](u)
         if tuple(getattr(values, "shape", ())) != tuple(u.shape) or values.dtype != u.dtype:
             raise problem(
                 f"function {self.name}",
-                f"{describe(values)} back for {describe(u)}",
+                f"{describe(values)} returned for {describe(u)}",
                 "the same shape and dtype",
-                "Use operations that work element by element and keep the dtype.",
+                "Use elementwise operations that keep the dtype.",
             )
         return values if self.support is None else xp.where(inside, values, xp.zeros_like(values))
 
     @property
     def _interval(self) -> tuple[float, float]:
-        return self.support or (-1.0, 1.0)  # all that t - x can be with both on the unit interval
+        return self.support or (-1.0, 1.0)  # the range of t - x with both on the unit interval
 
     def smoothness_remedy(self) -> str:
         return "Pass the derivatives of the function as derivatives=(psi', psi'')."
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
-        # without a support as the paper has it: t from 0 to 1, and the two positions about the
-        # middle
+        # Without a support, follow the paper: t from 0 to 1, positions symmetric about the middle.
         return self._quadrature_similarity(
             xp, dx, self.support or (-0.5, 0.5), compact=self.support is not None
         )
@@ -150,14 +149,14 @@ class ShiftedBasis(LocalEmbedder):
 
     @property
     def rank_limit(self) -> float | None:
-        """D(0) / max |spectrum|^2 where a support says that psi is local; else None."""
+        """D(0) / max |spectrum|^2 if psi has a support, else None."""
         if self.support is None:
             return None
         energy = float(autocorrelation(self.on_line, self._interval, np.zeros(1))[0])
         return energy / float(magnitude_spectrum(self.on_line, self._interval)[1].max()) ** 2
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return the last frequency at which the spectrum of psi is above ``tolerance`` of its peak."""
+        """Return the highest frequency where the spectrum exceeds ``tolerance`` of its peak."""
         return last_frequency(self.on_line, self._interval, fraction("tolerance", tolerance))
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,10 +198,10 @@ class ShiftedBasis(LocalEmbedder):
             raise problem(
                 "ShiftedBasis",
                 describe(dict(data)),
-                "what to_dict() returned",
+                "the result of to_dict()",
                 "Pass it unchanged.",
             )
-        # psi is found under its name, psi' and psi'' under the name with one and two primes
+        # psi is stored under its name, psi' and psi'' under that name with one and two primes
         wanted = [f"{name}{chr(39) * i}" for i in range(count + 1)]
         missing = [one for one in wanted if one not in functions]
         if missing:
@@ -210,7 +209,8 @@ class ShiftedBasis(LocalEmbedder):
                 "functions",
                 sorted(functions),
                 f"also {missing}",
-                'Pass functions={"name": psi, "name\'": its derivative, ...}: data holds names and never code.',
+                'Pass functions={"name": psi, "name\'": its derivative, ...}: '
+                "data holds names and never code.",
             )
         found = [functions[one] for one in wanted]
         pair = None if support is None else tuple(support)

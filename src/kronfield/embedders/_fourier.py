@@ -24,7 +24,7 @@ from kronfield.embedders._base import FINEST, Embedder
 
 Frequencies = Array
 
-# Beyond 2^52 cycles a float64 coordinate on the unit interval has no phase left.
+# Above 2^52 cycles, a float64 coordinate on the unit interval does not resolve the phase.
 LARGEST_EXPONENT = 52
 
 
@@ -32,7 +32,7 @@ class FourierEmbedder(Embedder):
     """cos(2 pi b x) and sin(2 pi b x) for size/2 frequencies b."""
 
     smoothness: ClassVar[int] = 2
-    #: Whether features run cos, sin, cos, sin, ... or all cosines first, as the paper writes each.
+    #: Whether the order is cos, sin, cos, sin, ... or all cosines first, as in the paper.
     _interleaved: ClassVar[bool] = True
 
     @property
@@ -58,13 +58,12 @@ class FourierEmbedder(Embedder):
         return size
 
     def _turns(self, xp: Namespace, x: AnyArray) -> AnyArray:
-        """Return b . x for every frequency, (..., size/2); ``x`` is (...) or, with more dimensions, (..., D)."""
+        """Return b . x for every frequency, (..., size/2); ``x`` is (...), or (..., D) if D > 1."""
         b = xp.asarray(self.frequency_vectors, dtype=x.dtype, device=x.device)
         columns = [x] if self.dimensions == 1 else [x[..., a] for a in range(self.dimensions)]
         turns = columns[0][..., None] * b[:, 0]
         for a, column in enumerate(columns[1:], start=1):
-            # A sum over axes and not a matrix product, whose rounding would depend on the size of
-            # the batch.
+            # Sum over axes: the rounding of a matrix product would depend on the size of the batch.
             turns = turns + column[..., None] * b[:, a]
         return turns
 
@@ -79,8 +78,8 @@ class FourierEmbedder(Embedder):
         return xp.reshape(both, (x.shape[0], self.size))
 
     def _integral(self, low: float, high: float) -> Array:
-        # The mean of cos(2 pi b x) over an interval is its value in the middle times sinc(b
-        # length).
+        # The mean of cos(2 pi b x) over an interval is its value at the midpoint times
+        # sinc(b length).
         b, middle = self.frequencies, (low + high) / 2
         mean = (high - low) * np.sinc(b * (high - low))
         both = [mean * np.cos(2 * math.pi * b * middle), mean * np.sin(2 * math.pi * b * middle)]
@@ -93,7 +92,7 @@ class FourierEmbedder(Embedder):
 
 @dataclass(frozen=True)
 class RandomFourier(FourierEmbedder):
-    """Random Fourier features: frequencies drawn from a normal distribution.
+    """Random Fourier features (Rahimi and Recht, 2007), with normally distributed frequencies.
 
     Examples
     --------
@@ -111,10 +110,13 @@ class RandomFourier(FourierEmbedder):
     scale : float
         The standard deviation of the frequencies, in cycles per domain.
     seed : int
-        What the frequencies are drawn from; the same seed gives the same features.
+        The seed of the frequencies; the same seed gives the same features.
     dimensions : int
-        With D > 1 the frequencies are D-vectors and positions are (N, D), as in the paper's N-D
-        RFF.
+        For D > 1 the frequencies are D-vectors and positions are (N, D), as in the paper's N-D RFF.
+
+    References
+    ----------
+    A. Rahimi and B. Recht, Random features for large-scale kernel machines, NIPS 2007.
     """
 
     size: int
@@ -155,12 +157,15 @@ class RandomFourier(FourierEmbedder):
         return (math.sqrt(2 * math.pi) * self.scale) ** self.dimensions
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return the frequency at which the singular values exp(-f^2 / (4 scale^2)) have fallen to ``tolerance``."""
+        """Return the frequency f where the singular values have fallen to ``tolerance``.
+
+        They fall as exp(-f^2 / (4 scale^2)).
+        """
         return 2 * self.scale * math.sqrt(-math.log(fraction("tolerance", tolerance)))
 
 
 class _Spread(FourierEmbedder):
-    """Frequencies spread from 2^0 up to, and without, 2^exponent."""
+    """Frequencies spread from 2^0 up to, but excluding, 2^exponent."""
 
     exponent: float
 
@@ -172,14 +177,16 @@ class _Spread(FourierEmbedder):
         self._set(size=self._check_size(), exponent=exponent)
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return the top of the range, 2^exponent."""
+        """Return the upper end of the frequencies, 2^exponent."""
         del tolerance
         return float(2.0**self.exponent)
 
 
 @dataclass(frozen=True)
 class LinearFourier(_Spread):
-    """Fourier features at linearly spaced frequencies, (1 - i/F) 2^0 + (i/F) 2^exponent for i = 0 ... F-1.
+    """Fourier features at linearly spaced frequencies.
+
+    The frequencies are (1 - i/F) 2^0 + (i/F) 2^exponent for i = 0 ... F-1.
 
     Examples
     --------
@@ -204,9 +211,9 @@ class LinearFourier(_Spread):
 
     @property
     def rank_limit(self) -> float | None:
-        """2 (2^exponent - 1), the measure of a flat spectrum; None where the band is too narrow for that to hold."""
-        # On a domain of length 1 frequencies blur over one cycle, so the band must be many cycles
-        # wide.
+        """2 (2^exponent - 1), the two-sided width of the flat spectrum; None if exponent < 3."""
+        # On a domain of length 1 each frequency is blurred over one cycle, so the theory needs a
+        # band of many cycles.
         return 2.0 * (2.0**self.exponent - 1) if self.exponent >= 3 else None
 
 

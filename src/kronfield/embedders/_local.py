@@ -1,4 +1,4 @@
-"""Shifted bases that are local: Impulse, Rectangle, Triangle, Gaussian."""
+"""Local shifted bases: Impulse, Rectangle, Triangle, Gaussian."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LocalEmbedder(Embedder):
 
     @abstractmethod
     def _antiderivative(self, u: Array) -> Array:
-        """Return a function whose derivative is psi, at u."""
+        """Return an antiderivative of psi at u."""
 
     def _integral(self, low: float, high: float) -> Array:
         # The integral of psi(t - x) over x from low to high is F(t - low) - F(t - high).
@@ -48,7 +48,7 @@ class LocalEmbedder(Embedder):
 
     @property
     def centres(self) -> Array:
-        """Where the features sit, float64 of shape (size,)."""
+        """The centres of the features, float64 of shape (size,)."""
         return np.asarray(self._centres(np, np.empty(0)))
 
     @property
@@ -66,7 +66,7 @@ class LocalEmbedder(Embedder):
     def features(
         self, xp: Namespace, x: AnyArray, order: int, start: int = 0, stop: int | None = None
     ) -> AnyArray:
-        """Return the features, or only those from ``start`` to ``stop``: what lies within reach is often a few."""
+        """Return the features, or only those from ``start`` to ``stop``: often few are nonzero."""
         u = self._centres(xp, x, start, stop)[None, :] - x[:, None]  # (N, K)
         values = self.psi(xp, u, order)
         return -values if order % 2 else values  # d/dx psi(t - x) = -psi'(t - x)
@@ -81,14 +81,14 @@ class LocalEmbedder(Embedder):
             raise problem(
                 "dx",
                 "a tensor that requires a gradient",
-                "one that does not",
-                "Quadrature has none.",
+                "a tensor that requires none",
+                "Quadrature has no gradient.",
             )
         values = autocorrelation(self.on_line, interval, to_numpy(dx), compact=compact)
         return xp.asarray(values, dtype=dx.dtype, device=dx.device)
 
     def _check_layout(self) -> None:
-        """Check size and padding; "auto" becomes the number that covers the ends out to `reach`."""
+        """Check size and padding; replace "auto" by the padding that covers the ends to `reach`."""
         size = whole("size", self.size, at_least=1)
         padding = self.padding
         if isinstance(padding, str):
@@ -96,14 +96,14 @@ class LocalEmbedder(Embedder):
                 raise problem(
                     "padding", repr(padding), 'a whole number >= 0, or "auto"', "Pass an int."
                 )
-            # On the left p/M >= reach, on the right (p - 1)/M >= reach, with M = size - 2p centres
-            # inside.
+            # With M = size - 2p centres inside: p/M >= reach on the left, (p - 1)/M >= reach on
+            # the right.
             reach = self.reach()
             if not math.isfinite(reach):
                 raise problem(
                     "padding",
                     '"auto"',
-                    "a number, for features without end",
+                    "a number, for features without a bounded support",
                     "Pass support= or a number.",
                 )
             padding = math.ceil((reach * size + 1) / (1 + 2 * reach))
@@ -129,11 +129,11 @@ class LocalEmbedder(Embedder):
 
 @dataclass(frozen=True)
 class Impulse(LocalEmbedder):
-    """One-hot of the nearest centre: full rank, and no likeness between neighbours.
+    """One-hot encoding of the nearest centre: full rank, and no similarity between neighbours.
 
-    A position half-way between two centres belongs to the right one; beyond the ends the outermost
-    centre is nearest. Averaged over positions this is a `Rectangle` one spacing wide, and its
-    similarity is that box's.
+    A position halfway between two centres belongs to the right centre. Beyond the ends the
+    outermost centre is nearest. Averaged over positions, this is a `Rectangle` of one spacing and
+    has the same similarity.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class Impulse(LocalEmbedder):
     size : int
         The number K of features.
     padding : int or "auto"
-        How many of them lie past each end of the unit interval.
+        The number of centres beyond each end of the unit interval.
     """
 
     size: int
@@ -171,7 +171,7 @@ class Impulse(LocalEmbedder):
         )
 
     def _antiderivative(self, u: Array) -> Array:
-        raise NotImplementedError  # see _psi
+        raise NotImplementedError  # see psi
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         # not a function of t - x alone: the outermost centres reach further
@@ -183,13 +183,12 @@ class Impulse(LocalEmbedder):
     @property
     def support(self) -> tuple[float, float]:
         """Half a spacing to either side; further out at the ends of the domain."""
-        # padding="auto" asks before the spacing is known; half of 1/size is then what one centre
-        # more would give
+        # With padding="auto" the spacing is not known yet: assume 1/size.
         spacing = self.spacing if isinstance(self.padding, int) else 1.0 / self.size
         return (-spacing / 2, spacing / 2)
 
     def stable_rank(self, n: int) -> float:
-        """Return the stable rank for ``n`` evenly spaced positions: n over the most that share one centre."""
+        """Return ``n`` divided by the largest number of even positions that share a centre."""
         count = whole("n", n, at_least=1)
         index = np.asarray(self.nearest(np, even_axis(count)), dtype=np.int64)
         return count / int(np.bincount(index).max())
@@ -201,7 +200,7 @@ class Impulse(LocalEmbedder):
 
 @dataclass(frozen=True)
 class Rectangle(LocalEmbedder):
-    """A box: 1 where -width/2 <= x - t < width/2, else 0. Nearest-neighbour regression.
+    """A box: 1 where -width/2 <= x - t < width/2, else 0. It gives nearest-neighbour regression.
 
     Examples
     --------
@@ -218,7 +217,7 @@ class Rectangle(LocalEmbedder):
     width : float
         The full width of the box, in units of the domain.
     padding : int or "auto"
-        How many centres lie past each end of the unit interval.
+        The number of centres beyond each end of the unit interval.
     """
 
     size: int
@@ -232,8 +231,8 @@ class Rectangle(LocalEmbedder):
         self._check_layout()
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
-        # In spacings, -half <= x - t < half, where what is on an edge but for rounding counts as on
-        # it.
+        # -half <= x - t < half, in spacings. Positions within rounding error of an edge count as on
+        # the edge.
         half = self.width / 2 * self._inside
         z = -u * self._inside + _slack(xp, u, self._inside)
         return xp.astype((z >= -half) & (z < half), u.dtype)
@@ -255,7 +254,7 @@ class Rectangle(LocalEmbedder):
         return (-self.width / 2, self.width / 2)
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return where the envelope 1/(pi w f) of |sinc(w f)| falls below ``tolerance``."""
+        """Return the f at which the envelope 1/(pi w f) of |sinc(w f)| equals ``tolerance``."""
         return 1.0 / (math.pi * self.width * fraction("tolerance", tolerance))
 
 
@@ -271,7 +270,7 @@ def _box_overlap(xp: Namespace, dx: AnyArray, width: float) -> AnyArray:
 
 @dataclass(frozen=True)
 class Triangle(LocalEmbedder):
-    """A hat: max(1 - |t - x| / (width/2), 0). Linear interpolation where width = 2/size.
+    """A hat: max(1 - |t - x| / (width/2), 0). It gives linear interpolation if width = 2/size.
 
     Examples
     --------
@@ -288,7 +287,7 @@ class Triangle(LocalEmbedder):
     width : float
         The FULL width of the hat's support, in units of the domain.
     padding : int or "auto"
-        How many centres lie past each end of the unit interval.
+        The number of centres beyond each end of the unit interval.
     """
 
     size: int
@@ -307,8 +306,8 @@ class Triangle(LocalEmbedder):
         height = 1 - xp.abs(u) / half
         if order == 0:
             return xp.maximum(height, xp.zeros_like(height))
-        # Slope -sign(u)/half inside, 0 outside; half of it on the rim and 0 at the tip: the mean of
-        # both sides. What is on either but for the rounding of a position counts as on it.
+        # The slope is -sign(u)/half inside and 0 outside. On the rim and at the tip it is the mean
+        # of both sides. Positions within rounding error of rim or tip count as on it.
         slack = 8 * float(xp.finfo(u.dtype).eps)
         tip, rim = (
             xp.where(xp.abs(z) > slack, xp.sign(z), xp.zeros_like(z)) for z in (u, height * half)
@@ -316,7 +315,7 @@ class Triangle(LocalEmbedder):
         return -tip * (1 + rim) / (2 * half)
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
-        # A hat convolved with itself is the cubic B-spline, v = |dx| / half width.
+        # A hat convolved with itself is the cubic B-spline of v = |dx| / half.
         half = self.width / 2
         v = xp.minimum(xp.abs(dx) / half, 2 * xp.ones_like(dx))
         inner = 2 / 3 - v**2 + v**3 / 2
@@ -339,13 +338,13 @@ class Triangle(LocalEmbedder):
         return (-self.width / 2, self.width / 2)
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return where the envelope 1/(pi w f / 2)^2 of sinc^2(w f / 2) falls below ``tolerance``."""
+        """Return the f at which the envelope 1/(pi w f/2)^2 of sinc^2(w f/2) is ``tolerance``."""
         return 2.0 / (math.pi * self.width * math.sqrt(fraction("tolerance", tolerance)))
 
 
 @dataclass(frozen=True)
 class Gaussian(LocalEmbedder):
-    """A bell: exp(-(t - x)^2 / (2 width^2)).
+    """A Gaussian bell: exp(-(t - x)^2 / (2 width^2)).
 
     Examples
     --------
@@ -362,7 +361,7 @@ class Gaussian(LocalEmbedder):
     width : float
         The standard deviation, in units of the domain.
     padding : int or "auto"
-        How many centres lie past each end of the unit interval.
+        The number of centres beyond each end of the unit interval.
     """
 
     size: int
@@ -377,7 +376,7 @@ class Gaussian(LocalEmbedder):
         self._check_layout()
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
-        # further out the bell is 0, and inf times 0 would be NaN
+        # beyond these limits the bell is 0; without them, inf times 0 would be NaN
         z = xp.clip(u / self.width, -1e4, 1e4)
         bell = xp.exp(-(z * z) / 2)
         if order == 0:
@@ -404,9 +403,9 @@ class Gaussian(LocalEmbedder):
         return 1.0 / (2.0 * math.sqrt(math.pi) * self.width)
 
     def reach(self, tolerance: float = 1e-6) -> float:
-        """Return the distance at which the bell has fallen to ``tolerance``."""
+        """Return the distance where the bell has fallen to ``tolerance``."""
         return self.width * math.sqrt(-2.0 * math.log(fraction("tolerance", tolerance)))
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return the frequency at which the spectrum exp(-2 (pi width f)^2) has fallen to ``tolerance``."""
+        """Return the f at which the spectrum exp(-2 (pi width f)^2) equals ``tolerance``."""
         return math.sqrt(-math.log(fraction("tolerance", tolerance)) / 2.0) / (math.pi * self.width)

@@ -1,4 +1,4 @@
-"""Shifted bases that are periodic: the sine and the square wave."""
+"""Periodic shifted bases: the sine and the square wave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class _Periodic(Embedder):
 
     def __post_init__(self) -> None:
         remedy = (
-            "Frequencies are in cycles per domain; 0.5 falls all the way from one end to the other."
+            "Frequencies are in cycles per domain; "
+            "with 0.5 the similarity falls over the whole domain."
         )
         frequency = real(
             "frequency", self.frequency, low=0.0, high=1 / FINEST, open_low=True, remedy=remedy
@@ -31,7 +32,7 @@ class _Periodic(Embedder):
 
     @property
     def centres(self) -> Array:
-        """Where the features sit, float64 of shape (size,)."""
+        """The centres of the features, float64 of shape (size,)."""
         return np.asarray(even_axis(self.size))
 
     def _turns(self, xp: Namespace, x: AnyArray) -> AnyArray:
@@ -40,7 +41,7 @@ class _Periodic(Embedder):
 
 @dataclass(frozen=True)
 class Sine(_Periodic):
-    """A shifted sine, sin(2 pi frequency (t - x)): its embedding has rank 2, whatever the size.
+    """A shifted sine, sin(2 pi frequency (t - x)): its embedding has rank 2 for any size.
 
     Examples
     --------
@@ -55,7 +56,7 @@ class Sine(_Periodic):
     size : int
         The number K of features.
     frequency : float
-        In cycles per domain.
+        The frequency, in cycles per domain.
     """
 
     size: int
@@ -70,7 +71,7 @@ class Sine(_Periodic):
         return (1.0, rate, -(rate**2))[order] * wave if order else wave
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
-        # D(dx) = cos(2 pi f dx) / 2: exact on [0, 1] where 2f is whole, else the mean over whole
+        # D(dx) = cos(2 pi f dx) / 2: exact on [0, 1] if 2f is an integer, else the mean over whole
         # periods.
         return xp.cos(2 * math.pi * self.frequency * dx) / 2
 
@@ -93,8 +94,8 @@ class Sine(_Periodic):
 class Square(_Periodic):
     """A shifted square wave, the sign of sin(2 pi frequency (t - x)).
 
-    Its similarity falls in a straight line over half a period: perfect distance preservation, and
-    hardly more rank than the sine.
+    Its similarity falls linearly over half a period. This preserves distance perfectly, but the
+    rank is hardly higher than that of the sine.
 
     Examples
     --------
@@ -109,7 +110,7 @@ class Square(_Periodic):
     size : int
         The number K of features.
     frequency : float
-        In cycles per domain.
+        The frequency, in cycles per domain.
     """
 
     size: int
@@ -136,12 +137,15 @@ class Square(_Periodic):
 
     @property
     def rank_limit(self) -> float:
-        """pi^2/4, whatever the frequency."""
-        # Whole periods: the squares of the Fourier coefficients sum to 1 (Parseval), the largest
-        # are (2/pi)^2. Any other frequency gives the same matrix but for signs and the order of its
-        # rows and columns.
+        """pi^2/4, for any frequency."""
+        # For whole periods the squares of the Fourier coefficients sum to 1 (Parseval), and the
+        # largest square is (2/pi)^2. Any other frequency gives the same matrix, except for signs
+        # and the order of rows and columns.
         return math.pi**2 / 4
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return the first frequency past the last odd harmonic m whose share 1/m is above ``tolerance``."""
+        """Return the frequency above which all harmonics are below ``tolerance``.
+
+        The amplitude of the odd harmonic m is 1/m of the first.
+        """
         return self.frequency / fraction("tolerance", tolerance)

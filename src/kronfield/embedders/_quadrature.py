@@ -1,4 +1,4 @@
-"""Integrals of a function the user hands in: its autocorrelation and the magnitude of its spectrum."""
+"""Quadrature of a user's function: its integral, autocorrelation and magnitude spectrum."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError, problem
 
-# Nodes in a panel, panels in each of three parts to start from and at most, and the agreement that
-# ends the doubling.
+# Nodes per panel, the first and the largest number of panels in each of three parts, and the
+# relative agreement at which doubling stops.
 NODES, FEWEST_PANELS, MOST_PANELS, AGREEMENT = 8, 32, 4096, 1e-9
-# What is tolerated of functions with kinks in places of their own, on which panels cannot end.
+# The largest relative error accepted. Functions with kinks inside a panel converge slowly.
 ACCEPTED = 1e-6
-# Numbers held at a time.
+# The largest number of values held in memory at a time.
 CHUNK = 1 << 21
-# Samples of the interval in a spectrum at first and at most, and how many times its length is
-# filled up with zeros.
+# The first and the largest number of samples for a spectrum, and the factor of zero padding.
 SAMPLES, MOST_SAMPLES, ZERO_FILL = 1 << 14, 1 << 20, 8
 
 
@@ -28,13 +27,14 @@ def autocorrelation(
     *,
     compact: bool = True,
 ) -> Array:
-    """Return the integral of psi(r - dx/2) psi(r + dx/2) over r in ``interval``, for every dx in ``shifts``.
+    """Return the integral of psi(r - dx/2) psi(r + dx/2) over r in ``interval``, for all shifts dx.
 
-    With ``compact``, psi is zero outside of the interval and only where both factors are inside
-    counts.
+    With ``compact``, psi is zero outside the interval, and the integral covers only the r where
+    both factors are inside.
 
-    Panels of Gauss-Legendre nodes, doubled until two results agree. They end where the middle of
-    either factor is, so that a kink there costs nothing.
+    The method is composite Gauss-Legendre quadrature; the number of panels is doubled until two
+    results agree. Panels end at the centres of both factors, so that a kink there costs no
+    accuracy.
     """
     flat = np.abs(np.asarray(shifts, dtype=np.float64)).ravel()
     if flat.size == 0:
@@ -52,8 +52,9 @@ def autocorrelation(
             break
     if not np.all(np.isfinite(values)) or error > ACCEPTED * scale:
         raise InputError(
-            f"function: its quadrature did not converge (error {error:.1e}); expected one that is finite and continuous. "
-            "Give a support that holds all of it, or a smoother function."
+            f"function: its quadrature did not converge (error {error:.1e}); "
+            "expected a finite and continuous function. "
+            "Pass a support that contains all of it, or a smoother function."
         )
     return values.reshape(np.shape(shifts))
 
@@ -65,7 +66,7 @@ def _panels(
     panels: int,
     compact: bool,
 ) -> Array:
-    """Return the integrals with so many panels in each part: up to -dx/2, to dx/2, and beyond, about the middle."""
+    """Return the integrals, with ``panels`` panels each below -dx/2, up to dx/2, and above."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     ends = np.arange(panels)[:, None]
     at = ((ends + (nodes + 1) / 2) / panels).ravel()  # on (0, 1)
@@ -90,7 +91,10 @@ def _panels(
 def last_frequency(
     psi: Callable[[Array], Array], interval: tuple[float, float], tolerance: float
 ) -> float:
-    """Return the last frequency at which the spectrum of psi is above ``tolerance`` of its peak; inf if none is last."""
+    """Return the highest frequency where the spectrum of psi exceeds ``tolerance`` of its peak.
+
+    Return inf if the spectrum does not fall below ``tolerance`` within the sampled frequencies.
+    """
     samples = SAMPLES
     while samples <= MOST_SAMPLES:
         frequencies, magnitude = magnitude_spectrum(psi, interval, samples)
@@ -99,14 +103,14 @@ def last_frequency(
             return float(frequencies[above[-1]])
         samples *= 4
     if above.size == 0:
-        raise problem("function", "zero everywhere", "one that is not", "Check its support.")
+        raise problem("function", "zero everywhere", "a nonzero function", "Check its support.")
     return math.inf
 
 
 def vector_integral(
     function: Callable[[float], Array], low: float, high: float, step: float
 ) -> Array:
-    """Return the integral of a vector-valued function, starting from panels no wider than ``step``."""
+    """Return the integral of a vector-valued function, with initial panels up to ``step`` wide."""
     from scipy.integrate import quad_vec
 
     panels = min(4096, max(1, math.ceil(abs(high - low) / step)))
@@ -116,7 +120,8 @@ def vector_integral(
     )
     if not info.success or not np.all(np.isfinite(values)):
         raise InputError(
-            f"function: its integral did not converge (error {error:.1e}); expected one that is continuous."
+            f"function: its integral did not converge (error {error:.1e}); "
+            "expected a continuous function."
         )
     return np.asarray(values)
 
@@ -124,7 +129,7 @@ def vector_integral(
 def magnitude_spectrum(
     psi: Callable[[Array], Array], interval: tuple[float, float], samples: int = SAMPLES
 ) -> tuple[Array, Array]:
-    """Return frequencies >= 0 and the magnitude of the Fourier transform of psi, cut to ``interval``, at them."""
+    """Return frequencies >= 0 and the magnitude of the Fourier transform of psi on ``interval``."""
     low, high = interval
     step = (high - low) / samples
     values = psi(low + step * (np.arange(samples) + 0.5))  # midpoint rule

@@ -1,4 +1,4 @@
-"""Splines in tension: one family from linear interpolation to the cubic spline."""
+"""Splines in tension (Schweikert, 1966): a family from the cubic spline to linear interpolation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kronfield.embedders._quadrature import autocorrelation, last_frequency
 
 @dataclass(frozen=True)
 class TensionSpline(LocalEmbedder):
-    """The B-spline in tension, two spacings to either side: smooth, and as stiff as wanted.
+    """The B-spline in tension: smooth, with a support of two spacings to either side.
 
-    Fitted to samples on its centres it minimises the integral of f''^2 + (tension/spacing)^2 f'^2.
-    Without tension that is the cubic spline; with much it is linear interpolation with its corners
-    rounded off.
+    A fit to samples at the centres minimises the integral of f''^2 + (tension/spacing)^2 f'^2. With
+    little tension this is the cubic spline; with much tension it is linear interpolation with
+    rounded corners.
 
     Examples
     --------
@@ -34,9 +34,14 @@ class TensionSpline(LocalEmbedder):
     size : int
         The number K of features.
     tension : float
-        Per spacing of the centres, from 0.01 (cubic) to 1000 (linear).
+        The tension per spacing of the centres, from 0.01 (cubic) to 1000 (linear).
     padding : int or "auto"
-        How many centres lie past each end of the unit interval.
+        The number of centres beyond each end of the unit interval.
+
+    References
+    ----------
+    D. G. Schweikert, An interpolation curve using a spline in tension, Journal of Mathematics and
+    Physics 45 (1966).
     """
 
     size: int
@@ -53,15 +58,16 @@ class TensionSpline(LocalEmbedder):
         self._check_layout()
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
-        # Little tension is a small difference of large terms: float64 whatever comes in.
+        # With little tension the result is a small difference of large terms: always use float64.
         wide = xp.astype(u, xp.float64, copy=False)
         return xp.astype(self._piece(xp, wide, order), u.dtype, copy=False)
 
     def _piece(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
-        # With v = |u|/spacing and a = tension, up to the factor 1/(2a (cosh a - 1)) that makes the features sum to 1:
+        # With v = |u|/spacing and a = tension:
         #   sinh(a v) - 2 sinh(a (1-v)) + 2a (cosh a + 1)(1-v) - a (2-v)   for v <= 1
         #   sinh(a (2-v)) - a (2-v)                                       for 1 <= v <= 2
-        # all times 2 exp(-a), so that nothing overflows.
+        # The factor 1/(2a (cosh a - 1)) makes the features sum to 1. All terms are multiplied by
+        # 2 exp(-a) so that they do not overflow.
         a = self.tension
         v = xp.abs(u) * self._inside
         tail = xp.maximum(2 - v, xp.zeros_like(v))  # 2 - v, and 0 beyond the support
@@ -84,8 +90,8 @@ class TensionSpline(LocalEmbedder):
         return value / (2 * a * (cosh2 - decay))
 
     def _antiderivative(self, u: Array) -> Array:
-        # Integrate the outer piece from the rim, the inner from the centre, where half of the
-        # whole, spacing/2, lies.
+        # Integrate the outer piece from the rim, and the inner piece from the centre, where the
+        # antiderivative is half of the total integral: spacing/2.
         a, h = self.tension, self.spacing
         v = np.minimum(np.abs(u) / h, 2.0)
         decay, cosh2 = 2 * math.exp(-a), 1 + math.exp(-2 * a)
@@ -116,7 +122,7 @@ class TensionSpline(LocalEmbedder):
         return float(autocorrelation(self.on_line, self.support, np.zeros(1))[0]) / self.spacing**2
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return the last frequency at which the spectrum is above ``tolerance`` of its peak."""
+        """Return the highest frequency where the spectrum exceeds ``tolerance`` of its peak."""
         return last_frequency(self.on_line, self.support, fraction("tolerance", tolerance))
 
 

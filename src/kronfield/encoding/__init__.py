@@ -1,4 +1,4 @@
-"""How are axes combined? Encodings of points, mode-n products, blending."""
+"""Combination of axes: encodings of points, mode-n products, and blending."""
 
 from kronfield.encoding.encodings import Concatenated, Encoding, Kronecker
 

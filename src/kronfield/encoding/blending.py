@@ -1,4 +1,4 @@
-"""The paper's blending: the features of any point as a mix of those at the corners of its cell of a regular grid."""
+"""The paper's blending: features of a point, interpolated from the corners of its grid cell."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from kronfield._core.frames import is_even
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding.encodings import Kronecker
 
-# Corners whose features differ (or agree) by less than this, relative, cannot be told apart by
-# their difference (or sum).
+# D(0) + D(d) or D(0) - D(d) counts as zero if it is below this fraction of D(0).
 ALIKE = 1e-12
-# How uneven a grid may be, in spacings, and how far beyond its ends a point may lie by rounding.
+# Tolerances in spacings: how uneven a grid may be, and how far a point may lie beyond its ends.
 SLACK = 1e-6
-# Nodes of a virtual grid per wave of features that are not local.
+# Nodes of a virtual grid per period of the highest frequency, for features that are not local.
 NODES_PER_WAVE = 12
-# Entries of a table of similarities, within one cell.
+# Entries in a table of similarities within one cell.
 TABLE = 257
 
 
 def blending_weights(
     embedder: Embedder, beta: Any, spacing: float, *, normalise: bool = False
 ) -> tuple[AnyArray, AnyArray]:
-    """Return (alpha_0, alpha_1): psi(x_0 + beta d) is nearly alpha_0 psi(x_0) + alpha_1 psi(x_0 + d), best in the mean.
+    """Return the weights (alpha_0, alpha_1) of the two ends of a cell.
+
+    They minimise the integral over t of the square of
+    psi(x_0 + beta d) - alpha_0 psi(x_0) - alpha_1 psi(x_0 + d).
 
     Examples
     --------
@@ -53,13 +55,13 @@ def blending_weights(
     Parameters
     ----------
     embedder : Embedder
-        One axis; its similarity D decides.
+        The embedder of one axis; its similarity D determines the weights.
     beta : array of shape (P,)
-        Where in its cell each position lies, from 0 to 1.
+        The relative position in the cell, from 0 to 1.
     spacing : float
         The width d of a cell.
     normalise : bool
-        Divide by the sum, so that constants are kept exactly.
+        Whether to divide the weights by their sum, so that constants are reproduced exactly.
     """
     share = vector("beta", beta)
     d = real(
@@ -71,7 +73,8 @@ def blending_weights(
         remedy="It is the width of a cell of the grid.",
     )
     xp = namespace(share)
-    # [D(0) D(d); D(d) D(0)]^-1 [D(beta d); D((1-beta) d)], by its eigenvectors (1, 1) and (1, -1)
+    # alpha = [D(0) D(d); D(d) D(0)]^-1 [D(beta d); D((1-beta) d)], by the eigenvectors (1, 1) and
+    # (1, -1) of the matrix
     at = embedder.similarity(xp.asarray([0.0, d], dtype=share.dtype, device=share.device))
     same, apart = float(at[0]), float(at[1])
     left, right = _similarity_within(embedder, share, d), _similarity_within(embedder, 1 - share, d)
@@ -92,7 +95,7 @@ def blending_weights(
 
 
 def _similarity_within(embedder: Embedder, share: AnyArray, d: float) -> AnyArray:
-    """Return D(share d); where that is an integral, of many positions, from a spline through a table of it."""
+    """Return D(share d); replace many quadratures by a cubic spline through a table."""
     if not embedder.similarity_by_quadrature or share.shape[0] <= TABLE:
         return embedder.similarity(share * d)
     xp = namespace(share)
@@ -108,13 +111,14 @@ def _table(embedder: Embedder, d: float) -> Any:
 
 
 class Blending:
-    """Points in, for each the 2^D corners of its cell and their weights out.
+    """The 2^D corners of the grid cell of each point, and their weights.
 
     Examples
     --------
     >>> import numpy as np
     >>> import kronfield as kf
-    >>> blending = kf.Blending(kf.Kronecker(kf.Gaussian(32, 0.05), kf.Gaussian(32, 0.05)), [np.arange(33) / 32] * 2)
+    >>> encoding = kf.Kronecker(kf.Gaussian(32, 0.05), kf.Gaussian(32, 0.05))
+    >>> blending = kf.Blending(encoding, [np.arange(33) / 32] * 2)
     >>> indices, weights = blending.corners(np.array([[0.5, 0.51]]))
     >>> indices, weights.round(2)
     (array([[544, 545, 577, 578]]), array([[0.69, 0.33, 0.  , 0.  ]]))
@@ -128,10 +132,10 @@ class Blending:
     axes : sequence of arrays
         The nodes of the virtual grid on each axis, evenly spaced, in the units of the embedders.
     normalise : bool
-        Have the weights of a point sum to one.
+        Whether to scale the weights of a point so that they sum to one.
     linear : bool
-        Blend linearly, 1 - beta and beta, whatever the embedders: then one blending serves them
-        all.
+        Whether to blend linearly with 1 - beta and beta, independent of the embedders. One such
+        blending serves all embedders.
     """
 
     def __init__(
@@ -162,14 +166,15 @@ class Blending:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The nodes on each axis of the virtual grid."""
+        """The number of nodes on each axis of the virtual grid."""
         return tuple(len(axis) for axis in self.axes)
 
     def corners(self, points: Any) -> tuple[AnyArray, AnyArray]:
-        """Return (indices, weights), both (P, 2^D), of the corners of the cell of each point (P, D).
+        """Return (indices, weights), both (P, 2^D), of the corners of the cell of each point.
 
-        Indices count the nodes of the virtual grid in C order. A point on the border of two cells
-        belongs to the upper one, on the last node to the last.
+        The points are (P, D). Indices count the nodes of the virtual grid in C order. A point on
+        the border of two cells belongs to the upper cell; a point on the last node belongs to the
+        last cell.
         """
         X = point_array("points", points, self.encoding.dimensions)
         xp = namespace(X)
@@ -202,12 +207,12 @@ class Blending:
         )
 
     def error(self, points: Any) -> AnyArray:
-        """Return how far blended features are from the exact ones, relative to their norm, per point: (P,)."""
+        """Return the error of blended features relative to the norm of exact features, (P,)."""
         X = point_array("points", points, self.encoding.dimensions)
         xp = namespace(X)
         one, nothing = xp.ones_like(X[:, 0]), xp.zeros_like(X[:, 0])
-        # |A - B|^2, <A - B, B>, |A|^2, |B|^2 of the products so far; with one axis more, a and b:
-        # A a - B b = (A - B) a + B (a - b)
+        # |A - B|^2, <A - B, B>, |A|^2, |B|^2 of the products so far, with A exact and B blended.
+        # One more axis with factors a and b: A a - B b = (A - B) a + B (a - b)
         apart, cross, exact, blended = nothing, nothing, one, one
         for i, emb in enumerate(self.encoding.embedders):
             nodes = xp.asarray(self.axes[i], dtype=X.dtype, device=X.device)
@@ -253,8 +258,8 @@ class Blending:
 def virtual_axis(embedder: Embedder, low: float, high: float) -> Array:
     """Return nodes from ``low`` to ``high`` that suit an embedder, in its units.
 
-    They are as far apart as local features; else there are as many as features, and enough for the
-    highest frequency.
+    For local features, the nodes have the spacing of the features. Otherwise there are at least as
+    many nodes as features, and enough nodes for the highest frequency.
     """
     if isinstance(embedder, LocalEmbedder):
         step = embedder.spacing
@@ -277,6 +282,6 @@ def _even_nodes(argument: str, axis: Any) -> Array:
             argument,
             describe(nodes),
             "rising, evenly spaced nodes",
-            "Blending needs cells of one size.",
+            "Blending needs cells of equal size.",
         )
     return nodes

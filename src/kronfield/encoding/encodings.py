@@ -1,4 +1,4 @@
-"""Encodings of D-dimensional position: Concatenated (the paper's "simple") and Kronecker (its "complex")."""
+"""Encodings of D-dimensional points: Concatenated (the paper's "simple"), Kronecker ("complex")."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from kronfield._core.spectra import stable_rank
 from kronfield.embedders import Embedder
 from kronfield.encoding.modes import multilinear
 
-# Largest dense Kronecker encoding, in numbers: 1 GiB of float64. Past it, grids and mode products
-# are the way.
+# The largest dense Kronecker encoding, in numbers: 1 GiB of float64. Larger problems need grids and
+# mode products.
 DENSE_LIMIT = 1 << 27
 
 
@@ -40,7 +40,7 @@ def _check_embedders(embedders: tuple[Any, ...]) -> None:
             "embedders",
             describe(embedders),
             "one or more embedders",
-            "Pass them one by one: Kronecker(e1, e2).",
+            "Pass them as separate arguments: Kronecker(e1, e2).",
             TypeError,
         )
 
@@ -51,14 +51,14 @@ def _numbers(name: str, value: Any) -> Array:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise problem(name, describe(value), "numbers in rows of one length", remedy) from error
+        raise problem(name, describe(value), "numbers in rows of equal length", remedy) from error
     if array.dtype.kind not in "fiu":
         raise problem(name, describe(array), "numbers", remedy, TypeError)
     return np.asarray(float_array(name, array.astype(np.float64)))
 
 
 class Encoding(ABC):
-    """A map from points (P, D) to features (P, size), made of embedders."""
+    """A map from points (P, D) to features (P, size), composed of embedders."""
 
     embedders: tuple[Embedder, ...]
 
@@ -74,22 +74,22 @@ class Encoding(ABC):
 
     @abstractmethod
     def __call__(self, points: Any) -> AnyArray:
-        """Return the features of ``points`` (P, D), densely, as (P, size)."""
+        """Return the features of ``points`` (P, D) as a dense array (P, size)."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return the encoding as plain data that JSON can hold."""
+        """Return the encoding as plain data that JSON can represent."""
 
     @classmethod
     def from_dict(
         cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> Encoding:
-        """Return the encoding that `to_dict` described; ``functions`` as in `Embedder.from_dict`."""
+        """Return the encoding that `to_dict` described; see `Embedder.from_dict`."""
         kinds = tuple(one.__name__ for one in (Concatenated, Kronecker) if issubclass(one, cls))
         kind = data.get("kind") if isinstance(data, Mapping) else None
         if not isinstance(kind, str) or kind not in kinds:
             raise problem(
-                "kind", describe(kind), f"one of {kinds}", "Use what to_dict() returned, unchanged."
+                "kind", describe(kind), f"one of {kinds}", "Pass the result of to_dict() unchanged."
             )
         keys = ["kind", "embedders"] + (["directions", "offsets"] if kind == "Concatenated" else [])
         only_keys(kind, data, keys)
@@ -98,7 +98,7 @@ class Encoding(ABC):
                 "embedders",
                 describe(data["embedders"]),
                 "a list",
-                "Use what to_dict() returned, unchanged.",
+                "Pass the result of to_dict() unchanged.",
             )
         embedders = [Embedder.from_dict(one, functions) for one in data["embedders"]]
         if kind == "Kronecker":
@@ -113,10 +113,10 @@ class Encoding(ABC):
 
 
 class Concatenated(Encoding):
-    """Features of each axis, or of each direction, side by side: the paper's "simple" encoding.
+    """The concatenated features of each axis or direction: the paper's "simple" encoding.
 
-    A linear model on it is a sum of functions of one variable each; on a 2-D grid of axes its
-    values have rank 2 at most, however many features there are.
+    A linear model on it is a sum of functions of one variable each. With the axes of a 2-D grid,
+    the values have rank 2 at most, for any number of features.
 
     Examples
     --------
@@ -125,7 +125,8 @@ class Concatenated(Encoding):
     >>> simple = Concatenated(Gaussian(8, 0.1), Gaussian(16, 0.1))
     >>> simple(np.array([[0.2, 0.7]])).shape
     (1, 24)
-    >>> Concatenated.with_diagonals(Gaussian(128, 0.006), dimensions=2).size  # x, y, (x+y)/2, (x-y+1)/2
+    >>> diagonal = Concatenated.with_diagonals(Gaussian(128, 0.006), dimensions=2)
+    >>> diagonal.size  # x, y, (x+y)/2, (x-y+1)/2
     512
     >>> Concatenated(RandomFourier(512, 14.0, seed=0, dimensions=2)).dimensions  # 2-D frequencies
     2
@@ -133,11 +134,11 @@ class Concatenated(Encoding):
     Parameters
     ----------
     *embedders : Embedder
-        One per direction; without ``directions`` they take the coordinates in order.
+        One per direction; without ``directions``, they use the coordinates in order.
     directions : sequence of sequences of float, optional
-        One row of D weights per embedder: it sees the sum of weight times coordinate.
+        One row of D weights per embedder, which receives the weighted sum of the coordinates.
     offsets : sequence of float, optional
-        What is added to each of these sums, 0 by default.
+        A constant that is added to each weighted sum; 0 by default.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Concatenated(Encoding):
 
     @classmethod
     def with_diagonals(cls, embedder: Embedder, dimensions: int) -> Self:
-        """Return the encoding along all axes and the two diagonals of each pair of them, ``embedder`` on each."""
+        """Return the encoding with ``embedder`` along all axes and both diagonals of each pair."""
         directions, offsets = diagonals(dimensions)
         return cls(*[embedder] * len(offsets), directions=directions, offsets=offsets)
 
@@ -208,7 +209,7 @@ class Concatenated(Encoding):
         )
 
     def derivative(self, points: Any, axis: int) -> AnyArray:
-        """Return the first derivative of the features by coordinate ``axis``, (P, size)."""
+        """Return the first derivative of the features along coordinate ``axis``, (P, size)."""
         X = point_array("points", points, self.dimensions)
         axis = whole("axis", axis, at_least=0)
         if axis >= self.dimensions:
@@ -229,7 +230,7 @@ class Concatenated(Encoding):
         return namespace(X).concat(parts, axis=1)
 
     def seen(self, X: AnyArray) -> list[AnyArray]:
-        """Return what each embedder sees of the points X: a vector, or columns for one of several dimensions."""
+        """Return the input of each embedder at the points X: a vector, or several columns."""
         if self.directions is None:
             starts = itertools.accumulate((emb.dimensions for emb in self.embedders), initial=0)
             return [
@@ -246,7 +247,7 @@ class Concatenated(Encoding):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the encoding as plain data that JSON can hold."""
+        """Return the encoding as plain data that JSON can represent."""
         return {
             "kind": "Concatenated",
             "embedders": [emb.to_dict() for emb in self.embedders],
@@ -264,8 +265,9 @@ class Concatenated(Encoding):
 class Kronecker(Encoding):
     """The Kronecker product of one embedding per axis: the paper's "complex" encoding.
 
-    Its rank is the product of the ranks of its axes. Weights are a tensor (K_1, ..., K_D[, C]) and
-    on grids all is done by mode products; the matrix of prod(N) x prod(K) numbers is never formed.
+    Its rank is the product of the ranks of its axes. Weights are a tensor (K_1, ..., K_D[, C]). On
+    grids, all computations are mode products; the matrix of prod(N) x prod(K) numbers is never
+    formed.
 
     Examples
     --------
@@ -281,7 +283,7 @@ class Kronecker(Encoding):
     Parameters
     ----------
     *embedders : Embedder
-        One per axis, of any kind and size each.
+        One per axis; kinds and sizes may differ.
     """
 
     def __init__(self, *embedders: Embedder) -> None:
@@ -308,9 +310,9 @@ class Kronecker(Encoding):
         return math.prod(self.shape)
 
     def __call__(self, points: Any) -> AnyArray:
-        """Return the dense features of a few points (P, D), as (P, K_1 ... K_D) in the order of the weights.
+        """Return the dense features of a few points (P, D), (P, K_1 ... K_D) in weight order.
 
-        For reference and small jobs only: past 2^27 numbers (1 GiB) this refuses.
+        For reference and small problems only: more than 2^27 numbers (1 GiB) raise an error.
         """
         X = point_array("points", points, self.dimensions)
         if X.shape[0] * self.size > DENSE_LIMIT:
@@ -333,7 +335,7 @@ class Kronecker(Encoding):
     def matrices(
         self, axes: Sequence[Any], derivative: Sequence[int] | None = None
     ) -> list[AnyArray]:
-        """Return the embedding matrix (N_i, K_i) of each axis, differentiated ``derivative[i]`` times."""
+        """Return the matrix (N_i, K_i) of each axis, differentiated ``derivative[i]`` times."""
         orders = [0] * self.dimensions if derivative is None else list(derivative)
         for name, given in (("axes", axes), ("derivative", orders)):
             if len(given) != self.dimensions:
@@ -352,7 +354,7 @@ class Kronecker(Encoding):
     def on_grid(
         self, weights: Any, axes: Sequence[Any], derivative: Sequence[int] | None = None
     ) -> AnyArray:
-        """Return the linear model's values W x_1 Psi(x_1) x_2 Psi(x_2) ... on the grid of ``axes``.
+        """Return the values W x_1 Psi(x_1) x_2 Psi(x_2) ... of the linear model on a grid.
 
         Parameters
         ----------
@@ -361,7 +363,7 @@ class Kronecker(Encoding):
         axes : sequence of arrays of shape (N_i,)
             Positions on each axis, of the same library and dtype as the weights.
         derivative : sequence of int, optional
-            How many times to differentiate along each axis.
+            The order of the derivative along each axis.
 
         Returns
         -------
@@ -374,7 +376,10 @@ class Kronecker(Encoding):
     def adjoint(
         self, values: Any, axes: Sequence[Any], derivative: Sequence[int] | None = None
     ) -> AnyArray:
-        """Return the transpose of `on_grid` applied to ``values`` (N_1, ..., N_D[, C]): of the shape of weights."""
+        """Return the transpose of `on_grid` applied to ``values`` (N_1, ..., N_D[, C]).
+
+        The result has the shape of the weights.
+        """
         matrices = self._matrices_like("values", values, axes, derivative)
         self._check_tensor("values", values, tuple(matrix.shape[0] for matrix in matrices))
         return multilinear(values, [matrix.T for matrix in matrices])
@@ -385,8 +390,8 @@ class Kronecker(Encoding):
         Parameters
         ----------
         axes : sequence
-            For each axis its positions (measured on them), or a number of evenly spaced samples (by
-            theory).
+            For each axis its positions, on which the rank is measured, or a number of evenly spaced
+            samples, for which it follows from theory.
         """
         if len(axes) != self.dimensions:
             raise problem(
@@ -404,13 +409,13 @@ class Kronecker(Encoding):
         return math.prod(ranks, start=1.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the encoding as plain data that JSON can hold."""
+        """Return the encoding as plain data that JSON can represent."""
         return {"kind": "Kronecker", "embedders": [emb.to_dict() for emb in self.embedders]}
 
     def _matrices_like(
         self, name: str, tensor: Any, axes: Sequence[Any], derivative: Sequence[int] | None
     ) -> list[AnyArray]:
-        """Return the matrices of the axes in the dtype of ``tensor``, which must be of the same library."""
+        """Return the matrices of the axes in the dtype of ``tensor``; the libraries must agree."""
         matrices = self.matrices(axes, derivative)
         remedy = "Convert it to the library of the axes, and to floats."
         if not is_array(tensor):

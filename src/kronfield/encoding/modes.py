@@ -1,4 +1,4 @@
-"""Mode-n products: a matrix applied along one axis of a tensor, and along all of them in the cheapest order."""
+"""Mode-n products (Kolda and Bader, 2009): matrices applied along one or all axes of a tensor."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from kronfield._core.arrays import AnyArray, namespace, problem
 
-# Below this many trailing columns a product per slice is slower than one big product on a
-# transposed copy.
+# With fewer trailing columns than this, one large product on a transposed copy is faster than a
+# product per slice.
 FEW_COLUMNS = 16
 
 
@@ -26,20 +26,21 @@ def mode_product(tensor: AnyArray, matrix: AnyArray, axis: int) -> AnyArray:
     tensor : array of shape (..., K, ...)
         Real or complex.
     matrix : array of shape (N, K)
-        Of the same library.
+        A matrix of the same array library.
     axis : int
         The axis of ``tensor`` to multiply, from 0.
     """
     if matrix.ndim != 2 or not 0 <= axis < tensor.ndim or matrix.shape[1] != tensor.shape[axis]:
         raise problem(
             "matrix",
-            f"shape {tuple(matrix.shape)} for axis {axis} of a tensor of shape {tuple(tensor.shape)}",
+            f"shape {tuple(matrix.shape)} for axis {axis} of a tensor "
+            f"of shape {tuple(tensor.shape)}",
             "shape (N, K), K the length of that axis",
             "Each matrix maps one axis of the tensor.",
         )
     xp = namespace(tensor, matrix)
     if tensor.dtype != matrix.dtype and xp.isdtype(tensor.dtype, "complex floating"):
-        # some libraries multiply only what has the same dtype
+        # some libraries multiply only arrays of the same dtype
         matrix = xp.astype(matrix, tensor.dtype)
     before, after = tuple(tensor.shape[:axis]), tuple(tensor.shape[axis + 1 :])
     rows, columns = math.prod(before), math.prod(after)
@@ -61,8 +62,8 @@ def mode_product(tensor: AnyArray, matrix: AnyArray, axis: int) -> AnyArray:
 def cheapest_order(shapes: Sequence[tuple[int, int]]) -> list[int]:
     """Return the order of axes in which products with (N, K) matrices take the fewest operations.
 
-    Swapping two neighbours i, j in the order is worth it just where 1/K_i - 1/N_i > 1/K_j - 1/N_j,
-    so sorting by that key is optimal: axes that shrink come first, axes that grow last.
+    Swapping two neighbours i, j saves operations exactly if 1/K_i - 1/N_i > 1/K_j - 1/N_j. Sorting
+    by this key is therefore optimal: axes that shrink come first, axes that grow come last.
 
     Examples
     --------
@@ -73,16 +74,20 @@ def cheapest_order(shapes: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def multilinear(tensor: AnyArray, matrices: Sequence[AnyArray]) -> AnyArray:
-    """Return ``tensor`` x_1 A_1 x_2 A_2 ... x_D A_D; axes past the D-th (channels) stay as they are.
+    """Return ``tensor`` x_1 A_1 x_2 A_2 ... x_D A_D; axes after the D-th (channels) are unchanged.
 
-    Never forms the Kronecker product of the matrices: beside input and output it holds one
-    intermediate tensor.
+    The Kronecker product of the matrices is never formed: besides input and output, one
+    intermediate tensor is in memory. The products are taken in the cheapest order.
 
     Examples
     --------
     >>> import numpy as np
     >>> multilinear(np.ones((2, 3, 7)), [np.ones((4, 2)), np.ones((5, 3))]).shape
     (4, 5, 7)
+
+    References
+    ----------
+    T. G. Kolda and B. W. Bader, Tensor decompositions and applications, SIAM Review 51 (2009).
     """
     if len(matrices) > tensor.ndim:
         raise problem(
