@@ -1,1 +1,1 @@
-"""What becomes of a file? Fitted, looked at, compared, written again."""
+"""Signals from files: fit a field to them; view, compare, report and export it."""

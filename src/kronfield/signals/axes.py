@@ -1,4 +1,4 @@
-"""What a field says of itself: its description, its axes and their units, and which is time."""
+"""The description of a field: names and units of its axes, its time axis, its frame rate."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kronfield._core.arrays import problem
 from kronfield.field import Field
 from kronfield.files import Description
 
-# Names of axes that are drawn to the right, and of those that are drawn upwards.
+# Names of axes that are drawn to the right, and of axes that are drawn upwards.
 _ACROSS = {"x", "lon", "lng", "long", "longitude", "easting", "t", "time", "column", "col"}
 _UP = {"y", "z", "lat", "latitude", "northing"}
 
 
 def described(field: Field) -> Description:
-    """Return the ``info`` of a field by type; an ``info`` from elsewhere may say nothing."""
+    """Return the ``info`` of a field as a `Description`; unknown entries are None."""
     return Description.from_dict(field.info)
 
 
@@ -29,13 +29,13 @@ def axis_names(field: Field) -> list[str]:
 
 
 def axis_units(field: Field) -> list[str]:
-    """Return the units of the axes; those without have ''."""
+    """Return the units of the axes; '' where an axis has no unit."""
     units = described(field).units or []
     return units if len(units) == field.dimensions else [""] * field.dimensions
 
 
 def axis_named(field: Field, name: str) -> int:
-    """Return the number of an axis by its name, the start of its name, or its number."""
+    """Return the index of an axis, given its name, the start of its name, or its number."""
     names = [one.lower() for one in axis_names(field)]
     text = name.strip().lower()
     if text in names:
@@ -51,12 +51,12 @@ def axis_named(field: Field, name: str) -> int:
 
 
 def time_axis(field: Field) -> int | None:
-    """Return the axis of a film or a sound that is time; None for all other fields."""
+    """Return the time axis of a video or a sound; None for other fields."""
     return 0 if described(field).kind in ("video", "audio") else None
 
 
 def frame_rate(field: Field) -> Fraction | None:
-    """Return the frames or samples per second of the samples of a film or a sound."""
+    """Return the frames or samples per second of a video or a sound; None if unknown."""
     known = described(field)
     value: Any = {"video": known.fps, "audio": known.rate}.get(known.kind or "")
     if value is None:
@@ -68,13 +68,13 @@ def frame_rate(field: Field) -> Fraction | None:
 
 
 def is_numbered(field: Field, axis: int) -> bool:
-    """Tell whether the samples of an axis are at 0, 1, 2, ..., each in the middle of its cell."""
+    """Return whether the samples of an axis are at 0, 1, 2, ..., in the middle of their cells."""
     x = field.axes[axis]
     return bool(np.array_equal(x, np.arange(len(x)))) and field.domain[axis] == (-0.5, len(x) - 0.5)
 
 
 def map_order(field: Field, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return (vertical, horizontal) axes, and which are turned so that they grow upwards."""
+    """Return the axes as (vertical, horizontal), and the axes to flip so that they grow upwards."""
     names = [axis_names(field)[i].split("[")[0].split("(")[0].strip().lower() for i in order]
     if described(field).kind != "table" and not set(names) <= _ACROSS | _UP:
         return order, ()

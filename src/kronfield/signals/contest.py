@@ -1,4 +1,4 @@
-"""Every embedder and every peer on the same samples: some are held out, and who predicts them best is told."""
+"""Comparison of embedders and standard interpolation by their error at held-out samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kronfield.signals.measures import peak_of, psnr, ssim
 from kronfield.signals.peers import METHODS, interpolate_grid, interpolate_points
 from kronfield.solvers.points.cg import ConvergenceError
 
-# Embedders that take part, by name, and those whose features are nowhere zero: their matrices are
+# The embedders to compare, and those whose features are nowhere zero, so that their matrices are
 # dense.
 EMBEDDERS = (
     "impulse",
@@ -38,32 +38,33 @@ EMBEDDERS = (
     "square",
 )
 DENSE = ("rff", "linf", "logf", "sine", "square")
-# The longest axis on which a ridge is chosen, and the longest on which dense matrices are made.
+# The longest axis on which a ridge is chosen, and the longest axis for dense matrices.
 LONGEST_RIDGE, LONGEST_DENSE = 512, 4096
-# Shortest axis of which every second sample is held out, and the part of scattered points that is.
+# The shortest axis of which every second sample is held out, and the fraction of scattered points
+# that is held out.
 SHORTEST, PART = 6, 0.2
-# The longest side of what is shown.
+# The longest side of the displayed part: of a grid, of a line, and of a map of points.
 SHOWN, SHOWN_LINE, SHOWN_MAP = 96, 64, 200
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """How one did.
+    """The result of one method.
 
     Attributes
     ----------
     name, settings : str
-        Who, and with what.
+        The method and its settings.
     psnr : float
-        In dB, at the samples held out.
+        The PSNR in dB at the held-out samples.
     ssim : float or None
-        Of the whole grid.
+        The SSIM of the whole grid; None for scattered points.
     parameters : int
-        Numbers that are kept: weights, or samples.
+        The count of numbers that the method stores: weights or samples.
     seconds : float
-        To fit and to evaluate.
-    picture : array
-        A part of the result, to be looked at.
+        The time to fit and to evaluate.
+    picture : array or None
+        The displayed part of the result.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Contestant:
 
 
 class GridContest:
-    """Every second sample of each axis in, all others predicted.
+    """A comparison on a grid: predict all samples from every second sample of each axis.
 
     Examples
     --------
@@ -90,11 +91,11 @@ class GridContest:
     Parameters
     ----------
     values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
-        Finite.
+        The samples; they must be finite.
     channels : bool
         Whether the last axis holds channels.
     axes : sequence of arrays, optional
-        Rising positions.
+        The positions of the samples, increasing.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class GridContest:
                 "values",
                 f"shape {shape}",
                 f"an axis of {SHORTEST} samples or more",
-                "There is none to hold out.",
+                "Shorter axes leave nothing to hold out.",
             )
         self.known, self.known_axes, self.held_out = (
             split.known(values),
@@ -125,22 +126,22 @@ class GridContest:
 
     @property
     def truth(self) -> Array:
-        """The part of the samples that is shown."""
+        """The displayed part of the samples."""
         return self.values[self.window]
 
     @property
     def line(self) -> Array | None:
-        """The positions of what is shown, of values on a line."""
+        """The positions of the displayed samples on a line; None in more dimensions."""
         return self.axes[0][self.window[0]] if len(self.axes) == 1 else None
 
     def names(self, embedders: Sequence[str] = EMBEDDERS) -> list[str]:
-        """Return who will take part."""
+        """Return the names of the methods to compare."""
         longest = max(len(x) for x in self.known_axes)
         able = [name for name in embedders if name not in DENSE or longest <= LONGEST_DENSE]
         return ["kronfield, chosen", *able, *METHODS]
 
     def run(self, embedders: Sequence[str] = EMBEDDERS) -> Iterator[Contestant]:
-        """Yield how each did, one after the other."""
+        """Yield the result of each method in turn."""
         for name in self.names(embedders):
             started = time.perf_counter()
             if name in METHODS:
@@ -169,19 +170,20 @@ class GridContest:
             )
             ridge = None if max(len(x) for x in self.known_axes) <= LONGEST_RIDGE else 0.0
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RankWarning)  # of some that is the point
+            # rank deficiency is part of the comparison
+            warnings.simplefilter("ignore", RankWarning)
             return fit(self.known, self.known_axes, encoding, ridge=ridge, channels=self.channels)
 
 
 class PointContest:
-    """A fifth of the points held out, by chance with a seed, and predicted from the rest.
+    """A comparison at scattered points: predict a random fifth of them from the others.
 
     Parameters
     ----------
     points, values : arrays of shape (P, D), and (P,) or (P, C)
-        Points without a value are left out.
+        The samples; points without a value are left out.
     seed : int
-        Of chance.
+        Seed of the random split.
     """
 
     def __init__(self, points: Array, values: Array, *, seed: int = 0) -> None:
@@ -192,10 +194,10 @@ class PointContest:
                 "points",
                 f"{len(points)} with values",
                 "at least 10",
-                "There are too few to hold any out.",
+                "Fewer points leave too few to hold out.",
             )
         out = np.random.default_rng(seed).random(len(points)) < PART
-        out[0], out[1] = True, False  # some of either
+        out[0], out[1] = True, False  # at least one point in each part
         self.points, self.values = points[~out], values[~out]
         self.other_points, self.other_values = points[out], values[out]
         self.domain = [
@@ -206,7 +208,7 @@ class PointContest:
         self.count = values.shape[1] if values.ndim == 2 else 1
 
     def names(self, embedders: Sequence[str] = EMBEDDERS) -> list[str]:
-        """Return who will take part."""
+        """Return the names of the methods to compare."""
         peers = METHODS if self.points.shape[1] <= 2 else METHODS[:2]
         return [
             "kronfield, chosen",
@@ -215,7 +217,7 @@ class PointContest:
         ]
 
     def run(self, embedders: Sequence[str] = EMBEDDERS) -> Iterator[Contestant]:
-        """Yield how each did, one after the other; who cannot do it is left out."""
+        """Yield the result of each method in turn; leave out methods that fail."""
         for name in self.names(embedders):
             started = time.perf_counter()
             if name in METHODS:
@@ -255,7 +257,7 @@ class PointContest:
         return interpolate_points(self.points, self.values, at, method)
 
     def _map(self, call: Callable[[Array], Array]) -> Array | None:
-        """Return the first channel as a map, the first axis to the right and the second up, or along a line."""
+        """Return the first channel on a line or on a map, with the first axis to the right."""
         D = self.points.shape[1]
         if D > 2:
             return None
@@ -274,7 +276,7 @@ def _settings(field: Field) -> str:
 
 
 def _window(values: Any, channels: bool) -> tuple[slice, ...]:
-    """Return the part that is shown: the middle of leading axes, and where the last two change most."""
+    """Return the displayed part: the middle of leading axes, the last two where they vary most."""
     shape = values.shape[:-1] if channels else values.shape
     if len(shape) == 1:
         start = max(0, (shape[0] - SHOWN_LINE) // 2)

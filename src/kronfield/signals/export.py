@@ -1,4 +1,4 @@
-"""A field as a file: a picture, a film, a volume, a sound, a table; block by block, whole or not at all."""
+"""Write a field to a picture, video, volume, sound or table: block by block, atomically."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from kronfield.signals.fit import straight_colours
 from kronfield.signals.tones import Tones, measured_tones
 from kronfield.signals.view import View, view
 
-# Formats that hold any number; all others hold brightness or sound.
+# Formats that hold any number; other formats hold brightness or sound.
 RAW = {".tif", ".tiff", ".npy", ".npz", ".nii", ".nii.gz", ".csv", ".tsv", ".parquet"}
-# Frames per second of a film made from something that is none.
+# Frames per second of a video made from a field that has no frame rate.
 USUAL_RATE = Fraction(25)
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What `export` wrote.
+    """The result of `export`.
 
     Attributes
     ----------
     path : Path
-        Where.
+        The file.
     shape : tuple of int
-        The grid, without channels.
+        The shape of the grid, without channels.
     channels : list of str
-        Their names.
+        The names of the channels.
     tones : Tones or None
-        Which values are black and white, where that had to be found.
+        The values drawn black and white; None if values were written unchanged.
     rate : Fraction or None
         Frames or samples per second.
     """
@@ -63,11 +63,10 @@ def export(
     overwrite: bool = False,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Exported:
-    """Write a view of a field to a file, in little memory.
+    """Write a view of a field to a file, in bounded memory.
 
-    Pictures that were read as pictures keep their levels, 8 or 16 bit. Other numbers, and
-    derivatives, are written as they are to formats that hold floats; in all others they become
-    brightness.
+    Fields of pictures keep their levels, 8 or 16 bit. Other values, and derivatives, are written
+    unchanged to formats that hold floats; in other formats they are converted to brightness.
 
     Examples
     --------
@@ -78,29 +77,30 @@ def export(
     >>> from kronfield.signals.view import view
     >>> from kronfield.signals.tones import Tones
     >>> field = kf.fit(np.add.outer(np.arange(20.0), np.arange(30.0)))
+    >>> tones = Tones(black=0.0, white=50.0)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     done = export(field, Path(folder) / "a.png", view(field, scale=2), tones=Tones(0.0, 50.0))
+    ...     done = export(field, Path(folder) / "a.png", view(field, scale=2), tones=tones)
     >>> done.shape
     (40, 60)
 
     Parameters
     ----------
     field : Field
-        Its ``info`` says what it was made from.
+        Its ``info`` describes the signal that was fitted.
     path : path
-        How the name ends says the format.
+        The file to write; its suffix sets the format.
     where : View, optional
-        By default the samples.
+        Where to evaluate the field; by default at the samples.
     derivative : sequence of int, optional
-        How many times to differentiate along each axis.
+        The order of the derivative along each axis.
     tones : Tones, optional
-        What is black and white; by default found where it is needed.
+        The values to draw black and white; by default measured if they are needed.
     channel : str, optional
-        The name or number of one channel to write.
+        The name or number of a single channel to write.
     overwrite : bool
-        Whether a file of that name may be replaced.
+        Whether an existing file may be replaced.
     progress : callable, optional
-        Called with how many rows or frames are done, and how many there are.
+        Called with the number of rows or frames done, and their total.
     """
     target, suffix = kind_of(path), suffix_of(Path(path))
     where = view(field, upright=target == "image") if where is None else where
@@ -136,7 +136,7 @@ def export(
 
 
 class _Job:
-    """One field, on its way into one file."""
+    """The conversion of a view of a field to the values and the description of a file."""
 
     def __init__(
         self,
@@ -151,8 +151,8 @@ class _Job:
             raise problem(
                 "field",
                 "complex values",
-                "real ones",
-                "Evaluate it in Python, and write its parts.",
+                "real values",
+                "Evaluate it in Python, and write its real and imaginary parts.",
             )
         self.known = described(field)
         self.all_names = self._channel_names()
@@ -161,18 +161,18 @@ class _Job:
         self.names = [self.all_names[i] for i in self.pick]
         self.has_channels = field.has_channels and channel is None
         if self.has_channels and target in ("image", "video") and self.known.kind == "table":
-            remedy = f"Choose it with --channel: {', '.join(self.all_names)}."
-            raise problem("channel", f"{field.channel_count} columns", "one to draw", remedy)
+            remedy = f"Choose a column with --channel: {', '.join(self.all_names)}."
+            raise problem("channel", f"{field.channel_count} columns", "one column to draw", remedy)
 
     def _channel_names(self) -> list[str]:
-        """Return the names that the field knows, if it has one for each channel; else numbers."""
+        """Return the names of the channels if all are known; else their numbers."""
         names, count = self.known.channels or [], self.field.channel_count
         if len(names) == count:
             return names
         return [str(i) for i in range(count)] if count > 1 else ["value"]
 
     def _picked(self, channel: str | None) -> list[int]:
-        """Return the channels that are written; of derivatives not alpha."""
+        """Return the channels to write; derivatives leave out alpha."""
         everything = list(range(len(self.all_names)))
         if channel is None:
             return everything[:-1] if self.alpha and self.derivative is not None else everything
@@ -189,11 +189,11 @@ class _Job:
 
     @property
     def is_picture(self) -> bool:
-        """Whether values are brightness from 0 to 1 as they are."""
+        """Whether values are brightness from 0 to 1 without conversion."""
         return self.known.levels is not None and self.derivative is None
 
     def tones(self, suffix: str, given: Tones | None) -> Tones | None:
-        """Return which values are black and white, None where values are written as they are."""
+        """Return the values to draw black and white; None if values are written unchanged."""
         if (
             given is not None
             or suffix in RAW
@@ -207,7 +207,7 @@ class _Job:
         return measured_tones(self.field, self.where, self.derivative)
 
     def values(self, block: Array, tones: Tones | None) -> Array:
-        """Return what is written of a block."""
+        """Return the values of a block as they are written to the file."""
         if self.known.multiplied and self.derivative is None:
             block = straight_colours(block)
         if self.field.has_channels:
@@ -219,11 +219,11 @@ class _Job:
 
     @property
     def frames_per_second(self) -> Fraction:
-        """The rate of a film: that of the view, or the usual one."""
+        """The frame rate of a video: that of the view, or `USUAL_RATE`."""
         return self.where.rate or USUAL_RATE
 
     def description(self, suffix: str, tones: Tones | None) -> Description:
-        """Return the description of the file: that of the field, changed where the view differs."""
+        """Return the description of the file: that of the field, adapted to the view."""
         order, names, units = self.where.order, axis_names(self.field), axis_units(self.field)
         known = replace(
             self.known,
@@ -255,7 +255,7 @@ class _Job:
         return [f"{name} by {by}" for name in self.names]
 
     def _placed(self, known: Description) -> Description:
-        """Add what NIfTI needs: the distance between samples, and the map from samples to space.
+        """Add the entries of NIfTI: the distance of samples, and the map from samples to space.
 
         The source maps its samples by the affine A, and its samples are ``spacing`` apart. Sample j
         of the view is at start + j length, which is sample (start + j length) / spacing of the
@@ -293,7 +293,10 @@ def _fraction(rate: Fraction) -> str:
 def values_at_points(
     field: Field, points: Array, *, derivative: Sequence[int] | None = None, blocks: int = 1 << 20
 ) -> Iterator[Array]:
-    """Yield values (n, C) at points (P, D), NaN outside the domain and where a coordinate is missing."""
+    """Yield blocks of values (n, C) at points (P, D).
+
+    Values are NaN outside the domain and where a coordinate is missing.
+    """
     count, multiplied = field.channel_count, described(field).multiplied
     for start in range(0, len(points), blocks):
         some = points[start : start + blocks]

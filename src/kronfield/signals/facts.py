@@ -1,4 +1,4 @@
-"""What is known of a field: what it is, how it was made, how large it is."""
+"""Facts about a field: its kind, its axes, how it was made, its size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kronfield.signals.axes import axis_names, axis_units, described
 
 
 def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Return what is known of a field, as plain data.
+    """Return the facts about a field as plain data.
 
     Examples
     --------
@@ -28,9 +28,9 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
     Parameters
     ----------
     field : Field
-        Fitted, or loaded.
+        A fitted or loaded field.
     path : path, optional
-        Its file, of which size and the dtype of the stored weights are told.
+        The file of the field; adds its size and the dtype of the stored weights.
     """
     known, network = described(field), getattr(field, "model", None)
     made = known.made or {}
@@ -55,7 +55,7 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
 
 
 def _plain_axis_facts(field: Field) -> list[dict[str, Any]]:
-    """Return name, unit, ends and number of samples of each axis."""
+    """Return the name, unit, domain and number of samples of each axis."""
     axes = zip(axis_names(field), axis_units(field), field.domain, field.axes, strict=True)
     return [
         {
@@ -69,7 +69,7 @@ def _plain_axis_facts(field: Field) -> list[dict[str, Any]]:
 
 
 def _axis_facts(field: Field) -> list[dict[str, Any]]:
-    """Return the same, and the embedder with its stable rank, from the report or computed."""
+    """Add to `_plain_axis_facts` each embedder and its stable rank, reported or computed."""
     report = (described(field).made or {}).get("report") or {}
     ranks = report.get("stable_ranks") or _stable_ranks(field)
     axes = zip(_plain_axis_facts(field), field.encoding.embedders, strict=True)
@@ -95,7 +95,7 @@ def _stable_ranks(field: Field) -> list[float]:
 
 
 def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return facts as names and lines of text."""
+    """Return facts as pairs of a name and a text."""
     source, made = facts["source"], facts["made"] or {}
     return [
         ("what", f"{facts['kind']}{f' from {source}' if source else ''}"),
@@ -109,7 +109,7 @@ def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _axis_line(axis: dict[str, Any], kind: str) -> tuple[str, str]:
-    """Return the ends of an axis, its samples, and its embedder."""
+    """Return the name of an axis, and its ends, samples and embedder as text."""
     low, high = axis["domain"]
     text = f"{low:g} to {high:g} {axis['unit']}".rstrip()
     text += f", {axis['samples']} samples" if kind != "table" else ""
@@ -120,7 +120,7 @@ def _axis_line(axis: dict[str, Any], kind: str) -> tuple[str, str]:
 
 
 def _value_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the values are: channels, range, bits, and the rate of frames or samples."""
+    """Yield the channels, range and bits of the values, and the rate of frames or samples."""
     channels = facts["channels"]
     if channels:
         named = isinstance(channels, list)
@@ -185,7 +185,8 @@ def _report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(
             (
                 "training",
-                f"{report['epochs']} epochs, stopped by {report['stopped_by']}, PSNR {report['psnr']:.2f} dB",
+                f"{report['epochs']} epochs, stopped by {report['stopped_by']}, "
+                f"PSNR {report['psnr']:.2f} dB",
             )
         )
     if report.get("seconds") is not None:

@@ -1,4 +1,4 @@
-"""From a file to a field and back: what is fitted, and all that is needed to write the like again."""
+"""Fit a field to a signal from a file, and record all that is needed to write it again."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kronfield.fitting.report import FitReport, PointReport
 from kronfield.signals.axes import described
 from kronfield.solvers.points.cg import ConvergenceError
 
-# How many times the bytes of the samples a fit takes at its peak, those of the samples included:
-# measured, and rounded up.
+# Peak memory of a fit, without and with a penalty, as a multiple of the size of the samples, which
+# are included. Measured and rounded up.
 PLAIN, PENALISED = 7, 12
-# How near the solver comes to the solution where it fills gaps.
+# Tolerance of the solver for tables, since a less accurate solution is visible in gaps.
 TOLERANCE = 1e-3
-# Alpha below half a level of 8 bit: nothing is seen of the colour.
+# Below half an 8-bit level of alpha, the colour is invisible.
 INVISIBLE = 0.5 / 255
-# Up to this many points the degrees of freedom of their fit are worth the time.
+# Up to this number of points the degrees of freedom are computed for the record of a fit.
 FEW_POINTS = 2000
 
 
@@ -41,10 +41,10 @@ def fit_signal(
     roughness: tuple[float, float] | Literal["gcv"] | None = None,
     missing: Any = None,
 ) -> Field:
-    """Fit what a file holds: `fit` for grids, `fit_points` for tables.
+    """Fit a field to a signal: by `fit` for grids, by `fit_points` for tables.
 
-    Samples that are NaN are taken as missing. Colours with alpha are fitted multiplied by it, so
-    that what cannot be seen does not shine through; `straight_colours` turns them back.
+    Samples that are NaN are missing. Colours with alpha are multiplied by alpha before the fit, so
+    that invisible colours do not affect visible ones; `straight_colours` reverses this.
 
     Examples
     --------
@@ -65,12 +65,12 @@ def fit_signal(
     encoding, domain, ridge, roughness
         As in `fit` and `fit_points`.
     missing : array of bool, optional
-        Of the shape of the grid: samples to leave out.
+        True where a sample is to be left out, in the shape of the grid.
 
     Returns
     -------
     Field
-        Its ``info`` is that of the signal, and ``range``, the least and the largest value.
+        Its ``info`` is that of the signal plus ``range``, the smallest and the largest value.
     """
     if signal.points is not None:
         if isinstance(roughness, str):
@@ -78,7 +78,7 @@ def fit_signal(
                 "roughness",
                 "gcv for a table",
                 "two numbers",
-                "Leave it out: points held out decide.",
+                "Leave it out: held-out points then choose the penalty.",
             )
         options = {"domain": domain, "ridge": ridge, "roughness": roughness}
         field = _fit_points(signal.points, signal.values, encoding, **options)
@@ -92,7 +92,9 @@ def fit_signal(
     field = _fit_grid(signal, holes, encoding, domain=domain, ridge=ridge, roughness=roughness)
     known = replace(signal.description, range=value_range(signal.values), missing=int(holes.sum()))
     if domain is not None and signal.axes is None:
-        known = replace(known, units=[""] * field.dimensions)  # no longer those of the file
+        known = replace(
+            known, units=[""] * field.dimensions
+        )  # the units of the file no longer apply
     if known.has_alpha:
         known = replace(known, multiplied=True)
     field.info = known.to_dict()
@@ -112,7 +114,7 @@ def _fit_grid(
     gaps = bool(holes.any())
     if holes.all():
         raise problem(
-            "values", "samples that are all missing", "some that are there", "Check the file."
+            "values", "samples that are all missing", "some known samples", "Check the file."
         )
     if gaps and isinstance(roughness, str):
         raise problem(
@@ -122,7 +124,7 @@ def _fit_grid(
             "Leave it out to have it chosen.",
         )
     if gaps:
-        ridge = ridge or None  # without any penalty nothing says what is in a gap
+        ridge = ridge or None  # only a penalty determines the values in a gap
     return fit(
         multiplied_colours(signal.values) if signal.description.has_alpha else signal.values,
         signal.axes,
@@ -136,7 +138,7 @@ def _fit_grid(
 
 
 def _fit_points(points: Array, values: Array, encoding: Any, **options: Any) -> Field:
-    """Fit points with a solver that goes on where it would stop early: what it leaves is seen in gaps."""
+    """Fit points with `TOLERANCE`, or with the default tolerance if that does not converge."""
     try:
         return fit_points(points, values, encoding, tolerance=TOLERANCE, **options)
     except ConvergenceError:
@@ -144,7 +146,7 @@ def _fit_points(points: Array, values: Array, encoding: Any, **options: Any) -> 
 
 
 def missing_samples(signal: Signal) -> Array:
-    """Return where samples of a grid are NaN in any channel, of the shape of the grid."""
+    """Return where samples are NaN in any channel, in the shape of the grid."""
     values = signal.values
     shape = values.shape[:-1] if signal.channels else values.shape
     if values.dtype.kind != "f" or bool(np.isfinite(np.sum(values, dtype=np.float64))):
@@ -154,7 +156,7 @@ def missing_samples(signal: Signal) -> Array:
 
 
 def value_range(values: Array) -> list[float]:
-    """Return the least and the largest value, NaN left out."""
+    """Return the smallest and the largest finite value; zeros if there is none."""
     if values.dtype.kind == "f" and not np.isfinite(np.sum(values, dtype=np.float64)):
         values = values[np.isfinite(values)]
     return [float(values.min()), float(values.max())] if values.size else [0.0, 0.0]
@@ -172,7 +174,7 @@ def multiplied_colours(values: Array) -> Array:
 
 
 def straight_colours(values: Array) -> Array:
-    """Return colours (..., C) divided by alpha, their last channel; 0 where nothing is seen of them."""
+    """Return colours (..., C) divided by alpha, their last channel; 0 where they are invisible."""
     alpha = np.clip(values[..., -1:], 0, 1)
     seen = alpha > INVISIBLE
     return np.concatenate(
@@ -180,12 +182,12 @@ def straight_colours(values: Array) -> Array:
     )
 
 
-# What a field remembers
+# The record of how a field was made
 # ------------------------------------------------------------------------------------------
 
 
 def remember(field: Field, command: str, options: Mapping[str, Any], version: str) -> None:
-    """Note in ``field.info`` how a field was made: the command, its options, the version, and the report."""
+    """Record in ``field.info`` the command, its options, the version and the report."""
     made: dict[str, Any] = {"command": command, "options": dict(options), "version": version}
     if isinstance(field.report, PointReport):
         made["report"] = field.report.to_dict(freedom=field.report.points <= FEW_POINTS)
@@ -195,7 +197,7 @@ def remember(field: Field, command: str, options: Mapping[str, Any], version: st
 
 
 def keep_made(field: Field, made: Mapping[str, Any]) -> None:
-    """Note in ``field.info`` how a field was made, as data that JSON can hold."""
+    """Record in ``field.info`` how a field was made, as data that JSON can hold."""
     field.info = replace(described(field), made=plain(made)).to_dict()
 
 
@@ -213,7 +215,11 @@ def plain(data: Any) -> Any:
 
 
 def noise_level(field: Field) -> float | None:
-    """Return the standard deviation of the noise that a fit left over; None if it left next to nothing to judge by."""
+    """Return the estimated standard deviation of the noise; None if it cannot be estimated.
+
+    It is r sqrt(n / (n - f)) for n samples, the rms residual r and f degrees of freedom. If f is
+    nearly n, the residuals hold no information about the noise.
+    """
     report = field.report
     if not isinstance(report, FitReport):
         return None
@@ -223,13 +229,13 @@ def noise_level(field: Field) -> float | None:
 
 
 def check_fit_memory(shape: Sequence[int], itemsize: int, *, penalised: bool, remedy: str) -> None:
-    """Refuse samples whose fit takes more memory than the machine has."""
+    """Refuse samples whose fit needs more memory than the machine has."""
     needed = math.prod(shape) * itemsize * (PENALISED if penalised else PLAIN)
     there = memory_size()
     if there is not None and needed > there:
         raise problem(
             "input",
-            f"{' x '.join(map(str, shape))} numbers, whose fit takes about {needed / 1e9:.1f} GB",
+            f"{' x '.join(map(str, shape))} numbers, whose fit needs about {needed / 1e9:.1f} GB",
             f"at most {there / 1e9:.1f} GB of memory",
             remedy,
         )

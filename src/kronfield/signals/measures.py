@@ -1,4 +1,4 @@
-"""How near two arrays are: PSNR and SSIM."""
+"""Similarity of two arrays: PSNR and SSIM."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 from kronfield._core.arrays import Array, describe, number_array, problem, real
 
-# The window of SSIM: a Gaussian of this width, cut off at this many samples to either side, as its
-# authors have it.
+# The window of SSIM: a Gaussian of this standard deviation, cut off at this number of samples to
+# either side (Wang et al., 2004).
 WINDOW, REACH = 1.5, 5
-# What keeps its quotients finite, relative to the peak.
+# The constants K1 and K2 of SSIM, relative to the peak; they keep its quotients finite.
 SMALL = (0.01, 0.03)
 
 
 def psnr(values: Any, reference: Any, *, peak: float | None = None) -> float:
-    """Return the peak signal-to-noise ratio in dB; infinite if both are the same.
+    """Return the peak signal-to-noise ratio in dB; infinite if both arrays are equal.
 
     Examples
     --------
@@ -29,9 +29,9 @@ def psnr(values: Any, reference: Any, *, peak: float | None = None) -> float:
     Parameters
     ----------
     values, reference : arrays of one shape
-        What was found, and what it should be.
+        The estimate and the truth.
     peak : float, optional
-        The largest value there can be; by default as `peak_of` says of ``reference``.
+        The largest possible value; by default `peak_of` the reference.
     """
     found, wanted = _pair(values, reference)
     top = peak_of(wanted) if peak is None else _peak(peak)
@@ -42,10 +42,11 @@ def psnr(values: Any, reference: Any, *, peak: float | None = None) -> float:
 def ssim(
     values: Any, reference: Any, *, peak: float | None = None, channels: bool = False
 ) -> float:
-    """Return the structural similarity of Wang et al. (2004) in any number of dimensions: 1 if both are the same.
+    """Return the structural similarity (SSIM) of two arrays; 1 if they are equal.
 
-    Means and variances are taken under a Gaussian window; samples too near to the rim for a whole
-    window do not count. An axis shorter than the window, 11 samples, is not windowed.
+    The index of Wang et al. (2004) is extended to any number of dimensions. Means and variances are
+    taken under a Gaussian window. Samples too near to the border for a whole window do not count.
+    An axis shorter than the window, 11 samples, is not windowed.
 
     Examples
     --------
@@ -58,11 +59,16 @@ def ssim(
     Parameters
     ----------
     values, reference : arrays of one shape
-        What was found, and what it should be.
+        The estimate and the truth.
     peak : float, optional
         As in `psnr`.
     channels : bool
-        Whether the last axis holds channels, which are judged one by one and averaged.
+        Whether the last axis holds channels; the result is then the mean over the channels.
+
+    References
+    ----------
+    Wang, Bovik, Sheikh, Simoncelli (2004), "Image quality assessment: from error visibility to
+    structural similarity", IEEE Transactions on Image Processing 13.
     """
     found, wanted = _pair(values, reference)
     top = peak_of(wanted) if peak is None else _peak(peak)
@@ -73,7 +79,9 @@ def ssim(
 
 
 def peak_of(values: Any) -> float:
-    """Return what errors are compared with: 1 for values in [0, 1] as pictures have, else their range.
+    """Return the default peak of PSNR and SSIM: 1 for pictures, else the range of the values.
+
+    Values from 0 to 1 whose largest is above 0.5 count as a picture.
 
     Examples
     --------
@@ -117,7 +125,7 @@ def _pair(values: Any, reference: Any) -> tuple[Array, Array]:
             "values",
             describe(found),
             f"the shape of the reference, {wanted.shape}",
-            "Compare like with like.",
+            "Compare arrays of one shape.",
         )
     return found.astype(np.float64), wanted.astype(np.float64)
 
@@ -129,5 +137,5 @@ def _peak(peak: float) -> float:
         low=0.0,
         high=1e300,
         open_low=True,
-        remedy="It is the largest value there can be.",
+        remedy="Pass the largest possible value.",
     )

@@ -1,4 +1,4 @@
-"""Coordinate networks for what files hold, in the coordinates that `fit_signal` uses."""
+"""Coordinate networks for signals from files, in the same coordinates as `fit_signal`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.files import Description, Signal
 from kronfield.signals.fit import multiplied_colours, value_range
 
-# The paper's settings for a simple encoding: features per direction, and their width.
+# The paper's settings for a simple encoding: features per direction, their width, hidden layers.
 SIMPLE_SIZE, SIMPLE_WIDTH, SIMPLE_DEPTH = 128, 0.006, 4
-# Values whose largest is between these are learned as they are; others are scaled, as networks
-# learn at the pace of 1.
+# Values are scaled to a largest magnitude of 1 for training, because the learning rates suit that,
+# unless it lies within these limits already.
 NEAR_ONE = (0.1, 1.0)
-# The most features of an axis that scattered points get unasked.
+# The largest default number of features per axis for scattered points.
 MOST_FEATURES = 256
 
 
 def paper_encoding(
     kind: str, counts: list[int], embedders: list[Embedder] | None = None
 ) -> Encoding:
-    """Return the encoding of a network for axes of so many samples, by default the paper's.
+    """Return the encoding of a network, by default with the embedders of the paper.
 
     Examples
     --------
@@ -41,11 +41,11 @@ def paper_encoding(
         All combinations of the features of the axes, or features of axes and diagonals side by
         side.
     counts : list of int
-        Samples on each axis.
+        The number of samples on each axis.
     embedders : list of Embedder, optional
-        One per axis; the first alone is used for a simple encoding. By default Gaussians: one per
-        sample and as wide as one, since gradient descent wants features that overlap; or for a
-        simple encoding 128 of width 0.006.
+        One per axis; a simple encoding uses only the first. By default Gaussians. For kronecker
+        there is one per sample, one sample wide, since gradient descent needs features that
+        overlap. For simple there are 128 of width 0.006.
     """
     if kind == "kronecker":
         return Kronecker(
@@ -59,9 +59,9 @@ def paper_encoding(
 
 @dataclass(frozen=True)
 class _Samples:
-    """What a network learns: values on axes or at points.
+    """The samples that a network learns: values on axes or at points.
 
-    ``ends`` are those of the box that the samples fill; features are placed on ``domain``.
+    ``ends`` is the box that the samples fill, ``domain`` the box on which features are placed.
     """
 
     values: Array
@@ -73,7 +73,7 @@ class _Samples:
 
 
 def _grid_samples(signal: Signal) -> _Samples:
-    """Return the samples of a grid, colours multiplied by alpha."""
+    """Return the samples of a grid, with colours multiplied by alpha."""
     values = multiplied_colours(signal.values) if signal.description.has_alpha else signal.values
     shape = values.shape[:-1] if signal.channels else values.shape
     axes = signal.axes or tuple(np.arange(n, dtype=np.float64) for n in shape)
@@ -84,7 +84,7 @@ def _grid_samples(signal: Signal) -> _Samples:
 
 
 def _point_samples(points: Array, signal: Signal) -> _Samples:
-    """Return the rows of a table that have all their values."""
+    """Return the rows of a table in which no value is missing."""
     finite = np.isfinite(signal.values)
     there = finite.all(axis=1) if signal.channels else finite
     points, values = points[there], signal.values[there]
@@ -99,24 +99,24 @@ def _point_samples(points: Array, signal: Signal) -> _Samples:
 
 
 class SignalNetwork:
-    """A network and its samples: train ``model`` on ``data``, then ask for the ``field``.
+    """A network and its samples: train ``model`` on ``data``, then call `field`.
 
     Parameters
     ----------
     signal : Signal
-        From `kronfield.files.read`; grids must be complete, rows of a table without a value are
+        From `kronfield.files.read`. Grids must be complete. Rows of a table without a value are
         left out.
 
     Attributes
     ----------
     counts : list of int
-        Samples on each axis, or for points about as many as there are features worth having.
+        The number of samples on each axis; for points, the default number of features.
     model : CoordinateMLP
-        Once `build` was called.
+        The network, after a call of `build`.
     data : tuple
-        What `kronfield.nn.train` takes.
+        The argument ``data`` of `kronfield.nn.train`.
     scale : float
-        What values were divided by.
+        The number by which the values are divided for training.
     """
 
     def __init__(self, signal: Signal) -> None:
@@ -129,7 +129,7 @@ class SignalNetwork:
         self._values = self._samples.values / self.scale
 
     def build(self, encoding: Encoding, depth: int, width: int, *, seed: int = 0) -> Any:
-        """Return the network, with first weights by the seed."""
+        """Return the network; the seed sets its initial weights."""
         import torch
 
         from kronfield.nn import CoordinateMLP
@@ -142,7 +142,7 @@ class SignalNetwork:
 
     @property
     def data(self) -> tuple[Any, Any]:
-        """Positions and values."""
+        """The positions and the scaled values."""
         from kronfield.nn import Grid
 
         axes, points = self._samples.axes, self._samples.points
@@ -157,7 +157,7 @@ class SignalNetwork:
             last = f"rest.{len(self.model.rest) - 1}." if self.model.depth else "first."
             for name in ("weight", "bias"):
                 if last + name in state:
-                    state[last + name].mul_(self.scale)  # the network's own memory
+                    state[last + name].mul_(self.scale)  # in place: changes the network
             self.scale = 1.0
         return as_field(
             self.model,

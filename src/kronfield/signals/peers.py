@@ -1,4 +1,4 @@
-"""What everybody uses: nearest, linear and cubic interpolation, on grids and at points, through SciPy."""
+"""Standard interpolation by SciPy, for comparison: nearest, linear and cubic."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ METHODS = ("nearest", "linear", "cubic")
 def interpolate_grid(
     values: Any, axes: Sequence[Any], targets: Sequence[Any], method: str
 ) -> Array:
-    """Interpolate values on a grid, axis by axis; past the ends the last sample goes on.
+    """Interpolate values on a grid, axis by axis; positions past the ends are clamped.
 
     Examples
     --------
     >>> import numpy as np
     >>> from kronfield.signals.peers import interpolate_grid
-    >>> interpolate_grid(np.array([0.0, 2.0, 4.0]), [np.arange(3.0)], [np.array([0.4, 1.5, 9.0])], "linear")
+    >>> values, x, at = np.array([0.0, 2.0, 4.0]), np.arange(3.0), np.array([0.4, 1.5, 9.0])
+    >>> interpolate_grid(values, [x], [at], "linear")
     array([0.8, 3. , 4. ])
 
     Parameters
     ----------
     values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
-        On the grid.
+        The samples.
     axes, targets : sequences of D arrays
-        Rising positions of the samples, and where values are wanted.
+        The positions of the samples, increasing, and the positions at which to interpolate.
     method : "nearest", "linear" or "cubic"
-        Cubic is the spline that is not a knot at the second sample.
+        Cubic is the spline with not-a-knot end conditions.
     """
     from scipy.interpolate import make_interp_spline
 
@@ -51,16 +52,16 @@ def interpolate_grid(
 
 
 def interpolate_points(points: Any, values: Any, targets: Any, method: str) -> Array:
-    """Interpolate values at scattered points; outside their hull the nearest is taken.
+    """Interpolate scattered points; outside their convex hull use the nearest point.
 
     Parameters
     ----------
     points, targets : arrays of shape (P, D) and (Q, D)
-        Where values are known, and where they are wanted.
+        The positions of the samples, and the positions at which to interpolate.
     values : array of shape (P,) or (P, C)
-        Finite.
+        The samples; they must be finite.
     method : "nearest", "linear" or "cubic"
-        Cubic on lines and in the plane only.
+        Cubic in one or two dimensions only; in two it is the scheme of Clough and Tocher (1965).
     """
     from scipy.interpolate import (
         CloughTocher2DInterpolator,
@@ -76,7 +77,7 @@ def interpolate_points(points: Any, values: Any, targets: Any, method: str) -> A
         x, first = np.unique(X[:, 0], return_index=True)
         return interpolate_grid(Y[first], [x], [at[:, 0]], method)
     if method == "cubic" and D > 2:
-        raise problem("method", f"cubic in {D} dimensions", "one or two", "Use linear.")
+        raise problem("method", f"cubic in {D} dimensions", "one or two dimensions", "Use linear.")
     nearest = np.asarray(NearestNDInterpolator(X, Y, rescale=True)(at))
     if method == "nearest":
         return nearest

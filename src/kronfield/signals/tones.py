@@ -1,4 +1,4 @@
-"""Numbers as brightness: what is black, what is white, and which files need to know."""
+"""Conversion of values to brightness: which values are drawn black and white."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kronfield.signals.view import View
 
 @dataclass(frozen=True)
 class Tones:
-    """The values that are drawn black and white; what lies between is grey, in proportion.
+    """The values drawn black and white; values in between are drawn in proportional grey.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Tones:
             )
 
     def __call__(self, values: Array) -> Array:
-        """Return values as brightness, from 0 to 1 where they lie between black and white."""
+        """Return values as brightness: 0 for black, 1 for white, linear in between and beyond."""
         kind = values.dtype.type
         return (values - kind(self.black)) * kind(1 / (self.white - self.black))
 
@@ -46,8 +46,8 @@ class Tones:
 def measured_tones(field: Field, view: View, derivative: Sequence[int] | None = None) -> Tones:
     """Return tones for a view of a field.
 
-    For values they go from the least to the largest sample. For derivatives 0 is the middle, and
-    the largest of about 65,000 places, up or down, is white or black.
+    Values range from the smallest to the largest sample. Derivatives range symmetrically about 0,
+    up to the largest magnitude at about 65,000 positions.
     """
     if derivative is None or not any(derivative):
         known = described(field).range

@@ -1,4 +1,4 @@
-"""A field at any size, region, slice or rate, block by block: what a picture, a film or a sound is written from."""
+"""Evaluation of a field for rendering, block by block: any size, region, slice or rate."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from kronfield.signals.axes import (
     time_axis,
 )
 
-# Numbers evaluated at a time: 16 MB of float32.
+# Values evaluated at a time: 16 MB of float32.
 BLOCK_NUMBERS = 1 << 22
-# Cells so many times as long as those of the samples are averaged, not just looked at in the
-# middle.
+# Values are averaged over a cell if it is longer than this multiple of a cell of the samples;
+# otherwise the field is evaluated at the centre of the cell.
 COARSE = 1.25
-# The longest side of what scattered points are drawn at, where nothing is said.
+# The default longest side of a map of scattered points.
 POINTS_SIDE = 512
-# Samples of a view, on a line, on one of several axes, and in all: more is a slip of the keyboard,
-# and fits no disk.
+# The largest number of samples of a view: on a line, on one of several axes, and in total. Larger
+# numbers are assumed to be typing errors.
 MOST_ON_LINE, MOST_ON_AXIS, MOST_IN_ALL = 10**9, 10**7, 10**12
 
 
 @dataclass(frozen=True)
 class View:
-    """Where a field is evaluated, and how what comes is laid out.
+    """The positions at which a field is evaluated, and the layout of the result.
 
     Attributes
     ----------
     axes : tuple of arrays
-        The positions on each axis of the field; one where the field is cut.
+        The positions on each axis of the field; a single position where the field is cut.
     steps : tuple of float
         The length of a cell on each axis.
     taps : tuple of int
-        Into how many parts each cell is divided, over which values are averaged.
+        The number of parts of a cell on each axis; values are averaged over the parts.
     order : tuple of int
         The axes of the result, by their numbers in the field.
     rate : Fraction or None
-        Frames or samples per second, of a field with time or where it was given.
+        Frames or samples per second, if the field has time or a rate was given.
     """
 
     axes: tuple[Array, ...]
@@ -70,7 +70,7 @@ class View:
         return tuple(self.axes[i] for i in self.order)
 
     def blocks(self, field: Field, derivative: Sequence[int] | None = None) -> Iterator[Array]:
-        """Yield the values in blocks along the first axis of the result, some 16 MB at a time."""
+        """Yield the values in blocks along the first axis of the result, about 16 MB each."""
         lead = self.order[0]
         plain = (
             self
@@ -94,7 +94,7 @@ class View:
         """Evaluate a block at the parts of its cells, average the parts, and order the axes."""
         cells = zip(axes, self.steps, self.taps, strict=True)
         fine = [_parts(x, step, n) for x, step, n in cells]
-        # what is outside by rounding alone
+        # clamp: positions may be outside the domain by rounding
         values = field.on_grid(fine, derivative, outside="clamp")
         for axis, n in enumerate(self.taps):
             values = _averaged(values, axis, n)
@@ -105,7 +105,7 @@ class View:
         return np.ascontiguousarray(values.transpose(order))
 
     def coarse(self, most: int = 1 << 16) -> View:
-        """Return a view of about ``most`` of the positions, to see what values there are."""
+        """Return a view with about ``most`` of the positions, to estimate the range of values."""
         step = max(
             1, math.ceil((math.prod(len(x) for x in self.axes) / most) ** (1 / len(self.order)))
         )
@@ -127,10 +127,10 @@ def view(
     slow: float = 1.0,
     upright: bool = False,
 ) -> View:
-    """Say where to evaluate a field.
+    """Return the positions at which to evaluate a field.
 
-    Cells that are larger than those of the samples are averaged, so that smaller pictures are not
-    jagged; frames of a film are not.
+    Values are averaged over cells that are larger than those of the samples, so that smaller
+    pictures are not jagged. The frames of a video are not averaged over time.
 
     Examples
     --------
@@ -147,24 +147,25 @@ def view(
     Parameters
     ----------
     field : Field
-        Its ``info`` may say what its axes are, and which of them is time.
+        Its ``info`` may hold the kind of the signal and the names of the axes.
     size : int or one per axis, optional
-        The longest side (but for time in a film), or how many on each axis of the result.
+        The longest side (other than the time of a video), or the number of positions on each axis
+        of the result.
     scale : float or one per axis, optional
-        How many times as many as there are samples. One number leaves the time of a film alone.
+        Factor on the number of samples. A single factor leaves the time of a video unchanged.
     crop : dict, optional
-        (low, high) of some axes, by their numbers; None for an end of the domain. Samples that are
-        numbered are counted as slices count them: (5, 10) are the five cells from 5 on. Other axes
-        are in their units.
+        (low, high) of some axes, by axis number; None for an end of the domain. Samples that are
+        numbered are counted as in slices: (5, 10) are the five cells from 5 on. Other axes use
+        their units.
     cut : dict, optional
-        Where to cut some axes, by their numbers; these are gone from the result.
+        Positions at which to cut some axes, by axis number. The result does not have these axes.
     rate : Fraction, optional
-        Frames or samples per second, of films and sound; by default as in the field.
+        Frames or samples per second, of videos and sound; by default as in the field.
     slow : float
-        How many times slower time goes.
+        Factor by which time is slowed down.
     upright : bool
-        Whether to draw two axes that have directions (x, y, lon, ...) as maps do: to the right and
-        up.
+        Whether to draw two axes that have directions (x, y, lon, ...) as on maps: to the right and
+        upwards.
     """
     cuts, crops = dict(cut or {}), dict(crop or {})
     free = _uncut(field, cuts, crops)
@@ -189,7 +190,7 @@ def view(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """How many positions an axis gets, or how many times its samples, by its number."""
+    """The requested number of positions, or the factor on the samples, by axis number."""
 
     counts: dict[int, int] = dataclass_field(default_factory=dict)
     factors: dict[int, float] = dataclass_field(default_factory=dict)
@@ -199,11 +200,11 @@ class _Wanted:
         return self.counts.get(axis)
 
     def factor(self, axis: int) -> float:
-        """Return how many times its samples an axis gets."""
+        """Return the factor on the samples of an axis."""
         return self.factors.get(axis, 1.0)
 
     def is_unchanged(self, axis: int) -> bool:
-        """Tell whether an axis keeps its number of samples."""
+        """Return whether an axis keeps its number of samples."""
         return self.count(axis) is None and self.factor(axis) == 1
 
 
@@ -218,7 +219,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Request:
-    """What `view` was asked for; `line` answers it for one axis."""
+    """The arguments of `view`; `line` computes the positions on one axis."""
 
     field: Field
     cuts: dict[int, float]
@@ -229,11 +230,11 @@ class _Request:
 
     @property
     def kind(self) -> str | None:
-        """The kind of signal that the field was made from."""
+        """The kind of signal that was fitted."""
         return described(self.field).kind
 
     def line(self, axis: int) -> _Line:
-        """Return the positions on an axis: one if cut, instants, the samples, or new cells."""
+        """Return the positions on an axis: a cut, times, the samples, or centres of new cells."""
         ends = _ends(self.field, axis, self.crops.get(axis, (None, None)))
         if axis in self.cuts:
             return _Line(np.array([float(self.cuts[axis])]), 0.0)
@@ -245,9 +246,9 @@ class _Request:
         return self._cells(axis, *ends)
 
     def taps(self, axis: int, step: float) -> int:
-        """Return into how many parts a cell is divided, so that each is about as long as a sample.
+        """Return the number of parts of a cell; each is at most as long as a cell of the samples.
 
-        Frames of a film are not averaged, nor are scattered points, which have no cells.
+        The frames of a video are not averaged, nor are scattered points, which have no cells.
         """
         film = self.kind == "video" and axis == time_axis(self.field)
         spacing = self._spacing(axis)
@@ -272,10 +273,10 @@ class _Request:
         return _Line(x[::-1] if samples[0] > samples[-1] else x, (high - low) / n)
 
     def _instants(self, axis: int, own: Fraction) -> _Line:
-        """Return the times of frames or samples, which are played at ``rate`` per second.
+        """Return the times of frames or samples, and the rate at which they are played.
 
-        From one to the next 1 / (rate slow) seconds pass in the field. A scale multiplies the rate.
-        A number of frames fixes the time between them, and the rate if none is given.
+        Consecutive times differ by 1 / (rate slow) seconds in the field. A scale multiplies the
+        rate. A given number of frames sets the time between them, and the rate if none is given.
         """
         count, factor = self.wanted.count(axis), self.wanted.factor(axis)
         play = self.rate or own
@@ -294,7 +295,7 @@ def _parts(x: Array, step: float, n: int) -> Array:
 
 
 def _averaged(values: Array, axis: int, n: int) -> Array:
-    """Return the means over n values in a row along an axis."""
+    """Return the means of n consecutive values along an axis."""
     if n == 1:
         return values
     apart = values.reshape(*values.shape[:axis], -1, n, *values.shape[axis + 1 :])
@@ -309,13 +310,13 @@ def _too_large(got: str, most: str) -> NoReturn:
 
 
 def _check_total(axes: Sequence[Array]) -> None:
-    """Refuse a view with more samples than any disk holds."""
+    """Refuse a view of more than `MOST_IN_ALL` samples."""
     if math.prod(map(len, axes)) > MOST_IN_ALL:
         _too_large(" x ".join(str(len(x)) for x in axes), f"{MOST_IN_ALL:,} samples in all")
 
 
 def _uncut(field: Field, cuts: Mapping[int, float], crops: Mapping[int, Any]) -> list[int]:
-    """Return the axes that are left; refuse cuts outside the field and crops of cut axes."""
+    """Return the axes that are not cut; refuse cuts outside the field and crops of cut axes."""
     free = [i for i in range(field.dimensions) if i not in cuts]
     for i in cuts:
         _check_inside(field, "slice", i, cuts[i])
@@ -323,7 +324,7 @@ def _uncut(field: Field, cuts: Mapping[int, float], crops: Mapping[int, Any]) ->
         raise problem(
             "slice",
             f"all {field.dimensions} axes",
-            "at least one axis that is left",
+            "at least one axis that is not sliced",
             "Slice fewer.",
         )
     for i in crops:
@@ -342,12 +343,12 @@ def _order(
     free: tuple[int, ...],
     upright: bool,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the axes of the result in order, and those that are turned to grow upwards."""
+    """Return the axes of the result in order, and the axes to flip so that they grow upwards."""
     return map_order(field, free) if upright and len(free) == 2 else (free, ())
 
 
 def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
-    """Return how many positions an axis gets, or how many times its samples."""
+    """Return the requested number of positions on each axis, or the factor on its samples."""
     if size is not None and scale is not None:
         raise problem(
             "size",
@@ -369,13 +370,13 @@ def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
 
 
 def _counts(field: Field, free: list[int], sides: list[int], size: Any) -> dict[int, int]:
-    """Return the positions on each axis, for the longest side, for each side, or for each axis."""
+    """Return the number of positions, given the longest side, each side, or each axis."""
     if isinstance(size, int):
         longest = max((len(field.axes[i]) for i in sides), default=1)
         n = whole("size", size, at_least=1)
         return {i: max(1, round(len(field.axes[i]) * n / longest)) for i in sides}
     sizes = [whole("size", n, at_least=1) for n in size]
-    if len(sizes) == len(sides) < len(free):  # a film: rows and columns
+    if len(sizes) == len(sides) < len(free):  # rows and columns of a video
         return dict(zip(sides, sizes, strict=True))
     if len(sizes) != len(free):
         raise problem(
@@ -385,7 +386,7 @@ def _counts(field: Field, free: list[int], sides: list[int], size: Any) -> dict[
 
 
 def _factors(field: Field, free: list[int], sides: list[int], scale: Any) -> dict[int, float]:
-    """Return how many times its samples an axis gets: one number for all sides, or one for each."""
+    """Return the factor on the samples of each axis, given one for all sides or one for each."""
     factors = [scale] if isinstance(scale, int | float) else list(scale)
     for factor in factors:
         real("scale", factor, low=0.0, high=1e6, open_low=True, remedy="2 is twice as large.")
@@ -405,7 +406,7 @@ def _per_axis(field: Field, free: list[int]) -> str:
 
 
 def _ends(field: Field, axis: int, crop: tuple[float | None, float | None]) -> tuple[float, float]:
-    """Return the ends of what is drawn of an axis, in its own coordinates."""
+    """Return the ends of the rendered part of an axis, in its coordinates."""
     low, high = field.domain[axis]
     shift = 0.5 if is_numbered(field, axis) else 0.0
     ends = (
@@ -420,7 +421,7 @@ def _ends(field: Field, axis: int, crop: tuple[float | None, float | None]) -> t
             "crop",
             f"{axis_names(field)[axis]} from {crop[0]:g} to {crop[1]:g}",
             "a start before the end",
-            "Turn it round.",
+            "Exchange them.",
         )
     return ends
 
@@ -441,7 +442,7 @@ def _check_inside(field: Field, what: str, axis: int, position: float, shift: fl
 def _instants(
     field: Field, axis: int, crop: tuple[float | None, float | None], count: int | None, step: float
 ) -> tuple[Array, float]:
-    """Return times from the first sample on, none past the last; or so many, evenly."""
+    """Return times from the first sample to the last, spaced by ``step`` or ``count`` of them."""
     x = field.axes[axis]
     low, high = field.domain[axis]
     start = float(x[0]) if crop[0] is None else max(crop[0], low)

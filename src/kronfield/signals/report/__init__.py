@@ -1,1 +1,1 @@
-"""What a picture report shows, and its page."""
+"""The picture report of a fit: its content and its page."""

@@ -1,4 +1,4 @@
-"""How settings of a fit compare: held-out error against the shape of the features, cross-validation against the penalty."""
+"""Scores of other settings of a fit: by the shape of the features, and by the penalty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kronfield.fitting.grid import RankWarning, fit
 from kronfield.fitting.grid_choice import COARSER, TENSIONS
 from kronfield.fitting.report import Candidate, FitReport
 
-# Samples of the part on which settings are judged, and the fewest and the most on an axis of it.
+# The number of samples on which settings are compared, and the fewest and the most on an axis.
 JUDGED, FEWEST, LONGEST = 1 << 16, 12, 400
 # Factors on the shape of the features, and powers of ten of the penalty in units of a cell.
 FACTORS = tuple(2.0 ** (k / 2) for k in range(-4, 5))
@@ -36,13 +36,13 @@ class ScoreCurve:
     Attributes
     ----------
     title, x_label, y_label : str
-        What it shows.
+        The title and the labels of the plot.
     x, scores : arrays
-        The settings tried, and what they scored.
+        The settings and their scores.
     chosen : float or None
         The setting of the fit; None if it is not on the axis.
     instead : str
-        Where ``chosen`` is None: what the fit has in place of a setting on the axis.
+        The text to show if ``chosen`` is None.
     """
 
     title: str
@@ -55,12 +55,12 @@ class ScoreCurve:
 
 
 def choice_curves(values: Array, channels: bool, field: Field) -> list[ScoreCurve]:
-    """Return how other shapes and penalties would have done on the central part of the samples.
+    """Return the scores of other shapes and penalties on the central part of the samples.
 
     Parameters
     ----------
     values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
-        What the field was fitted to.
+        The samples that were fitted.
     channels : bool
         Whether the last axis holds channels.
     field : Field
@@ -78,7 +78,7 @@ def choice_curves(values: Array, channels: bool, field: Field) -> list[ScoreCurv
 
 @dataclass(frozen=True)
 class _Part:
-    """The central part of the samples, on which settings are judged.
+    """The central part of the samples, on which settings are compared.
 
     ``density`` is the number of features per sample on each axis of the fit.
     """
@@ -90,7 +90,7 @@ class _Part:
 
     @classmethod
     def middle(cls, values: Array, channels: bool, field: Field, report: FitReport) -> _Part:
-        """Return about `JUDGED` samples from the middle of what a field was fitted to."""
+        """Return about `JUDGED` samples from the middle of the samples of a fit."""
         D = field.dimensions
         side = min(LONGEST, max(2 * FEWEST, math.floor(JUDGED ** (1 / D))))
         starts = [max(0, (n - side) // 2) for n in values.shape[:D]]
@@ -110,12 +110,12 @@ class _Part:
         return dataclasses.replace(self, values=values, axes=axes)
 
     def encoding(self, embedders: list[Embedder], shape: float | None = None) -> Kronecker:
-        """Return features like those of the fit, as many per sample, of their or another shape."""
+        """Return features as in the fit, with as many per sample and optionally another shape."""
         axes = zip(embedders, self.axes, self.density, strict=True)
         return Kronecker(*[_like(emb, len(x) * per_sample, shape) for emb, x, per_sample in axes])
 
     def fit(self, encoding: Kronecker, **penalty: Any) -> Field:
-        """Fit this part; features that cannot be told apart are no concern here."""
+        """Fit this part; warnings about rank are ignored."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RankWarning)
             return fit(self.values, self.axes, encoding, channels=self.channels, **penalty)
@@ -124,8 +124,7 @@ class _Part:
 def _density(report: FitReport) -> list[float]:
     """Return the features per sample on each axis.
 
-    A fit with slopes from the data has no such setting; splines with one feature per sample stand
-    in.
+    For a fit with slopes from the data, this is one, as for splines.
     """
     if report.refined:
         return [1.0] * len(report.samples)
@@ -134,7 +133,7 @@ def _density(report: FitReport) -> list[float]:
 
 
 def _tried(candidates: list[Candidate], pattern: re.Pattern[str]) -> tuple[Array, Array] | None:
-    """Return settings and scores of those candidates of a fit that have a number."""
+    """Return the numbers in matching settings, and their scores; None if there are fewer than 3."""
     pairs = [
         (float(match[1]), one.score) for one in candidates if (match := pattern.match(one.setting))
     ]
@@ -146,9 +145,9 @@ def _tried(candidates: list[Candidate], pattern: re.Pattern[str]) -> tuple[Array
 
 
 def _like(embedder: Embedder, samples: float, shape: float | None = None) -> Embedder:
-    """Return an embedder of the same kind with so many features and its padding; its shape is the same per feature.
+    """Return an embedder of the same kind and padding for another number of samples.
 
-    ``shape`` stands in for that of ``embedder``.
+    Its shape relative to the spacing of the features is that of ``embedder``, or ``shape``.
     """
     extra = _padded(embedder)
     size = max(2, round(samples)) + extra
@@ -178,7 +177,7 @@ def _padded(embedder: Embedder) -> int:
 
 
 def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
-    """Return the held-out error against the shape of the features, from the fit or computed."""
+    """Return the held-out error against the shape of the features, reported or computed."""
     first = report.embedders[0]
     name = first.shape_parameter
     if name is None:
@@ -199,7 +198,7 @@ def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
 
 
 def _shapes_to_try(embedder: Embedder, name: str, own: float) -> list[float]:
-    """Return shapes to compare with ``own``, that of the embedder."""
+    """Return shapes to compare with ``own``, the shape of the embedder."""
     if name == "exponent":
         return [own + step for step in (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0) if own + step > 0]
     if isinstance(embedder, TensionSpline):
@@ -208,7 +207,7 @@ def _shapes_to_try(embedder: Embedder, name: str, own: float) -> list[float]:
 
 
 def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> float:
-    """Fit every second sample with features of a shape; return the rms error at the others."""
+    """Fit every second sample with features of this shape; return the rms error at the others."""
     split = Split.of([len(x) for x in part.axes])
     known = part.known(split)
     fitted = known.fit(known.encoding(embedders, shape), ridge=0.0)
@@ -220,7 +219,7 @@ def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> flo
 
 
 def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:
-    """Return generalised cross-validation against the penalty, from the fit or computed."""
+    """Return generalised cross-validation against the penalty, reported or computed."""
     title, label = "Cross-validation against the penalty", "generalised cross-validation"
     ridges = _tried(report.candidates, _RIDGE)
     if ridges is not None:
@@ -238,9 +237,10 @@ def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:
 
 
 def _cross_validation(part: _Part, encoding: Kronecker, weight: float, order: int) -> float:
-    """Return n^2 r^2 / (n - f)^2 for n samples, the rms residual r and f degrees of freedom.
+    """Return the score of generalised cross-validation (Craven and Wahba, 1979).
 
-    It is NaN if f is nearly n.
+    It is n^2 r^2 / (n - f)^2 for n samples, the rms residual r and f degrees of freedom, and NaN if
+    f is nearly n.
     """
     pair = (weight, 0.0) if order == 1 else (0.0, weight)
     found = part.fit(encoding, roughness=pair).report

@@ -1,4 +1,4 @@
-"""What a picture report shows: samples beside the field, the error, spectra, and how settings compare."""
+"""The content of a picture report: samples, field, error, spectra, and scores of settings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from kronfield.signals.axes import axis_names, axis_units, described, map_order
 from kronfield.signals.fit import straight_colours
 from kronfield.signals.report.curves import ScoreCurve, choice_curves
 
-# The longest side of a picture in a report, samples of a line, and points in a scatter.
+# The longest side of a picture in a report, samples of a line, and points of a table.
 SIDE, LINE, POINTS = 900, 240, 20_000
-# Positions of a field for each sample of a line, and on the side of a map.
+# Positions of the field per sample of a line, and on the side of a map.
 FINE, MAP = 8, 300
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Samples, the field at the same places, and the difference.
+    """Samples, the field at the same positions, and the difference.
 
     Attributes
     ----------
@@ -35,15 +35,15 @@ class Shown:
         How to draw it: colours; numbers on a grid; values along an axis; values at points in the
         plane; fitted against measured.
     samples, fitted, error : arrays
-        Alike in shape, but the error of a picture is the mean over its colours.
+        Arrays of one shape, except that the error of a picture is the mean over its colours.
     names : (str, str)
-        Of the axes across and up.
+        The labels of the horizontal and the vertical axis.
     unit : str
-        Of the error.
+        The unit of the error.
     x : array, optional
         The positions of samples along a line, or (P, 2) in the plane.
     fine_x, fine : arrays, optional
-        Positions in between, and the field there; for points a map.
+        Finer positions, and the field there; for points, ``fine`` is a map of the field.
     extent : tuple, optional
         The ends of the axes: left, right, bottom, top.
     """
@@ -62,7 +62,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Power:
-    """The power of samples, field and error by frequency, in cycles per sample; for pictures the mean over directions."""
+    """The power of samples, field and error by frequency, in cycles per sample.
+
+    For pictures it is the mean over directions.
+    """
 
     frequencies: Array
     samples: Array
@@ -81,7 +84,7 @@ class AxisSpectrum:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All that is drawn."""
+    """The content of a report."""
 
     shown: Shown
     power: Power | None
@@ -91,7 +94,7 @@ class Diagnosis:
 
 
 def diagnose(signal: Signal, field: Field) -> Diagnosis:
-    """Look at a fit from all sides; ``signal`` is what it was made from.
+    """Return the content of the report on a fit of ``signal``.
 
     Examples
     --------
@@ -104,8 +107,10 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
     ...     write(Path(folder) / "a.png", np.eye(30), {})
     ...     signal = read(Path(folder) / "a.png")
     >>> found = diagnose(signal, fit_signal(signal))
-    >>> found.shown.form, found.shown.error.shape, [curve.title for curve in found.curves]
-    ('picture', (30, 30), ['Held-out error against tension', 'Cross-validation against the penalty'])
+    >>> found.shown.form, found.shown.error.shape
+    ('picture', (30, 30))
+    >>> [curve.title for curve in found.curves]
+    ['Held-out error against tension', 'Cross-validation against the penalty']
     """
     candidates = list(getattr(field.report, "candidates", []))
     if signal.points is not None:
@@ -115,7 +120,7 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
     return Diagnosis(shown, _power(shown), _axis_spectra(field), curves, candidates)
 
 
-# What is seen
+# Samples and field
 # ------------------------------------------------------------------------------------------
 
 
@@ -123,8 +128,8 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
 class _Section:
     """A plane through a grid: all of two axes, the middle of the others.
 
-    ``picks`` are the samples taken on each axis. ``down`` and ``across`` are the axes of the
-    picture; ``up`` says that the first one grows upwards.
+    ``picks`` are the samples used on each axis. ``down`` and ``across`` are the vertical and the
+    horizontal axis of the picture; ``up`` is true if the vertical axis grows upwards.
     """
 
     picks: tuple[slice, ...]
@@ -134,7 +139,7 @@ class _Section:
 
     @classmethod
     def of(cls, field: Field, shape: Sequence[int]) -> _Section:
-        """Return the last two axes, as in a picture; or x and y of a volume, as in a map."""
+        """Return the section of the last two axes; for volumes that of x and y, as on a map."""
         D = field.dimensions
         cartesian = set(axis_names(field)[:3]) <= {"x", "y", "z", "t"} and D > 2
         shown = (0, 1) if cartesian else (D - 2, D - 1)
@@ -173,7 +178,7 @@ def _label(field: Field, axis: int) -> str:
 
 
 def _picture(signal: Signal, field: Field) -> Shown:
-    """Show a picture, or the middle of a volume or film."""
+    """Show a picture, or the middle of a volume or video."""
     section = _Section.of(field, signal.values.shape[: field.dimensions])
     fitted = field.on_grid(section.positions(field))
     fitted = straight_colours(fitted) if described(field).multiplied else fitted
@@ -191,7 +196,7 @@ def _picture(signal: Signal, field: Field) -> Shown:
 
 
 def _line(signal: Signal, field: Field) -> Shown:
-    """Show the middle of a sound, or of any line: one channel of it."""
+    """Show the middle of a sound or another line, its first channel."""
     values = signal.values[:, 0] if signal.channels else signal.values
     start = max(0, (len(values) - LINE) // 2)
     part = slice(start, start + LINE)
@@ -205,7 +210,7 @@ def _line(signal: Signal, field: Field) -> Shown:
 
 
 def _table(signal: Signal, field: Field) -> Shown:
-    """Show the points of a table, one column of values."""
+    """Show the points of a table, its first column of values."""
     assert signal.points is not None
     values = signal.values[:, 0] if signal.channels else signal.values
     there = np.isfinite(signal.values).all(axis=1) if signal.channels else np.isfinite(values)
@@ -264,7 +269,7 @@ def _first(field: Field, values: Array) -> Array:
 
 
 def _power(shown: Shown) -> Power | None:
-    """Return the power by frequency, under a window that hides the ends."""
+    """Return the power by frequency, under a Hann window that suppresses the ends."""
     samples, fitted = (_grey(one) for one in (shown.samples, shown.fitted))
     if min(samples.shape) < 8 or not np.isfinite(samples).all():
         return None
@@ -298,7 +303,7 @@ def _grey(values: Array) -> Array:
 
 
 def _axis_spectra(field: Field) -> list[AxisSpectrum]:
-    """Return the singular values of every axis that is short enough, once where axes are alike."""
+    """Return the singular values of each axis that is not too long; equal axes share an entry."""
     found: dict[str, AxisSpectrum] = {}
     for name, emb, frame, x in zip(
         axis_names(field), field.encoding.embedders, field.frames, field.axes, strict=True
