@@ -37,7 +37,7 @@ def test_memorised_values_are_memorised():
         (kf.Gaussian(64, 0.01), np.array([0.1, 0.2, 0.1]), "positions 0 and 2 are the same"),
         (kf.Rectangle(64, 0.001), np.array([0.0, 0.5 / 64, 0.25]), "no feature reaches position 1"),
         (kf.Impulse(8), np.array([0.0, 0.01]), "positions 0 and 1 have the same features"),
-        (kf.Gaussian(64, 0.5), LINE, "too alike"),
+        (kf.Gaussian(64, 0.5), LINE, "too similar"),
         (kf.Rectangle(4, 0.01), np.array([0.1, 0.9]), "no feature reaches position 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The paper's theory as tools: rank (memorisation), distance (generalisation), and the widths that give them."""
+"""The paper's theory as tools: rank (memorisation), distance (generalisation), and widths."""
 
 from kronfield.analysis.comparison import compare, standard_embedders
 from kronfield.analysis.distances import (

@@ -1,4 +1,4 @@
-"""All embedders side by side, as plain data."""
+"""A comparison of embedders, as plain data."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from kronfield.embedders import (
 
 
 def standard_embedders(size: int = 256, seed: int = 0) -> list[Embedder]:
-    """Return one of each embedder of the paper, at settings that let them be compared.
+    """Return one embedder of each kind in the paper, with comparable settings.
 
-    Gaussian and RFF match each other; the sine and the square wave fall once over the whole domain.
+    Gaussian and RFF match each other. The similarity of the sine and of the square wave falls once
+    over the whole domain.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def standard_embedders(size: int = 256, seed: int = 0) -> list[Embedder]:
 
 
 def compare(embedders: Sequence[Embedder], n: int) -> list[dict[str, Any]]:
-    """Return one row per embedder of all that the theory tells about it.
+    """Return one row per embedder with its measured and theoretical properties.
 
     Examples
     --------
@@ -67,18 +68,18 @@ def compare(embedders: Sequence[Embedder], n: int) -> list[dict[str, Any]]:
     Parameters
     ----------
     embedders : sequence of Embedder
-        What to compare.
+        The embedders to compare.
     n : int
         The number of evenly spaced samples.
 
     Returns
     -------
     list of dict
-        ``embedder`` (its name) and ``settings`` (those not at their default), ``samples``,
-        ``features``; ``stable_rank`` measured and ``stable_rank_theory`` (None where there is
-        none), ``rank`` (numerical); ``distance_preservation`` measured and
-        ``distance_preservation_theory``; ``range`` (up to where D >= 10^-3 D(0));
-        ``features_needed`` at 10^-3 (None where no number is enough).
+        ``embedder`` (its name), ``settings`` (those that differ from the default), ``samples``,
+        ``features``; ``stable_rank`` (measured), ``stable_rank_theory`` (None if there is none),
+        ``rank`` (numerical); ``distance_preservation`` (measured),
+        ``distance_preservation_theory``; ``range`` (the distance up to which D >= 10^-3 D(0));
+        ``features_needed`` at 10^-3 (None if no number is enough).
     """
     samples = whole("n", n, at_least=1)
     if not isinstance(embedders, list | tuple) or not all(
@@ -97,7 +98,7 @@ def compare(embedders: Sequence[Embedder], n: int) -> list[dict[str, Any]]:
 def _settings(embedder: Embedder) -> dict[str, Any]:
     defaults = {f.name: f.default for f in dataclasses.fields(embedder)}  # type: ignore[arg-type]
     given = {name: getattr(embedder, name) for name in defaults if name != "size"}
-    if isinstance(embedder, ShiftedBasis):  # functions are not plain data; their name is
+    if isinstance(embedder, ShiftedBasis):  # functions are not plain data: use their name
         support = given["support"] and list(given["support"])
         given = {"function": given["name"], "support": support, "padding": given["padding"]}
     return {name: value for name, value in given.items() if value != defaults[name]}

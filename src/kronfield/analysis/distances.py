@@ -1,4 +1,4 @@
-"""Similarity curves, distance preservation as one number, and the range over which distance is preserved."""
+"""Similarity curves, distance preservation as one number, and the range that is preserved."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from kronfield._core.arrays import Array, problem, real, to_numpy, vector
 from kronfield.embedders import Embedder, LocalEmbedder
 
-# Distances at which a similarity curve is read for distance preservation.
+# The number of distances at which a similarity curve is evaluated.
 NODES = 2048
-# Midpoints, spread over one spacing of the features, that the measured similarity is averaged over.
+# The measured similarity is the mean over this many midpoints, spread over one feature spacing.
 MIDPOINTS = 8
 
 
 @dataclass(frozen=True)
 class SimilarityCurve:
-    """Similarity against distance, divided by its value at 0: from the features, and from theory."""
+    """Similarity against distance, relative to its value at 0: measured, and from theory."""
 
     distances: Array
     measured: Array
@@ -29,8 +29,8 @@ class SimilarityCurve:
 def similarity_curve(embedder: Embedder, distances: Any = None) -> SimilarityCurve:
     """Return the similarity of two positions against the distance between them.
 
-    The pairs lie symmetrically about the middle of the domain; the measured curve is the mean of
-    the inner product of their features over midpoints spread across one spacing of the features.
+    The two positions are symmetric about the middle of the domain. The measured curve is the inner
+    product of their features, averaged over midpoints within one spacing of the features.
 
     Examples
     --------
@@ -43,9 +43,9 @@ def similarity_curve(embedder: Embedder, distances: Any = None) -> SimilarityCur
     Parameters
     ----------
     embedder : Embedder
-        Of one axis.
+        An embedder of one axis.
     distances : array of shape (M,), optional
-        By default 201 distances from 0 to 1.
+        The distances; by default 201 from 0 to 1.
     """
     d = (
         np.linspace(0.0, 1.0, 201)
@@ -61,7 +61,7 @@ def _theory(embedder: Embedder) -> Callable[[Array], Array]:
         raise problem(
             "embedder",
             repr(embedder),
-            "a similarity that is not zero",
+            "a nonzero similarity",
             "Its features are zero everywhere.",
         )
     return lambda d: np.asarray(embedder.similarity(d)) / at_zero
@@ -87,11 +87,11 @@ def _measured(embedder: Embedder, distances: Array) -> Array:
 def distance_preservation(
     embedder: Embedder, length: float = 1.0, *, measured: bool = False
 ) -> float:
-    """Return how closely similarity falls in a straight line with distance, as one number.
+    """Return how linearly similarity falls with distance, as one number.
 
-    It is minus the correlation of d and D(d), for d spread uniformly over [0, length]. 1 means that
-    D is a falling straight line in d, so that distance can be read off the features; 0 that D tells
-    nothing of distance.
+    The number is minus the correlation of d and D(d), for d uniform on [0, length]. 1 means that D
+    falls linearly with d, so that distance can be read from the features. 0 means that D has no
+    linear relation to distance.
 
     Examples
     --------
@@ -104,11 +104,11 @@ def distance_preservation(
     Parameters
     ----------
     embedder : Embedder
-        Of one axis.
+        An embedder of one axis.
     length : float
-        The largest distance that counts; 1 is the whole domain.
+        The largest distance to include; 1 is the whole domain.
     measured : bool
-        Whether to use the inner products of the features themselves in place of the theory.
+        Whether to use the inner products of the features instead of theory.
     """
     length = real(
         "length",
@@ -121,7 +121,7 @@ def distance_preservation(
     d = length * (np.arange(NODES) + 0.5) / NODES  # midpoint rule for the three moments
     D = _measured(embedder, d) if measured else _theory(embedder)(d)
     if np.ptp(D) < 1e-9:
-        return 0.0  # a constant D tells nothing
+        return 0.0  # D is constant: the correlation is undefined
     d, D = d - d.mean(), D - D.mean()
     return -float(np.sum(d * D)) / float(np.sqrt(np.sum(d * d) * np.sum(D * D)))
 
@@ -129,7 +129,8 @@ def distance_preservation(
 def preserved_range(embedder: Embedder, digits: float = 3.0) -> float:
     """Return the largest l <= 1 such that D(d) >= 10^-digits D(0) for every distance d <= l.
 
-    This is the paper's range criterion with its threshold k = ``digits``.
+    This is the paper's range criterion with the threshold k = ``digits``. The first crossing is
+    refined by Brent's method (Brent, 1973).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Proposition 1 as a check: whether a linear model on some features can memorise any values at some positions."""
+"""The paper's Proposition 1 as a check: whether a linear model can memorise any values."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.embedders import Embedder, Sine
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 
-# Products of singular values that are counted one by one.
+# The largest number of products of singular values that is formed.
 MOST_PRODUCTS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Memorisation:
-    """The answer of `can_memorise`; true or false as a condition.
+    """The result of `can_memorise`; as a condition, it is true if memorisation is possible.
 
     Attributes
     ----------
     possible : bool
         Whether the rank equals the number of samples, at the tolerance.
     samples, features, rank : int
-        The numbers N and K (with the bias, if any) and the numerical rank of the (N, K) matrix.
+        The numbers N and K (including a bias) and the numerical rank of the (N, K) matrix.
     stable_rank : float
-        The smooth rank of the same matrix.
+        The stable rank of the same matrix.
     smallest : float
-        The N-th normalised singular value: its inverse is how much noise in the values is
-        amplified.
+        The N-th normalised singular value. Its inverse measures how much the fit amplifies noise in
+        the values.
     reason : str
-        Why, in a sentence.
+        The explanation, in a sentence.
     """
 
     possible: bool
@@ -52,11 +52,11 @@ class Memorisation:
 def can_memorise(
     encoding: Embedder | Encoding, positions: Any, *, bias: bool = False, tolerance: float = 1e-10
 ) -> Memorisation:
-    """Check whether a linear model on ``encoding`` can take any values at ``positions``, and say why not.
+    """Check whether a linear model on ``encoding`` can reproduce any values at ``positions``.
 
-    The condition is that the embedding matrix has rank N, the number of positions (with a bias:
-    that the matrix with a column of ones has). For a `Kronecker` encoding of a grid it must hold on
-    every axis.
+    The condition is that the embedding matrix (with a bias, the matrix with a column of ones) has
+    rank N, the number of positions. For a `Kronecker` encoding of a grid it must hold on every
+    axis.
 
     Examples
     --------
@@ -66,17 +66,17 @@ def can_memorise(
     >>> bool(can_memorise(Gaussian(64, width=0.01), x))
     True
     >>> print(can_memorise(Sine(64, frequency=1.0), x).reason)
-    the rank is 2, but 64 samples need 64: a sine has rank 2 whatever its settings. Use a local embedder, or depth \
-after the encoding.
+    the rank is 2, but 64 samples need 64: a sine has rank 2 for any settings. \
+Use a local embedder, or hidden layers after the encoding.
 
     Parameters
     ----------
     encoding : Embedder, Concatenated or Kronecker
-        Where the features come from.
+        The encoding that computes the features.
     positions : array of shape (N,) or (P, D), or a list of D axes
-        A list of axes stands for their grid and needs a `Kronecker`.
+        A list of axes means their grid and needs a `Kronecker` encoding.
     bias : bool
-        Whether the model also has a constant term.
+        Whether the model has a constant term.
     tolerance : float
         Singular values below this fraction of the largest count as zero.
     """
@@ -122,12 +122,12 @@ def _check(
 
 
 def _above_rounding(tolerance: float, features: Array) -> float:
-    """Return the tolerance, at least the rounding of the features: singular values below are noise."""
+    """Return the tolerance, raised to the rounding error of the features if it is below that."""
     return max(tolerance, max(features.shape, default=1) * float(np.finfo(features.dtype).eps))
 
 
 def _spectrum(matrix: Array) -> Array:
-    """Return the singular values relative to the largest; one zero for a matrix of zeros."""
+    """Return the singular values relative to the largest; a single zero for a matrix of zeros."""
     return to_numpy(spectrum(matrix)) if np.any(matrix) else np.zeros(1)
 
 
@@ -137,7 +137,10 @@ def _shortfall(
     N = matrix.shape[0]
     pair = _equal_rows(positions.reshape(N, -1))
     if pair is not None:
-        return f"positions {pair[0]} and {pair[1]} are the same, so they cannot take different values. Merge them."
+        return (
+            f"positions {pair[0]} and {pair[1]} are the same, "
+            "so they cannot take different values. Merge them."
+        )
     empty = np.flatnonzero(~np.any(matrix, axis=1))
     if empty.size:
         return (
@@ -148,26 +151,29 @@ def _shortfall(
         return f"{K} features are fewer than {N} samples. Raise size to {N} or more."
     pair = _equal_rows(matrix)
     if pair is not None:
-        return f"positions {pair[0]} and {pair[1]} have the same features. More features would tell them apart."
+        return (
+            f"positions {pair[0]} and {pair[1]} have the same features. "
+            "More features would distinguish them."
+        )
     short = f"the rank is {rank}, but {N} samples need {N}: "
     if isinstance(encoding, Sine):
         return (
-            short
-            + "a sine has rank 2 whatever its settings. Use a local embedder, or depth after the encoding."
+            short + "a sine has rank 2 for any settings. "
+            "Use a local embedder, or hidden layers after the encoding."
         )
     if isinstance(encoding, Concatenated):
         return (
-            short
-            + "a sum of functions of one variable each. Use a Kronecker encoding, or depth after this one."
+            short + "the model is a sum of functions of one variable each. "
+            "Use a Kronecker encoding, or hidden layers after this encoding."
         )
     return (
-        short
-        + "the features are too alike. A narrower width, higher frequencies or depth after the encoding help."
+        short + "the features are too similar. "
+        "A narrower width, higher frequencies or hidden layers after the encoding help."
     )
 
 
 def _equal_rows(rows: Array) -> tuple[int, int] | None:
-    """Return the first two rows that are equal to the bit, or None."""
+    """Return the indices of the first two rows that are exactly equal, or None."""
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     repeats = np.flatnonzero(first[inverse.ravel()] != np.arange(len(rows)))
     return None if repeats.size == 0 else (int(first[inverse.ravel()][repeats[0]]), int(repeats[0]))
@@ -201,12 +207,15 @@ def _on_grid(
 
 
 def _grid_reason(parts: Sequence[Memorisation], rank: int, samples: int) -> str:
-    """Say which axes fail alone, or else whether their products suffice."""
+    """Return which axes fail on their own, or else whether their products suffice."""
     failed = [f"on axis {i}, {part.reason}" for i, part in enumerate(parts) if not part]
     if failed:
         return " ".join(failed)
     if rank < samples:
-        return f"every axis alone suffices, but the products of their singular values leave rank {rank} of {samples}."
+        return (
+            "every axis suffices on its own, but the products of their singular values "
+            f"give only rank {rank} of {samples}."
+        )
     return f"the rank is {rank}, the number of samples"
 
 

@@ -1,4 +1,4 @@
-"""Embedders by name, with settings that suit so many features."""
+"""Embedders by name, with default settings for a given number of features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kronfield.embedders import (
     Triangle,
 )
 
-# Names as people type them, and as the paper shortens them.
+# Full names, and the abbreviations of the paper.
 NAMES: dict[str, type[Embedder]] = {
     "impulse": Impulse,
     "rectangle": Rectangle,
@@ -42,9 +42,9 @@ NAMES: dict[str, type[Embedder]] = {
 }
 # Kinds whose features come in pairs.
 PAIRED = (RandomFourier, LinearFourier, LogFourier)
-# What the shape of each is for K features, one per sample: hats that meet, Gaussians as narrow as
-# the paper's, Fourier features that match them or that stop at half the highest frequency of the
-# samples.
+# The default shape of each kind for K features, one per sample: hats of linear interpolation,
+# Gaussians as narrow as the paper's, RFF that match these Gaussians, and other Fourier features up
+# to half the highest frequency of the samples.
 _SHAPES: dict[type[Embedder], Callable[[int], dict[str, Any]]] = {
     Rectangle: lambda K: {"width": 1 / K},
     Triangle: lambda K: {"width": 2 / K},
@@ -62,7 +62,7 @@ _SHAPES: dict[type[Embedder], Callable[[int], dict[str, Any]]] = {
 
 
 def kind_named(name: str) -> type[Embedder]:
-    """Return the class of an embedder by any of its names, in capitals or not."""
+    """Return the class of an embedder by any of its names; case does not matter."""
     kind = NAMES.get(name.strip().lower())
     if kind is None:
         raise problem("embedder", repr(name), f"one of {', '.join(NAMES)}", "For example: gaussian")
@@ -87,9 +87,9 @@ def preset(name: str, size: int, *, complete: bool = True, **settings: Any) -> E
     size : int
         The number of features.
     complete : bool
-        Whether to fill in a shape that suits so many samples where none is given.
+        Whether to fill in missing shape parameters, suited to ``size`` samples.
     settings
-        Of the embedder.
+        Further arguments of the embedder.
     """
     kind = kind_named(name)
     values: dict[str, Any] = {"size": size, **settings}
@@ -106,18 +106,18 @@ def preset(name: str, size: int, *, complete: bool = True, **settings: Any) -> E
             "embedder",
             f"{name} with {given}",
             f"the settings of {kind.__name__}: {needed}",
-            _told(error),
+            _python_message(error),
         ) from error
 
 
 def natural_size(name: str, samples: int) -> int:
-    """Return how many features of a kind so many samples need for one centre on each."""
+    """Return the number of features of a kind that puts one centre on each sample."""
     kind = kind_named(name)
     if kind in PAIRED:
         return samples + samples % 2
     return samples + 4 if kind is TensionSpline else samples
 
 
-def _told(error: TypeError) -> str:
-    """Return what Python says of a wrong argument, without the name of the function."""
+def _python_message(error: TypeError) -> str:
+    """Return Python's message about a wrong argument, without the name of the function."""
     return str(error).split("__init__() ")[-1].capitalize() + "."

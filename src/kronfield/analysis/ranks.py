@@ -19,9 +19,9 @@ from kronfield.encoding import Kronecker
 
 @dataclass(frozen=True)
 class RankCurve:
-    """Stable rank at several numbers of evenly spaced samples.
+    """The stable rank for several numbers of evenly spaced samples.
 
-    ``theory`` is None where the embedder has no closed form.
+    ``theory`` is None if the embedder has no closed form.
     """
 
     counts: tuple[int, ...]
@@ -57,10 +57,10 @@ def rank_curve(embedder: Embedder, counts: Sequence[int]) -> RankCurve:
 
 
 def kronecker_spectrum(encoding: Kronecker, axes: Sequence[Any], count: int | None = None) -> Array:
-    """Return the largest normalised singular values of a Kronecker encoding of a grid, without forming it.
+    """Return the largest normalised singular values of a Kronecker encoding of a grid.
 
-    The singular values are all products of one from each axis. At most ``count`` of them are kept
-    at any time.
+    They are the products of one singular value from each axis (Van Loan, 2000), so the matrix is
+    never formed. At most ``count`` products are kept at any time.
 
     Examples
     --------
@@ -77,7 +77,12 @@ def kronecker_spectrum(encoding: Kronecker, axes: Sequence[Any], count: int | No
     axes : sequence of arrays of shape (N_i,)
         The positions on each axis.
     count : int, optional
-        How many values to return; by default all prod(min(N_i, K_i)), if no more than 2^24.
+        The number of values to return; by default all prod(min(N_i, K_i)), up to 2^24.
+
+    References
+    ----------
+    C. F. Van Loan, The ubiquitous Kronecker product, Journal of Computational and Applied
+    Mathematics 123 (2000).
     """
     parts = [to_numpy(spectrum(matrix)) for matrix in encoding.matrices(axes)]
     total = math.prod(part.size for part in parts)
@@ -88,8 +93,8 @@ def kronecker_spectrum(encoding: Kronecker, axes: Sequence[Any], count: int | No
         )
 
     def combine(left: Array, right: Array) -> Array:
-        # The p-th largest product can only use factors i, j (from 0) with (i + 1)(j + 1) <= p, so
-        # few are formed.
+        # The p-th largest product has factors i, j (from 0) with (i + 1)(j + 1) <= p, so few
+        # products are formed.
         products = [left[i] * right[: keep // (i + 1)] for i in range(min(left.size, keep))]
         return np.sort(np.concatenate(products))[::-1][:keep]
 

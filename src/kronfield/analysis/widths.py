@@ -1,4 +1,4 @@
-"""Which width gives a wanted stable rank or range, which Gaussian matches which RFF, how many features are enough."""
+"""Widths for a required stable rank or range, matching Gaussians and RFF, and enough features."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from kronfield.embedders import (
     Triangle,
 )
 
-# sigma_g sigma_f at which a Gaussian of width sigma_g and an RFF of scale sigma_f have equal rank
-# and similarity.
+# The product sigma_g sigma_f at which a Gaussian of width sigma_g and an RFF of scale sigma_f have
+# equal rank and similarity.
 MATCH = 1.0 / (2.0 * math.sqrt(2.0) * math.pi)
 
-# How the stable rank scales with the parameter; the range scales with the inverse power.
+# The power with which the stable rank scales with the parameter; the range has the inverse power.
 _POWERS: dict[type[Embedder], int] = {Gaussian: -1, Triangle: -1, Rectangle: -1, RandomFourier: +1}
 _PERIODIC: tuple[type[Embedder], ...] = (_Sine, _Square)
 
-# Samples and features at which LogFourier, which has no closed form, is measured.
+# The number of samples and features for measuring LogFourier, which has no closed form.
 _MEASURED_AT = 1024
 
 
 def width_for_rank(kind: type[Embedder], rank: float) -> float:
-    """Return the width that gives an embedder of ``kind`` the stable rank ``rank``, given enough features.
+    """Return the width that gives an embedder of ``kind`` the stable rank ``rank``.
 
-    It is the width of Gaussian, Triangle and Rectangle, the scale of RandomFourier, and the
-    exponent of LinearFourier and LogFourier. The other way round is ``embedder.rank_limit`` or
-    ``embedder.stable_rank(n)``.
+    The embedder needs enough features. The result is the width of Gaussian, Triangle and Rectangle,
+    the scale of RandomFourier, and the exponent of LinearFourier and LogFourier. The inverse is
+    ``embedder.rank_limit`` or ``embedder.stable_rank(n)``.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def width_for_rank(kind: type[Embedder], rank: float) -> float:
     kind : type
         A class of embedder.
     rank : float
-        The stable rank wanted, above 1.
+        The required stable rank, above 1.
     """
     rank = real("rank", rank, low=1.0, high=1e12, open_low=True, remedy="A stable rank is above 1.")
     if kind in _POWERS:
@@ -69,16 +69,18 @@ def width_for_rank(kind: type[Embedder], rank: float) -> float:
             TypeError,
         )
     raise problem(
-        "kind", getattr(kind, "__name__", describe(kind)), "an embedder whose width sets its rank",
-        "Impulse has rank min(n, size), Sine 2 and Square pi^2/4 whatever their settings.",
-    )  # fmt: skip
+        "kind",
+        getattr(kind, "__name__", describe(kind)),
+        "an embedder whose width sets its rank",
+        "Impulse has rank min(n, size), Sine 2 and Square pi^2/4 for any settings.",
+    )
 
 
 def width_for_range(kind: type[Embedder], length: float, digits: float = 3.0) -> float:
-    """Return the width at which similarity stays above 10^-digits of its peak just up to distance ``length``.
+    """Return the width with which similarity falls to 10^-digits of its peak at ``length``.
 
-    For the Gaussian this is the paper's sigma = l / (2 sqrt(k ln 10)); for RandomFourier it holds
-    in the mean over draws. Sine and Square give their frequency.
+    For the Gaussian this is the paper's sigma = l / (2 sqrt(k ln 10)). For RandomFourier it holds
+    for the mean over draws. For Sine and Square the result is the frequency.
 
     Examples
     --------
@@ -91,7 +93,7 @@ def width_for_range(kind: type[Embedder], length: float, digits: float = 3.0) ->
     kind : type
         A class of embedder.
     length : float
-        The distance l wanted.
+        The required distance l.
     digits : float
         The k of the paper's threshold 10^-k.
     """
@@ -106,15 +108,17 @@ def width_for_range(kind: type[Embedder], length: float, digits: float = 3.0) ->
     if kind is RandomFourier:
         return MATCH / width_for_range(Gaussian, length, digits)
     if kind in (Gaussian, Triangle, Rectangle):
-        reference = 1e-3  # D depends on d/width alone, so the range is proportional to the width
+        reference = 1e-3  # D depends only on d/width, so the range is proportional to the width
         return reference * length / preserved_range(_unit(kind, reference), digits)
     if kind in _PERIODIC:
         reference = 1.0  # D depends on frequency times d
         return reference * preserved_range(_unit(kind, reference), digits) / length
     raise problem(
-        "kind", getattr(kind, "__name__", describe(kind)), "an embedder whose similarity scales with its width",
-        "Use preserved_range on candidates of your own.",
-    )  # fmt: skip
+        "kind",
+        getattr(kind, "__name__", describe(kind)),
+        "an embedder whose similarity scales with its width",
+        "Compare candidates with preserved_range.",
+    )
 
 
 def _unit(kind: Any, parameter: float) -> Embedder:
@@ -129,7 +133,7 @@ def _solve_log_fourier(rank: float) -> float:
     def excess(exponent: float) -> float:
         return LogFourier(_MEASURED_AT, exponent).stable_rank(_MEASURED_AT) - rank
 
-    # the highest frequency that so many samples can hold
+    # the upper limit is the highest frequency that the samples resolve
     low, high = 0.0, math.log2(_MEASURED_AT / 2)
     if not excess(low) <= 0 <= excess(high):
         limits = f"between {excess(low) + rank:.3g} and {excess(high) + rank:.3g}"
@@ -142,7 +146,7 @@ def _solve_log_fourier(rank: float) -> float:
 def matching_random_fourier(
     gaussian: Gaussian, size: int | None = None, seed: int = 0
 ) -> RandomFourier:
-    """Return the RFF with the stable rank and (in the mean) the similarity of ``gaussian``.
+    """Return the RFF with the stable rank and, on average, the similarity of ``gaussian``.
 
     Examples
     --------
@@ -152,7 +156,7 @@ def matching_random_fourier(
     Parameters
     ----------
     gaussian : Gaussian
-        What to match: sigma_g sigma_f = 1/(2 sqrt(2) pi).
+        The embedder to match: sigma_g sigma_f = 1/(2 sqrt(2) pi).
     size : int, optional
         The number of features; by default that of ``gaussian``, made even.
     seed : int
@@ -163,7 +167,7 @@ def matching_random_fourier(
             "gaussian",
             describe(gaussian),
             "a Gaussian",
-            "See matching_gaussian for the way back.",
+            "See matching_gaussian for the inverse.",
             TypeError,
         )
     even = gaussian.size + gaussian.size % 2
@@ -171,7 +175,7 @@ def matching_random_fourier(
 
 
 def matching_gaussian(fourier: RandomFourier, size: int | None = None) -> Gaussian:
-    """Return the Gaussian with the stable rank and (in the mean) the similarity of the RFF ``fourier``.
+    """Return the Gaussian with the stable rank and the mean similarity of the RFF ``fourier``.
 
     Examples
     --------
@@ -181,7 +185,7 @@ def matching_gaussian(fourier: RandomFourier, size: int | None = None) -> Gaussi
     Parameters
     ----------
     fourier : RandomFourier
-        What to match: sigma_g sigma_f = 1/(2 sqrt(2) pi).
+        The embedder to match: sigma_g sigma_f = 1/(2 sqrt(2) pi).
     size : int, optional
         The number of features; by default that of ``fourier``.
     """
@@ -190,17 +194,17 @@ def matching_gaussian(fourier: RandomFourier, size: int | None = None) -> Gaussi
             "fourier",
             describe(fourier),
             "a RandomFourier",
-            "See matching_random_fourier.",
+            "See matching_random_fourier for the inverse.",
             TypeError,
         )
     return Gaussian(fourier.size if size is None else size, MATCH / fourier.scale)
 
 
 def features_needed(embedder: Embedder, tolerance: float = 1e-3) -> int:
-    """Return how many features are enough, by the bandwidth argument: more than two per cycle of the bandwidth.
+    """Return the number of features that is enough: more than two per cycle of the bandwidth.
 
-    With that many, sums over the features equal integrals over t but for what the spectrum holds
-    beyond its bandwidth, which is below ``tolerance`` of its peak.
+    With this number, sums over the features equal integrals over t, except for the part of the
+    spectrum beyond the bandwidth, which is below ``tolerance`` of the peak.
 
     Examples
     --------
@@ -212,7 +216,7 @@ def features_needed(embedder: Embedder, tolerance: float = 1e-3) -> int:
     Parameters
     ----------
     embedder : Embedder
-        Whose bandwidth counts; its size does not.
+        The embedder; its bandwidth matters, its size does not.
     tolerance : float
         The fraction of the peak of the spectrum that may be lost.
     """
@@ -221,7 +225,7 @@ def features_needed(embedder: Embedder, tolerance: float = 1e-3) -> int:
         raise problem(
             "embedder",
             repr(embedder),
-            "one whose spectrum falls off",
+            "an embedder whose spectrum decays",
             "No finite number of features is enough for it.",
         )
     return math.floor(2 * band) + 1
