@@ -32,6 +32,7 @@ from kronfield.analysis import (
     width_for_rank as width_for_rank,
 )
 from kronfield.embedders import (
+    BSpline as BSpline,
     Embedder as Embedder,
     Gaussian as Gaussian,
     Impulse as Impulse,

@@ -1,6 +1,7 @@
 """Embedders: immutable maps from positions on one axis to K features, for any array library."""
 
 from kronfield.embedders._base import Embedder
+from kronfield.embedders._bspline import BSpline
 from kronfield.embedders._custom import ShiftedBasis
 from kronfield.embedders._fourier import FourierEmbedder, LinearFourier, LogFourier, RandomFourier
 from kronfield.embedders._local import Gaussian, Impulse, LocalEmbedder, Rectangle, Triangle
@@ -8,6 +9,7 @@ from kronfield.embedders._periodic import Sine, Square
 from kronfield.embedders._spline import TensionSpline
 
 __all__ = [
+    "BSpline",
     "Embedder",
     "FourierEmbedder",
     "Gaussian",
