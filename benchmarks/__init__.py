@@ -1,6 +1,7 @@
-"""One benchmark against every peer, and the limit: ``python -m benchmarks``, or ``make bench``."""
+"""The benchmark against peers and the limits of the machine: ``python -m benchmarks``."""
 
 import os
 
-# Idle threads of one library must not steal from the next; read when NumPy and PyTorch are loaded.
+# Idle threads of one library must not take time from the next. The variable is read when NumPy and
+# PyTorch are loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

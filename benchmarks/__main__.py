@@ -1,10 +1,9 @@
 """Run the benchmark and write its page.
 
-python -m benchmarks                                  # what `make bench` does: 20 minutes at most
-on 2 cores python -m benchmarks --size full --photographs KODAK  # everything, on the PNG files of a
-folder python -m benchmarks --sections images,pixels         # some of it; the other sections of the
-results stay python -m benchmarks --report                         # write tables and plots anew
-from the results
+python -m benchmarks                                  # `make bench`: at most 20 minutes on 2 cores
+python -m benchmarks --size full --photographs KODAK  # everything, on the PNG files of a folder
+python -m benchmarks --sections images,pixels         # some sections; the others are kept
+python -m benchmarks --report                         # only write tables and plots from the results
 """
 
 from __future__ import annotations
@@ -57,24 +56,26 @@ def main() -> None:
     parser.add_argument(
         "--photographs",
         type=Path,
-        help="a folder of PNG files; by default those inside scikit-image",
+        help="a folder of PNG files; by default the photographs inside scikit-image",
     )
     parser.add_argument(
-        "--sections", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}; by default all"
+        "--sections", default=",".join(SECTIONS), help=f"any of {', '.join(SECTIONS)}; default: all"
     )
     parser.add_argument(
         "--output", type=Path, default=Path("bench"), help="a folder for data, plots and report.md"
     )
     parser.add_argument(
-        "--page", type=Path, help="a Markdown page with marks, to fill in with the report"
+        "--page",
+        type=Path,
+        help="a Markdown page in which to replace the report, between its marks",
     )
     parser.add_argument(
-        "--readme", type=Path, help="a Markdown page with marks, to fill in with the short table"
+        "--readme", type=Path, help="a Markdown page in which to replace the short table"
     )
     parser.add_argument(
         "--report",
         action="store_true",
-        help="run nothing: tables and plots from the results in the folder",
+        help="run nothing; write tables and plots from the results in the folder",
     )
     options = parser.parse_args()
     wanted = [name.strip() for name in options.sections.split(",") if name.strip()]
@@ -82,7 +83,7 @@ def main() -> None:
         parser.error(f"no section {', '.join(sorted(unknown))}: there are {', '.join(SECTIONS)}")
     results = options.output / "results.json"
     about, rows = report.load(results) if results.exists() else ({}, [])
-    # those of other versions go
+    # drop sections of other versions
     rows = [row for row in rows if row.section in (*SECTIONS, "limits")]
     if not options.report:
         settings = Settings(
@@ -118,11 +119,11 @@ def main() -> None:
                 "whole": len(wanted) == len(SECTIONS),
                 **used,
             }
-            report.save(options.output, about, rows)  # after every section: what is done is kept
+            report.save(options.output, about, rows)  # after every section, to keep finished ones
     if not rows:
         parser.error(f"{results} has no results: run without --report first")
     report.save(options.output, about, rows)
-    about, rows = report.load(results)  # the page is of what is on disk, digit by digit
+    about, rows = report.load(results)  # the page shows the rounded numbers on disk
     report.draw(options.output, rows)
     text = report.page(about, rows, ".")
     (options.output / "report.md").write_text(text, encoding="utf-8")

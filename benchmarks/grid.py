@@ -1,4 +1,4 @@
-"""Values on a grid: quality, time and memory on photographs and a video; and the paper's closed form by size."""
+"""Values on a grid: quality, time and memory; and the paper's closed form by size."""
 
 from __future__ import annotations
 
@@ -56,21 +56,34 @@ def lines(settings: Settings) -> list[Row]:
 
 
 def _contest(
-    section: str, case: str, items: dict[str, GridTask], D: int, side: int, channels: int, settings: Settings,
+    section: str,
+    case: str,
+    items: dict[str, GridTask],
+    D: int,
+    side: int,
+    channels: int,
+    settings: Settings,
     repetitions: int = 1,
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     memory: Callable[[str], Peak | None] | None = None
     if settings.size != "tiny":
         memory = lambda name: Peak("benchmarks.grid_peers:peak_call", (D, side, channels, name))  # noqa: E731
     warm = GridTask(waves((32,) * D, channels))
     return contest(
-        section, case, items, peers(D), settings, score=lambda task, values: task.score(values), warm=warm,
-        repetitions=repetitions if settings.size != "tiny" else 1, memory=memory,
-    )  # fmt: skip
+        section,
+        case,
+        items,
+        peers(D),
+        settings,
+        score=lambda task, values: task.score(values),
+        warm=warm,
+        repetitions=repetitions if settings.size != "tiny" else 1,
+        memory=memory,
+    )
 
 
 def closed_form(settings: Settings) -> list[Row]:
-    """The paper's closed form alone, by size: fit, and fit with values at twice the resolution."""
+    """The paper's closed form by size: the fit, and the fit plus values at twice the size."""
     rows = list[Row]()
     for size in settings.pick((64,), (256, 1024), (256, 1024, 2048, 4096)):
         channels = 3 if size <= 1024 else 1
@@ -110,6 +123,6 @@ def closed_form(settings: Settings) -> list[Row]:
 
 
 def _first(values: Array, kind: str) -> kf.Field:
-    """Factor anew, as for the first image of a size."""
+    """Fit without stored factorisations, as for the first image of a size."""
     forget()
     return paper_fit(values, kind)

@@ -1,8 +1,8 @@
-"""Everybody who takes values on a grid: functions from a `GridTask` to values at all of its positions.
+"""Methods for values on a grid: functions from a `GridTask` to values at all of its positions.
 
-Positions are in units of the samples that are given, the first at 0. Past the last sample, where
-half a step is asked for, each does what it does by default, or goes on with the last sample where
-it must be told.
+Positions are in units of the given samples; the first sample is at 0. The last position is half a
+step past the last sample. There each method extrapolates as it does by default; a method that has
+no default repeats the last sample.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from benchmarks.frame import OURS, Method
 
 
 def ours(task: GridTask) -> Array:
-    """Nothing chosen by hand."""
+    """Fit with default settings."""
     return kf.fit(task.given, channels=True).on_grid(task.positions())
 
 
 class Refit:
-    """The choice that was made for the first task of a size, kept for the others: frames of a video, a folder of scans."""
+    """Fits that keep the settings chosen for the first task of a size.
+
+    This is how to fit the frames of a video or a folder of scans.
+    """
 
     def __init__(self) -> None:
         self.fields: dict[tuple[int, ...], kf.Field] = {}
 
     def choose(self, task: GridTask) -> None:
-        """Choose for the first task of a size."""
+        """Choose the settings if this is the first task of its size."""
         if task.given.shape not in self.fields:
             self.fields[task.given.shape] = kf.fit(task.given, channels=True)
 
@@ -46,13 +49,16 @@ class Refit:
 
 
 def paper_encoding(kind: str, size: int, dimensions: int) -> kf.Kronecker:
-    """The paper's closed form, K = N: Gaussians of width 0.64 samples, triangles of one sample to either side."""
+    """Return the encoding of the paper's closed form, K = N.
+
+    Gaussians are 0.64 samples wide; triangles reach one sample to either side.
+    """
     emb = kf.Gaussian(size, 0.64 / size) if kind == "Gaussian" else kf.Triangle(size, 2 / size)
     return kf.Kronecker(*[emb] * dimensions)
 
 
 def paper_fit(given: Array, kind: str) -> kf.Field:
-    """The paper's closed form by kronfield; samples at i/N on a domain of length 1."""
+    """Return the paper's closed form by kronfield; samples are at i/N on a domain of length 1."""
     size, D = len(given), given.ndim - 1
     axes = [kf.even_axis(size)] * D
     return kf.fit(
@@ -72,7 +78,11 @@ def paper_ours(task: GridTask, kind: str) -> Array:
 
 
 class PapersWay:
-    """The paper's closed form as its text has it: dense least squares against the identity, then a product on each axis."""
+    """The paper's closed form as printed.
+
+    The pseudo-inverse is a dense least-squares solution for the identity; then it is multiplied
+    along each axis.
+    """
 
     def __init__(self, given: Array, kind: str) -> None:
         import torch
@@ -80,7 +90,7 @@ class PapersWay:
         size, self.D = len(given), given.ndim - 1
         self.embedder = paper_encoding(kind, size, 1).embedders[0]
         Psi = self.embedder(torch.arange(size, dtype=torch.float32) / size)
-        inverse = torch.linalg.lstsq(Psi, torch.eye(size)).solution  # once: all axes are alike here
+        inverse = torch.linalg.lstsq(Psi, torch.eye(size)).solution  # all axes are equal here
         self.weights = self._along_all(torch.from_numpy(given), inverse)
 
     def _along_all(self, values: Any, matrix: Any) -> Any:
@@ -91,7 +101,7 @@ class PapersWay:
         return values
 
     def __call__(self, positions: Array) -> Array:
-        """Return values on the grid of one axis, in units of the domain, taken for all."""
+        """Return values on a grid with these positions on every axis, in units of the domain."""
         import torch
 
         Psi = self.embedder(torch.from_numpy(positions.astype(np.float32)))
@@ -135,7 +145,10 @@ def map_coordinates(task: GridTask, order: int) -> Array:
 
 
 def zoom(task: GridTask, order: int) -> Array:
-    """`ndimage.zoom` to twice as many samples less one, which is what it aligns with; the last row and column repeated."""
+    """`ndimage.zoom` to twice the number of samples minus one, which it aligns with the samples.
+
+    The last row and column are repeated.
+    """
     given = task.given
     factors = [(2 * n - 1) / n for n in given.shape[:-1]]
     planes = [
@@ -165,7 +178,7 @@ def csaps_spline(task: GridTask) -> Array:
 
 
 def pillow(task: GridTask, filter_name: str) -> Array:
-    """`Image.resize` of every channel, its box moved so that the first sample stays where it is."""
+    """`Image.resize` of every channel, with a box that keeps the first sample in its place."""
     from PIL import Image
 
     given = np.pad(task.given, ((1, 1), (1, 1), (0, 0)), mode="edge")
@@ -180,7 +193,7 @@ def pillow(task: GridTask, filter_name: str) -> Array:
 
 
 def scikit_image(task: GridTask, order: int) -> Array:
-    """`skimage.transform.warp`: its `resize` has no way to keep the first sample where it is."""
+    """`skimage.transform.warp`, since `resize` cannot keep the first sample in its place."""
     from skimage.transform import AffineTransform, warp
 
     half = AffineTransform(scale=0.5)
@@ -188,7 +201,7 @@ def scikit_image(task: GridTask, order: int) -> Array:
 
 
 def along_axes(task: GridTask, make: Any) -> Array:
-    """A 1-D interpolator along one axis after the other."""
+    """Apply a 1-D interpolator along each axis in turn."""
     result = task.given
     for axis, at in enumerate(task.positions()):
         result = make(np.arange(float(result.shape[axis])), result, axis)(at)
@@ -204,7 +217,7 @@ def _akima(x: Array, y: Array, axis: int, method: str) -> Any:
 
 
 def peers(dimensions: int) -> list[Method]:
-    """Return everybody who can do a task of so many dimensions, ours first."""
+    """Return the methods for tasks of this number of dimensions, ours first."""
     kept = Refit()
     found = [
         Method(OURS, ours, note="nothing chosen by hand"),
@@ -285,7 +298,7 @@ def peers(dimensions: int) -> list[Method]:
 
 
 def peak_call(dimensions: int, side: int, channels: int, name: str) -> Any:
-    """Return a call of a method on made-up values, for its memory; a small one is done before."""
+    """Return a call of a method on synthetic values, to measure its memory after a small call."""
     from benchmarks.data import waves
 
     method = next(one for one in peers(dimensions) if one.name == name)

@@ -1,7 +1,8 @@
-"""Networks against a plain PyTorch implementation of the paper's recipe: a step of training, the same losses, memory.
+"""Networks against a plain PyTorch implementation of the paper's recipe: a step of training.
 
-Each pair starts from the same weights and takes the same steps; what both computed is compared.
-Plain means: encode all points once, then a Sequential of Linear and ReLU, full batch, Adam.
+Both start from the same weights and take the same steps; their losses are compared, their time and
+their peak memory. The plain implementation encodes all points once, then applies a Sequential of
+Linear and ReLU, with full batches and Adam.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PLAIN = "the paper's recipe, plain PyTorch"
 
 
 def picture(shape: tuple[int, ...]) -> np.ndarray:
-    """Return values that are neither constant nor noise, float32 in [0, 1], three channels."""
+    """Return a sum of a few waves, float32 in [0, 1], with three channels."""
     rng = np.random.default_rng(0)
     waves = rng.standard_normal((6, len(shape))) * 8
     axes = np.stack(np.meshgrid(*[np.arange(n) / n for n in shape], indexing="ij"), axis=-1)
@@ -38,7 +39,7 @@ def picture(shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Plain:
-    """The recipe as one writes it down."""
+    """The paper's recipe, implemented directly."""
 
     def __init__(
         self, model: CoordinateMLP, inputs: Grid | torch.Tensor, values: np.ndarray, rate: float
@@ -172,7 +173,7 @@ def cases(
 
 
 def steps(settings: Settings) -> list[Row]:
-    """One step of training, both ways in turn, from the same weights."""
+    """Time a step of training of both implementations in turn, from the same weights."""
     torch.set_num_threads(os.cpu_count() or 1)
     rows = list[Row]()
     side, cube = settings.pick((8, 4), (SIDE, CUBE), (SIDE, CUBE))
@@ -215,7 +216,7 @@ def steps(settings: Settings) -> list[Row]:
 
 
 def peak_call(name: str, method: str) -> Callable[[], object]:
-    """Return a call that builds and takes one step, for its memory."""
+    """Return a call that builds a network and takes one step, to measure its memory."""
     torch.set_num_threads(os.cpu_count() or 1)
     torch.manual_seed(0)
     return lambda: (Ours if method == OURS else Plain)(*cases()[name]()).step()

@@ -1,4 +1,4 @@
-"""Everybody who takes scattered points: functions from a `PointTask` to values at every pixel of its photograph."""
+"""Methods for scattered points: functions from a `PointTask` to values at every pixel."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ import kronfield as kf
 from benchmarks.data import Array, PointTask, waves
 from benchmarks.frame import OURS, Method, Settings, psnr
 
-ROUGHNESS = (0.04, 0.02)  # for a quarter of the pixels of a photograph, in pixels
-TOLERANCE = 0.02  # of the spread of the field, which costs less than a hundredth of a decibel
-FEATURES, WIDTH, EPOCHS = 256, 0.005, 2000  # the paper's descent
-ALPHAS = (0.01, 0.03, 0.1, 0.3, 1.0)  # of the ridge, chosen by a tenth of the points
+# Roughness that suits a quarter of the pixels of a photograph, in units of pixels.
+ROUGHNESS = (0.04, 0.02)
+# Tolerance of the solver, relative to the spread of the field; it costs less than 0.01 dB.
+TOLERANCE = 0.02
+# The paper's gradient descent.
+FEATURES, WIDTH, EPOCHS = 256, 0.005, 2000
+# Candidates for the weight of the ridge; a tenth of the points is held out to choose it.
+ALPHAS = (0.01, 0.03, 0.1, 0.3, 1.0)
+# Steps of Adam, and nodes on each axis, of the Gaussian process.
 GP_STEPS, GP_GRID = 20, 240
 
 
@@ -31,7 +36,7 @@ def ours(task: PointTask, **settings: Any) -> Array:
 
 
 def triangulated(kind: str, points: Array, values: Array, at: Array) -> Array:
-    """Interpolate on triangles; outside of the hull take the nearest point."""
+    """Interpolate on triangles; outside the convex hull use the nearest point."""
     found = (LinearNDInterpolator if kind == "linear" else CloughTocher2DInterpolator)(
         points, values
     )(at)
@@ -68,7 +73,7 @@ def ridge(points: Array, values: Array, at: Array, side: int, alpha: float) -> A
 
 
 def chosen_ridge(task: PointTask) -> Array:
-    """The ridge with its alpha chosen by a tenth of the points, as ours chooses what it needs."""
+    """Choose alpha of the ridge by a held-out tenth of the points, then fit all points."""
     X, y, side = task.points, task.values, len(task.image)
     held = np.random.default_rng(0).random(len(X)) < 0.1
     scores = {a: psnr(ridge(X[~held], y[~held], X[held], side, a), y[held]) for a in ALPHAS}
@@ -126,20 +131,23 @@ def kiss_gp(task: PointTask, steps: int = GP_STEPS) -> Array:
 
 
 def gaussian_process(X: Array, y: Array, at: Array) -> Array:
-    """A squared-exponential kernel with noise, its parameters by the likelihood, exact."""
+    """Exact process with a squared-exponential kernel and noise; parameters by likelihood."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     kernel = ConstantKernel() * RBF(0.2) + WhiteKernel(1e-2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # parameters at the ends of their ranges
+        warnings.simplefilter("ignore")  # about parameters at the ends of their ranges
         return (
             GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(X, y).predict(at)
         )
 
 
 def descent(task: PointTask, epochs: int) -> Array:
-    """The paper's recipe in plain PyTorch: blended Gaussians, Adam, full batch; rim pixels on the outermost centres."""
+    """The paper's recipe in plain PyTorch: blended Gaussians, Adam, full batch.
+
+    The pixels at the border lie on the outermost centres.
+    """
     import torch
 
     embedder, nodes = kf.Gaussian(FEATURES, WIDTH), np.arange(FEATURES) / FEATURES
@@ -162,24 +170,51 @@ def descent(task: PointTask, epochs: int) -> Array:
 
 
 def peers(settings: Settings) -> list[Method]:
-    """Return everybody, ours first."""
+    """Return the methods, ours first."""
     epochs = settings.pick(2, EPOCHS, EPOCHS)
     gp, paper = settings.pick(0, 1, 4), settings.pick(1, 2, 16)
     given = {"roughness": ROUGHNESS, "tolerance": TOLERANCE}
     return [
         Method(OURS, ours, note="nothing chosen by hand"),
-        Method("kronfield, settings given", lambda t: ours(t, **given), note=f"roughness {ROUGHNESS}, {TOLERANCE=}".lower()),
-        Method("SciPy NearestNDInterpolator", lambda t: NearestNDInterpolator(t.points, t.values)(t.everywhere)),
-        Method("SciPy LinearNDInterpolator", lambda t: triangulated("linear", t.points, t.values, t.everywhere)),
-        Method("SciPy CloughTocher2DInterpolator", lambda t: triangulated("cubic", t.points, t.values, t.everywhere)),
-        Method("SciPy RBFInterpolator", _plates, note="thin plates, 30 neighbours"),
-        Method("scikit-learn splines and Ridge", chosen_ridge, "sklearn", note="a knot every second pixel; alpha chosen"),
-        Method("GPyTorch KISS-GP", kiss_gp, "gpytorch", most=gp, note=f"Matérn 1/2, {GP_STEPS} steps of Adam"),
         Method(
-            "the paper's descent", lambda t: descent(t, epochs), "torch", most=paper,
+            "kronfield, settings given",
+            lambda t: ours(t, **given),
+            note=f"roughness {ROUGHNESS}, {TOLERANCE=}".lower(),
+        ),
+        Method(
+            "SciPy NearestNDInterpolator",
+            lambda t: NearestNDInterpolator(t.points, t.values)(t.everywhere),
+        ),
+        Method(
+            "SciPy LinearNDInterpolator",
+            lambda t: triangulated("linear", t.points, t.values, t.everywhere),
+        ),
+        Method(
+            "SciPy CloughTocher2DInterpolator",
+            lambda t: triangulated("cubic", t.points, t.values, t.everywhere),
+        ),
+        Method("SciPy RBFInterpolator", _plates, note="thin plates, 30 neighbours"),
+        Method(
+            "scikit-learn splines and Ridge",
+            chosen_ridge,
+            "sklearn",
+            note="a knot every second pixel; alpha chosen",
+        ),
+        Method(
+            "GPyTorch KISS-GP",
+            kiss_gp,
+            "gpytorch",
+            most=gp,
+            note=f"Matérn 1/2, {GP_STEPS} steps of Adam",
+        ),
+        Method(
+            "the paper's descent",
+            lambda t: descent(t, epochs),
+            "torch",
+            most=paper,
             note=f"plain PyTorch, blended Gaussians, Adam, {epochs} epochs",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _plates(task: PointTask) -> Array:
@@ -189,7 +224,10 @@ def _plates(task: PointTask) -> Array:
 
 
 def peak_call(side: int, name: str) -> Any:
-    """Return a call of a method on made-up pixels, for its memory; of those that train, a few steps."""
+    """Return a call of a method on synthetic pixels, to measure its memory.
+
+    Methods that train take a few steps only.
+    """
     task = PointTask(waves((side, side), 3), 0)
     if name.startswith("GPyTorch"):
         return lambda: kiss_gp(task, 1)

@@ -1,4 +1,4 @@
-"""Scattered points: quality, time and memory on random pixels of photographs, and on a smooth function with noise."""
+"""Scattered points: quality, time and memory on pixels of photographs and smooth functions."""
 
 from __future__ import annotations
 
@@ -36,13 +36,19 @@ def pixels(settings: Settings) -> list[Row]:
         memory = lambda name: Peak("benchmarks.point_peers:peak_call", (side, name))  # noqa: E731
     case = f"{len(items)} photographs of {sides(found)}, a quarter of the pixels given"
     return contest(
-        "pixels", case, items, peers(settings), settings,
-        score=lambda task, values: task.score(values), warm=PointTask(waves((32, 32), 3), 0), memory=memory,
-    )  # fmt: skip
+        "pixels",
+        case,
+        items,
+        peers(settings),
+        settings,
+        score=lambda task, values: task.score(values),
+        warm=PointTask(waves((32, 32), 3), 0),
+        memory=memory,
+    )
 
 
 def smooth(settings: Settings) -> list[Row]:
-    """Smooth functions at scattered points, with and without noise; PSNR relative to the range of the values."""
+    """Smooth functions at scattered points, with and without noise."""
     at = np.random.default_rng(1).uniform(0.02, 0.98, (4000, 2))
     rows, seeds = list[Row](), settings.pick(1, 3, 5)
     warm = FunctionTask(franke, 20, 0.0, 0, at)
@@ -78,7 +84,8 @@ def smooth(settings: Settings) -> list[Row]:
             for seed in range(seeds)
             for name, function in SURFACES.items()
         }
-        case = f"{len(SURFACES)} functions ({', '.join(SURFACES)}), {seeds} draws of {P} points each, noise {noise:g}"
+        functions = f"{len(SURFACES)} functions ({', '.join(SURFACES)})"
+        case = f"{functions}, {seeds} draws of {P} points each, noise {noise:g}"
         able = (
             methods
             if P > 1000
@@ -101,7 +108,7 @@ def _plates(X: Array, y: Array) -> RBFInterpolator:
 
 
 def stream(settings: Settings) -> list[Row]:
-    """Points that go by once, into statistics of fixed size: seconds and memory do not depend on how many there were."""
+    """Points read once, into statistics whose size does not depend on their number."""
     count = settings.pick(10**4, 10**7, 10**8)
     case = f"{count:,} points into 256 x 256 hats".replace(",", " ")
     methods = [
@@ -120,7 +127,7 @@ def stream(settings: Settings) -> list[Row]:
 
 
 def stream_call(count: int) -> Callable[[], object]:
-    """Return a call that streams, for its memory."""
+    """Return a call that streams points, to measure its memory."""
     return lambda: _streamed(count)
 
 

@@ -1,4 +1,4 @@
-"""Results as a page: tables, plots and a verdict, from the rows alone; and the table of the README."""
+"""The page of results: tables, plots and a verdict, from the rows alone; and the README table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -19,7 +20,7 @@ from kronfield.experiments.tables import short
 from kronfield.plots.base import COLOURS, new_figure, save_figure, tidy
 
 START, END = "<!-- benchmarks -->", "<!-- end of benchmarks -->"
-# Sections in which methods differ in quality, with what they are about.
+# Titles of the sections in which methods differ in quality.
 QUALITY = {
     "images": "Photographs, every second pixel given",
     "pixels": "Photographs, a quarter of the pixels given at random",
@@ -27,34 +28,46 @@ QUALITY = {
     "lines": "Lines, every second sample given",
     "smooth": "Smooth functions at scattered points",
 }
-# Sections in which all compute the same.
+# Titles of the sections in which all methods compute the same.
 SPEED = {
     "closed form": "The paper's closed form, K = N, against the paper's way",
     "networks": "Networks: a step of training, against plain PyTorch",
 }
-# PSNRs nearer than this are alike, and so are times.
+# A peer is better if its PSNR is higher by more than ALIKE_DB, and faster if its time is less than
+# ALIKE_TIME times ours.
 ALIKE_DB, ALIKE_TIME = 0.005, 1.0
 # Rows of the README, by section.
 SHOWN = {
     "images": (
-        OURS, "kronfield, refit", "SciPy PchipInterpolator", "SciPy RectBivariateSpline, k=1", "Pillow resize, bicubic",
-        "SciPy map_coordinates, order 3", "csaps, cubic",
+        OURS,
+        "kronfield, refit",
+        "SciPy PchipInterpolator",
+        "SciPy RectBivariateSpline, k=1",
+        "Pillow resize, bicubic",
+        "SciPy map_coordinates, order 3",
+        "csaps, cubic",
     ),
     "pixels": (
-        OURS, "SciPy RBFInterpolator", "SciPy LinearNDInterpolator", "scikit-learn splines and Ridge", "GPyTorch KISS-GP",
+        OURS,
+        "SciPy RBFInterpolator",
+        "SciPy LinearNDInterpolator",
+        "scikit-learn splines and Ridge",
+        "GPyTorch KISS-GP",
         "the paper's descent",
     ),
-}  # fmt: skip
+}
+# The longest line of prose on a page.
+LINE = 100
 
 
 def load(path: Path) -> tuple[dict[str, Any], list[Row]]:
-    """Return what a run wrote: about it, and its rows."""
+    """Return the results of a run: facts about it, and its rows."""
     data = json.loads(path.read_text(encoding="utf-8"))
     return data["about"], [Row(**row) for row in data["rows"]]
 
 
 def save(folder: Path, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """Write results as JSON and CSV, each whole or not at all."""
+    """Write results as JSON and CSV, each atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     tidy_rows = [{key: _rounded(value) for key, value in asdict(row).items()} for row in rows]
     _write(
@@ -94,7 +107,7 @@ def _is_ahead(row: Row) -> bool:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Return in a sentence whether any peer is both faster and better."""
+    """Return a sentence that says whether any peer is both faster and better."""
     peers = [
         row
         for row in rows
@@ -102,7 +115,10 @@ def verdict(rows: Sequence[Row]) -> str:
     ]
     found = ahead(rows)
     if not found:
-        return f"In none of {len(peers)} rows is a peer both faster and better than kronfield, nothing chosen by hand."
+        return (
+            f"In none of {len(peers)} rows is a peer both faster and better than kronfield, "
+            "nothing chosen by hand."
+        )
     names = "; ".join(
         f"{row.method} ({row.case}: {row.psnr - row.ours_psnr:+.2f} dB)" for row in found
     )
@@ -111,7 +127,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
     """Return everything as Markdown; pictures are at ``link``."""
-    parts = [f"{_about(about)}\n\n**{verdict(rows)}**"]
+    parts = [_prose(_about(about)), _prose(f"**{verdict(rows)}**")]
     for section, title in QUALITY.items():
         some = [row for row in rows if row.section == section]
         if some:
@@ -128,9 +144,8 @@ def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
             parts.append(f"## {title}\n\n{speed_table(some)}")
     for row in rows:
         if row.section == "stream":
-            parts.append(
-                f"## Points that go by once\n\n{row.case}: {_time(row)}, {_memory(row)} at most ({row.note})."
-            )
+            text = f"{row.case}: {_time(row)}, {_memory(row)} at most ({row.note})."
+            parts.append(f"## Points that go by once\n\n{_prose(text)}")
     if any(row.section == "scaling" for row in rows):
         parts.append(
             f"## Growth, and the limit\n\n![Growth]({link}/scaling.png)\n\n{scaling_table(rows)}"
@@ -138,11 +153,17 @@ def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _prose(text: str) -> str:
+    """Return a paragraph in lines of at most `LINE` characters."""
+    return textwrap.fill(text, LINE, break_long_words=False, break_on_hyphens=False)
+
+
 def _about(about: Mapping[str, Any]) -> str:
     skip = ("size", "data", "minutes", "whole")
     machine = ", ".join(f"{key} {value}" for key, value in about.items() if key not in skip)
     parts = "" if about.get("whole", True) else ", its sections not all at one time"
-    return f"One run of size *{about['size']}* on {about['data']}, {about['minutes']:.0f} minutes{parts}. {machine}."
+    run = f"One run of size *{about['size']}* on {about['data']}, {about['minutes']:.0f} minutes"
+    return f"{run}{parts}. {machine}."
 
 
 def _cases(rows: Iterable[Row]) -> list[str]:
@@ -167,7 +188,7 @@ def _seconds(value: float | None) -> str:
 def quality_table(case: str, rows: Sequence[Row]) -> str:
     """Return the methods of one case, best first."""
     lines = [
-        f"{case}.",
+        _prose(f"{case}."),
         "",
         "| | PSNR | SSIM | time | times ours | peak memory | |",
         "|---|---|---|---|---|---|---|",
@@ -178,15 +199,20 @@ def quality_table(case: str, rows: Sequence[Row]) -> str:
         if row.psnr is not None and _fewer(row, rows):
             quality += f" (kronfield there {row.ours_psnr:.2f})"
         cells = [
-            f"{bold}{row.method}{bold}", quality, "" if row.ssim is None else f"{row.ssim:.3f}", _time(row),
-            "" if row.ratio is None else _ratio(row.ratio), _memory(row), row.note,
-        ]  # fmt: skip
+            f"{bold}{row.method}{bold}",
+            quality,
+            "" if row.ssim is None else f"{row.ssim:.3f}",
+            _time(row),
+            "" if row.ratio is None else _ratio(row.ratio),
+            _memory(row),
+            row.note,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _fewer(row: Row, rows: Sequence[Row]) -> bool:
-    """Whether a method was run on fewer items than ours."""
+    """Return whether a method was run on fewer items than ours."""
     ours = next((one for one in rows if one.method == OURS), row)
     return (
         row.ours_psnr is not None
@@ -204,7 +230,10 @@ def _ratio(value: float) -> str:
 
 
 def speed_table(rows: Sequence[Row]) -> str:
-    """Return what computes the same: a line a case, our time, and how many times as long the others take."""
+    """Return a table of methods that compute the same: our time, and ratios of the others.
+
+    Each case is a line.
+    """
     methods = [name for name in dict.fromkeys(row.method for row in rows) if name != OURS]
     memory = any(row.peak_mib is not None for row in rows)
     head = [
@@ -230,9 +259,9 @@ def speed_table(rows: Sequence[Row]) -> str:
             )
         lines.append(f"| {' | '.join(cells)} |")
     notes = sorted({row.note for row in rows if row.note.startswith("losses")})
-    return "\n".join(lines) + (
-        f"\n\nBoth compute the same: {notes[0]} to {notes[-1]}." if len(notes) > 1 else ""
-    )
+    if len(notes) > 1:
+        lines += ["", _prose(f"Both compute the same: {notes[0]} to {notes[-1]}.")]
+    return "\n".join(lines)
 
 
 def slope(rows: Sequence[Row]) -> float:
@@ -245,9 +274,11 @@ def scaling_table(rows: Sequence[Row]) -> str:
     """Return the ends of every curve, its slope, and the distance to the limit."""
     limits = [f"{row.case} {row.x:.3g} {row.method}" for row in rows if row.section == "limits"]
     lines = [
-        f"What this machine allows, measured in the same run: {'; '.join(limits)}.", "",
-        "| | over | from | to | slope | times the limit | peak memory |", "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        _prose(f"What this machine allows, measured in the same run: {'; '.join(limits)}."),
+        "",
+        "| | over | from | to | slope | times the limit | peak memory |",
+        "|---|---|---|---|---|---|---|",
+    ]
     some = [row for row in rows if row.section == "scaling"]
     for case in _cases(some):
         curve = [row for row in some if row.case == case]
@@ -264,9 +295,8 @@ def scaling_table(rows: Sequence[Row]) -> str:
         memory = " to ".join(
             f"{row.peak_mib:.0f}" for row in (curve[0], last) if row.peak_mib is not None
         )
-        lines.append(
-            f"| {title} | {over} | {ends[0]} | {ends[1]} | {power} | {far} | {memory and memory + ' MiB'} |"
-        )
+        cells = [title, over, *ends, power, far, f"{memory} MiB" if memory else ""]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -286,14 +316,13 @@ def readme_table(rows: Sequence[Row]) -> str:
             quality = f"{row.psnr:.2f} dB" if name != OURS else f"**{row.psnr:.2f} dB**"
             if _fewer(row, list(some.values())):
                 quality += f" (kronfield there {row.ours_psnr:.2f})"
-            lines.append(
-                f"| {label} | {quality} | {row.ssim or 0:.3f} | {_seconds(row.seconds)} | {_ratio(row.ratio)} |"
-            )
+            time, ratio = _seconds(row.seconds), _ratio(row.ratio)
+            lines.append(f"| {label} | {quality} | {row.ssim or 0:.3f} | {time} | {ratio} |")
     return "\n".join(lines) + "\n"
 
 
 def fill(path: Path, text: str) -> None:
-    """Replace what stands between the marks of a page."""
+    """Replace the text between the marks of a page."""
     whole = path.read_text(encoding="utf-8")
     if START not in whole or END not in whole:
         raise SystemExit(f"{path}: the lines {START} and {END} are missing")
@@ -313,7 +342,7 @@ def draw(folder: Path, rows: Sequence[Row]) -> None:
 
 
 def draw_quality(path: Path, title: str, rows: Sequence[Row]) -> None:
-    """Draw every method as a numbered point: its time to the right, its PSNR relative to ours upwards; names beside."""
+    """Draw PSNR relative to ours against time, a numbered point per method, with a legend."""
     ranked = sorted(rows, key=lambda row: row.ours_psnr - row.psnr)  # type: ignore[operator]
     figure = new_figure(9.5, 4.8)
     axes = figure.subplots()
@@ -327,11 +356,17 @@ def draw_quality(path: Path, title: str, rows: Sequence[Row]) -> None:
             markersize=9 if row.method == OURS else 5,
             label=f"{number}  {row.method}",
         )
-        above = number % 2 == 0  # neighbours in rank are often neighbours in the picture
+        above = number % 2 == 0  # neighbours in rank are often close together
         axes.annotate(
-            str(number), at, (0, 6 if above else -6), textcoords="offset points", fontsize=8, color=colour, ha="center",
+            str(number),
+            at,
+            (0, 6 if above else -6),
+            textcoords="offset points",
+            fontsize=8,
+            color=colour,
+            ha="center",
             va="bottom" if above else "top",
-        )  # fmt: skip
+        )
     axes.set_xscale("log")
     axes.axhline(0, color=COLOURS[6], linewidth=0.8, zorder=0)
     axes.margins(y=0.12)
@@ -344,7 +379,7 @@ def draw_quality(path: Path, title: str, rows: Sequence[Row]) -> None:
 
 
 def draw_scaling(path: Path, rows: Sequence[Row]) -> None:
-    """Draw a panel a curve: seconds with their limit, and peak memory."""
+    """Draw a panel per curve: seconds with their limit, and peak memory."""
     cases = _cases(rows)
     columns = 4
     figure = new_figure(3.2 * columns, 2.7 * math.ceil(len(cases) / columns))

@@ -1,7 +1,7 @@
-"""How time and memory grow with samples, unknowns, dimensions and channels, and how far that is from the limit.
+"""Growth of time and memory with samples, unknowns, dimensions and channels; and the limits.
 
-The limits are measured in the same run: products of large matrices, copies of arrays that no cache
-holds, sparse products.
+The limits of the machine are measured in the same run: products of large matrices, copies of arrays
+that are larger than the cache, sparse products.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ from benchmarks.frame import OURS, Peak, Row, Settings, interleaved, peak, sprea
 from benchmarks.grid_peers import paper_fit
 from kronfield.solvers.grid.inverse import forget
 
-# How many neighbours to either side the inverse of a local basis reaches until it is below
-# float32's precision.
+# The inverse of a local basis falls below the precision of float32 at this number of neighbours to
+# either side.
 REACH = 14
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine allows: products and sums a second in float32, bytes moved a second, entries of a sparse product."""
+    """The limits of the machine, per second.
+
+    They are products and sums in float32, bytes moved, and entries of a sparse product.
+    """
 
     flops: float
     bytes: float
     entries: float
 
     def seconds(self, *, flops: float = 0.0, moved: float = 0.0, entries: float = 0.0) -> float:
-        """Return the least seconds for work of each kind, one after the other."""
+        """Return the least seconds for work of each kind, if nothing overlaps."""
         return flops / self.flops + moved / self.bytes + entries / self.entries
 
 
 def measure_limits(settings: Settings) -> Limits:
-    """Measure, in turn, large products, copies and sparse products; medians."""
+    """Measure large products, copies and sparse products in turn; return medians."""
     n = settings.pick(128, 2048, 2048)
     rng = np.random.default_rng(0)
     A = rng.random((n, n), dtype=np.float32)
@@ -79,7 +82,10 @@ def measure_limits(settings: Settings) -> Limits:
 
 @dataclass(frozen=True)
 class Growth:
-    """One curve: what it runs over, the values of that, what to call for each, and the least seconds it could take."""
+    """A curve: the quantity ``over`` and its ``values``, and the call to time for each value.
+
+    ``least`` returns the least seconds of a value on this machine.
+    """
 
     case: str
     over: str
@@ -94,7 +100,7 @@ def _values(side: int, channels: int, dimensions: int = 2) -> np.ndarray:
 
 
 def grid_fit(side: int, kind: str = "Gaussian", channels: int = 1) -> Callable[[], object]:
-    """The paper's closed form, K = N, factored anew."""
+    """The paper's closed form, K = N, without stored factorisations."""
     values = _values(side, channels)
 
     def call() -> object:
@@ -105,18 +111,18 @@ def grid_fit(side: int, kind: str = "Gaussian", channels: int = 1) -> Callable[[
 
 
 def chosen_fit(side: int, noise: float = 0.0) -> Callable[[], object]:
-    """Nothing chosen by hand."""
+    """A fit with default settings."""
     values = waves((side, side), 1, noise=noise)
     return functools.partial(kf.fit, values, channels=True)
 
 
 def noisy_fit(side: int) -> Callable[[], object]:
-    """The same where there is noise, which is found and smoothed."""
+    """The same with noise, which is detected and smoothed."""
     return chosen_fit(side, 0.05)
 
 
 def grid_values(side: int) -> Callable[[], object]:
-    """Values at twice the resolution, of a field that is there."""
+    """Values of a fitted field at twice the resolution."""
     field = kf.fit(
         _values(side, 1),
         encoding=kf.TensionSpline(side + 4, 8.0, padding=2),
@@ -139,7 +145,7 @@ def fewer_unknowns(features: int, side: int = 1024) -> Callable[[], object]:
 
 
 def more_dimensions(dimensions: int, samples: int = 2**18) -> Callable[[], object]:
-    """The same number of samples on grids of more and more dimensions; splines in tension, none chosen."""
+    """The same number of samples on grids of more dimensions; splines of a given tension."""
     side = round(samples ** (1 / dimensions))
     values = _values(side, 1, dimensions)
     emb = kf.TensionSpline(side + 4, 8.0, padding=2)
@@ -153,7 +159,7 @@ def more_dimensions(dimensions: int, samples: int = 2**18) -> Callable[[], objec
 
 
 def more_channels(channels: int, side: int = 512) -> Callable[[], object]:
-    """Channels of one grid."""
+    """More channels on the same grid."""
     return grid_fit(side, "Gaussian", channels)
 
 
@@ -163,7 +169,7 @@ def _scattered(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def more_points(count: int) -> Callable[[], object]:
-    """Scattered points, as many unknowns as points, roughness the same per cell."""
+    """Scattered points, with as many unknowns as points and the same roughness per cell."""
     X, y = _scattered(count)
     K = round(math.sqrt(count))
     rough = (0.04 / K**2, 0.02 / K**4)
@@ -173,7 +179,7 @@ def more_points(count: int) -> Callable[[], object]:
 
 
 def more_unknowns(features: int, count: int = 2**18) -> Callable[[], object]:
-    """The same points, finer and finer grids."""
+    """The same points on finer grids."""
     X, y = _scattered(count)
     rough = (0.04 / features**2, 0.02 / features**4)
     return functools.partial(
@@ -203,10 +209,11 @@ def curves(settings: Settings) -> list[Growth]:
     """Return all curves."""
     pick = settings.pick
     sides = pick((16, 32), (256, 512, 1024, 2048), (256, 512, 1024, 2048, 4096))
+    side, half, count = pick(32, 1024, 1024), pick(16, 512, 512), pick(2**8, 2**18, 2**18)
     band = 2 * REACH + 1
 
     def banded(side: int, limits: Limits, channels: int = 1) -> float:
-        # each axis: every value read and written, and multiplied with the band of the inverse
+        # on each axis every value is read, multiplied by the band of the inverse, and written
         numbers = channels * side**2
         return limits.seconds(flops=2 * 2 * band * numbers, moved=2 * 2 * 4 * numbers)
 
@@ -216,36 +223,79 @@ def curves(settings: Settings) -> list[Growth]:
     return [
         Growth("fit on a grid, the paper's Gaussian", "samples", sides, grid_fit, banded),
         Growth("fit on a grid, the paper's Triangle", "samples", sides, _triangle_fit, copied),
-        Growth("fit on a grid, nothing chosen", "samples",
-              pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)), chosen_fit, None,
-              "the choice is made on a crop, so it costs the same for large grids"),
-        Growth("the same, noisy", "samples", pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024)), noisy_fit, None,
-              "a penalty needs an eigenbasis of each axis: its side to the third power"),
-        Growth("values at twice the resolution", "samples", sides, grid_values,
-              lambda n, li: li.seconds(flops=2 * 4 * (2 + 4) * n**2, moved=4 * (2 * 2 + 2 * 4 + 4) * n**2)),
-        Growth("fit on 1024 x 1024 samples", "unknowns", pick((8, 16), (64, 128, 256, 512), (64, 128, 256, 512, 1024)),
-              functools.partial(fewer_unknowns, side=pick(32, 1024, 1024)),
-              lambda k, li: _fewer(k, pick(32, 1024, 1024), li)),
-        Growth("fit of 2^18 samples", "dimensions", pick((1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)),
-              functools.partial(more_dimensions, samples=pick(2**8, 2**18, 2**18)),
-              lambda d, li: d * pick(2**8, 2**18, 2**18) * li.seconds(flops=2 * band, moved=2 * 4)),
-        Growth("fit on 512 x 512 samples", "channels", pick((1, 2), (1, 4, 16, 64), (1, 4, 16, 64, 256)),
-              functools.partial(more_channels, side=pick(16, 512, 512)),
-              lambda c, li: banded(pick(16, 512, 512), li, c)),
-        Growth("fit of scattered points, as many unknowns", "points",
-              pick((100, 400), (10**4, 10**5, 10**6), (10**4, 10**5, 10**6, 4 * 10**6)),
-              more_points, _iterations),
-        Growth("fit of 2^18 scattered points", "unknowns", pick((8, 16), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)),
-              functools.partial(more_unknowns, count=pick(2**8, 2**18, 2**18)),
-              lambda k, li: _iterations(k * k, li, pick(2**8, 2**18, 2**18))),
-        Growth("values at scattered points", "points", pick((100, 400), (10**4, 10**5, 10**6), (10**4, 10**5, 10**6, 10**7)),
-              values_at_points, lambda p, li: li.seconds(entries=4 * p, moved=(16 + 8) * p)),
-    ]  # fmt: skip
+        Growth(
+            "fit on a grid, nothing chosen",
+            "samples",
+            pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)),
+            chosen_fit,
+            None,
+            "the choice is made on a crop, so it costs the same for large grids",
+        ),
+        Growth(
+            "the same, noisy",
+            "samples",
+            pick((16, 32), (128, 256, 512, 1024), (128, 256, 512, 1024)),
+            noisy_fit,
+            None,
+            "a penalty needs an eigenbasis of each axis: its side to the third power",
+        ),
+        Growth(
+            "values at twice the resolution",
+            "samples",
+            sides,
+            grid_values,
+            lambda n, li: li.seconds(
+                flops=2 * 4 * (2 + 4) * n**2, moved=4 * (2 * 2 + 2 * 4 + 4) * n**2
+            ),
+        ),
+        Growth(
+            "fit on 1024 x 1024 samples",
+            "unknowns",
+            pick((8, 16), (64, 128, 256, 512), (64, 128, 256, 512, 1024)),
+            functools.partial(fewer_unknowns, side=side),
+            lambda k, li: _fewer(k, side, li),
+        ),
+        Growth(
+            "fit of 2^18 samples",
+            "dimensions",
+            pick((1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)),
+            functools.partial(more_dimensions, samples=count),
+            lambda d, li: d * count * li.seconds(flops=2 * band, moved=2 * 4),
+        ),
+        Growth(
+            "fit on 512 x 512 samples",
+            "channels",
+            pick((1, 2), (1, 4, 16, 64), (1, 4, 16, 64, 256)),
+            functools.partial(more_channels, side=half),
+            lambda c, li: banded(half, li, c),
+        ),
+        Growth(
+            "fit of scattered points, as many unknowns",
+            "points",
+            pick((100, 400), (10**4, 10**5, 10**6), (10**4, 10**5, 10**6, 4 * 10**6)),
+            more_points,
+            _iterations,
+        ),
+        Growth(
+            "fit of 2^18 scattered points",
+            "unknowns",
+            pick((8, 16), (128, 256, 512, 1024), (128, 256, 512, 1024, 2048)),
+            functools.partial(more_unknowns, count=count),
+            lambda k, li: _iterations(k * k, li, count),
+        ),
+        Growth(
+            "values at scattered points",
+            "points",
+            pick((100, 400), (10**4, 10**5, 10**6), (10**4, 10**5, 10**6, 10**7)),
+            values_at_points,
+            lambda p, li: li.seconds(entries=4 * p, moved=(16 + 8) * p),
+        ),
+    ]
 
 
 def _fewer(features: int, side: int, limits: Limits) -> float:
-    # along the first axis each of K rows reaches so many centres, of side / K samples each; then
-    # there are K rows
+    # along the first axis, each of K rows of the inverse reaches 2 REACH centres, which are
+    # side / K samples apart; along the second axis only K rows are left
     first = 2 * 2 * REACH * side**2
     return limits.seconds(
         flops=first * (1 + features / side), moved=4 * (side**2 + 3 * side * features)
@@ -259,17 +309,19 @@ def _triangle_fit(side: int) -> Callable[[], object]:
 def _iterations(
     unknowns: float, limits: Limits, points: float | None = None, iterations: int = 24
 ) -> float:
-    # an iteration: B and its transpose, 4 entries a point each; the penalty and five vectors, each
-    # read or written once
+    # an iteration multiplies by B and its transpose, 4 entries per point each, and reads or writes
+    # the penalty and five vectors once
     count = unknowns if points is None else points
     return iterations * limits.seconds(entries=2 * 4 * count, moved=4 * 16 * unknowns)
 
 
 def scaling(settings: Settings) -> list[Row]:
-    """Run every curve: medians of a few repetitions, the peak memory, and the limit."""
+    """Measure every curve: medians of a few repetitions, the peak memory, and the limit."""
     limits = measure_limits(settings)
-    words = f"{limits.flops / 1e9:.0f} GFLOP/s, {limits.bytes / 1e9:.1f} GB/s, {limits.entries / 1e9:.2f} G sparse entries/s"
-    settings.say(f"  limits of this machine: {words}")
+    settings.say(
+        f"  limits of this machine: {limits.flops / 1e9:.0f} GFLOP/s, "
+        f"{limits.bytes / 1e9:.1f} GB/s, {limits.entries / 1e9:.2f} G sparse entries/s"
+    )
     rows = [
         Row("limits", "products of 2048 x 2048 matrices, float32", "GFLOP/s", x=limits.flops / 1e9),
         Row("limits", "copies of 128 MB, read and written", "GB/s", x=limits.bytes / 1e9),
@@ -291,20 +343,26 @@ def scaling(settings: Settings) -> list[Row]:
             least = None if curve.least is None else curve.least(value, limits)
             rows.append(
                 Row(
-                    "scaling", f"{curve.case}; {curve.over}", OURS, *spread(seconds), x=_amount(curve, value), limit=least,
-                    peak_mib=memory, note=curve.note,
+                    "scaling",
+                    f"{curve.case}; {curve.over}",
+                    OURS,
+                    *spread(seconds),
+                    x=_amount(curve, value),
+                    limit=least,
+                    peak_mib=memory,
+                    note=curve.note,
                 )
-            )  # fmt: skip
+            )
         settings.say(f"  scaling, {curve.case}; {curve.over}: done")
     return rows
 
 
 def _amount(curve: Growth, value: float) -> float:
-    """Return what a curve is drawn over: samples and unknowns of a grid are those of both axes."""
+    """Return the abscissa of a point: samples and unknowns of a grid are those of both axes."""
     return float(value**2 if curve.over in ("samples", "unknowns") else value)
 
 
 def peak_call(case: str, over: str, value: float) -> Callable[[], object]:
-    """Return a call of one point of a curve, for its memory."""
+    """Return the call of one point of a curve, to measure its memory."""
     curve = next(one for one in curves(Settings("full")) if (one.case, one.over) == (case, over))
     return curve.make(value)

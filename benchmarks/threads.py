@@ -1,11 +1,11 @@
 """Default threads against one thread, on a quiet machine and beside busy loops.
 
 python -m benchmarks.threads             # a table: seconds of each case, and ratios
-python -m benchmarks.threads --busy 4    # beside so many busy loops; by default one for each core
+python -m benchmarks.threads --busy 4    # beside 4 busy loops; by default one per core
 
-Each way runs in a process of its own, started with the environment that makes it so; the processes
-take turns at every case, so that a change of the machine's mood hits all alike. With one thread,
-BLAS and kronfield have one each.
+One process uses the default threads, another one thread, which its environment sets for BLAS and
+kronfield. The processes take turns in every case, so that a change of the speed of the machine
+affects both.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-# Seconds between two measurements, in which threads of the one before go to sleep.
+# Seconds between two measurements, in which threads of the first become idle.
 SETTLE = 0.25
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def cases(side: int = 256) -> dict[str, Callable[[], object]]:
-    """Return what is timed, by name; ``side`` is that of the pictures."""
+    """Return the calls to time, by name; ``side`` is the side of the pictures."""
     import kronfield as kf
 
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def cases(side: int = 256) -> dict[str, Callable[[], object]]:
 
 
 def serve(side: int) -> None:
-    """Do the cases whose names arrive, one a line, and answer with the seconds they took."""
+    """Run the cases whose names arrive on standard input, and print the seconds of each."""
     warnings.simplefilter("ignore")
     known = cases(side)
     print("ready", flush=True)
@@ -73,7 +73,7 @@ def serve(side: int) -> None:
 
 
 class Worker:
-    """A process that does cases when asked."""
+    """A process that runs cases on request."""
 
     def __init__(self, side: int, environment: dict[str, str]) -> None:
         command = [sys.executable, "-m", "benchmarks.threads", "--serve", "--side", str(side)]
@@ -99,7 +99,7 @@ class Worker:
 
 @contextlib.contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Keep so many cores busy."""
+    """Run ``count`` endless loops in processes of their own."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -110,13 +110,16 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def measure(side: int, busy: int, repetitions: int) -> dict[str, dict[str, float]]:
-    """Return the median seconds of every case, by way: one thread and default, quiet and beside busy loops."""
+    """Return the median seconds of every case.
+
+    Each has four: with one thread and by default, on a quiet machine and beside busy loops.
+    """
     workers = {"one": Worker(side, ONE_THREAD), "default": Worker(side, {})}
     found: dict[str, dict[str, float]] = {}
     try:
         for case in cases(side):
             for worker in workers.values():
-                worker.seconds(case)  # what is computed once only
+                worker.seconds(case)  # not counted: fills caches
             found[case] = {}
             for place, loops in (("quiet", 0), ("busy", busy)):
                 times: dict[str, list[float]] = {name: [] for name in workers}
@@ -136,9 +139,10 @@ def measure(side: int, busy: int, repetitions: int) -> dict[str, dict[str, float
 
 
 def table(found: dict[str, dict[str, float]]) -> str:
-    """Return the figures as Markdown: milliseconds, and default over one thread."""
+    """Return a Markdown table: milliseconds, and the ratio of default to one thread."""
     lines = [
-        "| | one thread, quiet | default, quiet | ratio | one thread, busy | default, busy | ratio |",
+        "| | one thread, quiet | default, quiet | ratio "
+        "| one thread, busy | default, busy | ratio |",
         "|---|---|---|---|---|---|---|",
     ]
     for case, times in found.items():
@@ -154,9 +158,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--side", type=int, default=256, help="of the pictures")
-    parser.add_argument("--busy", type=int, default=os.cpu_count() or 1, help="busy loops")
-    parser.add_argument("--repetitions", type=int, default=9, help="of which medians are taken")
+    parser.add_argument("--side", type=int, default=256, help="side of the pictures")
+    parser.add_argument(
+        "--busy", type=int, default=os.cpu_count() or 1, help="number of busy loops"
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=9, help="repetitions, of which the median is shown"
+    )
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
