@@ -9,6 +9,7 @@ from typing import Any
 from kronfield._core.arrays import InputError, problem
 from kronfield.analysis import matching_random_fourier
 from kronfield.embedders import (
+    BSpline,
     Embedder,
     Gaussian,
     Impulse,
@@ -31,6 +32,7 @@ NAMES: dict[str, type[Embedder]] = {
     "gaussian": Gaussian,
     "gau": Gaussian,
     "tension": TensionSpline,
+    "bspline": BSpline,
     "sine": Sine,
     "square": Square,
     "randomfourier": RandomFourier,
@@ -50,6 +52,7 @@ _SHAPES: dict[type[Embedder], Callable[[int], dict[str, Any]]] = {
     Triangle: lambda K: {"width": 2 / K},
     Gaussian: lambda K: {"width": 0.64 / K},
     TensionSpline: lambda K: {"tension": 4.0, "padding": 2 if K > 5 else 0},
+    BSpline: lambda K: {"degree": min(3, K - 1)},
     RandomFourier: lambda K: {
         "scale": matching_random_fourier(Gaussian(K, 0.64 / K)).scale,
         "seed": 0,
