@@ -1,4 +1,4 @@
-"""What the contract tests run over: one of each embedder, and the array libraries."""
+"""The cases of the contract tests: one of each embedder, and the array libraries."""
 
 import array_api_strict
 import numpy as np
@@ -9,7 +9,7 @@ import kronfield as kf
 
 
 def cosine_bell(u):
-    """A smooth bump of half width 0.2, written with arithmetic only so that it serves any array library."""
+    """Return a smooth bump of half width 0.2, in arithmetic that works for any array library."""
     z = 1 - (u / 0.2) ** 2
     return z**3 * 0.7 + z**4 * 0.3
 
@@ -41,6 +41,8 @@ EMBEDDERS = [
     kf.TensionSpline(24, 0.05),
     kf.TensionSpline(24, 3.0, padding=2),
     kf.TensionSpline(24, 40.0, padding=2),
+    kf.BSpline(24),
+    kf.BSpline(24, 2, low=-0.03, high=1.02, inner=(0.05, 0.94)),
     kf.Sine(24, 1.5),
     kf.Square(24, 1.5),
     kf.RandomFourier(24, 3.0, seed=5),
@@ -60,5 +62,5 @@ each_library = pytest.mark.parametrize("library", list(LIBRARIES))
 
 
 def positions(n, dtype=np.float64, seed=0, low=-0.1, high=1.1):
-    """Random positions, a little past both ends of the unit interval."""
+    """Return random positions, some of them outside the unit interval."""
     return np.random.default_rng(seed).uniform(low, high, n).astype(dtype)

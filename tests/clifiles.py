@@ -38,7 +38,7 @@ def installed(*arguments, cwd, timeout=120, **kwargs):
 
 
 def run(line, *, code=0):
-    """Run a line of the command line in this process, in the current folder; check how it ends."""
+    """Run a command in this process, in the current folder; check its exit code."""
     arguments = shlex.split(line) if isinstance(line, str) else list(map(str, line))
     if arguments[0] == "kronfield":
         arguments = arguments[1:]
@@ -50,7 +50,10 @@ def run(line, *, code=0):
 
 
 def refused(line, *words):
-    """Run a line that cannot work: one line of error with these words, exit code 2, nothing written."""
+    """Run a command that must fail.
+
+    Its exit code is 2, its error is one line with these words, and it writes nothing.
+    """
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     done = run(line, code=2)
     assert done.stderr.startswith("Error: ")
@@ -72,19 +75,19 @@ def pixels(path):
 
 
 def colours(path):
-    """Return how many colours a picture has at some of its places: few if it is blank."""
+    """Return the number of colours among some pixels of a picture: few if it is blank."""
     return len(np.unique(pixels(path)[::5, ::5, :3].reshape(-1, 3), axis=0))
 
 
 def photograph(height=48, width=64):
-    """Return a part of a photograph of scikit-image, shrunk, float32 in [0, 1]."""
+    """Return a part of a photograph of scikit-image at this size, float32 in [0, 1]."""
     with Image.open(PHOTOGRAPHS / "astronaut.png") as picture:
         part = picture.crop((100, 20, 420, 260)).resize((width, height), Image.Resampling.BOX)
     return np.asarray(part, dtype=np.float32) / 255
 
 
 def stations(count=120, seed=0):
-    """Return lon, lat, temperature and wind of made-up stations; some have no value."""
+    """Return lon, lat, temperature and wind of synthetic stations."""
     rng = np.random.default_rng(seed)
     lon, lat = 5 + 10 * rng.random(count), 45 + 8 * rng.random(count)
     temperature = 20 - 1.5 * (lat - 45) + 2 * np.sin(lon) + 0.2 * rng.standard_normal(count)
@@ -105,7 +108,7 @@ def write_table(path, header, columns, gaps=()):
 
 
 def make_files(folder):
-    """Fill a folder with small files of every kind, named as the examples name them."""
+    """Fill a folder with small files of every kind, with the names used in the examples."""
     picture = photograph()
     rng = np.random.default_rng(0)
     write(folder / "photo.png", picture, {"levels": 255})
@@ -156,7 +159,7 @@ FIELDS = {
 
 
 def make_fields(folder):
-    """Fit the files that examples of rendering name."""
+    """Fit the fields that the examples of rendering use."""
     from kronfield.files import read
 
     for name, source in FIELDS.items():
@@ -167,7 +170,7 @@ def make_fields(folder):
 
 
 def copy_named(line, source, target):
-    """Copy the files that a line names as its input, if there are such, to another folder."""
+    """Copy the existing input files of a command to another folder."""
     words = shlex.split(line)
     outputs = {
         after for word, after in itertools.pairwise(words) if word in ("-o", "--picture", "--plot")
@@ -178,7 +181,7 @@ def copy_named(line, source, target):
 
 
 def limited(bytes_per_file):
-    """Return what makes a process fail when a file grows beyond so many bytes, as a full disk does."""
+    """Return a function that limits the size of files of a process, to simulate a full disk."""
     import resource
 
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_per_file, bytes_per_file))

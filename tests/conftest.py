@@ -11,7 +11,7 @@ torch.set_num_threads(2)
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory):
-    """A folder with small files of every kind, and fields of them."""
+    """A folder with small files of every kind, and fields fitted to them."""
     from clifiles import make_fields, make_files
 
     folder = tmp_path_factory.mktemp("workshop")
@@ -22,7 +22,7 @@ def workshop(tmp_path_factory):
 
 @pytest.fixture
 def here(workshop, tmp_path, monkeypatch):
-    """The current folder, a new one with links to the files of the workshop."""
+    """A new current folder with links to the files of ``workshop``."""
     for path in workshop.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The benchmark at its tiny size: every section runs, says what it measured, and the page is made from that alone."""
+"""The benchmark at its tiny size: every section runs, and the page follows from its rows."""
 
 import importlib.util
 import json
@@ -32,7 +32,7 @@ def test_every_section_runs_with_ours_first(rows, name):
     measured = [row for row in rows[name] if row.section != "limits"]
     assert measured[0].method == OURS
     for row in measured:
-        if row.seconds is None:  # a peer that is not here
+        if row.seconds is None:  # a peer that is not installed
             assert row.note.startswith("not measured")
         else:
             assert 0 < row.low <= row.seconds <= row.high
@@ -40,7 +40,7 @@ def test_every_section_runs_with_ours_first(rows, name):
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_everybody_keeps_the_samples_that_are_given_and_the_ramp_between(dimensions):
-    """All that interpolate return a linear ramp, so no peer is worse for being shifted by half a sample."""
+    """Every method reproduces a linear ramp, so none is shifted by half a sample."""
     axes = np.meshgrid(*[np.linspace(0.2, 0.8, 40)] * dimensions, indexing="ij")
     task = GridTask(np.stack([sum(axes) / dimensions] * 3, axis=-1).astype(np.float32))
     inner = (slice(8, -8),) * dimensions
@@ -57,7 +57,7 @@ def test_everybody_keeps_the_samples_that_are_given_and_the_ramp_between(dimensi
 def test_scores_are_of_what_was_not_given():
     task = GridTask(waves((16, 16), 3))
     wrong = task.values.copy()
-    wrong[::2, ::2] = 0  # what was given does not count
+    wrong[::2, ::2] = 0  # given samples do not count
     assert task.score(wrong)[0] > 100
     scattered = PointTask(waves((16, 16), 3), 0)
     wrong = scattered.image.copy()

@@ -1,4 +1,4 @@
-"""README and docs say what is true: their Python runs, their links lead somewhere, versions agree."""
+"""README and docs are correct: their Python runs, their links exist, versions agree."""
 
 import re
 from pathlib import Path

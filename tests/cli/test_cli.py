@@ -25,13 +25,16 @@ from kronfield.signals.view import View
 
 
 def test_help_is_quick_and_loads_nothing_heavy(tmp_path):
-    code = "import sys; from kronfield.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    code = (
+        "import sys; from kronfield.cli import main; "
+        "main(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
     python = COMMAND.with_name("python")
     started = time.perf_counter()
     done = subprocess.run(
         [python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert time.perf_counter() - started < 2  # 0.1 s where nothing else runs
+    assert time.perf_counter() - started < 2  # 0.1 s on an idle machine
     *text, modules = done.stdout.strip().splitlines()
     assert not {"numpy", "scipy", "torch", "matplotlib", "PIL", "rich"} & {
         name.split(".")[0] for name in modules.split()
@@ -293,7 +296,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
 
 def test_ctrl_c_saves_the_best_network(here):
     line = "train photo.png --epochs 100000 --checkpoint run.checkpoint -o a.field"
-    # where the tests run in the background, Ctrl-C is ignored by all that they start
+    # processes that tests in the background start would ignore Ctrl-C
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         [COMMAND, *line.split()], stdout=-1, stderr=-1, text=True, cwd=here, preexec_fn=heed
@@ -331,7 +334,10 @@ def test_analyze_prints_a_table(tmp_path):
 
 def test_analyze_prints_json_and_draws(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    specs = "-e gaussian:width=0.05 -e RFF:scale=3,seed=1 -e rff:scale=3,seed=2 -e linf:exponent=3,size=32"
+    specs = (
+        "-e gaussian:width=0.05 -e RFF:scale=3,seed=1 "
+        "-e rff:scale=3,seed=2 -e linf:exponent=3,size=32"
+    )
     done = run(f"analyze {specs} -n 64 -k 48 --json --plot out/a.png")
     rows = json.loads(done.stdout)
     assert [(row["embedder"], row["features"]) for row in rows] == [

@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """So little work is not shared: threads that wait take time from others."""
+    """Use one thread for little work: waiting threads take time from other tests."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -59,7 +59,7 @@ def test_examples_in_the_help(line, workshop, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_examples_in_the_pages(page, workshop, tmp_path, monkeypatch):
-    """The lines of a page run one after the other, from files alone."""
+    """The commands of a page run in order, from the files alone."""
     monkeypatch.chdir(tmp_path)
     for line in page_examples(page):
         for word in line.split():

@@ -69,9 +69,9 @@ def test_every_kind_with_nothing_given(name, here):
 
 
 def test_pixels_of_every_sort(tmp_path, monkeypatch):
-    """8 and 16 bit, grey, RGB and RGBA, turned as EXIF says, come back as they were."""
+    """8 and 16 bit, grey, RGB, RGBA and EXIF rotation are preserved."""
     monkeypatch.chdir(tmp_path)
-    picture = photograph() ** 1.1  # so that 16 bit have something to hold
+    picture = photograph() ** 1.1  # values that need 16 bit
     for name, values, most in (
         ("grey16.png", picture[..., 0], 65535),
         ("rgb16.tif", picture, 65535),
@@ -94,7 +94,7 @@ def test_pixels_of_every_sort(tmp_path, monkeypatch):
 def test_what_is_transparent_does_not_shine_through(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = np.zeros((16, 16, 4))
-    values[..., 1] = 1.0  # green, where nothing is seen of it
+    values[..., 1] = 1.0  # green where it is invisible
     values[4:12, 4:12] = (1.0, 0.0, 0.0, 1.0)
     write("red.png", values, {})
     run("resize red.png --scale 4")
@@ -126,7 +126,7 @@ def test_encodings_and_penalties(here):
 
 
 def test_a_ridge_is_not_chosen_where_it_makes_no_difference(here):
-    """Hats that meet, one per sample, score alike under every ridge."""
+    """Adjacent hats, one per sample, have the same score for every ridge."""
     run("fit photo.png -e triangle -o a.field")
     np.testing.assert_allclose(kf.load("a.field").on_grid(), read("photo.png").values, atol=1e-5)
 
@@ -211,7 +211,7 @@ def test_points_without_names_or_with_gaps(here):
     assert found["outside"] == 1
     a, b = (Path(name).read_text().splitlines() for name in ("a.csv", "b.csv"))
     rows = [np.array(line[1].split(","), dtype=float) for line in (a, b)]
-    # wide features are multiplied in products, whose rounding goes by size
+    # the rounding of matrix products depends on their size
     np.testing.assert_allclose(*rows, rtol=1e-12)
 
 

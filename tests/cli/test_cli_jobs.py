@@ -1,4 +1,4 @@
-"""The daily jobs: `inpaint`, `resize`, `denoise`, `compare`, `train`."""
+"""The common tasks: `inpaint`, `resize`, `denoise`, `compare`, `train`."""
 
 import re
 from pathlib import Path
@@ -95,7 +95,7 @@ def test_resize_there_and_back(here):
     run("resize photo.jpg --size 100x40")
     assert pixels("photo-100x40.jpg").shape == (40, 100, 3)
     run("resize noisy.png --scale 1 -o same.png")
-    # noise is no business of resize
+    # resize keeps noise
     np.testing.assert_array_equal(pixels("same.png"), pixels("noisy.png"))
     run("resize clip.mp4 --scale 0.5 -o small.mp4")
     assert read("small.mp4").values.shape == (12, 32, 40, 3)
@@ -103,7 +103,7 @@ def test_resize_there_and_back(here):
 
 
 def test_larger_beats_pillow(here):
-    """Against the photograph itself, the field is better than Pillow's bilinear and bicubic filters."""
+    """The field is closer to the photograph than the nearest and bilinear filters of Pillow."""
     large = photograph(96, 128)
     small = photograph(48, 64)  # means of 2 x 2 pixels
     write("small.png", small, {})
@@ -187,7 +187,7 @@ def test_compare_draws_every_kind(line, here):
 
 @pytest.fixture
 def one_thread():
-    """So little work is shared by no threads; those that wait take time from others."""
+    """Use one thread for little work: waiting threads take time from other tests."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -199,7 +199,7 @@ def test_a_trained_layer_approaches_the_closed_form(here):
     found = as_json("train photo.png --epochs 80 -o a.field")
     assert found["psnr"] > 28
     field = kf.load("a.field")
-    assert field.domain == ((-0.5, 47.5), (-0.5, 63.5))  # as fit has it
+    assert field.domain == ((-0.5, 47.5), (-0.5, 63.5))  # as in fit
     assert psnr(field.on_grid(), read("photo.png").values) == pytest.approx(found["psnr"], abs=0.1)
     assert field.info["made"]["report"]["epochs"] == 80
     assert field.info["kind"] == "image"
@@ -222,7 +222,8 @@ def test_training_on_other_kinds(here):
         found["psnr"], abs=0.2
     )
     found = as_json(
-        "train stations.csv --columns temperature --depth 1 --width 32 --epochs 150 --rate 0.02 -o b.field"
+        "train stations.csv --columns temperature --depth 1 --width 32 --epochs 150 "
+        "--rate 0.02 -o b.field"
     )
     table = read("stations.csv", columns=["temperature"])
     there = np.isfinite(table.values)

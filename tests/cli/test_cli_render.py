@@ -119,7 +119,7 @@ def test_other_frame_rates_and_slow_motion(here):
     run("render clip.field -o b.mp4 --fps 60000/1001")
     twice, fast = frames("b.mp4")
     assert (len(twice), fast) == (23, 2 * rate)
-    # the frames there were, but for the codec
+    # every second frame is an original frame, up to the codec
     assert np.sqrt(np.mean((twice[::2] - again) ** 2)) < 0.02
     assert np.sqrt(np.mean((twice[::2][1:] - again[:-1]) ** 2)) > 0.03  # and not their neighbours
     run("render clip.field -o c.webm --slow 3 --scale 1")
@@ -203,8 +203,11 @@ def test_eight_thousand_pixels_a_side_take_little_memory(tmp_path):
         "8192x8192",
         "--quiet",
     ]
-    # a process counts what its parent held when it was started, so the parent must be small
-    code = f"import resource, subprocess; subprocess.run({line}, check=True); print(resource.getrusage(-1).ru_maxrss)"
+    # the memory of a process includes that of its parent when it was started: use a small parent
+    code = (
+        f"import resource, subprocess; subprocess.run({line}, check=True); "
+        "print(resource.getrusage(-1).ru_maxrss)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )

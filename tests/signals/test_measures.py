@@ -53,7 +53,7 @@ def test_peers_on_grids_are_those_of_scipy(method):
     values = rng.random((9, 12, 2))
     targets = [np.linspace(axes[0][0], axes[0][-1], 31), np.linspace(0, 2, 17)]
     grid = np.stack(np.meshgrid(*targets, indexing="ij"), axis=-1)
-    # SciPy's other cubic solves to some digits only
+    # the default cubic method of SciPy solves iteratively, to a few digits
     exact = {"cubic": "cubic_legacy"}.get(method, method)
     expected = RegularGridInterpolator(axes, values, method=exact)(grid)
     np.testing.assert_allclose(interpolate_grid(values, axes, targets, method), expected, atol=1e-9)
@@ -82,7 +82,7 @@ def test_contests_hold_samples_out():
     assert contest.held_out.sum() == 41 * 30 - 21 * 15
     results = {one.name: one for one in contest.run()}
     assert results["kronfield, chosen"].psnr > results["linear"].psnr > results["nearest"].psnr
-    spoiled = np.where(contest.held_out, 9.0, waves)  # what is held out is not looked at
+    spoiled = np.where(contest.held_out, 9.0, waves)  # held-out samples are not used
     other = {one.name: one for one in GridContest(spoiled, channels=False).run(["gaussian"])}
     np.testing.assert_array_equal(other["gaussian"].picture, results["gaussian"].picture)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The picture report: what is in it, and that it needs nothing from elsewhere."""
+"""The picture report: its content, and that it loads nothing else."""
 
 import base64
 import re
@@ -83,7 +83,7 @@ def test_curves_have_their_least_near_what_was_chosen(here, monkeypatch):
     assert penalty.chosen / 4 < best < penalty.chosen * 4
     plain = read("photo.png")
     shapes, penalties = choice_curves(plain.values, True, fit_signal(plain))
-    # which have no tension
+    # slopes from the data have no tension
     assert (shapes.chosen, shapes.instead) == (None, "slopes from the data")
     assert (penalties.chosen, penalties.instead) == (None, "no penalty")
     monkeypatch.setattr(grid_choice, "MOST_NODES", 0)
@@ -104,7 +104,7 @@ def test_curves_of_given_encodings(name, here):
     assert penalties.x_label == "ridge"
     worst, best = shapes.scores.max(), shapes.scores.min()
     at = shapes.scores[np.argmin(np.abs(shapes.x - shapes.chosen))]
-    assert at < best + 0.6 * (worst - best)  # what suits so many samples is not the worst
+    assert at < best + 0.6 * (worst - best)  # the default for this number of samples is not bad
 
 
 FORMS = {
