@@ -48,12 +48,22 @@ def test_every_entry_goes_there_and_back():
     assert known.to_dict() == FULL
 
 
-@pytest.mark.parametrize("info", [
-    {},
-    {"levels": None, "channels": None, "announced": None},
-    {"nested": {"numbers": [1, 2.5]}, "none": None, "other": 3, "nulls": 4},
-    {"levels": "many", "units": 7, "axes": ["x", 2], "range": [1], "made": "by hand", "kind": ["image"]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "info",
+    [
+        {},
+        {"levels": None, "channels": None, "announced": None},
+        {"nested": {"numbers": [1, 2.5]}, "none": None, "other": 3, "nulls": 4},
+        {
+            "levels": "many",
+            "units": 7,
+            "axes": ["x", 2],
+            "range": [1],
+            "made": "by hand",
+            "kind": ["image"],
+        },
+    ],
+)
 def test_what_is_unknown_or_of_another_type_is_kept(info):
     known = Description.from_dict(info)
     assert known.to_dict() == info

@@ -60,7 +60,7 @@ def test_sixteen_bit_there_and_back(tmp_path_factory, height, width, channels, s
 
 @pytest.mark.parametrize("name", ["astronaut.png", "coffee.png", "moon.png", "logo.png"])
 def test_the_decoder_agrees_with_pillow(name, monkeypatch):
-    """Photographs hold rows of all filters, here in several bands; the decoder takes 8 bit as well."""
+    """Photographs hold rows of all filters, here in several bands; 8 bits can be decoded too."""
     monkeypatch.setattr("kronfield.files.png_reading._BAND", 130)
     path = os.path.join(PHOTOGRAPHS, name)
     with Image.open(path) as picture:

@@ -18,7 +18,10 @@ def table(tmp_path, text, name="a.csv", **encoding):
 
 
 def test_a_table(tmp_path):
-    text = 'x,y,name,value\n0.5,1,first,10\n1.5,2,second,\n,3,third,30\n2.5,4,fourth,NaN\n3.5,5,"fi, fth",50\n'
+    text = (
+        "x,y,name,value\n0.5,1,first,10\n1.5,2,second,\n,3,third,30\n2.5,4,fourth,NaN\n"
+        '3.5,5,"fi, fth",50\n'
+    )
     calls = []
     signal = read(table(tmp_path, text), progress=lambda done, total: calls.append((done, total)))
     assert (signal.kind, signal.channels, signal.axes) == ("table", False, None)

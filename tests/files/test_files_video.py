@@ -61,7 +61,7 @@ def test_round_trip(suffix, size, tmp_path):
 
 
 def test_colours(tmp_path):
-    """Plain colours come back to two levels of 255, so matrix and range are those that the file says."""
+    """Plain colours are restored to two levels of 255, so the file states its matrix and range."""
     colours = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0], [0.2, 0.5, 0.8]])
     frames = np.broadcast_to(colours[:, None, None], (6, 32, 32, 3))
     write(tmp_path / "a.mp4", frames, {"fps": 25})
@@ -108,7 +108,7 @@ def test_uneven_times(tmp_path):
     ("matrix", "turn"), [((0, 1, -1, 0), -1), ((0, -1, 1, 0), 1), ((-1, 0, 0, -1), 2)]
 )
 def test_rotation(matrix, turn, tmp_path):
-    """Telephones store what they see, and a matrix by which to turn it: clockwise, the other way, upside down."""
+    """Telephones store raw frames and a rotation: clockwise, anticlockwise or by half a turn."""
     frames = clip()
     write(tmp_path / "a.mp4", frames, {"fps": 25})
     plain = read(tmp_path / "a.mp4").values

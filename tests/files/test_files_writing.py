@@ -1,4 +1,4 @@
-"""What holds for every format: whole or not at all, in blocks, in order; and damage never shows as anything but ours."""
+"""Properties of every format: atomic files, written in blocks; damage raises an `InputError`."""
 
 import contextlib
 import json
@@ -103,7 +103,7 @@ def test_every_row_must_come(name, tmp_path):
 
 @contextlib.contextmanager
 def small_disk():
-    """Files cannot grow beyond some bytes, like on a disk that is full; nor can the file that tests may be reported to."""
+    """Limit all files to some bytes, as on a full disk; this includes a file of test results."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (700, before[1]))
     try:
@@ -215,7 +215,7 @@ def test_libraries_that_are_not_there(name, tmp_path, monkeypatch):
 
 @every_format
 def test_damage(name, tmp_path):
-    """Bytes changed or cut off: a signal all the same, or one error of ours in one line; warnings are errors here."""
+    """Changed or truncated bytes give a signal or an `InputError` of one line, and no warnings."""
     values, _, info = EXAMPLES[name]
     write(tmp_path / name, values, info)
     whole = (tmp_path / name).read_bytes()

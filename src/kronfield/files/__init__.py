@@ -1,6 +1,6 @@
-"""Files in and out; file libraries are imported only here, on use.
+"""Reading and writing files; file libraries are imported only here, when they are used.
 
-`read` turns any of the formats into a `Signal`; `write` and `writer` turn arrays into files.
+`read` returns a `Signal` from any supported format; `write` and `writer` write arrays to files.
 """
 
 from kronfield.files.description import Description

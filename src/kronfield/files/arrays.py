@@ -1,4 +1,4 @@
-"""NumPy's own files."""
+"""NumPy files: .npy and .npz."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kronfield.files.guard import check_memory, decoding, nearest
 from kronfield.files.layout import Layout, Put, quantised
 from kronfield.files.signal import Signal, number_values
 
-# Files of floats above this size stay on the disk, and are read as they are needed.
+# Larger files of floats, in bytes, stay on the disk and are read on demand.
 MAPPED = 1 << 30
 
 
 def read_array(path: Path, member: str | None) -> Signal:
-    """Read a .npy file, or the array of a .npz file: its only one, or the one called ``member``."""
+    """Read a .npy file, or an array of a .npz file: its only array, or the array ``member``."""
     if path.suffix.lower() == ".npz":
         raw, name = _from_npz(path, member)
     else:
@@ -32,7 +32,7 @@ def read_array(path: Path, member: str | None) -> Signal:
             "path",
             f"{path} with an array of shape {raw.shape}",
             "at least one sample on each axis",
-            "Save others.",
+            "Save an array that is not empty.",
         )
     values, levels = number_values("path", raw)
     channels = ends_in_channels(raw.shape)
@@ -78,7 +78,7 @@ def _from_npz(path: Path, member: str | None) -> tuple[Array, str]:
             raise problem(
                 "path",
                 f"{path} with {len(entries)} arrays ({names})",
-                "one",
+                "one array",
                 f"Name it: {path.name}:{first}",
             )
         if member is not None and member not in entries:
@@ -86,7 +86,7 @@ def _from_npz(path: Path, member: str | None) -> tuple[Array, str]:
                 "path",
                 f"no array {member!r} in {path}",
                 f"one of {names}",
-                nearest(member, entries) or "Name one of them.",
+                nearest(member, entries) or "Choose one of these names.",
             )
         name = next(iter(entries)) if member is None else member
         check_memory(
@@ -98,14 +98,14 @@ def _from_npz(path: Path, member: str | None) -> tuple[Array, str]:
 
 @contextlib.contextmanager
 def open_npy(path: Path, layout: Layout) -> Iterator[Put]:
-    """Write an array as it comes: floats, or the whole numbers of the array that was read."""
+    """Write an array in blocks, as floats or with the integer type of the array that was read."""
     with open(path, "wb") as file:
         yield _start(file, layout)
 
 
 @contextlib.contextmanager
 def open_npz(path: Path, layout: Layout) -> Iterator[Put]:
-    """Write the one array of a .npz file, like a .npy file."""
+    """Write a .npz file with a single array, in the same way as a .npy file."""
     name = layout.description.member or "values"
     with (
         zipfile.ZipFile(path, "w") as archive,
@@ -115,7 +115,7 @@ def open_npz(path: Path, layout: Layout) -> Iterator[Put]:
 
 
 def _start(file: IO[bytes], layout: Layout) -> Put:
-    """Write the header; return what writes the rows."""
+    """Write the header and return the function that writes the rows."""
     dtype = _dtype(layout)
     header: dict[str, Any] = {
         "descr": np.lib.format.dtype_to_descr(dtype),

@@ -1,4 +1,4 @@
-"""Sound, through libsndfile."""
+"""Reading and writing sound through libsndfile."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Progress, Signal
 
 _WHAT = "a WAV, FLAC or Ogg file"
-# Samples read or written at a time; libvorbis fails on blocks that are much larger.
+# Samples read or written at a time; libvorbis fails on much larger blocks.
 _BLOCK = 1 << 16
 _FORMATS = {".wav": ("WAV", "PCM_16"), ".flac": ("FLAC", "PCM_16"), ".ogg": ("OGG", "VORBIS")}
 _BITS = {"PCM_S8": 8, "PCM_U8": 8, "PCM_16": 16, "PCM_24": 24, "PCM_32": 32}
 
 
 def read_audio(path: Path, progress: Progress | None) -> Signal:
-    """Read sound: (N,) or (N, C) in [-1, 1), with the times in seconds."""
+    """Read sound as (N,) or (N, C) in [-1, 1), with the times in seconds."""
     with extra("audio"):
         import soundfile
 
@@ -43,8 +43,8 @@ def read_audio(path: Path, progress: Progress | None) -> Signal:
         raise problem(
             "path",
             f"{path} with {done} samples",
-            f"{total}, as it announces",
-            "It is cut off: copy it again.",
+            f"{total}, as its header states",
+            "The file is truncated: copy it again.",
         )
     channels = count > 1
     values = values if channels else values[:, 0]
@@ -65,7 +65,7 @@ def read_audio(path: Path, progress: Progress | None) -> Signal:
 
 
 def _fill(values: Array, blocks: Iterable[Array], progress: Progress | None) -> int:
-    """Fill ``values`` with the blocks of a file; return how many samples came."""
+    """Fill ``values`` with the blocks of a file and return the number of samples read."""
     done = 0
     for block in blocks:
         values[done : done + len(block)] = block
@@ -82,20 +82,20 @@ def _blocks(file: Any, dtype: Any) -> Iterator[Array]:
 
 @contextlib.contextmanager
 def open_audio(path: Path, layout: Layout) -> Iterator[Put]:
-    """Write sound at ``info["rate"]``, with the bits of the source where the format has them, else 16."""
+    """Write sound at ``info["rate"]``, with the bits of the source if possible, else with 16."""
     with extra("audio"):
         import soundfile
 
     name, usual = _FORMATS[path.suffix.lower()]
     count = layout.need("a sound", 1, range(1, 256), "Write a .npy file.")
     if layout.description.rate is None:
-        raise problem("info", "no rate", "samples per second", 'Add one: {"rate": 44100}')
+        raise problem("info", "no rate", "samples per second", 'Add it: {"rate": 44100}')
     rate = whole('info["rate"]', layout.description.rate, at_least=1)
     wanted = layout.description.subtype or usual
     subtype = wanted if soundfile.check_format(name, wanted) else usual
     bits = _BITS.get(subtype)
 
-    with open(path, "w+b", buffering=0) as raw:  # no buffer, so that only writing can fail
+    with open(path, "w+b", buffering=0) as raw:  # unbuffered: errors occur only in write
         sink = _Sink(raw)
         try:
             file = soundfile.SoundFile(sink, "w", rate, count, subtype, format=name)
@@ -103,7 +103,7 @@ def open_audio(path: Path, layout: Layout) -> Iterator[Put]:
             raise problem(
                 "info",
                 f"{rate} Hz and {count} channels",
-                f"what {name} can hold",
+                f"a rate and channels that {name} supports",
                 "Write a .wav file.",
             ) from error
 
@@ -131,7 +131,7 @@ def open_audio(path: Path, layout: Layout) -> Iterator[Put]:
 
 
 class _Sink:
-    """A file for libsndfile, which does not tell why writing fails, nor at the end that it did."""
+    """A file for libsndfile that keeps errors, because libsndfile does not report them fully."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
@@ -139,7 +139,7 @@ class _Sink:
         self._error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write, or keep the error for later."""
+        """Write the data, or keep the error for `check`."""
         done = 0
         try:
             while done < len(data):
@@ -149,13 +149,13 @@ class _Sink:
         return done
 
     def check(self) -> None:
-        """Raise what went wrong."""
+        """Raise the first error of writing, if there was one."""
         if self._error is not None:
             raise self._error
 
 
 def _whole_numbers(values: Array, bits: int) -> Array:
-    """Return values in [-1, 1) as whole numbers of so many bits, in the high bits of 32."""
+    """Return values in [-1, 1) as integers of ``bits`` bits, in the high bits of int32."""
     half = 2.0 ** (bits - 1)
     scaled = np.nan_to_num(
         np.rint(values.astype(np.float64) * half), nan=0.0, posinf=half, neginf=-half

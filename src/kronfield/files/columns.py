@@ -1,4 +1,4 @@
-"""Tables: which columns are coordinates, and which are values."""
+"""Tables: the choice of coordinate columns and value columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import nearest
 from kronfield.files.signal import Signal
 
-# Names that coordinates usually have; without capitals, and without a unit in brackets.
+# Common names of coordinates, in lower case and without a unit in brackets.
 _USUAL = {
     "x",
     "y",
@@ -40,7 +40,19 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class Unfit:
-    """Why a column cannot be used: what stands in it and where, whether that is a date, and whether else are numbers."""
+    """The reason why a column cannot be used.
+
+    Attributes
+    ----------
+    what : str
+        The entry that is not a number and its place, or the type of the column.
+    date : bool
+        Whether the entry is a date.
+    mixed : bool
+        Whether other entries of the column are numbers.
+    remedy : str
+        What the user can do.
+    """
 
     what: str
     date: bool = False
@@ -57,7 +69,7 @@ class ColumnChoice:
 
 
 def unfit_cell(cell: str, line: int, *, mixed: bool) -> Unfit:
-    """Say why a cell of text is no number."""
+    """Return the reason why a cell of text is not a number."""
     if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell):
         return Unfit(
             f"{cell!r} in line {line}", mixed=True, remedy="Write numbers with a decimal point."
@@ -66,7 +78,7 @@ def unfit_cell(cell: str, line: int, *, mixed: bool) -> Unfit:
 
 
 def name_list(argument: str, names: Any, known: Sequence[str]) -> list[str] | None:
-    """Return the names that a user gave, checked; None if none were."""
+    """Check and return the names that a user gave; None if no names were given."""
     if names is None:
         return None
     if not isinstance(names, Iterable):
@@ -74,7 +86,7 @@ def name_list(argument: str, names: Any, known: Sequence[str]) -> list[str] | No
             argument,
             describe(names),
             "names of columns",
-            f"There are {', '.join(known)}.",
+            f"The columns are {', '.join(known)}.",
             TypeError,
         )
     wanted = [names] if isinstance(names, str) else list(names)
@@ -84,14 +96,14 @@ def name_list(argument: str, names: Any, known: Sequence[str]) -> list[str] | No
                 argument,
                 f"no column {name!r}",
                 f"some of {', '.join(known)}",
-                nearest(str(name), known) or "Name others.",
+                nearest(str(name), known) or "Choose other names.",
             )
     if not wanted or len(set(wanted)) < len(wanted):
         raise problem(
             argument,
             describe(names),
-            "at least one column, and each once",
-            f"There are {', '.join(known)}.",
+            "at least one column, each named once",
+            f"The columns are {', '.join(known)}.",
         )
     return wanted
 
@@ -99,7 +111,10 @@ def name_list(argument: str, names: Any, known: Sequence[str]) -> list[str] | No
 def named_columns(
     known: Sequence[str], unfit: Mapping[str, Unfit], names: Sequence[str]
 ) -> list[str]:
-    """Return the columns to read for ``names``: those, or if none is there and the table has as many, all it has."""
+    """Return the columns to read for ``names``.
+
+    If the table has none of these names but as many columns, return all its columns.
+    """
     wanted = (
         list(known) if len(known) == len(names) and not set(known) & set(names) else list(names)
     )
@@ -117,11 +132,12 @@ def choose(
     coordinates: list[str] | None,
     values: list[str] | None,
 ) -> ColumnChoice:
-    """Return which columns to take.
+    """Return which columns to use.
 
-    What the user named is taken. Else coordinates are the columns with usual names (x, y, lat,
-    ...), but for the last if all have such; if none has, all numbers but the last column. Values
-    are all other numbers.
+    Columns that the user named are used. Otherwise the coordinates are the columns with common
+    names (x, y, lat, ...), except for the last column if all have common names. If no column has a
+    common name, the coordinates are all numeric columns except the last. The values are all other
+    numeric columns.
     """
     _check_named(unfit, coordinates, values)
     if coordinates is None or values is None:
@@ -134,7 +150,8 @@ def choose(
     if not coordinates or not values:
         raise problem(
             "path",
-            f"{path} with the columns {', '.join(names)}, of which numbers: {', '.join(numbers) or 'none'}",
+            f"{path} with the columns {', '.join(names)}, "
+            f"of which numbers: {', '.join(numbers) or 'none'}",
             "at least one column of coordinates and one of values",
             "Name them: coordinates and columns.",
         )
@@ -146,7 +163,7 @@ def _check_named(
     coordinates: list[str] | None,
     values: list[str] | None,
 ) -> None:
-    """Refuse named columns that are not numbers, or that are named twice."""
+    """Raise an error for named columns that are not numeric, or that are named twice."""
     for argument, named in (("coordinates", coordinates), ("columns", values)):
         for name in named or ():
             if name in unfit:
@@ -156,16 +173,16 @@ def _check_named(
         raise problem(
             "columns",
             f"{', '.join(sorted(both))} as coordinate and as value",
-            "either",
-            "Name each once.",
+            "each column as one of the two",
+            "Name each column once.",
         )
 
 
 def _check_left_out(unfit: Mapping[str, Unfit], coordinates: list[str] | None) -> None:
-    """Refuse columns that nobody named and that are not left out in silence.
+    """Raise an error for columns that are not named but must not be ignored silently.
 
-    Without a column of dates, or with few cells that are not numbers, the other columns would mean
-    something else.
+    These are columns of dates, and columns of numbers with some other cells. Ignoring them would
+    change the meaning of the other columns.
     """
     for name, reason in unfit.items():
         if reason.mixed or (reason.date and coordinates is None):
@@ -175,27 +192,28 @@ def _check_left_out(unfit: Mapping[str, Unfit], coordinates: list[str] | None) -
 def _coordinates(
     names: Sequence[str], numbers: list[str], unfit: Mapping[str, Unfit], values: list[str] | None
 ) -> list[str]:
-    """Return the coordinates if the user named none; one number is left for values, if need be."""
+    """Return the coordinates if the user named none; leave one column for the values if needed."""
     if values is not None:
         free = [name for name in numbers if name not in values]
         return _with_usual_names(free) or free
     usual = _with_usual_names(numbers)
     if len(usual) < len(numbers):
         return usual or numbers[:-1]
-    if len(usual) == 2 and names[-1] in unfit:  # y would be taken for the value, in place of text
+    # y would become the value instead of the last column, which is text
+    if len(usual) == 2 and names[-1] in unfit:
         raise _refusal("columns", names[-1], unfit[names[-1]])
     return usual[:-1]
 
 
 def _with_usual_names(names: Iterable[str]) -> list[str]:
-    """Return the names that coordinates usually have."""
+    """Return those names that are common for coordinates."""
     return [name for name in names if split_unit(name)[0].lower() in _USUAL]
 
 
 def table_signal(
     path: Path, choice: ColumnChoice, columns: Mapping[str, Array], raw_bytes: int
 ) -> Signal:
-    """Return the rows that have all their coordinates."""
+    """Return the signal of the rows that have all coordinates."""
     points = np.stack([columns[name].astype(np.float64) for name in choice.coordinates], axis=1)
     values = np.stack([columns[name] for name in choice.values], axis=1)
     if not len(points):
@@ -212,7 +230,7 @@ def table_signal(
             "path",
             got,
             "at least one",
-            f"Taken: {', '.join([*choice.coordinates, *choice.values])}.",
+            f"Columns used: {', '.join([*choice.coordinates, *choice.values])}.",
         )
     channels = len(choice.values) > 1
     values = values if channels else values[:, 0]
@@ -232,7 +250,7 @@ def table_signal(
 
 
 def header_names(count: int, described: Description) -> list[str]:
-    """Return names for so many columns to be written: those of the table that was read, where they fit."""
+    """Return names for ``count`` columns to write: those of the source if their number matches."""
     axes, channels = described.axes or [], described.channels or []
     for names in (axes + channels, channels, axes):
         if len(names) == count and len(set(names)) == count:

@@ -1,4 +1,4 @@
-"""Tables as text: CSV and TSV."""
+"""Reading and writing text tables: CSV and TSV."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from kronfield.files.guard import decoding, guarded
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Progress, Signal
 
-_WHAT = "a table of text: CSV or TSV"
+_WHAT = "a text table: CSV or TSV"
 _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
 _BATCH = 1 << 14
-# Lines that tell what separates cells.
+# The number of lines from which the delimiter is determined.
 _FIRST = 20
 _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
@@ -66,11 +66,11 @@ def read_csv_columns(path: Path, names: Sequence[str], progress: Progress | None
 
 
 class _Table:
-    """The cells of a file, with the names of their columns."""
+    """The cells of a file and the names of their columns."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file
-        # kept, because it closes the file when it is deleted
+        # keep a reference: the wrapper closes the file when it is deleted
         self._text = io.TextIOWrapper(file, _encoding(file), newline="")
         comments, start = _opening(guarded(self._text, path, _WHAT))
         if not start:
@@ -96,14 +96,14 @@ class _Table:
     def numbers(
         self, wanted: Sequence[str], progress: Progress | None
     ) -> tuple[dict[str, Array], dict[str, Unfit]]:
-        """Return the columns that are numbers, and why the others are not."""
+        """Return the numeric columns, and the reasons why the others are not numeric."""
         places = {name: self.names.index(name) for name in wanted}
         parts: dict[str, list[Array]] = {name: [np.empty(0)] for name in wanted}
         unfit: dict[str, Unfit] = {}
         total = self._path.stat().st_size
         for lines, rows in guarded(self._batches(), self._path, _WHAT):
             cells = list(zip(*rows, strict=True))
-            for name in list(parts):  # those that were numbers so far
+            for name in list(parts):  # columns that were numeric so far
                 found = _floats(cells[places[name]], lines)
                 if isinstance(found, Unfit):
                     earlier = any(np.isfinite(part).any() for part in parts.pop(name))
@@ -115,7 +115,7 @@ class _Table:
         return {name: np.concatenate(column) for name, column in parts.items()}, unfit
 
     def _batches(self) -> Iterator[tuple[list[int], list[list[str]]]]:
-        """Yield line numbers and rows, all of one length, some thousands at a time."""
+        """Yield line numbers and rows of equal length, some thousands at a time."""
         rows = self._lines()
         while batch := list(islice(rows, _BATCH)):
             yield [line for line, _ in batch], [row for _, row in batch]
@@ -134,7 +134,7 @@ class _Table:
                 raise problem(
                     "path",
                     f"{self._path} with {len(row)} cells in line {line}",
-                    f"{width}, as in the first",
+                    f"{width}, as in the first line",
                     "Correct that line.",
                 )
             yield self._skipped + self._rows.line_num, row
@@ -143,13 +143,13 @@ class _Table:
         return csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
 
     def _cells(self, row: Sequence[str]) -> list[str]:
-        """Return the cells of a row without blanks; blanks at the end of a row are no cell."""
+        """Return the cells of a row without blanks; blanks at the end of a row are not a cell."""
         cells = [cell.strip() for cell in row]
         return cells[:-1] if self._delimiter == " " and cells and not cells[-1] else cells
 
 
 def _opening(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the comments and blank lines before a table, without marks, and its first lines."""
+    """Return the comments before a table, without their marks, and its first lines."""
     comments: list[str] = []
     start: list[str] = []
     for line in lines:
@@ -163,13 +163,13 @@ def _opening(lines: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _header(names: Sequence[str], width: int) -> list[str]:
-    """Return the names of the columns; a column without one is called by its number."""
+    """Return the names of the columns; a column without a name is called by its number."""
     names = names if len(names) == width else [""] * width
     return [name or str(i) for i, name in enumerate(names)]
 
 
 def _encoding(file: BinaryIO) -> str:
-    """Return the encoding: that of the mark at the start, else UTF-8 if the first part is, else Latin-1."""
+    """Return the encoding: by the byte order mark, or UTF-8 if the start is valid, or Latin-1."""
     start = file.read(1 << 16)
     file.seek(0)
     for mark, name in _MARKS.items():
@@ -183,9 +183,9 @@ def _encoding(file: BinaryIO) -> str:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return what separates cells: what splits the first lines into several, as many in each.
+    """Return the delimiter that splits all first lines into the same number of cells, above one.
 
-    The rare ones go first: a comma may stand inside numbers, and a blank nearly anywhere.
+    Rare delimiters are tried first: a comma may be part of a number, and a blank of any text.
     """
     for delimiter in ("\t", ";", "|", ",", " "):
         rows = filter(
@@ -201,18 +201,18 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _number(cell: str) -> float | None:
-    """Return a cell as a number, NaN where it is missing, None where it is neither."""
+    """Return a cell as a number: NaN if it is missing, None if it is other text."""
     text = cell.strip()
     if text.lower() in _MISSING:
         return np.nan
     try:
-        return None if "_" in text else float(text)  # Python takes 2024_01_01 for a number
+        return None if "_" in text else float(text)  # Python reads 2024_01_01 as a number
     except ValueError:
         return None
 
 
 def _floats(cells: Sequence[str], lines: Sequence[int]) -> Array | Unfit:
-    """Return cells as numbers, or why they are not."""
+    """Return cells as numbers, or the reason why they are not numbers."""
     if "_" not in "".join(cells):
         with contextlib.suppress(ValueError):
             return np.array(list(map(float, cells)))
@@ -230,8 +230,8 @@ def _floats(cells: Sequence[str], lines: Sequence[int]) -> Array | Unfit:
 def open_csv(path: Path, layout: Layout) -> Iterator[Put]:
     """Write rows (P,) or (P, C) under a header; NaN becomes an empty cell.
 
-    The columns are called as in ``info``: its axes and channels if there are as many, or its
-    channels.
+    The columns have the names of the axes and channels in ``info``, or of its channels or axes
+    alone, depending on their number.
     """
     count = layout.need(
         "a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns)."

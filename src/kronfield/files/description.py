@@ -1,4 +1,4 @@
-"""What is known of a signal beside its numbers: a typed record, saved as a dictionary."""
+"""Metadata of a signal: a typed record that is saved as a dictionary."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def _by(read: Callable[[Any], Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a signal, or of a field that was made from it. None means unknown.
+    """Metadata of a signal, or of a field that was made from it. None means unknown.
 
     `from_dict` and `to_dict` convert from and to the dictionary ``info``, which fields save and
     `write` takes. An ``info`` may come from anywhere: entries of the wrong type are treated as
-    unknown, but `to_dict` returns them all the same.
+    unknown, but `to_dict` still returns them.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What can be wrong with a file, told in one line: missing, damaged, too large, or its library not installed."""
+"""One-line errors about files: missing, damaged, too large, or without an installed library."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kronfield._core.arrays import InputError, problem
 from kronfield._core.atomic import replacing
 
 Item = TypeVar("Item")
-# Libraries that report trouble in their own logs, which Python prints where nobody listens.
+# Libraries that report problems in their own logs, which Python prints if no handler is set.
 _LOGS = ("tifffile", "nibabel.global")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return 'Did you mean ...?', or nothing if no name is near."""
+    """Return 'Did you mean ...?', or an empty text if no name is similar."""
     lower = {known.lower(): known for known in names}
     close = difflib.get_close_matches(name.lower(), lower, n=1)
     return f"Did you mean {lower[close[0]]}?" if close else ""
 
 
 def check_source(path: Path) -> None:
-    """Refuse a path that is no file, is empty, or may not be read."""
+    """Raise an error if a path is not a file, is empty, or must not be read."""
     if path.is_dir():
         raise problem("path", path, "a file", "It is a folder: name a file in it.")
     if not path.exists():
@@ -35,24 +35,22 @@ def check_source(path: Path) -> None:
         remedy = nearest(path.name, others) or "Check the name and the folder."
         raise problem("path", path, "a file that exists", remedy)
     if not path.is_file() or not os.access(path, os.R_OK):
-        raise problem(
-            "path", path, "a file that can be read", "Check what it is, and its permissions."
-        )
+        raise problem("path", path, "a file that can be read", "Check its type and permissions.")
     if path.stat().st_size == 0:
         raise problem(
             "path",
             f"{path}, which is empty",
-            "a file with something in it",
+            "a file with content",
             "Copy or download it again.",
         )
 
 
 @contextlib.contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Import an optional library in here: if it is missing, the error says how to install it."""
+    """Import an optional library in this context: the error says how to install a missing one."""
     try:
         yield
-    except (ImportError, OSError) as error:  # OSError: a library of C that soundfile looks for
+    except (ImportError, OSError) as error:  # OSError: the C library of soundfile is missing
         missing = getattr(error, "name", None) or name
         raise problem(
             "path",
@@ -64,9 +62,9 @@ def extra(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def decoding(path: Path, expected: str) -> Iterator[None]:
-    """Turn whatever a decoder raises or warns about a file into one error of ours.
+    """Convert any exception of a decoder into one `InputError`, and silence its warnings and logs.
 
-    Decoders meet bytes that nobody wrote on purpose, and raise nearly anything.
+    Decoders raise nearly any exception on damaged files.
     """
     loud = [logger for logger in map(logging.getLogger, _LOGS) if not logger.disabled]
     for logger in loud:
@@ -85,7 +83,7 @@ def decoding(path: Path, expected: str) -> Iterator[None]:
 
 
 def guarded(items: Iterable[Item], path: Path, expected: str) -> Iterator[Item]:
-    """Iterate over what a decoder yields; its errors become ours, those of the loop's body stay as they are."""
+    """Iterate over a decoder and convert its errors; errors of the loop body stay unchanged."""
     iterator, end = iter(items), object()
     while True:
         with decoding(path, expected):
@@ -97,24 +95,24 @@ def guarded(items: Iterable[Item], path: Path, expected: str) -> Iterator[Item]:
 
 def damaged(path: Path, reason: str, expected: str) -> InputError:
     """Return the error for a file that cannot be read."""
-    remedy = "Check that it is whole, and of the format that its name says."
+    remedy = "Check that it is whole, and that its name matches its format."
     return problem("path", f"{path}, which cannot be read ({reason})", expected, remedy)
 
 
 def check_memory(path: Path, needed: float, remedy: str) -> None:
-    """Refuse what takes more bytes than the machine has."""
+    """Raise an error if a file needs more bytes than the machine has."""
     there = memory_size()
     if there is not None and needed > there:
         raise problem(
             "path",
-            f"{path}, which takes {needed / 1e9:.1f} GB once read",
+            f"{path}, which needs {needed / 1e9:.1f} GB once read",
             f"at most {there / 1e9:.1f} GB of memory",
             remedy,
         )
 
 
 def memory_size() -> int | None:
-    """Return the bytes of memory of this machine, None where the system does not say."""
+    """Return the memory of this machine in bytes; None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -123,7 +121,10 @@ def memory_size() -> int | None:
 
 @contextlib.contextmanager
 def output(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
-    """Yield a temporary path that becomes ``path`` on success, like `replacing`; refuse places that cannot be written."""
+    """Yield a temporary path that becomes ``path`` on success, as `replacing` does.
+
+    Raise an error if the place cannot be written.
+    """
     with contextlib.ExitStack() as stack:
         try:
             temporary = stack.enter_context(replacing(path, overwrite=overwrite))
@@ -139,8 +140,8 @@ def output(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
 
 
 def _reason(path: Path, error: Exception) -> str:
-    """Return the first line of what an error says, not too long."""
-    told = getattr(error, "strerror", None) or str(error)
-    text = (told.replace(str(path), path.name).strip().splitlines() or [""])[0]
+    """Return the first line of the message of an error, shortened if it is long."""
+    message = getattr(error, "strerror", None) or str(error)
+    text = (message.replace(str(path), path.name).strip().splitlines() or [""])[0]
     text = text if len(text) <= 120 else f"{text[:117]}..."
     return text or type(error).__name__

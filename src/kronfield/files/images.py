@@ -1,4 +1,4 @@
-"""Pictures in and out, through Pillow."""
+"""Reading and writing pictures through Pillow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kronfield.files.signal import Signal, channel_names, pixel_values
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 _ORIENTATION = 0x0112
-# What each mode is turned into, and with transparency; all other modes stay as they are.
+# The target of each mode, without and with transparency; all other modes stay unchanged.
 _CONVERT = {
     "1": ("L", "L"),
     "L": ("L", "LA"),
@@ -33,7 +33,7 @@ _CONVERT = {
     "RGBa": ("RGBA", "RGBA"),
     **dict.fromkeys(("CMYK", "YCbCr", "LAB", "HSV", "RGBX"), ("RGB", "RGB")),
 }
-# Of each format: channels, the longest side, and how to save.
+# For each format: the possible numbers of channels, the longest side, and options for saving.
 _SAVE: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
     "JPEG": ((1, 3), 65500, {"quality": 95, "subsampling": 0}),
     "WEBP": ((1, 3, 4), 16383, {"quality": 95}),
@@ -42,14 +42,14 @@ _SAVE: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
 
 
 def read_image(path: Path) -> Signal:
-    """Read a picture: its first and only frame, upright."""
+    """Read a picture with a single frame, and turn it upright."""
     from PIL import Image
 
     with decoding(path, "a PNG, JPEG, WebP, BMP or GIF picture"):
         try:
             with Image.open(path, formats=_FORMATS) as picture:
                 frames = getattr(picture, "n_frames", 1)
-                # MPO: a photograph with another view behind it
+                # MPO: a photograph that is followed by another view
                 if frames > 1 and picture.format != "MPO":
                     raise problem(
                         "path",
@@ -89,14 +89,14 @@ def image_signal(path: Path, pixels: Array, levels: int | None) -> Signal:
 
 
 def pillow_pixels(picture: Any) -> Array:
-    """Return the pixels of a Pillow picture: grey, RGB, either with alpha, 8 or 16 bit or float."""
+    """Return the pixels of a Pillow picture: grey or RGB, either with alpha; integers or floats."""
     plain, transparent = _CONVERT.get(picture.mode, (picture.mode, picture.mode))
     mode = transparent if "transparency" in picture.info else plain
     return np.array(picture if mode == picture.mode else picture.convert(mode))
 
 
 def upright(pixels: Array, orientation: int) -> Array:
-    """Return (H, W, ...) turned and mirrored as an EXIF or TIFF orientation says."""
+    """Return (H, W, ...) rotated and mirrored according to an EXIF or TIFF orientation."""
     turned = {
         2: lambda a: a[:, ::-1],
         3: lambda a: a[::-1, ::-1],
@@ -110,10 +110,10 @@ def upright(pixels: Array, orientation: int) -> Array:
 
 
 def _orientation(picture: Any) -> int:
-    """Return the EXIF orientation; 1, as it is, if there is none that can be read."""
+    """Return the EXIF orientation; 1, which means upright, if none can be read."""
     try:
         return int(picture.getexif().get(_ORIENTATION, 1))
-    # the pixels are good all the same
+    # the pixels are valid even if the metadata is not
     except (SyntaxError, ValueError, TypeError, KeyError, OSError, struct.error):
         return 1
 
@@ -124,7 +124,10 @@ def _levels(pixels: Array) -> int | None:
 
 @contextlib.contextmanager
 def open_pillow(path: Path, layout: Layout) -> Iterator[Put]:
-    """Write JPEG, WebP or BMP, 8 bit; the picture is once in memory in 8 bit, as these encoders want it whole."""
+    """Write JPEG, WebP or BMP with 8 bits.
+
+    These encoders need the whole picture, so it is held in memory once, with 8 bits.
+    """
     from PIL import Image
 
     name = Image.registered_extensions()[path.suffix.lower()]
@@ -157,7 +160,7 @@ def open_pillow(path: Path, layout: Layout) -> Iterator[Put]:
 
 
 class _File(io.BufferedRandom):
-    """A file that Pillow must write to through Python: by itself it takes no notice of a disk that is full."""
+    """A file that Pillow writes through Python: when it writes directly, it ignores a full disk."""
 
     def fileno(self) -> int:
         raise io.UnsupportedOperation
@@ -171,12 +174,12 @@ def _save(pixels: Array, path: Path, name: str, **options: Any) -> None:
 
 
 def to_bytes(values: Array) -> Array:
-    """Return values in [0, 1] as 8-bit, rounded to nearest; what lies outside is clipped."""
+    """Return values in [0, 1] as 8-bit integers, rounded to nearest; other values are clipped."""
     return np.clip(np.rint(np.asarray(values, dtype=np.float32) * 255), 0, 255).astype(np.uint8)
 
 
 def write_image(path: str | os.PathLike[str], values: Array, *, overwrite: bool = True) -> None:
-    """Write values in [0, 1], (H, W) or (H, W, 1, 3 or 4), as an 8-bit image, whole or not at all."""
+    """Write values in [0, 1], (H, W) or (H, W, 1, 3 or 4), as an 8-bit image, atomically."""
     from PIL import Image
 
     if (

@@ -1,4 +1,4 @@
-"""Which files are known, by how their names end."""
+"""Supported files, by the suffixes of their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {
     "audio": (".wav", ".flac", ".ogg"),
     "table": (".csv", ".tsv", ".parquet"),
 }
-# The extra that brings the library, where one is needed.
+# The extra that installs the required library, if any.
 _EXTRAS = {
     **dict.fromkeys((".tif", ".tiff"), "volume"),
     **dict.fromkeys(_KINDS["video"], "video"),
@@ -26,17 +26,18 @@ _EXTRAS = {
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """Return what a file holds, by how its name ends.
+    """Return the kind of a file, by the suffix of its name.
 
     Parameters
     ----------
     path : str or path
-        It need not exist.
+        The file, which need not exist.
 
     Returns
     -------
-    "image", "video", "volume", "array", "audio" or "table". A TIFF counts as an image; `read` calls one of several
-    pages a volume.
+    str
+        "image", "video", "volume", "array", "audio" or "table". A TIFF counts as an image; `read`
+        returns a volume if it has several pages.
 
     Examples
     --------
@@ -49,7 +50,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def suffix_of(path: Path) -> str:
-    """Return the ending of a name that says its format, in lower case."""
+    """Return the suffix that determines the format, in lower case."""
     name = path.name.lower()
     for suffix in (suffix for suffixes in _KINDS.values() for suffix in suffixes):
         if name.endswith(suffix):
@@ -62,7 +63,7 @@ def suffix_of(path: Path) -> str:
         "path",
         path,
         f"a name that ends in one of: {_supported()}",
-        "In brackets: the extra that must be installed.",
+        "The extra in brackets must be installed.",
     )
 
 
@@ -80,7 +81,7 @@ def split_member(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def _supported() -> str:
-    """List the endings of each kind, with the extra each needs."""
+    """Return the suffixes of each kind, with the extras that they need."""
     groups: dict[tuple[str, str | None], list[str]] = {}
     for kind, suffixes in _KINDS.items():
         for suffix in suffixes:

@@ -1,4 +1,4 @@
-"""What is going to be written, and its numbers as files hold them."""
+"""The layout of a file to write, and the conversion of its numbers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from kronfield._core.arrays import Array, describe, problem, whole
 from kronfield.files.description import Description
 
-# What a format's writer hands out: a function that takes the next rows.
+# The function that a format provides for writing the next rows.
 Put: TypeAlias = Callable[[Array], None]
-# Numbers converted at a time: what a writer needs in memory beside the block it is given.
+# Numbers converted at a time: a writer needs memory for these in addition to its block.
 PIECE = 1 << 20
 _LONG = {"float64", "float128", "longdouble", "int32", "int64", "uint32", "uint64"}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape of the grid, the number of channels (None: no such axis), and what is known of the source."""
+    """The shape of the grid, the number of channels (None: no channel axis), and the metadata."""
 
     shape: tuple[int, ...]
     channels: int | None
@@ -29,7 +29,7 @@ class Layout:
 
     @classmethod
     def checked(cls, shape: Any, channels: Any, info: Any) -> Layout:
-        """Return the layout of arguments that a user gave."""
+        """Check the arguments of a user and return their layout."""
         if not isinstance(info, Mapping):
             raise problem(
                 "info",
@@ -56,16 +56,19 @@ class Layout:
 
     @property
     def full(self) -> tuple[int, ...]:
-        """The shape of the whole array, channels too."""
+        """The shape of the whole array, including channels."""
         return self.shape if self.channels is None else (*self.shape, self.channels)
 
     @property
     def row(self) -> int:
-        """How many numbers one step along the first axis holds."""
+        """The number of values in one step along the first axis."""
         return math.prod(self.full[1:])
 
     def need(self, what: str, axes: int, channels: Iterable[int], remedy: str) -> int:
-        """Refuse grids that ``what`` cannot hold; return the number of channels, one where there is no such axis."""
+        """Return the number of channels (1 without a channel axis), if ``what`` can hold the grid.
+
+        Otherwise raise an error.
+        """
         count = 1 if self.channels is None else self.channels
         wanted = sorted(channels)
         if len(self.shape) != axes or count not in wanted:
@@ -79,11 +82,11 @@ class Layout:
         return count
 
     def levels(self, most: int) -> int:
-        """Return the largest whole number that a pixel may be: 255, or 65535 where the source had more than 8 bit."""
+        """Return the largest integer of a pixel: 255, or ``most`` if the source had over 8 bits."""
         return most if (self.description.levels or 0) > 255 else 255
 
     def float_dtype(self) -> np.dtype[Any]:
-        """Return float64 if the source had the digits for it, else float32."""
+        """Return float64 if the source had more digits than float32, else float32."""
         return np.dtype(np.float64 if self.description.dtype in _LONG else np.float32)
 
     def _text(self) -> str:
@@ -93,7 +96,7 @@ class Layout:
 
 
 class Blocks:
-    """Takes blocks along the first axis, in order; what `writer` hands out."""
+    """The object that `writer` yields: it takes blocks along the first axis, in order."""
 
     def __init__(self, put: Put, layout: Layout) -> None:
         self._put, self._layout = put, layout
@@ -108,7 +111,7 @@ class Blocks:
                 "block",
                 describe(array),
                 "floats",
-                "Whole numbers are not taken for pixels: scale them to [0, 1].",
+                "Integers are not accepted as pixels: scale them to [0, 1].",
                 TypeError,
             )
         if array.shape[1:] != full[1:] or array.ndim != len(full):
@@ -116,14 +119,14 @@ class Blocks:
                 "block",
                 describe(array),
                 f"shape {('n', *full[1:])}".replace("'", ""),
-                "Blocks go along the first axis.",
+                "Blocks are parts along the first axis.",
             )
         if self.written + len(array) > full[0]:
             raise problem(
                 "block",
                 f"{self.written + len(array)} rows in all",
-                f"{full[0]}, as announced",
-                "Write no more.",
+                f"{full[0]}, as in the given shape",
+                "Write fewer rows.",
             )
         step = max(1, PIECE // max(self._layout.row, 1))
         for start in range(0, len(array), step):
@@ -134,21 +137,21 @@ class Blocks:
         self.written += len(array)
 
     def finish(self) -> None:
-        """Refuse to end before all rows came."""
+        """Raise an error if rows are missing."""
         total = self._layout.shape[0]
         if self.written != total:
             raise problem(
                 "block",
                 f"{self.written} rows in all",
-                f"{total}, as announced",
+                f"{total}, as in the given shape",
                 "Write every row before the end.",
             )
 
 
 def quantised(values: Array, levels: int) -> Array:
-    """Return values in [0, 1] as whole numbers from 0 to ``levels``, rounded to nearest.
+    """Return values in [0, 1] as integers from 0 to ``levels``, rounded to nearest.
 
-    What lies outside is clipped; NaN becomes 0.
+    Other values are clipped; NaN becomes 0.
     """
     scaled = np.nan_to_num(values * values.dtype.type(levels), nan=0.0, posinf=levels, neginf=0.0)
     return np.clip(np.rint(scaled), 0, levels).astype(np.uint8 if levels <= 255 else np.uint16)

@@ -1,4 +1,4 @@
-"""NIfTI: volumes with a size in millimetres, as scanners give them."""
+"""Reading and writing NIfTI: volumes of scanners, with their size in millimetres."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from kronfield.files.signal import Signal
 
 _WHAT = "a NIfTI volume"
 _NAMES = ("x", "y", "z", "t")
-# Where the samples begin: a header of 348 bytes, and 4 that say no more follows.
+# The offset of the samples: a header of 348 bytes, and 4 bytes that declare no extension.
 _OFFSET = 352
 
 
 def read_nifti(path: Path) -> Signal:
-    """Read a volume (X, Y, Z) or a series (X, Y, Z, T): values as the scanner meant them, positions in units."""
+    """Read a volume (X, Y, Z) or a series (X, Y, Z, T): scaled values, and positions in units."""
     with extra("nifti"):
         import nibabel
 
@@ -78,7 +78,7 @@ def read_nifti(path: Path) -> Signal:
 
 
 def _spacing(zoom: float) -> float:
-    """Return the distance between samples that a header states; 1 if it makes no sense."""
+    """Return the distance between samples that a header states; 1 if it is not positive."""
     return zoom if math.isfinite(zoom) and zoom > 0 else 1.0
 
 
@@ -86,8 +86,8 @@ def _spacing(zoom: float) -> float:
 def open_nifti(path: Path, layout: Layout) -> Iterator[Put]:
     """Write a volume of floats.
 
-    The affine map to the scanner's space is that of the source. If the shape is another, the same
-    box is taken to be cut into so many cells.
+    The affine map to the scanner's space is that of the source. If the shape differs, the same box
+    is divided into cells of another size.
     """
     if layout.channels is not None or len(layout.shape) > 4:
         raise problem(
@@ -104,7 +104,7 @@ def open_nifti(path: Path, layout: Layout) -> Iterator[Put]:
         with open(plain, "wb") as file:
             file.write(header)
             size = math.prod(layout.shape) * dtype.itemsize
-            # a full disk shows here, not as a crash in the memory map
+            # a full disk raises an error here, and not a crash in the memory map
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, _OFFSET + size)
         samples = np.memmap(plain, dtype, "r+", _OFFSET, layout.shape, order="F")
@@ -126,7 +126,7 @@ def open_nifti(path: Path, layout: Layout) -> Iterator[Put]:
 
 
 def _header(layout: Layout, dtype: np.dtype[Any]) -> bytes:
-    """Return the first bytes of the file."""
+    """Return the header of the file."""
     with extra("nifti"):
         import nibabel
 
@@ -171,7 +171,7 @@ def _placed(layout: Layout) -> tuple[Array, Array]:
             "info",
             describe(affine),
             'a 4 x 4 "affine", and a "spacing" per axis',
-            "Use what read gave.",
+            "Use the info of the signal that was read.",
         )
     factors = np.array(before) / np.array(layout.shape)
     step = np.eye(4)

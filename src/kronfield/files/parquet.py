@@ -1,4 +1,4 @@
-"""Tables in Parquet, through pyarrow."""
+"""Reading and writing Parquet tables through pyarrow."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_parquet_columns(path: Path, names: Sequence[str]) -> Array:
 
 
 def _unfit(kind: Any) -> Unfit | None:
-    """Say why a column of this type is no column of numbers, None if it is."""
+    """Return the reason why a column of this type is not numeric; None if it is numeric."""
     from pyarrow import types
 
     if types.is_temporal(kind):
@@ -76,7 +76,7 @@ def _unfit(kind: Any) -> Unfit | None:
 
 
 def _floats(column: Any) -> Array:
-    """Return a column as floats, NaN where it has no value."""
+    """Return a column as floats, with NaN for missing values."""
     values = column.to_numpy()
     single = values.dtype.kind == "f" and values.dtype.itemsize <= 4
     return np.asarray(values, dtype=np.float32 if single else np.float64)
@@ -84,7 +84,7 @@ def _floats(column: Any) -> Array:
 
 @contextlib.contextmanager
 def open_parquet(path: Path, layout: Layout) -> Iterator[Put]:
-    """Write rows (P,) or (P, C), with names as in a CSV file."""
+    """Write rows (P,) or (P, C), with the same names as in a CSV file."""
     with extra("parquet"):
         import pyarrow.parquet
 

@@ -1,4 +1,4 @@
-"""PNG written as rows come, so that a picture of any size needs little memory."""
+"""Writing PNG row by row, so that a picture of any size needs little memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kronfield._core.arrays import Array
 from kronfield.files.layout import Layout, Put, quantised
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# The standard's number for each count of channels: grey, grey and alpha, RGB, RGBA.
+# The colour type of the standard for each number of channels: grey, grey and alpha, RGB, RGBA.
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
-# Compressed bytes gathered into one chunk.
+# Compressed bytes that are collected in one chunk.
 _CHUNK = 1 << 16
-# Row filter 2, "up": a row is stored as its difference to the one above.
+# Row filter 2, "up": a row is stored as its difference from the row above.
 _UP = 2
 
 
@@ -71,7 +71,7 @@ class _Rows:
         self._flush(_CHUNK)
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the remaining bytes."""
         self._ready += self._compressor.flush()
         self._flush(1)
 

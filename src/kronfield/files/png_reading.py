@@ -1,4 +1,4 @@
-"""PNG of 16 bit with several channels, which Pillow would read as 8 bit."""
+"""Reading 16-bit PNG with several channels, which Pillow would read as 8-bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kronfield._core.arrays import Array
 from kronfield.files.png import COLOUR_TYPES, SIGNATURE
 
 _CHANNELS = {colour: count for count, colour in COLOUR_TYPES.items()}
-# Passes of an interlaced picture: first column, first row, step of columns, step of rows.
+# Adam7 passes of an interlaced picture: first column, first row, column step, row step.
 _ADAM7 = (
     (0, 0, 8, 8),
     (4, 0, 8, 8),
@@ -24,12 +24,12 @@ _ADAM7 = (
     (1, 0, 2, 2),
     (0, 1, 1, 2),
 )
-# Rows undone together.
+# The number of rows whose filters are undone together.
 _BAND = 512
 
 
 def is_deep(path: Path) -> bool:
-    """Tell whether a file is a PNG of 16 bit with more than one channel."""
+    """Return whether a file is a 16-bit PNG with more than one channel."""
     with open(path, "rb") as file:
         start = file.read(26)
     return (
@@ -38,9 +38,9 @@ def is_deep(path: Path) -> bool:
 
 
 def read_png(path: Path) -> Array:
-    """Return the pixels of a PNG of 8 or 16 bit without palette, (H, W, C), as the file has them.
+    """Return the stored pixels (H, W, C) of an 8-bit or 16-bit PNG without palette.
 
-    Damage shows as ValueError, struct.error or zlib.error.
+    A damaged file raises ValueError, struct.error or zlib.error.
     """
     chunks = _chunks(path.read_bytes())
     name, header = next(chunks)
@@ -51,7 +51,7 @@ def read_png(path: Path) -> Array:
     passes = _passes(width, height, _ADAM7 if interlaced else ((0, 0, 1, 1),))
     total = sum(one.height * (1 + one.width * count * size) for one in passes)
     compressed = b"".join(data for name, data in chunks if name == b"IDAT")
-    # no more than the header announces, however much the stream would expand to
+    # limit the output to the size in the header, because a stream can expand to any size
     stream = np.frombuffer(zlib.decompressobj().decompress(compressed, total), np.uint8)
     if len(stream) < total:
         raise ValueError(f"{len(stream)} bytes of pixels instead of {total}")
@@ -68,7 +68,7 @@ def read_png(path: Path) -> Array:
 
 @dataclass(frozen=True)
 class _Pass:
-    """The rows and columns of a picture that are stored together, and how many they are."""
+    """The rows and columns of a picture that are stored together, and their numbers."""
 
     rows: slice
     columns: slice
@@ -77,7 +77,7 @@ class _Pass:
 
 
 def _passes(width: int, height: int, grids: Sequence[tuple[int, int, int, int]]) -> list[_Pass]:
-    """Return the passes that hold pixels, from first column, first row, and their steps."""
+    """Return the passes that hold pixels, from their first columns, first rows and steps."""
     found = [
         _Pass(slice(y, None, dy), slice(x, None, dx), -(-(height - y) // dy), -(-(width - x) // dx))
         for x, y, dx, dy in grids
@@ -86,7 +86,7 @@ def _passes(width: int, height: int, grids: Sequence[tuple[int, int, int, int]])
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield name and content of each chunk, checked."""
+    """Check each chunk and yield its name and content."""
     at = len(SIGNATURE)
     name = b""
     while name != b"IEND":
@@ -117,7 +117,7 @@ def _unfiltered(lines: Array, step: int) -> Array:
 
 
 def _undo_rows(band: Array, above: Array, step: int, out: Array) -> None:
-    """Undo filters that look only to the left (1), or only up (2): a row at a time."""
+    """Undo filters that use only the left neighbour (1) or the row above (2), row by row."""
     for line, row in zip(band, out, strict=True):
         if line[0] == 1:
             np.add.accumulate(
@@ -133,10 +133,10 @@ def _undo_rows(band: Array, above: Array, step: int, out: Array) -> None:
 def _undo_diagonals(band: Array, above: Array, step: int, out: Array) -> None:
     """Undo any filters.
 
-    Each byte was stored as its difference to a prediction from its neighbours on the left, above,
-    and above on the left. All pixels of a diagonal (row + column the same) depend on earlier
-    diagonals only, so a diagonal is one vector. In the flat padded band its pixels lie W apart, and
-    so do their neighbours.
+    Each byte is stored as its difference from a prediction by its neighbours a (left), b (above)
+    and c (above left). All pixels of a diagonal (equal row + column) depend only on earlier
+    diagonals, so a diagonal is processed as one vector. In the flat padded band its pixels are W
+    apart, and so are their neighbours.
     """
     rows, width = len(band), out.shape[1] // step
     padded = np.zeros((rows + 1, width + 1, step), np.uint8)
@@ -146,14 +146,16 @@ def _undo_diagonals(band: Array, above: Array, step: int, out: Array) -> None:
     wanted = [np.repeat(band[:, :1] == kind, step, axis=1) for kind in range(5)]
     for diagonal in range(rows + width - 1):
         low, high = max(0, diagonal - width + 1), min(rows, diagonal + 1)
-        corner = diagonal + low * width  # of the first pixel's neighbour above on the left
+        corner = diagonal + low * width  # index of the neighbour above left of the first pixel
         end = corner + (high - low - 1) * width + 1
         c, b, a, here = (
             flat[corner + shift : end + shift : width].astype(np.int16)
             for shift in (0, 1, width + 1, width + 2)
         )
         part = [mask[low:high] for mask in wanted]
-        to_a, to_b = b - c, a - c  # a + b - c is so far from a, from b, and by their sum from c
+        # Filter 4 (Paeth, 1991) predicts a, b or c, whichever is nearest to a + b - c. The
+        # differences are b - c to a, a - c to b, and their sum to c.
+        to_a, to_b = b - c, a - c
         far_a, far_b, far_c = np.abs(to_a), np.abs(to_b), np.abs(to_a + to_b)
         guess = np.where((far_a <= far_b) & (far_a <= far_c), a, np.where(far_b <= far_c, b, c))
         for kind, other in ((0, 0), (1, a), (2, b), (3, (a + b) >> 1)):

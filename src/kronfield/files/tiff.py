@@ -1,4 +1,4 @@
-"""TIFF: one page is a picture, several of one size are a volume."""
+"""Reading and writing TIFF: one page is a picture, several pages of equal size are a volume."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kronfield.files.signal import Signal, channel_names, number_values, pixel_v
 
 _WHAT = "a TIFF file"
 _NAMES = {"Y": "row", "X": "column", "Z": "slice", "T": "frame", "I": "page", "Q": "page"}
-# Photometric interpretations, by their numbers in the standard.
+# Numbers of photometric interpretations in the standard.
 _WHITE_IS_ZERO, _PALETTE, _SEPARATED, _LAB = 0, 3, 5, (8, 9, 10)
 
 
@@ -45,7 +45,7 @@ def read_tiff(path: Path) -> Signal:
 
 
 def _check_pages(path: Path, tiff: Any) -> None:
-    """Refuse files whose pages are missing, of several sizes, or too large for the memory."""
+    """Raise an error if pages are missing, of several sizes, or too large for the memory."""
     if not len(tiff.pages) or not _chain_is_whole(tiff):
         raise damaged(path, "pages are missing", _WHAT)
     series = tiff.series
@@ -54,7 +54,7 @@ def _check_pages(path: Path, tiff: Any) -> None:
         raise problem(
             "path",
             f"{path} with pages of {len(series)} sizes ({sizes})",
-            "pages of one size",
+            "pages of equal size",
             "Split it into files.",
         )
     check_memory(path, series[0].size * (series[0].dtype.itemsize + 4), "Cut it into parts.")
@@ -86,7 +86,7 @@ def _stack_signal(
 
 
 def _chain_is_whole(tiff: Any) -> bool:
-    """Tell whether the last page that was found is the last there is: a file cut off leads on to nowhere."""
+    """Return whether all pages were found: a truncated file points to a page beyond its end."""
     form, file = tiff.tiff, tiff.filehandle
     file.seek(tiff.pages[-1].offset)
     (count,) = struct.unpack(form.tagnoformat, file.read(form.tagnosize))
@@ -96,7 +96,10 @@ def _chain_is_whole(tiff: Any) -> bool:
 
 
 def _pixels(path: Path, tiff: Any) -> tuple[Array, int | None, str]:
-    """Return the samples of the series, colours resolved to grey or RGB; their levels if not all bits are used; axes."""
+    """Return the samples of the series as grey or RGB, their levels, and the letters of the axes.
+
+    The levels are None if the samples use all bits of their dtype.
+    """
     series, key = tiff.series[0], tiff.pages.first
     try:
         pixels, axes = series.asarray(), series.axes
@@ -112,16 +115,16 @@ def _pixels(path: Path, tiff: Any) -> tuple[Array, int | None, str]:
     if int(key.photometric) in _LAB:
         raise problem("path", f"{path} in Lab colours", "grey or RGB", "Convert it to RGB.")
     if int(key.photometric) == _PALETTE and key.colormap is not None:
-        # 16 bit by the standard, made from 8 by all who write it
+        # the standard has 16 bits; in practice all writers convert from 8 bits
         colours = (key.colormap >> 8).astype(np.uint8)
         return np.moveaxis(colours[:, pixels], 0, -1), None, axes + "S"
     return _bright(pixels, int(key.photometric), bits), levels, axes
 
 
 def _bright(pixels: Array, photometric: int, bits: int) -> Array:
-    """Return pixels that grow with brightness: grey where white was 0 is inverted, inks become RGB.
+    """Return pixels that increase with brightness: invert grey if white is 0, convert inks to RGB.
 
-    Inks (c, m, y, k) from 0 to 1 leave the light (1 - c)(1 - k), (1 - m)(1 - k), (1 - y)(1 - k).
+    Inks (c, m, y, k) from 0 to 1 give the light (1 - c)(1 - k), (1 - m)(1 - k), (1 - y)(1 - k).
     """
     if photometric == _WHITE_IS_ZERO and pixels.dtype.kind in "ub":
         return ~pixels if pixels.dtype == bool else (2**bits - 1) - pixels
@@ -133,7 +136,7 @@ def _bright(pixels: Array, photometric: int, bits: int) -> Array:
 
 
 def _through_pillow(path: Path, tiff: Any) -> tuple[Array, str]:
-    """Return pages in a compression that tifffile decodes only with a further library, but Pillow by itself."""
+    """Return the pages, decoded by Pillow if tifffile would need a further library."""
     from PIL import Image, UnidentifiedImageError
 
     series, key = tiff.series[0], tiff.pages.first
@@ -148,7 +151,7 @@ def _through_pillow(path: Path, tiff: Any) -> tuple[Array, str]:
         raise problem(
             "path",
             f"{path} in {name} compression",
-            "one that can be decoded",
+            "a compression that can be decoded",
             "Install it with: pip install imagecodecs",
         ) from error
     lead = len(series.shape) - key.ndim
@@ -157,7 +160,10 @@ def _through_pillow(path: Path, tiff: Any) -> tuple[Array, str]:
 
 
 def _ordered(path: Path, pixels: Array, axes: str) -> tuple[Array, str]:
-    """Return the pixels with channels, S, last, and without axes of length one, but for rows and columns."""
+    """Return the pixels with channels (S) last, and without axes of length one.
+
+    Rows and columns stay even if their length is one.
+    """
     keep = [i for i, letter in enumerate(axes) if letter in "YX" or pixels.shape[i] > 1]
     pixels, axes = pixels.reshape([pixels.shape[i] for i in keep]), "".join(axes[i] for i in keep)
     found = [i for i, letter in enumerate(axes) if letter in "CS"]
@@ -165,7 +171,7 @@ def _ordered(path: Path, pixels: Array, axes: str) -> tuple[Array, str]:
         raise problem(
             "path",
             f"{path} with several axes of channels ({axes})",
-            "one",
+            "one axis of channels",
             "Split the channels into files.",
         )
     for i in found:
@@ -175,7 +181,7 @@ def _ordered(path: Path, pixels: Array, axes: str) -> tuple[Array, str]:
 
 @contextlib.contextmanager
 def open_tiff(path: Path, layout: Layout) -> Iterator[Put]:
-    """Write a picture or a volume, uncompressed: 8 or 16 bit where the source had whole numbers, else float."""
+    """Write an uncompressed picture or volume, with 8 or 16 bits or as floats, like the source."""
     with extra("volume"):
         import tifffile
 
@@ -198,7 +204,7 @@ def open_tiff(path: Path, layout: Layout) -> Iterator[Put]:
         metadata={"axes": f"{_page_letters(len(layout.shape) - 2)}YX" + ("S" if count > 1 else "")},
         **_colour_tags(count),
     )
-    # the samples lie in one piece behind the first header, and are filled in as they come
+    # the samples are contiguous after the first header and are written block by block
     with open(path, "r+b") as file:
         file.seek(offset)
 
@@ -215,7 +221,7 @@ def _page_letters(count: int) -> str:
 
 
 def _colour_tags(count: int) -> dict[str, Any]:
-    """Return how a TIFF says what its channels are: grey or RGB, with alpha if there are 2 or 4."""
+    """Return the tags that describe the channels: grey or RGB, with alpha if there are 2 or 4."""
     if count == 1:
         return {"photometric": "minisblack"}
     coloured = count in (3, 4)

@@ -1,4 +1,4 @@
-"""Video in: frames and the times at which they are shown, through PyAV."""
+"""Reading video through PyAV: frames, and the times at which they are shown."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WHAT = "a video"
 
 
 def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
-    """Read frames start to stop: (T, H, W, 3) in [0, 1], upright, with the times in seconds."""
+    """Read upright frames (T, H, W, 3) in [0, 1], with their times in seconds."""
     with extra("video"):
         import av
 
     start, stop = _range(frames)
     with contextlib.ExitStack() as stack:
         with decoding(path, _WHAT):
-            # an absolute path, as FFmpeg takes what stands before a colon for a protocol
+            # an absolute path, because FFmpeg reads text before a colon as a protocol
             container = stack.enter_context(av.open(str(path.resolve())))
             stream = _stream(path, container)
             stream.thread_type = "AUTO"
@@ -81,7 +81,7 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
 
 
 def _stream(path: Path, container: Any) -> Any:
-    """Return the first stream of pictures; refuse a file that has none."""
+    """Return the first stream of pictures; raise an error if there is none."""
     if not container.streams.video:
         raise problem(
             "path",
@@ -97,7 +97,7 @@ def _collected(
     expected: int | None,
     progress: Progress | None,
 ) -> tuple[list[Fraction | None], list[Array]]:
-    """Return the times of all frames, and the pictures of those that are wanted."""
+    """Return the times of all frames, and the pictures of the requested frames."""
     times: list[Fraction | None] = []
     pictures: list[Array] = []
     for time, picture in coming:
@@ -110,7 +110,7 @@ def _collected(
 
 
 def video_shape(path: Path, frames: Any = None) -> tuple[int | None, int, int, int]:
-    """Return the shape that `read_video` will give, without reading; None for a number of frames that nobody tells."""
+    """Return the shape of a video without reading it; None for an unknown number of frames."""
     with extra("video"):
         import av
 
@@ -121,14 +121,17 @@ def video_shape(path: Path, frames: Any = None) -> tuple[int | None, int, int, i
 
 
 def exact_colours() -> int:
-    """Return how to convert colours: FFmpeg's usual way is quicker, and darkens by more than one level of 255."""
+    """Return the flags for exact conversion of colours.
+
+    FFmpeg's default is faster, but darkens by more than one level of 255.
+    """
     from av.video.reformatter import Interpolation as Way
 
     return int(Way.BICUBIC | Way.ACCURATE_RND | Way.FULL_CHR_H_INT | Way.FULL_CHR_H_INP)
 
 
 def _range(frames: Any) -> tuple[int, int | None]:
-    """Return the first frame, and the one before which to stop."""
+    """Return the first frame, and the frame before which to stop."""
     if frames is None:
         return 0, None
     remedy = "For example: frames=(0, 100)"
@@ -142,7 +145,7 @@ def _range(frames: Any) -> tuple[int, int | None]:
 
 
 def _expected(stream: Any, container: Any, start: int, stop: int | None) -> int | None:
-    """Return how many frames will come, None where the file does not say."""
+    """Return the expected number of frames; None if the file does not state it."""
     total = stream.frames
     if not total and container.duration and stream.average_rate:
         total = math.ceil(container.duration / 1e6 * stream.average_rate)
@@ -154,7 +157,7 @@ def _expected(stream: Any, container: Any, start: int, stop: int | None) -> int 
 def _pictures(
     container: Any, stream: Any, start: int
 ) -> Iterator[tuple[Fraction | None, Array | None]]:
-    """Yield the time of each frame, and from ``start`` on its pixels, upright."""
+    """Yield the time of each frame, and from frame ``start`` on also its upright pixels."""
     for index, frame in enumerate(container.decode(stream)):
         time = None if frame.pts is None else frame.pts * frame.time_base
         if index < start:
@@ -168,7 +171,10 @@ def _pictures(
 
 
 def _stacked(path: Path, pictures: list[Array]) -> tuple[Array, int, int]:
-    """Return all frames as one array of floats, its levels, and the bytes of the frames, which it lets go of."""
+    """Return all frames as one array of floats, its levels, and the size of the frames in bytes.
+
+    The list is emptied during the conversion, so that each frame can be freed early.
+    """
     shape, levels = pictures[0].shape, int(np.iinfo(pictures[0].dtype).max)
     raw_bytes = pictures[0].nbytes * len(pictures)
     values = np.empty((len(pictures), *shape), np.float32)
@@ -178,7 +184,7 @@ def _stacked(path: Path, pictures: list[Array]) -> tuple[Array, int, int]:
             raise problem(
                 "path",
                 f"{path} with frames of several sizes",
-                "one size",
+                "frames of equal size",
                 "Cut it where the size changes.",
             )
         np.divide(picture, np.float32(levels), out=values[i])
@@ -190,7 +196,7 @@ def _timing(
 ) -> tuple[Fraction, Array | None]:
     """Return the frames per second, and the times if they are not even.
 
-    Times are kept in ticks of the container, so even ones may be off by one tick.
+    Times are stored in ticks of the container, so even times may be off by one tick.
     """
     if len(times) < count or count < 2:
         return (rates[0] if rates else Fraction(25)), None

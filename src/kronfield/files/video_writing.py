@@ -1,4 +1,4 @@
-"""Video out: frames encoded as they come, through PyAV."""
+"""Writing video through PyAV, frame by frame."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from kronfield.files.video import exact_colours
 
 _X264 = ("libx264", {"crf": "16", "preset": "medium"})
 _VP9 = ("libvpx-vp9", {"crf": "18", "b": "0", "cpu-used": "4", "row-mt": "1"})
-# The container, its codec and the codec's settings; frames in AVI must come in the order they are
-# shown.
+# The container, its codec and the settings of the codec. AVI needs the frames in display order.
 _CONTAINERS: dict[str, tuple[str, tuple[str, dict[str, str]]]] = {
     ".mp4": ("mp4", _X264),
     ".mov": ("mov", _X264),
@@ -32,9 +31,9 @@ _CONTAINERS: dict[str, tuple[str, tuple[str, dict[str, str]]]] = {
 def open_video(path: Path, layout: Layout) -> Iterator[Put]:
     """Write frames (T, H, W[, C]) of 1 or 3 channels at ``info["fps"]``, which is kept exactly.
 
-    Colours are stored at half the resolution (4:2:0), which every player shows. H.264 cannot do so
-    with an odd height or width: then they are stored in full (4:4:4), which keeps every pixel, but
-    browsers may not show it.
+    Colours are stored at half the resolution (4:2:0), which every player supports. H.264 cannot do
+    this with an odd height or width. Colours are then stored at full resolution (4:4:4), which
+    keeps every pixel but is not supported by all browsers.
     """
     with extra("video"):
         import av
@@ -58,7 +57,7 @@ def open_video(path: Path, layout: Layout) -> Iterator[Put]:
         stream.height, stream.width, stream.pix_fmt = height, width, "yuv444p" if odd else "yuv420p"
         context = stream.codec_context
         context.time_base = 1 / rate
-        # 1: BT.709, as the tags below
+        # 1 means BT.709, as do the tags below
         context.colorspace, context.color_range = 1, int(ColorRange.MPEG)
         context.color_primaries, context.color_trc = int(ColorPrimaries.BT709), int(ColorTrc.BT709)
         done = 0

@@ -1,4 +1,4 @@
-"""Any file out, whole or not at all."""
+"""Writing files of all supported formats, atomically."""
 
 from __future__ import annotations
 
@@ -49,29 +49,31 @@ def writer(
     *,
     overwrite: bool = False,
 ) -> Iterator[Blocks]:
-    """Write a file in blocks along its first axis, in little memory; it appears whole at the end, or not at all.
+    """Write a file in blocks along its first axis, with little memory.
+
+    The file appears complete at the end, or not at all.
 
     Parameters
     ----------
     path : str or path
-        The name says the format; see `kind_of`.
+        The file; its suffix determines the format, see `kind_of`.
     shape : tuple of int
-        The grid (N_1, ..., N_D), without channels; of a table or a sound (P,).
+        The grid (N_1, ..., N_D), without channels; for a table or a sound (P,).
     channels : int or None
-        How many channels the last axis of the blocks holds; None if there is no such axis.
+        The number of channels on the last axis of the blocks; None without a channel axis.
     info : dict
-        That of the `Signal` that was read, changed where needed; what matters is ``levels`` (above
-        255: 16 bit in PNG and TIFF; none: floats in TIFF), ``fps`` of a video, ``rate`` of a sound,
-        ``affine`` of NIfTI, and of a table the names in ``axes`` and ``channels``.
+        The info of the `Signal` that was read, changed if needed. These entries matter: ``levels``
+        (above 255: 16 bits in PNG and TIFF; None: floats in TIFF), ``fps`` of a video, ``rate`` of
+        a sound, ``affine`` of NIfTI, and for a table the names in ``axes`` and ``channels``.
     overwrite : bool
-        Whether a file of that name may be replaced.
+        Whether to replace an existing file.
 
     Yields
     ------
     Blocks
         Its ``write(block)`` takes arrays of floats (n, N_2, ..., N_D) or (n, N_2, ..., N_D, C):
         pixels in [0, 1] and sound in [-1, 1), clipped and rounded to nearest; NaN becomes 0. JPEG,
-        WebP and BMP hold the picture in memory once, in 8 bit; all other formats no more than a few
+        WebP and BMP hold the picture in memory once, with 8 bits; all other formats hold a few
         blocks.
 
     Examples
@@ -97,20 +99,20 @@ def writer(
 def write(
     path: str | os.PathLike[str], values: Any, info: Mapping[str, Any], *, overwrite: bool = False
 ) -> None:
-    """Write an array as a file, whole or not at all; see `writer` for formats and ``info``.
+    """Write an array as a file, atomically; see `writer` for formats and ``info``.
 
     Parameters
     ----------
     path : str or path
-        The name says the format.
+        The file; its suffix determines the format.
     values : array of floats
-        A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); of a table the rows (P,) or (P, columns).
+        A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); for a table the rows (P,) or (P, columns).
     info : dict
-        That of the `Signal` that was read. In TIFF, NumPy and NIfTI files its ``axes`` say how many
-        axes there are before channels; without them a short last axis is taken for channels, as
-        `kronfield.fit` does.
+        The info of the `Signal` that was read. For TIFF, NumPy and NIfTI files its ``axes``
+        determine how many axes there are before channels; without them, a short last axis holds
+        channels, as in `kronfield.fit`.
     overwrite : bool
-        Whether a file of that name may be replaced.
+        Whether to replace an existing file.
     """
     array = np.asarray(values)
     if array.dtype.kind != "f" or array.ndim == 0 or array.size == 0:
@@ -124,7 +126,7 @@ def write(
 
 
 def _dimensions(path: Path, array: Any, info: Any) -> int:
-    """Return how many axes of an array are not channels: what the format fixes, else what the info says, else a guess."""
+    """Return the number of axes without channels: by the format, else by the info, else guessed."""
     fixed = {"image": 2, "video": 3, "audio": 1, "table": 1}.get(kind_of(path))
     if fixed is not None and suffix_of(path) not in (".tif", ".tiff"):
         return fixed if array.ndim in (fixed, fixed + 1) else array.ndim
