@@ -1,4 +1,4 @@
-"""Pictures of results. Matplotlib only here, imported on use; nothing is computed here."""
+"""Plots of results. Only this package imports Matplotlib, on use; nothing is computed here."""
 
 from kronfield.plots.base import COLOURS, DASHES, check_target
 from kronfield.plots.contests import save_contest

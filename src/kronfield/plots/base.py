@@ -1,4 +1,4 @@
-"""Figures that belong to no window system, and their way into files."""
+"""Figures without a window system, and how they are saved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from kronfield._core.arrays import problem
 from kronfield._core.atomic import refuse_existing, replacing
 
-# Colours that stay apart for colour-blind readers, and dashes that tell apart what they cannot.
+# Colours that colour-blind readers can distinguish, and dashes for lines of similar colour. The
+# first seven colours are Paul Tol's "bright" scheme.
 COLOURS = (
     "#4477aa",
     "#ee6677",
@@ -23,12 +24,12 @@ COLOURS = (
     "#ee7733",
 )
 DASHES = ("-", "--", "-.", (0, (1, 1)))
-# Of pictures in files of their own, and of those in a report.
+# Resolutions of pictures in separate files, and of pictures in a report.
 DPI, REPORT_DPI = 150, 120
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return a matplotlib Figure that belongs to no window system."""
+    """Return a Matplotlib figure that needs no window system."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -42,7 +43,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Refuse, before any work is done, a file that cannot be written or that exists and may not be replaced."""
+    """Raise an error, before any work is done, if a plot cannot be written to ``path``."""
     known = sorted(new_figure(1.0, 1.0).canvas.get_supported_filetypes())
     suffix = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
     if suffix not in known:
@@ -56,7 +57,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 
 def save_figure(figure: Any, path: str | os.PathLike[str], overwrite: bool, dpi: int = DPI) -> None:
-    """Write a figure, whole or not at all; the same figure is the same file."""
+    """Write a figure, atomically; equal figures give equal files."""
     import matplotlib
 
     check_target(path, overwrite=overwrite)
@@ -74,6 +75,6 @@ def png_bytes(figure: Any) -> bytes:
 
 
 def tidy(axes: Any) -> None:
-    """Give curves a light grid and no box."""
+    """Draw a light grid, and remove the top and right borders."""
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

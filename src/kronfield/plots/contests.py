@@ -1,4 +1,4 @@
-"""Results side by side."""
+"""Plots that compare several results."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def save_contest(
     names: tuple[str, str] = ("", ""),
     overwrite: bool = True,
 ) -> None:
-    """Draw a part of every result, best first, with its PSNR; ``truth`` goes before them.
+    """Draw a part of every result with its PSNR, best first; ``truth`` comes before them.
 
-    ``line`` are positions, of values along an axis. ``picture`` says that values are colours from 0
-    to 1.
+    ``line`` holds the positions if the values are along an axis. ``picture`` states that the values
+    are colours from 0 to 1.
     """
     ranked = sorted(
         (one for one in contestants if one.picture is not None), key=lambda one: -one.psnr
@@ -46,7 +46,7 @@ def save_contest(
 
 
 def _pictures(titles: list[str], flat: list[Any], picture: bool) -> Any:
-    """Return a figure of pictures; those of numbers share the range of the first."""
+    """Return a figure of pictures; without ``picture``, all have the value range of the first."""
     columns = min(COLUMNS, len(flat))
     rows = math.ceil(len(flat) / columns)
     height, width = flat[0].shape[:2]
@@ -69,7 +69,7 @@ def _pictures(titles: list[str], flat: list[Any], picture: bool) -> Any:
 
 
 def _flat(panel: Any) -> Any:
-    """Return (h, w) or (h, w, 3 or 4): leading axes have one entry, other channels show the first."""
+    """Return (h, w) or (h, w, 3 or 4), without leading axes and with one of any other channels."""
     values = np.asarray(panel, dtype=np.float64)
     while values.ndim > 3 or (values.ndim == 3 and values.shape[0] == 1):
         values = values[0]
@@ -83,7 +83,7 @@ def _lines(
     line: Any,
     names: tuple[str, str],
 ) -> Any:
-    """Return a figure of values along an axis; a ``known`` truth is in every panel as dots."""
+    """Return a figure of values along an axis; every panel shows a ``known`` truth as dots."""
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(4.0 * columns, 2.0 * rows)

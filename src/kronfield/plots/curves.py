@@ -11,7 +11,7 @@ from kronfield.plots.base import COLOURS, DASHES, new_figure, save_figure, tidy
 if TYPE_CHECKING:
     from kronfield.analysis import RankCurve, SimilarityCurve
 
-# How far the inset of the similarity curves goes: local embedders differ only there.
+# The largest distance in the inset of the similarity curves: local embedders differ only below it.
 NEAR = 0.1
 
 
@@ -22,9 +22,9 @@ def save_comparison(
     *,
     overwrite: bool = True,
 ) -> None:
-    """Draw stable rank against samples, and similarity against distance, for all embedders side by side.
+    """Draw stable rank against samples, and similarity against distance, for all embedders.
 
-    Lines are measured; dots are theory where there is one.
+    Lines are measured values; dots are theory, if there is one.
     """
     figure = new_figure(12.0, 4.8)
     left, right = figure.subplots(1, 2)
