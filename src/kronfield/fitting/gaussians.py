@@ -19,8 +19,9 @@ from kronfield._core.frames import Frame
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import Gaussian
 from kronfield.encoding import Kronecker
-from kronfield.fitting.point_search import FEW_POINTS, JUDGED, Trial
+from kronfield.fitting.point_search import Trial
 from kronfield.fitting.report import Candidate
+from kronfield.fitting.settings import GaussianSettings
 from kronfield.solvers.points.dense import dense_rows, gram
 from kronfield.solvers.points.rows import axis_runs
 
@@ -28,19 +29,15 @@ from kronfield.solvers.points.rows import axis_runs
 # each end of the box, if there is room, and so many while widths are searched for, which comes to
 # the same widths in less time.
 PADDING, SEARCH_PADDING = (4, 3), 2
-# The width at which the search starts, as a part of the box, its step, and the widest and narrowest
-# that are tried.
-START, STEP, NARROWEST, WIDEST = 0.2, math.sqrt(2.0), 0.01, 2.0
-# What the logarithm of the likelihood must gain by a width of its own for an axis: where points are
-# few it gains by chance.
-WORTHWHILE = 1.0
+# The factor between neighbouring widths of the search.
+STEP = math.sqrt(2.0)
 # Ridges that are tried, relative to the strongest mix of features.
 RIDGES = 10.0 ** np.arange(-12.0, 1.01, 0.25)
 # Mixes of features below this part of the strongest are rounding; no ridge is below this part of
 # all features together.
 ROUNDING, FLOOR = 1e-14, 1e-13
 # The fewest points to judge a likelihood by; the most features, and numbers in all rows.
-FEWEST, MOST_FEATURES, MOST_ENTRIES = 10, 2500, 1 << 22
+MOST_FEATURES, MOST_ENTRIES = 2500, 1 << 22
 # The most features where points are not few: an eigenbasis is found for each width that is tried.
 LARGEST_BASIS = 300
 
@@ -111,25 +108,27 @@ class GaussianFit:
         off = self.of_constant()[1] * float(np.average(y, weights=w))
         return (total / (count or 1.0) + off**2) / trial.spread
 
-    def candidate(self, score: float, taken: bool) -> Candidate:
-        """Return what it is among others that were tried."""
-        widths = ", ".join(
-            f"{emb.width * frame.length / (frame.high - frame.low):.2g}"  # type: ignore[attr-defined]
+    def candidate(self, score: float) -> Candidate:
+        """Return this fit as a candidate; widths are parts of the box."""
+        widths = tuple(
+            float(emb.width * frame.length / (frame.high - frame.low))  # type: ignore[attr-defined]
             for emb, frame in zip(self.encoding.embedders, self.frames, strict=True)
         )
-        return Candidate(
-            f"Gaussians, {widths} of the box wide, ridge {self.ridge:.3g}", score, taken
-        )
+        return Candidate("Gaussians", {"widths": widths, "ridge": self.ridge}, score)
 
 
-def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> GaussianFit | None:
-    """Return the Gaussians under which the values of a trial are likeliest; None if points are too few or too many.
+def likely_gaussians(
+    trial: Trial, box: Sequence[tuple[float, float]], settings: GaussianSettings
+) -> GaussianFit | None:
+    """Return the Gaussians that maximise the likelihood of the values of a trial.
+
+    None if points are too few or too many.
 
     Widths are first varied together, as parts of the box, then one by one.
     """
     D = trial.points.shape[1]
     P = len(trial.points) if trial.weights is None else int(np.sum(trial.weights > 0))
-    if not FEWEST <= P < JUDGED:
+    if not settings.fewest <= P < trial.settings.judged:
         return None
 
     counts = slice(None) if trial.weights is None else trial.weights > 0
@@ -141,15 +140,19 @@ def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> Gaussi
 
     @functools.cache
     def at(place: Place, padding: int = SEARCH_PADDING) -> GaussianFit | None:
-        widths = [START * STEP**i for i in place]
-        if not all(NARROWEST <= width <= WIDEST for width in widths):
+        widths = [settings.start * STEP**i for i in place]
+        if not all(settings.narrowest <= width <= settings.widest for width in widths):
             return None
         pairs = [
             gaussian_axis(low, high, width, padding)
             for (low, high), width in zip(box, widths, strict=True)
         ]
         K = math.prod(emb.size for emb, _ in pairs)
-        if K > MOST_FEATURES or K * P > MOST_ENTRIES or (K > LARGEST_BASIS and P > FEW_POINTS):
+        if (
+            K > MOST_FEATURES
+            or K * P > MOST_ENTRIES
+            or (K > LARGEST_BASIS and P > trial.settings.few_points)
+        ):
             return None
         return _likeliest_ridge(
             *seen, Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)
@@ -159,11 +162,11 @@ def likely_gaussians(trial: Trial, box: Sequence[tuple[float, float]]) -> Gaussi
     # wider, until there are features few enough, that tell the points apart
     while at(place) is None:
         place = tuple(i + 1 for i in place)
-        if START * STEP ** place[0] > WIDEST:
+        if settings.start * STEP ** place[0] > settings.widest:
             return None
     place = _climb(at, place, (1.0,) * D, 0.0)
     for axis in range(D if D > 1 else 0):
-        place = _climb(at, place, tuple(float(i == axis) for i in range(D)), WORTHWHILE)
+        place = _climb(at, place, tuple(float(i == axis) for i in range(D)), settings.gain)
     return next(filter(None, (at(place, padding) for padding in (*PADDING, SEARCH_PADDING))), None)
 
 

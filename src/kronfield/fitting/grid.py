@@ -7,31 +7,33 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from kronfield._core.arrays import Array, fit_overflow, problem, real, sum_is_finite
-from kronfield._core.frames import Frame
+from kronfield._core.arrays import Array, problem
+from kronfield._core.frames import Frame, is_even, mean_step
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import grid_blocks
-from kronfield.fitting.grid_choice import GridChoice, best_ridge, choose
-from kronfield.fitting.inputs import (
-    GridInput,
-    GridLayout,
-    PointInput,
-    checked_roughness,
-    split_mask,
-)
+from kronfield.fitting.grid_choice import GridChoice, choose
+from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
+from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_grids import even_lattice
-from kronfield.fitting.points import TOLERANCE, checked_options, fit_checked
+from kronfield.fitting.points import TOLERANCE, fit_checked
 from kronfield.fitting.report import Candidate, FitReport
+from kronfield.fitting.settings import Settings
 from kronfield.fitting.slopes import Refinement
+from kronfield.fitting.smoothing import best_ridge
+from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
+from kronfield.solvers.points.lattice import lattice_freedom, smooth_lattice
+
+# The longest axis that is smoothed in its eigenbasis, which takes N^3 operations: half a second.
+LONGEST_BASIS = 1024
 
 
 class RankWarning(UserWarning):
@@ -47,9 +49,11 @@ def fit(
     domain: Sequence[Sequence[float]] | None = None,
     ridge: float | None = None,
     roughness: tuple[float, float] | Literal["gcv"] | None = None,
+    noise: float | Sequence[float] | None = None,
     channels: bool | None = None,
     rcond: float | None = None,
     mask: Any = None,
+    settings: Settings | None = None,
 ) -> Field:
     """Return the field that fits values on a grid, in closed form.
 
@@ -88,6 +92,9 @@ def fit(
         |second derivatives|^2. By default 0, or chosen together with the encoding if the samples
         are clearly noisy; "gcv" has it chosen by generalised cross-validation whether they are or
         not.
+    noise : float or sequence of C floats, optional
+        The standard deviation of the noise, in the units of the values: a roughness is then chosen
+        for it. By default noise is looked for, and found if it is white; 0 means that there is none.
     channels : bool, optional
         Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it
         does if it is no longer than 4 and all others are.
@@ -99,6 +106,8 @@ def fit(
         True where a sample is missing, of the shape of the grid or of values; a masked array needs
         it too, mask=values.mask. The rest is then fitted as `fit_points` would, and the roughness
         penalty decides what fills the gaps.
+    settings : Settings, optional
+        Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 
     Returns
     -------
@@ -108,79 +117,56 @@ def fit(
     started = time.perf_counter()
     values, missing = split_mask(values, mask)
     grid = GridInput(values, axes, encoding, domain, channels)
-    if missing is not None:
-        return _fit_the_rest(grid, missing, ridge, roughness, started)
-    if isinstance(roughness, str) and (roughness != "gcv" or encoding is not None or ridge):
-        raise problem(
-            "roughness",
-            repr(roughness),
-            'two numbers, or "gcv" with no encoding and ridge',
-            "For example (0.0, 0.01).",
-        )
-    if rcond is not None:
-        rcond = real(
-            "rcond",
-            rcond,
-            low=0.0,
-            high=1.0,
-            remedy="It is a fraction of the largest singular value.",
-        )
-    choice = _choice(grid, ridge, roughness, rcond)
-    fitted = GridFit(
-        grid.layout,
-        choice.encoding,
-        choice.ridge,
-        choice.roughness,
-        choice.smooth,
-        rcond,
-        choice.finer,
+    options = GridOptions.checked(
+        ridge=ridge,
+        roughness=roughness,
+        noise=noise,
+        rcond=rcond,
+        has_encoding=grid.encoding is not None,
+        channels=grid.channel_count,
+        settings=settings,
     )
+    if missing is not None:
+        return _fit_the_rest(grid, missing, options, started)
+    choice = _choice(grid, options)
+    fitted = GridFit(grid.layout, choice, options.rcond)
     _warn_of_rank(fitted.solver)
     return fitted.field(grid, choice.chosen_by, choice.candidates, started)
 
 
-def _choice(
-    grid: GridInput, ridge: float | None, roughness: Any, rcond: float | None
-) -> GridChoice:
-    """Return what is given, and what was left open as the data say."""
+def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
+    """Return the settings given, with the rest chosen from the data."""
     layout = grid.layout
     if grid.encoding is None:
-        forced = isinstance(roughness, str)
-        open_penalty = ridge is None and (roughness is None or forced)
-        pair = (0.0, 0.0) if forced else checked_roughness(roughness)
-        choice = choose(
-            grid.planar(),
-            grid.axes,
-            layout.frames,
-            smoothing=open_penalty,
-            forced=forced,
-            interpolating=not ridge and not any(pair),
-        )
-        return choice if open_penalty else replace(choice, ridge=ridge or 0.0, roughness=pair)
-    if ridge is None and roughness is None:
-        ridge, candidates = best_ridge(
-            _solver(grid.encoding, layout, ridge=1.0, rcond=rcond), grid.planar()
-        )
-        return GridChoice(
-            grid.encoding, (0.0, 0.0), 0, "generalised cross-validation", candidates, ridge=ridge
-        )
+        return choose(grid.planar(), grid.axes, layout.frames, options)
+    least_norm = (0,) * len(layout.shape)
+    if options.may_smooth:
+        solver = _solver(grid.encoding, layout, least_norm, ridge=1.0, rcond=options.rcond)
+        ridge, candidates = best_ridge(solver, grid.planar())
+        by = "generalised cross-validation"
+        return GridChoice(grid.encoding, least_norm, by, candidates, ridge=ridge)
     return GridChoice(
-        grid.encoding, checked_roughness(roughness), 0, "given", [], ridge=ridge or 0.0
+        grid.encoding,
+        least_norm,
+        "given",
+        [],
+        ridge=options.ridge or 0.0,
+        roughness=options.roughness_pair,
     )
 
 
 def _solver(
     encoding: Kronecker,
     layout: GridLayout,
+    smooth: tuple[int, ...],
     *,
     ridge: float = 0.0,
     roughness: tuple[float, float] = (0.0, 0.0),
-    smooth: int = 0,
     rcond: float | None = None,
     finer: Refinement | None = None,
 ) -> GridSolver:
     """Return the solver for samples as they lie, or for the finer lattice that is filled from them."""
-    if rcond is None:  # a ridge does what is else done by leaving small singular values out
+    if rcond is None:  # a ridge has the effect of leaving out small singular values
         rcond = 0.0 if ridge else math.sqrt(np.finfo(layout.dtype.type).eps)
     place = layout if finer is None else finer
     return GridSolver(
@@ -202,35 +188,38 @@ class GridFit:
     is next used.
     """
 
-    def __init__(
-        self,
-        layout: GridLayout,
-        encoding: Kronecker,
-        ridge: float,
-        roughness: tuple[float, float],
-        smooth: int,
-        rcond: float | None,
-        finer: Refinement | None,
-    ) -> None:
-        self.layout, self.encoding = layout, encoding
-        self._settings = {"ridge": ridge, "roughness": roughness, "smooth": smooth, "rcond": rcond}
-        self._refined = None if finer is None else finer.finer
+    def __init__(self, layout: GridLayout, choice: GridChoice, rcond: float | None) -> None:
+        self.layout, self.encoding = layout, choice.encoding
+        self.smoothing, self.smooth = choice.smoothing, choice.smooth
+        roughness = choice.roughness
+        if choice.smoothing is not None and not self._is_long:
+            roughness = choice.smoothing.roughness[
+                0
+            ]  # decides on the basis; each has its own weight
+        self._settings = {"ridge": choice.ridge, "roughness": roughness, "rcond": rcond}
+        finer = choice.finer
+        self._refined = None if finer is None else (finer.finer, finer.directional)
         self.__dict__["finer"] = finer
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether an axis is too long for its eigenbasis."""
+        return max(self.layout.shape) > LONGEST_BASIS and all(map(is_even, self.layout.axes))
 
     @functools.cached_property
     def finer(self) -> Refinement | None:
-        """The finer lattice that slopes from the data fill, if they do."""
+        """The finer lattice that slopes from the data fill, if there is one."""
         layout = self.layout
         return (
             None
             if self._refined is None
-            else Refinement.of(layout.axes, layout.frames, self._refined)
+            else Refinement.of(layout.axes, layout.frames, *self._refined)
         )
 
     @functools.cached_property
     def solver(self) -> GridSolver:
         """The factored axes."""
-        return _solver(self.encoding, self.layout, finer=self.finer, **self._settings)  # type: ignore[arg-type]
+        return _solver(self.encoding, self.layout, self.smooth, finer=self.finer, **self._settings)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -248,24 +237,31 @@ class GridFit:
             GridInput.on(self.layout, values), "given, as in an earlier fit", [], started
         )
 
-    def _at_nodes(self, values: Array) -> Array:
-        return values if self.finer is None else self.finer(values)
+    def _weights(self, values: Array) -> Array:
+        """Return the weights of planar values (C, N_1, ..., N_D)."""
+        solver, smoothing = self.solver, self.smoothing
+        if smoothing is None:
+            return solver.solve(values if self.finer is None else self.finer(values))
+        planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
+        if self._is_long:
+            steps = [mean_step(x) if len(x) > 1 else 1.0 for x in self.layout.axes]
+            pairs = zip(planes, smoothing.roughness, strict=True)
+            weights = solver.solve(np.stack([smooth_lattice(p, steps, r) for p, r in pairs]))
+        else:
+            weights = solver.solve(planes, smoothing.roughness)
+        return np.tensordot(smoothing.rotation.T, weights, axes=1)
 
     def field(
         self, grid: GridInput, chosen_by: str, candidates: list[Candidate], started: float
     ) -> Field:
-        """Solve, on the finer lattice if there is one, and wrap the weights up."""
+        """Solve, on the finer lattice if there is one, and make the field and its report."""
         solver, layout = self.solver, self.layout
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            if grid.piecewise:
-                weights = np.stack(
-                    [solver.solve(self._at_nodes(plane[None]))[0] for plane in grid.planar()]
-                )
+        with np.errstate(over="ignore", invalid="ignore"):  # `wrap_up` checks
+            if grid.piecewise and self.smoothing is None:
+                weights = np.stack([self._weights(plane[None])[0] for plane in grid.planar()])
             else:
                 # passed without a local name, so that the array can be freed early
-                weights = solver.solve(self._at_nodes(grid.planar()))
-        if not sum_is_finite(weights) and not np.all(np.isfinite(weights)):
-            raise fit_overflow()
+                weights = self._weights(grid.planar())
         if grid.shares(weights):
             weights = weights.copy()  # the field's own
         report = FitReport(
@@ -277,18 +273,15 @@ class GridFit:
             methods=solver.methods,
             ranks=solver.ranks,
             ridge=solver.ridge,
-            roughness=solver.roughness,
+            roughness=self._mean_roughness(),
             chosen_by=chosen_by,
             candidates=candidates,
             refined=self.finer is not None,
-            # slopes from the data meet every sample
-            degrees_of_freedom=float(math.prod(layout.shape))
-            if self.finer
-            else solver.degrees_of_freedom,
+            degrees_of_freedom=self._freedom(),
             seconds=time.perf_counter() - started,
             measure_residual=GridResidual(solver.encoding, weights, solver.frames, grid),
         )
-        return Field(
+        return wrap_up(
             solver.encoding,
             weights,
             solver.frames,
@@ -298,6 +291,25 @@ class GridFit:
             dtype=layout.dtype,
             report=report,
             again=self,
+        )
+
+    def _mean_roughness(self) -> tuple[float, float]:
+        """Return the roughness, of several channels the geometric mean."""
+        if self.smoothing is None:
+            return self.solver.roughness
+        mean = math.exp(float(np.mean(np.log(self.smoothing.weights))))
+        return (mean, 0.0) if self.smoothing.order == 1 else (0.0, mean)
+
+    def _freedom(self) -> float:
+        """Return the trace of the hat matrix, per channel; on long axes that of its Fourier form."""
+        n = float(math.prod(self.layout.shape))
+        if self.smoothing is None:  # slopes from the data pass through every sample
+            return n if self.finer else self.solver.degrees_of_freedom
+        if not self._is_long:
+            parts = self.smoothing.roughness
+            return float(np.mean([self.solver.freedom(part) for part in parts]))
+        return float(
+            np.mean([lattice_freedom(self.layout.axes, r) for r in self.smoothing.roughness])
         )
 
 
@@ -321,9 +333,7 @@ class GridResidual:
         return scale * math.sqrt(total / values.size)
 
 
-def _fit_the_rest(
-    grid: GridInput, missing: Array, ridge: Any, roughness: Any, started: float
-) -> Field:
+def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: float) -> Field:
     """Fit the samples that are not missing, as points."""
     layout = grid.layout
     if missing.ndim > len(layout.shape):
@@ -335,19 +345,21 @@ def _fit_the_rest(
             f"{layout.shape}, the grid",
             "True where a sample is missing.",
         )
-    if isinstance(roughness, str):
-        raise problem(
-            "roughness",
-            repr(roughness),
-            "two numbers, where samples are missing",
-            "Leave it out to have it chosen.",
-        )
+    for name, value in (("roughness", asked.asks_for_gcv), ("noise", asked.noise is not None)):
+        if value:
+            got = f"{name} beside a mask"
+            expected = "two numbers" if name == "roughness" else "no noise"
+            raise problem(
+                name, got, expected, "Leave it out: a penalty is chosen by cross-validation."
+            )
     points, rest = grid.at(~missing)
     domain = [(frame.low, frame.high) for frame in layout.frames]
     given = PointInput(points, rest, None, domain, grid.encoding)
     given.dropped = int(missing.sum())
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
-    options = checked_options(ridge, roughness, None, len(layout.shape))
+    options = PointOptions.checked(
+        len(layout.shape), ridge=asked.ridge, roughness=asked.roughness, settings=asked.settings
+    )
     # what a solver that stops early has not done is seen in the gaps
     field = fit_checked(given, lattice, options, started, layout.frames, loosest=TOLERANCE)
     return field.with_axes(layout.given_axes)
@@ -355,7 +367,7 @@ def _fit_the_rest(
 
 def _warn_of_rank(solver: GridSolver) -> None:
     """Warn where singular values that matter were left out; a ridge that is larger than they are leaves nothing to say."""
-    if solver.smooth or (solver.ridge and solver.ridge >= solver.cut_off**2):
+    if any(solver.smooth) or (solver.ridge and solver.ridge >= solver.cut_off**2):
         return
     for i, (rank, emb, axis) in enumerate(
         zip(solver.ranks, solver.encoding.embedders, solver.axes, strict=True)

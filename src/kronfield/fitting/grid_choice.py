@@ -1,443 +1,305 @@
-"""Choosing what was left open: the encoding by held-out samples, the weight of a penalty by cross-validation."""
+"""What `fit` chooses on a grid: whether to smooth, and how to go between samples.
+
+1. Are the samples noisy? See `noise`. If they are, or if the caller says so, a roughness penalty is
+   chosen by Stein's unbiased risk: see `smoothing`.
+2. If not, every spline family predicts each sample of an axis from the others, and so do cubics
+   with slopes from the data: see `prediction`. Slopes are chosen unless splines are clearly better.
+3. Where slopes are chosen, they are taken along the axes, or along the direction in which the
+   values change least if that predicts better: see `slopes` and `directional`.
+
+All of it is judged on one central crop, so that a large array is decided like its middle.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import EVEN, Frame, Split, sample_frame
-from kronfield._core.threads import in_threads
-from kronfield.embedders import TensionSpline
+from kronfield._core.frames import Frame, Split, sample_frame
 from kronfield.encoding import Kronecker
-from kronfield.field.evaluation import grid_blocks
+from kronfield.fitting.noise import Noise, decorrelated, find_noise
+from kronfield.fitting.options import GridOptions
+from kronfield.fitting.prediction import AxisErrors, SplineFamily, leave_one_out
 from kronfield.fitting.report import Candidate
+from kronfield.fitting.settings import GridSettings
 from kronfield.fitting.slopes import Refinement
-from kronfield.solvers.grid.separable import GridSolver, gcv_score
+from kronfield.fitting.smoothing import TENSIONS, Smoothing, best_smoothing
+from kronfield.fitting.splines import tension_encoding
 
-# Tensions tried, from cubic to nearly linear interpolation. A lattice twice as coarse has twice the
-# tension per spacing. The error has one minimum over them: in all of 113 photographs, lines, clips
-# and waves.
-TENSIONS, TENSION = (0.05, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 24.0), 8.0
-COARSER = 2.0
-# Centres past each end: two reach half a cell beyond the last sample, which is all the domain goes.
-PADDING = 2
-# Samples in the crop on which settings are judged, and the fewest on an axis that can be halved.
-CROP_SAMPLES, FEWEST = 1 << 16, 12
-# Noise is taken for granted if a gradient penalty lowers generalised cross-validation below this
-# part of interpolation's. Clean photographs stay above 0.93, white noise of a tenth of their range
-# brings them to 0.87, smooth signals to 0.5.
-NOISY = 0.92
-# On a line neighbours are few, and rows of clean photographs go down to 0.75: one channel must be
-# below this to be noisy.
-NOISY_LINE = 0.75
-# Noise is not taken for granted if what smoothing takes away is alike in all channels: texture is,
-# noise is not.
-SHARED = 0.5
-# Channels compared at most, and the part of the largest below which one does not count.
-MOST_COMPARED, ALIKE = 64, 1e-6
-# Noise is not looked for where the error at the samples held out is below this, of values scaled to
-# 1: 100 dB.
-EXACT = 1e-10
-# Axes longer than this are not smoothed unasked: the eigenbasis of one takes seconds.
-LONGEST_SMOOTHED = 1024
-# Samples of an axis on which a roughness is judged.
-JUDGED = 400
-# Slopes from the data are taken unless splines do better by this part, and by one over the root of
-# the number of samples held out, for chance. Where they are judged the samples lie twice as far
-# apart, which is harder on slopes than on splines: on photographs by 4 % on average, and 3 %
-# decides right on nearly all.
-CLEARLY = 0.03
-# The tension between the nodes of the finer lattice that they fill, and the most numbers in it.
-FINE_TENSION, MOST_NODES = 8.0, 1 << 26
-# Features per sample that uneven axes may get, so that their narrowest gap is resolved.
-MOST_FEATURES, ENOUGH_FEATURES = 4, 2048
+# Of values scaled to 1, errors whose squares are below this are rounding.
+ROUNDING = 1e-28
 
 
 @dataclass(frozen=True)
 class GridChoice:
-    """An encoding, a penalty, and how they were found; with ``finer``, the encoding is that of the finer lattice.
+    """An encoding, a penalty, and how they were found.
 
-    ``smooth`` says how weights go on past the last sample: see `GridSolver`.
+    Attributes
+    ----------
+    encoding : Kronecker
+        The features; with ``finer``, those of the finer lattice.
+    smooth : tuple of int
+        How weights continue past the last sample on each axis: see `GridSolver`.
+    chosen_by : str
+        What decided.
+    candidates : list of Candidate
+        Every setting that was tried.
+    finer : Refinement or None
+        The finer lattice that slopes from the data fill.
+    smoothing : Smoothing or None
+        The roughness of each decorrelated channel, if it was chosen.
+    ridge, roughness : float, (float, float)
+        A penalty that was given, or a ridge that was chosen.
     """
 
     encoding: Kronecker
-    roughness: tuple[float, float]
-    smooth: int
+    smooth: tuple[int, ...]
     chosen_by: str
     candidates: list[Candidate]
     finer: Refinement | None = None
+    smoothing: Smoothing | None = None
     ridge: float = 0.0
+    roughness: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Crop:
+    """The middle of a grid as float64 (C, N_1, ..., N_D), centred and scaled to at most 1.
+
+    What is chosen depends neither on the unit of the values nor on a constant added to them.
+    """
+
+    values: Array
+    axes: list[Array]
+    scale: float
+
+    @classmethod
+    def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
+        """Return the central crop of about so many ``samples``; short axes stay whole."""
+        lengths = [len(axis) for axis in axes]
+        side = _side(lengths, samples)
+        starts = [(n - min(n, side)) // 2 for n in lengths]
+        parts = [slice(a, a + min(n, side)) for a, n in zip(starts, lengths, strict=True)]
+        crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
+        largest = float(np.abs(crop).max()) or 1.0
+        crop = crop / largest
+        crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+        rest = float(np.abs(crop).max()) or 1.0
+        inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
+        return cls(crop / rest, inside, largest * rest)
+
+
+def _side(lengths: Sequence[int], samples: int) -> int:
+    """Return the side of the crop; what short axes leave over goes to the long ones."""
+    D = len(lengths)
+    side = max(8, math.floor(samples ** (1 / D)))
+    for _ in range(D):
+        short = [n for n in lengths if n <= side]
+        left = D - len(short)
+        if left:
+            side = max(side, math.floor((samples / max(math.prod(short), 1)) ** (1 / left)))
+    return side
 
 
 def choose(
+    values: Array, axes: Sequence[Array], frames: Sequence[Frame], options: GridOptions
+) -> GridChoice:
+    """Return the encoding and penalty for planar ``values`` (C, N_1, ..., N_D) on sorted ``axes``."""
+    settings = options.settings.grid
+    crop = Crop.of(values, axes, settings.crop_samples)
+    remark = ""
+    if options.may_smooth:
+        noise = _noise(crop, options)
+        smoothed = _smoothed(crop, axes, frames, noise, options)
+        if smoothed is not None:
+            return smoothed
+        remark = f"; {noise.reason}"
+    if not options.interpolates:
+        second_only = not options.roughness_pair[0] and options.roughness_pair[1] > 0
+        encoding = tension_encoding(axes, frames, TENSIONS[2 if second_only else 1])
+        return GridChoice(
+            encoding,
+            (2,) * len(axes),
+            "given, with splines in tension",
+            [],
+            ridge=options.ridge or 0.0,
+            roughness=options.roughness_pair,
+        )
+    return _interpolation(crop, values, axes, frames, settings, remark)
+
+
+def _noise(crop: Crop, options: GridOptions) -> Noise:
+    """Return the noise that was given, or that the crop shows."""
+    if options.noise is None:
+        return find_noise(crop.values)
+    rotation, _ = decorrelated(crop.values)
+    each = np.atleast_1d(options.noise) / crop.scale
+    sigma = np.repeat(each, len(crop.values) // len(each))  # complex channels are two planes
+    # the variance of a mix of channels with independent noise
+    sigmas = np.sqrt(rotation**2 @ sigma**2)
+    return Noise(sigma, sigmas, rotation, 1.0, bool(np.any(sigma > 0)), "noise was given")
+
+
+def _smoothed(
+    crop: Crop, axes: Sequence[Array], frames: Sequence[Frame], noise: Noise, options: GridOptions
+) -> GridChoice | None:
+    """Return the penalised fit if there is noise and smoothing lowers the risk, or if it was asked for."""
+    if not noise.is_found and not options.asks_for_gcv:
+        return None
+    sigmas = None if options.asks_for_gcv else noise.sigmas
+    tried = best_smoothing(crop.values, crop.axes, noise.rotation, sigmas)
+    best = min(tried, key=lambda one: one.score)
+    if best.score >= best.interpolation and not options.asks_for_gcv:
+        return None
+    by = "generalised cross-validation" if sigmas is None else "Stein's unbiased risk"
+    plain = Candidate("interpolation", {}, tried[0].interpolation)
+    candidates = [plain, *(replace(one.candidate(), chosen=one is best) for one in tried)]
+    decided = by if options.asks_for_gcv else f"{by}; {noise.reason}"
+    encoding = tension_encoding(axes, frames, best.tension)
+    return GridChoice(encoding, (2,) * len(axes), decided, candidates, smoothing=best)
+
+
+def _interpolation(
+    crop: Crop,
     values: Array,
     axes: Sequence[Array],
     frames: Sequence[Frame],
-    *,
-    smoothing: bool,
-    forced: bool,
-    interpolating: bool = True,
+    settings: GridSettings,
+    remark: str,
 ) -> GridChoice:
-    """Return the encoding and roughness for planar ``values`` (C, N_1, ..., N_D) on sorted ``axes``.
-
-    Settings are judged on a central crop: fitted to every second sample of each axis, they predict
-    the rest. With ``smoothing``, a roughness penalty is added if generalised cross-validation is
-    clearly in its favour, or ``forced``. Without one, and if the fit is to be ``interpolating``,
-    slopes are taken from the data unless splines predict clearly better.
-    """
-    crop, crop_axes = _crop(values, axes)
-    split = Split.of(crop.shape[1:], FEWEST)
-    if not any(split.halved):
-        return GridChoice(
-            tension_encoding(axes, frames, TENSION),
-            (0.0, 0.0),
-            2,
-            "default: too few samples to hold any out",
-            [],
-        )
-    held_out = _HeldOut(crop, crop_axes, split)
-    splines = _best_splines(held_out, axes, frames)
-    if smoothing:
-        noise = _noise(held_out, splines, max(len(axis) for axis in axes), forced)
-        if not isinstance(noise, str):
-            best = min(noise, key=lambda one: one.score)
-            candidates = [
-                Candidate("interpolation", noise[0].interpolation),
-                *(one.candidate for one in noise),
-            ]
-            return replace(
-                splines.choice,
-                roughness=best.roughness,
-                chosen_by="generalised cross-validation",
-                candidates=candidates,
-            )
-        splines = splines.with_remark(noise)
-    if not interpolating:
-        return splines.choice
-    finer = _finer(values, axes, frames)
-    if isinstance(finer, str):
-        return splines.with_remark(finer).choice
-    return splines.choice if splines.lowest < EXACT else _slopes_or(splines, held_out, finer)
-
-
-@dataclass(frozen=True)
-class _Splines:
-    """The best splines, their error at the samples held out, and whether all axes are even."""
-
-    choice: GridChoice
-    tension: float
-    lowest: float
-    even: bool
-
-    def with_remark(self, text: str) -> _Splines:
-        """Return the same with more to say about how it was chosen."""
-        return replace(self, choice=replace(self.choice, chosen_by=self.choice.chosen_by + text))
-
-
-def _best_splines(held_out: _HeldOut, axes: Sequence[Array], frames: Sequence[Frame]) -> _Splines:
-    """Return the splines whose tension, and whose way past the ends, predict the samples held out best."""
-    tension, errors = _best_tension(held_out)
-    candidates = [
-        Candidate(f"tension {one:g}, straight past the ends", error)
-        for one, error in sorted(errors.items())
+    """Return splines, or slopes from the data, whichever predict samples left out."""
+    errors = [leave_one_out(crop.values, i + 1, x) for i, x in enumerate(crop.axes)]
+    families = [
+        _best_family(one, len(x), settings.clearly) for one, x in zip(errors, axes, strict=True)
     ]
-    flat = Candidate(f"tension {tension:g}, flat past the ends", held_out.error(tension, 1))
-    straight = min(one.score for one in candidates)
-    encoding = tension_encoding(axes, frames, tension)
-    decided = "mean squared error at the rest, from every second sample (of values scaled to 1)"
-    smooth = 1 if flat.score < straight else 2
-    choice = GridChoice(encoding, (0.0, 0.0), smooth, decided, [*candidates, flat])
-    even = encoding.shape == tuple(len(axis) + 2 * PADDING for axis in axes)
-    return _Splines(choice, tension, min(straight, flat.score), even)
+    finer = _finer(values, axes, frames, settings)
+    by_splines, by_slopes = _compared(errors, families, finer)
+    candidates = _spline_candidates(errors)
+    decided = "mean squared error of each sample predicted from the others (of values scaled to 1)"
+    if isinstance(finer, str):
+        decided += finer
+    else:
+        candidates += _slope_candidates(errors, finer)
+        if by_splines > ROUNDING and by_slopes < settings.clearly**2 * by_splines:
+            decided += f"; slopes unless splines have an error {settings.clearly:g} times smaller"
+            return _along_edges_or_axes(crop, finer, candidates, decided + remark, settings)
+    chosen = {(i, one) for i, one in enumerate(families)}
+    marked = [
+        replace(one, chosen=_key(one) in {(i, f.degree, f.ends) for i, f in chosen})
+        for one in candidates
+    ]
+    pairs = zip(families, axes, frames, strict=True)
+    encoding = Kronecker(*(family.embedder(axis, frame) for family, axis, frame in pairs))
+    smooth = tuple(family.smooth for family in families)
+    return GridChoice(encoding, smooth, decided + remark, marked)
 
 
-def _slopes_or(splines: _Splines, held_out: _HeldOut, finer: Refinement) -> GridChoice:
-    """Return slopes from the data on a finer lattice, unless splines predict clearly better."""
-    error, choice = held_out.slopes_error(), splines.choice
-    margin = 1 + CLEARLY + 1 / math.sqrt(held_out.rest.sum())
-    taken = error < margin * splines.lowest
-    candidates = [*choice.candidates, Candidate("slopes from the data", error, chosen=taken)]
-    if not taken:
-        return replace(choice, candidates=candidates)
-    decided = (
-        choice.chosen_by + f"; slopes from the data unless splines are {margin - 1:.1%} better"
-    )
-    encoding = tension_encoding(finer.axes, finer.frames, FINE_TENSION)
-    return GridChoice(encoding, (0.0, 0.0), 2, decided, candidates, finer)
+def _best_family(errors: AxisErrors | None, count: int, clearly: float) -> SplineFamily:
+    """Return the first family to which no other is clearly better."""
+    if errors is None:  # too short to leave out a sample: the polynomial through all of them
+        return SplineFamily(min(3, count - 1))
+    least = float(errors.squares.min())
+    good = np.flatnonzero(errors.squares <= max(clearly**2 * least, ROUNDING))
+    return errors.families[int(good[0])]
 
 
-def _best_tension(held_out: _HeldOut) -> tuple[float, dict[float, float]]:
-    """Return the tension of the lowest error, and the errors of those tried: downhill from the default, either way."""
-    errors: dict[float, float] = {}
-
-    def error(i: int) -> float:
-        if TENSIONS[i] not in errors:
-            errors[TENSIONS[i]] = held_out.error(TENSIONS[i], 2)
-        return errors[TENSIONS[i]]
-
-    at = TENSIONS.index(TENSION)
-    for step in (-1, 1):
-        while 0 <= at + step < len(TENSIONS) and error(at + step) < error(at):
-            at += step
-    return TENSIONS[at], errors
-
-
-def _why_not_smooth(even: bool, lowest: float, longest: int) -> str:
-    """Return why noise is not looked for, or nothing."""
-    if not even:
-        return "; noise was not looked for, since an axis is uneven"
-    if lowest < EXACT:
-        return "; it is so small that noise was not looked for"
-    return (
-        f"; noise was not looked for, since an axis has {longest} samples"
-        if longest > LONGEST_SMOOTHED
-        else ""
-    )
+def _compared(
+    errors: Sequence[AxisErrors | None], families: Sequence[SplineFamily], finer: object
+) -> tuple[float, float]:
+    """Return the sums over axes of the squared errors of splines and of slopes."""
+    if isinstance(finer, str):
+        return 0.0, math.inf
+    assert isinstance(finer, Refinement)
+    splines = slopes = 0.0
+    for one, family, more in zip(errors, families, finer.finer, strict=True):
+        if more and one is not None:
+            splines += float(one.squares[one.families.index(family)])
+            slopes += one.slopes
+    return splines, slopes
 
 
-def _noise(
-    held_out: _HeldOut, splines: _Splines, longest: int, forced: bool
-) -> list[Smoothing] | str:
-    """Return the best roughness of either order if the samples are noisy or smoothing is ``forced``, else a remark."""
-    crop, axes, tension = held_out.crop, held_out.axes, splines.tension
-    skipped = "" if forced else _why_not_smooth(splines.even, splines.lowest, longest)
-    if skipped:
-        return skipped
-    if forced:
-        return in_threads(lambda order: best_roughness(crop, axes, tension, order), (1, 2))
-    first = best_roughness(crop, axes, tension, 1)
-    alone = len(axes) == 1 and first.independent == 1
-    if first.score >= (NOISY_LINE if alone else NOISY) * first.interpolation:
-        return ""
-    if first.shared >= SHARED:
-        return "; what smoothing would take away is alike in all channels, so it is kept as texture"
-    if held_out.smoothing_error(tension) > splines.lowest:
-        return ""
-    return [first, best_roughness(crop, axes, tension, 2)]
+def _spline_candidates(errors: Sequence[AxisErrors | None]) -> list[Candidate]:
+    return [
+        Candidate(
+            "splines", {"axis": i, "degree": family.degree, "ends": family.ends}, float(score)
+        )
+        for i, one in enumerate(errors)
+        if one is not None
+        for family, score in zip(one.families, one.squares, strict=True)
+    ]
 
 
-def _finer(values: Array, axes: Sequence[Array], frames: Sequence[Frame]) -> Refinement | str:
+def _slope_candidates(
+    errors: Sequence[AxisErrors | None], finer: Refinement
+) -> list[Candidate]:
+    pairs = zip(errors, finer.finer, strict=True)
+    return [
+        Candidate("slopes", {"axis": i}, one.slopes)
+        for i, (one, more) in enumerate(pairs)
+        if more and one is not None
+    ]
+
+
+def _key(candidate: Candidate) -> tuple[object, object, object]:
+    return tuple(candidate.parameters.get(name) for name in ("axis", "degree", "ends"))  # type: ignore[return-value]
+
+
+def _finer(
+    values: Array, axes: Sequence[Array], frames: Sequence[Frame], settings: GridSettings
+) -> Refinement | str:
     """Return the finer lattice for slopes from the data, or why there is none."""
-    finer = Refinement.of(axes, frames, [len(axis) >= FEWEST for axis in axes])
+    long = [len(axis) >= settings.shortest_refined for axis in axes]
+    if not any(long):
+        return f"; no axis has the {settings.shortest_refined} samples that slopes need"
+    finer = Refinement.of(axes, frames, long)
     if finer is None:
-        return "; slopes were not taken from the data, since an axis is uneven or ends within its domain"
+        return "; slopes need even axes"
     nodes = values.shape[0] * math.prod(finer.shape)
-    if nodes > MOST_NODES:
-        return f"; slopes were not taken from the data, since that would take {nodes} numbers"
+    if nodes > settings.most_nodes:
+        return f"; slopes would take {nodes} numbers"
     return finer
 
 
-def tension_encoding(axes: Sequence[Array], frames: Sequence[Frame], tension: float) -> Kronecker:
-    """Return splines in tension with a centre on every sample of an even axis, and more where gaps are uneven."""
-    embedders = []
-    for axis, frame in zip(axes, frames, strict=True):
-        inside = len(axis)
-        if inside > 1:
-            most = max(MOST_FEATURES * inside, ENOUGH_FEATURES)
-            # even but for rounding is even
-            needed = min(frame.length / float(np.diff(axis).min()) * (1 - EVEN), most)
-            inside = min(max(inside, math.ceil(needed)), most)
-        embedders.append(TensionSpline(inside + 2 * PADDING, tension, padding=PADDING))
-    return Kronecker(*embedders)
+def _along_edges_or_axes(
+    crop: Crop, finer: Refinement, candidates: list[Candidate], decided: str, settings: GridSettings
+) -> GridChoice:
+    """Return slopes along axes, or along the direction of least change if that predicts better.
 
-
-def _crop(values: Array, axes: Sequence[Array]) -> tuple[Array, list[Array]]:
-    """Return the central part of the grid, of about CROP_SAMPLES samples, as float64 copies."""
-    D = len(axes)
-    lengths = [len(axis) for axis in axes]
-    side = max(2 * FEWEST, math.floor(CROP_SAMPLES ** (1 / D)))
-    for _ in range(D):  # what short axes leave over goes to the long ones
-        short = [n for n in lengths if n <= side]
-        left = D - len(short)
-        side = (
-            max(side, math.floor((CROP_SAMPLES / max(math.prod(short), 1)) ** (1 / left)))
-            if left
-            else side
-        )
-    parts = [
-        slice((n - min(n, side)) // 2, (n - min(n, side)) // 2 + min(n, side)) for n in lengths
-    ]
-    crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
-    # what is chosen depends neither on the unit of the values nor on a constant added to them
-    crop = crop / (float(np.abs(crop).max()) or 1.0)
-    crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
-    crop = crop / (float(np.abs(crop).max()) or 1.0)
-    return crop, [axis[part] for axis, part in zip(axes, parts, strict=True)]
-
-
-class _HeldOut:
-    """Every second sample of a crop, and the rest to predict."""
-
-    def __init__(self, crop: Array, axes: Sequence[Array], split: Split) -> None:
-        self.crop = crop
-        self.axes = axes
-        self.halved, self.rest = split.halved, split.held_out
-        self.values = split.known(crop, planar=True)
-        self.sub_axes = split.axes(axes)
-        self.frames = [sample_frame(axis) for axis in self.sub_axes]
-
-    def slopes_error(self) -> float:
-        """Return the mean squared error of cubics with slopes from the data at the samples held out."""
-        finer = Refinement.of(self.sub_axes, self.frames, self.halved)
-        if finer is None:  # every second position of an axis that is all but even may be less so
-            return math.inf
-        # the node before the first sample is not one of the crop's; what of the crop lies past the
-        # last node is not judged
-        nodes = tuple(slice(1, None) if more else slice(None) for more in finer.finer)
-        found = finer(self.values)[(slice(None), *nodes)]
-        part = tuple(slice(n) for n in found.shape[1:])
-        found = found[(slice(None), *(slice(n) for n in self.crop.shape[1:]))]
-        return float(np.mean((found - self.crop[(slice(None), *part)])[:, self.rest[part]] ** 2))
-
-    def _error(self, encoding: Kronecker, weights: Array) -> float:
-        units = [frame.unit(axis) for frame, axis in zip(self.frames, self.axes, strict=True)]
-        total = 0.0
-        for rows, block in grid_blocks(encoding, weights, units, [0] * len(units)):
-            total += float(np.sum((block - self.crop[:, rows])[:, self.rest[rows]] ** 2))
-        return total / (self.crop.shape[0] * int(self.rest.sum()))
-
-    def error(self, tension: float, smooth: int) -> float:
-        """Return the mean squared error of interpolation at the samples held out."""
-        encoding = tension_encoding(self.sub_axes, self.frames, COARSER * tension)
-        return self._error(
-            encoding,
-            GridSolver(encoding, self.frames, self.sub_axes, smooth=smooth).solve(self.values),
-        )
-
-    def smoothing_error(self, tension: float) -> float:
-        """Return the least mean squared error of a smoothing fit at the samples held out."""
-        encoding = tension_encoding(self.sub_axes, self.frames, COARSER * tension)
-
-        def error(order: int) -> float:
-            roughness = best_roughness(
-                self.values, self.sub_axes, COARSER * tension, order
-            ).roughness
-            solver = GridSolver(encoding, self.frames, self.sub_axes, roughness=roughness)
-            return self._error(encoding, solver.solve(self.values))
-
-        return min(in_threads(error, (1, 2)))
-
-
-@dataclass(frozen=True)
-class Smoothing:
-    """The best roughness of one order, its score, and the score of interpolation, by generalised cross-validation.
-
-    ``shared`` is how alike what it takes away is in all channels, as a mean correlation, and
-    ``independent`` how many of them are not multiples of each other: a grey picture stored as
-    colours has one.
+    Both are judged by filling in every second sample: the direction needs all neighbours.
     """
+    directional = False
+    if sum(finer.finer) > 1:
+        split = Split.of(crop.values.shape[1:], settings.shortest_refined)
+        scores = [_halved_error(crop, split, along) for along in (False, True)]
+        directional = scores[1] < scores[0]
+        halves = {"from": "every second sample"}
+        candidates = [
+            *candidates,
+            Candidate("slopes along axes", halves, scores[0], chosen=not directional),
+            Candidate("slopes along edges", halves, scores[1], chosen=directional),
+        ]
+    else:
+        candidates = [replace(one, chosen=one.kind == "slopes") for one in candidates]
+    finer = replace(finer, directional=directional)
+    encoding = tension_encoding(finer.axes, finer.frames, settings.fine_tension)
+    return GridChoice(encoding, (2,) * len(finer.axes), decided, candidates, finer)
 
-    roughness: tuple[float, float]
-    score: float
-    interpolation: float
-    shared: float
-    independent: int
 
-    @property
-    def candidate(self) -> Candidate:
-        """What it is among others that were tried."""
-        return Candidate(
-            f"roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})", self.score
-        )
-
-
-def best_roughness(values: Array, axes: Sequence[Array], tension: float, order: int) -> Smoothing:
-    """Return the roughness of one order that minimises generalised cross-validation."""
-    middle = [
-        slice(max(0, len(axis) - JUDGED) // 2, max(0, len(axis) - JUDGED) // 2 + JUDGED)
-        for axis in axes
-    ]
-    values, axes = (
-        values[(slice(None), *middle)],
-        [axis[part] for axis, part in zip(axes, middle, strict=True)],
+def _halved_error(crop: Crop, split: Split, directional: bool) -> float:
+    """Return the mean squared error at the samples that are not every second, filled in from these."""
+    axes = split.axes(crop.axes)
+    finer = Refinement.of(axes, [sample_frame(axis) for axis in axes], split.halved, directional)
+    if finer is None:  # every second position of a nearly even axis may be less even
+        return math.inf
+    # Skip the node before the first sample; what lies past the last node is not judged.
+    nodes = tuple(slice(1, None) if more else slice(None) for more in finer.finer)
+    found = finer(split.known(crop.values, planar=True))[(slice(None), *nodes)]
+    part = tuple(
+        slice(min(n, m)) for n, m in zip(found.shape[1:], crop.values.shape[1:], strict=True)
     )
-    frames = [sample_frame(axis) for axis in axes]
-    unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
-    solver = GridSolver(tension_encoding(axes, frames, tension), frames, axes, roughness=unit)
-    coefficients = solver.coefficients(np.asarray(values, dtype=np.float64))
-    energy, total = _energy(coefficients, values)
-    strengths = solver.strengths()
-    # in units of the mean cell
-    cells = ((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
-    scale = math.prod(cell ** (2 * order / len(axes)) for cell in cells)
-
-    def score(exponent: float) -> float:
-        weight = scale * 10.0**exponent
-        return gcv_score(
-            energy,
-            total,
-            solver.filter_of(strengths, 0.0, (unit[0] * weight, unit[1] * weight)),
-            values,
-        )
-
-    best = _minimise(score, -6.0, 6.0)
-    weight = scale * 10.0**best
-    roughness = (unit[0] * weight, unit[1] * weight)
-    taken = (1 - solver.filter_of(strengths, 0.0, roughness)) * coefficients
-    return Smoothing(roughness, score(best), score(-6.0), *_alike(taken.reshape(len(taken), -1)))
-
-
-def _alike(rows: Array) -> tuple[float, int]:
-    """Return the mean correlation of rows with each other, whatever its sign, and how many of them are independent.
-
-    The basis is orthonormal at the samples, so these are correlations of what is taken away there.
-    Rows that are nearly zero do not count: those of a constant channel are rounding. Rows that are
-    multiples of one are one: correlation 0.
-    """
-    rows = rows[:: math.ceil(len(rows) / MOST_COMPARED)]
-    norms = np.sqrt(np.sum(rows**2, axis=1))
-    rows = rows[norms > ALIKE * norms.max()] if norms.max() else rows[:1]
-    unit = rows / np.maximum(
-        np.sqrt(np.sum(rows**2, axis=1, keepdims=True)), np.finfo(np.float64).tiny
-    )
-    products = unit @ unit.T
-    independent = int(np.sum(np.linalg.eigvalsh(products) > ALIKE * len(unit)))
-    if independent <= 1:
-        return 0.0, 1
-    return float(np.mean(np.abs(products[~np.eye(len(unit), dtype=bool)]))), independent
-
-
-def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate]]:
-    """Return the ridge that minimises generalised cross-validation (0 if less is always better), and what was tried."""
-    values = np.asarray(values, dtype=np.float64)
-    scaled = values / (float(np.abs(values).max()) or 1.0)
-    energy, total = _energy(solver.coefficients(scaled), scaled)
-    strengths, strongest = (
-        solver.strengths(),
-        math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2,
-    )
-
-    def score(exponent: float) -> float:
-        return gcv_score(
-            energy, total, solver.filter_of(strengths, strongest * 10.0**exponent), values
-        )
-
-    exponents = np.arange(-14.0, 2.5, 0.5)
-    scores = np.array(in_threads(score, exponents.tolist()))
-    candidates = [
-        Candidate(f"ridge {strongest * 10.0**e:.3g}", float(one))
-        for e, one in zip(exponents, scores, strict=True)
-    ]
-    # features that do not overlap at the samples make every ridge score alike: then the least is
-    # taken
-    best = int(np.argmax(scores <= scores.min() * (1 + EVEN)))
-    return (0.0 if best == 0 else strongest * 10.0 ** float(exponents[best])), candidates
-
-
-def _energy(coefficients: Array, values: Array) -> tuple[Array, float]:
-    return np.sum(coefficients**2, axis=0), float(np.sum(np.square(values, dtype=np.float64)))
-
-
-def _minimise(score: Callable[[float], float], low: float, high: float) -> float:
-    """Return the minimum on a grid of exponents, refined around the best."""
-    step = 0.5
-    grid = np.arange(low, high + step, step)
-    best = float(grid[int(np.argmin(in_threads(score, grid.tolist())))])
-    for _ in range(4):
-        step /= 2
-        best = min((best - step, best, best + step), key=score)
-    return best
+    errors = found[(slice(None), *part)] - crop.values[(slice(None), *part)]
+    return float(np.mean(errors[:, split.held_out[part]] ** 2))

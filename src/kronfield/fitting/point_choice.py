@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,19 +21,24 @@ from kronfield.fitting.point_grids import (
     mean_distances,
     spline_axis,
 )
-from kronfield.fitting.point_search import FEW_POINTS, HeldOutWalk, Trial, Walk, ladder_for
-from kronfield.fitting.report import Candidate
+from kronfield.fitting.options import PointOptions
+from kronfield.fitting.point_search import HeldOutWalk, Trial, Walk, ladder_for
+from kronfield.fitting.report import Candidate, choose_lowest
+from kronfield.fitting.settings import PointSettings
 from kronfield.solvers.points.normal import Penalty
 
-# Smooth data gets a spline, rough data hats on a finer grid; cells per point of each. Of few
-# points, which are judged in folds, fewer hats do as well and take less time; of many, a
-# photograph's say, they lose a tenth of a decibel.
-SPLINE_CELLS, HAT_CELLS, FEW_HAT_CELLS = 1.0, 4.0, 3.0
-# Gaussians are taken unless others predict better by this over the root of the number of points
-# held out: theirs is one score, that of the others the best of many, and so it is low by chance.
-CHANCE = 2.0
-# Fewer points than this leave nothing to choose by.
-FEWEST = 5
+
+@dataclass(frozen=True, eq=False)
+class PointSamples:
+    """Points (P, D), planar values (C, P) scaled to at most 1, and weights (P,) or None."""
+
+    points: Array
+    values: Array
+    weights: Array | None
+
+    def too_few(self, fewest: int) -> bool:
+        """Tell whether there is too little to choose by: few points, or all values the same."""
+        return len(self.points) < fewest or not np.ptp(self.values)
 
 
 @dataclass(frozen=True)
@@ -53,60 +58,49 @@ class PointChoice:
 
 
 def choose_points(
-    points: Array,
-    values: Array,
-    weights: Array | None,
+    samples: PointSamples,
     box: Sequence[tuple[float, float]],
-    seed: int,
     lattice: list[Lattice] | None,
-    penalty: Penalty | None,
-    rows: str | None,
-    units: tuple[float, ...] | None,
+    options: PointOptions,
 ) -> PointChoice:
-    """Return features, grid and, unless given, penalty for points (P, D) in ``box`` and planar values (C, P)."""
-    units = units or _units(box, len(points), lattice)
-    options = _grids(box, len(points), lattice)
-    known = penalty is not None and lattice is not None
-    if known or len(points) < FEWEST or not np.ptp(values):
-        encoding, frames = grid_of(options[0].make, box, options[0].counts)
+    """Return features, grid and, unless given, penalty for points in ``box``."""
+    count, settings = len(samples.points), options.settings
+    units = options.units or _units(box, count, lattice)
+    grids = _grids(box, count, lattice, settings.points)
+    known = options.penalty is not None and lattice is not None
+    if known or samples.too_few(settings.points.fewest):
+        encoding, frames = grid_of(grids[0].make, box, grids[0].counts)
         reason = (
             "given; the grid is the lattice of the points"
             if known
-            else "default: too little to choose by"
+            else "default: too few different values to choose by"
         )
         default = Penalty(roughness=(1e-3, 1e-3), units=units)
-        return PointChoice(encoding, frames, penalty or default, 1e-3, reason, [])
-    trial = Trial(points, values, weights, seed)
-    gaussians = (
-        likely_gaussians(trial, box)
-        if lattice is None and penalty is None and rows in (None, "exact")
-        else None
-    )
+        return PointChoice(encoding, frames, options.penalty or default, 1e-3, reason, [])
+    trial = Trial(samples.points, samples.values, samples.weights, options)
+    searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
+    gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
-    walks = _walks(trial, box, options, units, penalty, rows, score)
+    walks = _walks(trial, box, grids, units, options, score)
     best = min(range(len(walks)), key=lambda i: walks[i].lowest)
     tried = [one for walk in walks for one in walk.candidates()]
     if gaussians is not None:
-        taken = score < (1 + CHANCE / math.sqrt(trial.judged)) * walks[best].lowest
-        tried.append(gaussians.candidate(score, taken))
+        margin = 1 + settings.points.chance / math.sqrt(trial.judged)
+        taken = score < margin * walks[best].lowest
+        tried = [*tried, gaussians.candidate(score)] if taken else choose_lowest(tried)
         if taken:
+            tried[-1] = replace(tried[-1], chosen=True)
             ridge = Penalty(ridge=gaussians.ridge)
-            decided = (
-                _decided(trial) + "; of Gaussians, widths and ridge by the likelihood of the values"
-            )
-            return PointChoice(
-                gaussians.encoding,
-                gaussians.frames,
-                ridge,
-                math.sqrt(score),
-                decided,
-                tried,
-                gaussians,
-            )
-    encoding, frames = grid_of(options[best].make, box, options[best].counts)
-    return PointChoice(
-        encoding, frames, walks[best].penalty, math.sqrt(walks[best].lowest), _decided(trial), tried
-    )
+            decided = _decided(trial) + "; widths and ridge of Gaussians by likelihood"
+            error = math.sqrt(score)
+            encoding, frames = gaussians.encoding, gaussians.frames
+            return PointChoice(encoding, frames, ridge, error, decided, tried, gaussians)
+        tried.append(gaussians.candidate(score))
+    else:
+        tried = choose_lowest(tried)
+    encoding, frames = grid_of(grids[best].make, box, grids[best].counts)
+    error = math.sqrt(walks[best].lowest)
+    return PointChoice(encoding, frames, walks[best].penalty, error, _decided(trial), tried)
 
 
 @dataclass(frozen=True)
@@ -119,14 +113,18 @@ class _Grid:
 
 
 def _grids(
-    box: Sequence[tuple[float, float]], points: int, lattice: list[Lattice] | None
+    box: Sequence[tuple[float, float]],
+    points: int,
+    lattice: list[Lattice] | None,
+    settings: PointSettings,
 ) -> list[_Grid]:
     """Return the grids to choose among: the lattice of the points if they lie on one, else splines and hats."""
     if lattice is not None:
         return [_Grid("hats on the lattice", hat_axis, [axis.count for axis in lattice])]
-    hats = FEW_HAT_CELLS if points <= FEW_POINTS else HAT_CELLS
+    few = points <= settings.few_points
+    hats = settings.few_hat_cells if few else settings.hat_cells
     return [
-        _Grid("splines", spline_axis, counts_for(box, points, SPLINE_CELLS)),
+        _Grid("splines", spline_axis, counts_for(box, points, settings.spline_cells)),
         _Grid("hats", hat_axis, counts_for(box, points, hats)),
     ]
 
@@ -148,20 +146,21 @@ def _units(
 def _walks(
     trial: Trial,
     box: Sequence[tuple[float, float]],
-    options: Sequence[_Grid],
+    grids: Sequence[_Grid],
     units: tuple[float, ...],
-    penalty: Penalty | None,
-    rows: str | None,
+    options: PointOptions,
     score: float,
 ) -> list[Walk]:
     """Return the search for a penalty on each grid, as far as it may beat the ``score`` of Gaussians."""
     walks: list[Walk] = []
-    for grid in options:
+    for grid in grids:
         # what is so smooth that Gaussians are ahead of splines is nothing for hats
         if walks and score < walks[0].lowest:
             break
-        equations = trial.equations(*grid_of(grid.make, *trial.restrict(box, grid.counts)), rows)
-        walk = HeldOutWalk(trial, equations, ladder_for(equations[0], units, penalty), grid.name)
+        part = grid_of(grid.make, *trial.restrict(box, grid.counts))
+        equations = trial.equations(*part, options.rows)
+        ladder = ladder_for(equations[0], units, options.penalty)
+        walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # finer steps gain little: what is behind Gaussians after the first will not get ahead of
         # them
         walks.append(walk.run(walks[0].best if walks else None, worth=score))
@@ -169,30 +168,21 @@ def _walks(
 
 
 def choose_penalty(
-    points: Array,
-    values: Array,
-    weights: Array | None,
-    encoding: Kronecker,
-    frames: tuple[Frame, ...],
-    seed: int,
-    penalty: Penalty | None,
-    rows: str | None,
-    units: tuple[float, ...] | None,
+    samples: PointSamples, encoding: Kronecker, frames: tuple[Frame, ...], options: PointOptions
 ) -> PointChoice:
     """Return the given encoding with the penalty given, or else chosen by points held out."""
-    if penalty is not None:
-        return PointChoice(encoding, frames, penalty, 1.0, "given", [])
-    if len(points) < FEWEST or not np.ptp(values):
-        return PointChoice(
-            encoding, frames, Penalty(ridge=1e-6), 1e-3, "default: too little to choose by", []
-        )
-    units = units or mean_distances([(frame.low, frame.high) for frame in frames], len(points))
-    trial = Trial(points, values, weights, seed, cropped=False)
-    equations = trial.equations(encoding, frames, rows)
+    if options.penalty is not None:
+        return PointChoice(encoding, frames, options.penalty, 1.0, "given", [])
+    if samples.too_few(options.settings.points.fewest):
+        reason = "default: too few different values to choose by"
+        return PointChoice(encoding, frames, Penalty(ridge=1e-6), 1e-3, reason, [])
+    box = [(frame.low, frame.high) for frame in frames]
+    units = options.units or mean_distances(box, len(samples.points))
+    trial = Trial(samples.points, samples.values, samples.weights, options, cropped=False)
+    equations = trial.equations(encoding, frames, options.rows)
     walk = HeldOutWalk(trial, equations, ladder_for(equations[0], units, None), "as given").run()
-    return PointChoice(
-        encoding, frames, walk.penalty, math.sqrt(walk.lowest), _decided(trial), walk.candidates()
-    )
+    error, tried = math.sqrt(walk.lowest), choose_lowest(walk.candidates())
+    return PointChoice(encoding, frames, walk.penalty, error, _decided(trial), tried)
 
 
 def _decided(trial: Trial) -> str:

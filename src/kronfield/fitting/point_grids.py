@@ -15,7 +15,7 @@ from kronfield.encoding import Kronecker
 from kronfield.solvers.points.systems import fast_size
 
 # Points lie on a lattice if there are no more than this many nodes for each, or so few in all.
-SPARSEST, FEW_NODES = 64, 4096
+FEW_NODES = 4096
 # The most unknowns that are chosen unasked.
 MOST_UNKNOWNS = 1 << 24
 # The tension of splines for smooth data: next to none.
@@ -31,7 +31,7 @@ class Lattice:
     count: int
 
 
-def find_lattice(points: Array) -> list[Lattice] | None:
+def find_lattice(points: Array, sparsest: int) -> list[Lattice] | None:
     """Return the lattice that all points lie on, if there is one and points are not too few for it."""
     axes = []
     for x in points.T:
@@ -42,14 +42,14 @@ def find_lattice(points: Array) -> list[Lattice] | None:
         step = float(np.diff(unique).min())
         places = (unique - unique[0]) / step
         count = round(float(places[-1])) + 1
-        if not math.isfinite(step) or count > 64 * len(x) + FEW_NODES:
+        if not math.isfinite(step) or count > sparsest * len(x) + FEW_NODES:
             return None
         if float(np.abs(places - np.round(places)).max()) > 1e-5:
             return None
         axes.append(Lattice(float(unique[0]), float(unique[-1] - unique[0]) / (count - 1), count))
     nodes = math.prod(axis.count for axis in axes)
     return (
-        axes if nodes <= max(SPARSEST * len(points), FEW_NODES) and nodes <= MOST_UNKNOWNS else None
+        axes if nodes <= max(sparsest * len(points), FEW_NODES) and nodes <= MOST_UNKNOWNS else None
     )
 
 

@@ -12,24 +12,19 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
 from kronfield.encoding import Kronecker
 from kronfield.field.evaluation import FEW_FEATURES, at_points
-from kronfield.fitting.report import Candidate
+from kronfield.fitting.options import PointOptions
+from kronfield.fitting.report import Candidate, Parameter
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
 from kronfield.solvers.points.rows import axis_runs, sparse_rows, taps_in_reach
 from kronfield.solvers.points.systems import BasisSystem
 
-# Points on which settings are judged, and the part of them held out at a time.
-JUDGED, HELD_OUT = 6000, 0.2
-# Up to this many points every fifth is held out in turn; above, one fifth is enough to judge by.
-FEW_POINTS = 600
-# Iterations of a trial, and its tolerance: this part of the relative error of the best so far, and
-# between those two.
+# Iterations of a trial, and its tolerance: a part of the relative error of the best candidate so
+# far, within a range. Trials need not be solved to more digits than the comparison of errors needs.
 TRIAL_LIMIT, TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 400, 0.05, 1e-5, 2e-2
-# Random probes for the trace of a hat matrix.
+# Random probes for the trace of a hat matrix (Hutchinson 1990).
 PROBES = 4
-# A step of the walk goes on while it gains this part at least.
-WORTHWHILE = 0.001
 
 Place = tuple[float, int]
 
@@ -122,8 +117,8 @@ class Walk:
     the best so far.
     """
 
-    def __init__(self, ladder: Ladder, name: str) -> None:
-        self.ladder, self.name = ladder, name
+    def __init__(self, ladder: Ladder, name: str, gain: float) -> None:
+        self.ladder, self.name, self.gain = ladder, name, gain
         self.known: dict[Place, float] = {}
         self.best: Place = ladder.start
 
@@ -168,7 +163,7 @@ class Walk:
                     low <= at[0] <= high and 0 <= at[1] < self.ladder.rungs
                 ):
                     break
-                if not self.score(at) < (1 - WORTHWHILE) * before:
+                if not self.score(at) < (1 - self.gain) * before:
                     break
 
     @property
@@ -184,9 +179,14 @@ class Walk:
     def candidates(self) -> list[Candidate]:
         """Return all that was tried."""
         return [
-            Candidate(f"{self.name}, {self.ladder.penalty(at)}", score)
+            Candidate(self.name, penalty_parameters(self.ladder.penalty(at)), score)
             for at, score in self.known.items()
         ]
+
+
+def penalty_parameters(penalty: Penalty) -> dict[str, Parameter]:
+    """Return a penalty as the parameters of a candidate."""
+    return {"ridge": penalty.ridge} if penalty.ridge else {"roughness": penalty.roughness}
 
 
 class Trial:
@@ -197,18 +197,20 @@ class Trial:
         points: Array,
         values: Array,
         weights: Array | None,
-        seed: int,
+        options: PointOptions,
         *,
         cropped: bool = True,
     ) -> None:
-        rng = np.random.default_rng(seed)
-        near = _nearest_to_the_middle(points, JUDGED if cropped else len(points))
+        self.settings = options.settings.points
+        rng = np.random.default_rng(options.seed)
+        near = _nearest_to_the_middle(points, self.settings.judged if cropped else len(points))
         self.points, self.values = points[near], _main_channel(values[:, near])
         self.weights = None if weights is None else weights[near]
         count = len(self.points)
-        folds = max(2, round(1 / HELD_OUT))
+        folds = max(2, round(1 / self.settings.held_out))
         label = rng.permutation(count) % folds
-        self.folds = [label == k for k in range(folds if count <= FEW_POINTS else 1)]
+        in_turn = folds if count <= self.settings.few_points else 1
+        self.folds = [label == k for k in range(in_turn)]
         ends = zip(self.points.min(axis=0), self.points.max(axis=0), strict=True)
         self.box = [(float(low), float(high)) for low, high in ends]
         self.spread = float(np.var(self.values)) or 1.0
@@ -251,7 +253,7 @@ class HeldOutWalk(Walk):
     def __init__(
         self, trial: Trial, equations: list[NormalEquations], ladder: Ladder, name: str
     ) -> None:
-        super().__init__(ladder, name)
+        super().__init__(ladder, name, trial.settings.gain)
         self.trial, self.equations = trial, equations
         self._rows: dict[int, tuple[list[Array], Any]] = {}
         self._starts: list[Array | None] = [None] * len(equations)
@@ -316,8 +318,11 @@ class GcvWalk(Walk):
     v.
     """
 
-    def __init__(self, equations: NormalEquations, units: tuple[float, ...], seed: int) -> None:
-        super().__init__(ladder_for(equations, units, None), "as given")
+    def __init__(
+        self, equations: NormalEquations, units: tuple[float, ...], options: PointOptions
+    ) -> None:
+        gain = options.settings.points.gain
+        super().__init__(ladder_for(equations, units, None), "as given", gain)
         self.equations = equations
         self._start: Array | None = None
         self._last: Array | None = None
@@ -325,7 +330,9 @@ class GcvWalk(Walk):
         shape = equations.unknown_shape(anything)
         C, dtype = len(equations.rhs), equations.rhs.dtype
         self._probes = (
-            np.random.default_rng(seed).choice([-1.0, 1.0], size=(PROBES, *shape)).astype(dtype)
+            np.random.default_rng(options.seed)
+            .choice([-1.0, 1.0], size=(PROBES, *shape))
+            .astype(dtype)
         )
         seen = equations.data_of(self._probes, anything)
         self._rhs = np.concatenate(

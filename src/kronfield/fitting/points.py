@@ -20,23 +20,27 @@ from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import at_points
 from kronfield.field.uncertainty import Uncertainty
-from kronfield.fitting.grid_choice import tension_encoding
-from kronfield.fitting.inputs import PointInput, checked_penalty, checked_roughness
-from kronfield.fitting.point_choice import PointChoice, choose_penalty, choose_points
+from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.options import ITERATIONS, PointOptions
+from kronfield.fitting.point_choice import (
+    PointChoice,
+    PointSamples,
+    choose_penalty,
+    choose_points,
+)
 from kronfield.fitting.point_grids import Lattice, find_lattice
 from kronfield.fitting.report import Candidate, PointReport
+from kronfield.fitting.settings import Settings
+from kronfield.fitting.splines import tension_encoding
+from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import Penalty, Progress
 
-# The solver's tolerance where none is given: this, or where settings were chosen, this part of the
-# error expected.
-TOLERANCE, PART_OF_ERROR, TIGHTEST, LOOSEST = 1e-3, 0.05, 1e-6, 2e-2
-# The most iterations before giving up.
-ITERATIONS = 2000
-# How stiff the interpolation between the nodes of a completed lattice is.
-LATTICE_TENSION = 8.0
+# The solver's tolerance where none is given, and the range of one that is derived from the expected
+# error: a tighter one is below the rounding of float32, a looser one can be seen.
+TOLERANCE, TIGHTEST, LOOSEST = 1e-3, 1e-6, 2e-2
 
 
 @with_one_blas_thread
@@ -55,6 +59,7 @@ def fit_points(
     iterations: int = ITERATIONS,
     seed: int = 0,
     progress: Callable[[int, float], Any] | None = None,
+    settings: Settings | None = None,
 ) -> Field:
     """Return the field that fits values at scattered points.
 
@@ -108,7 +113,9 @@ def fit_points(
     seed : int
         Decides which points are held out.
     progress : function, optional
-        Called with (iteration, relative residual) as the final solve goes on.
+        Called with (iteration, relative residual) during the final solve.
+    settings : Settings, optional
+        Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 
     Returns
     -------
@@ -117,12 +124,21 @@ def fit_points(
     """
     started = time.perf_counter()
     given = PointInput(points, values, weights, domain, encoding)
-    options = checked_options(
-        ridge, roughness, units, given.D, rows, tolerance, iterations, seed, progress
+    options = PointOptions.checked(
+        given.D,
+        ridge=ridge,
+        roughness=roughness,
+        units=units,
+        rows=rows,
+        tolerance=tolerance,
+        iterations=iterations,
+        seed=seed,
+        progress=progress,
+        settings=settings,
     )
     lattice = None
     if given.encoding is None:
-        lattice = find_lattice(given.points)
+        lattice = find_lattice(given.points, options.settings.points.sparsest_lattice)
         if lattice is not None and given.domain is not None:
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
@@ -130,58 +146,10 @@ def fit_points(
     return fit_checked(given, lattice, options, started)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the caller said of the solve."""
-
-    penalty: Penalty | None
-    units: tuple[float, ...] | None
-    rows: str | None
-    tolerance: float | None
-    iterations: int
-    seed: int
-    progress: Progress | None
-
-
-def checked_options(
-    ridge: Any,
-    roughness: Any,
-    units: Any,
-    D: int,
-    rows: Any = None,
-    tolerance: Any = None,
-    iterations: Any = ITERATIONS,
-    seed: Any = 0,
-    progress: Any = None,
-) -> Options:
-    """Return the options of a solve, checked."""
-    penalty = None
-    if units is not None:
-        units = tuple(real_numbers("units", units).tolist())
-        if len(units) != D or not all(unit > 0 for unit in units):
-            raise problem("units", units, f"{D} positive lengths", "One per axis.")
-    if ridge is not None or roughness is not None:
-        penalty = Penalty(
-            checked_penalty("ridge", ridge or 0.0), checked_roughness(roughness), units
-        )
-    if tolerance is not None:
-        tolerance = real(
-            "tolerance",
-            tolerance,
-            low=1e-15,
-            high=0.5,
-            remedy="It is relative to the spread of the field.",
-        )
-    limit = whole("iterations", iterations, at_least=1)
-    return Options(
-        penalty, units, rows, tolerance, limit, whole("seed", seed, at_least=0), progress
-    )
-
-
 def fit_checked(
     given: PointInput,
     lattice: list[Lattice] | None,
-    options: Options,
+    options: PointOptions,
     started: float,
     frames: tuple[Frame, ...] | None = None,
     loosest: float = LOOSEST,
@@ -195,33 +163,22 @@ def fit_checked(
         options = replace(options, penalty=replace(options.penalty, ridge=ridge))
     scale = float(np.abs(given.values).max()) or 1.0
     values = given.values / given.dtype.type(scale)
+    samples = PointSamples(given.points, values, given.weights)
     if given.encoding is None:
         box = given.domain or given.box
         if lattice is not None:
             box = [
                 (axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice
             ]
-        choice = choose_points(
-            given.points,
-            values,
-            given.weights,
-            box,
-            options.seed,
-            lattice,
-            options.penalty,
-            options.rows,
-            options.units,
-        )
+        choice = choose_points(samples, box, lattice, options)
     else:
-        choice = choose_penalty(
-            given.points, values, given.weights, given.encoding, frames or given.frames(), options.seed, options.penalty,
-            options.rows, options.units,
-        )  # fmt: skip
+        choice = choose_penalty(samples, given.encoding, frames or given.frames(), options)
     tolerance = options.tolerance
     if tolerance is None:
         tolerance = TOLERANCE
         if choice.candidates:
-            tolerance = min(max(PART_OF_ERROR * choice.relative_error, TIGHTEST), loosest)
+            part = options.settings.points.part_of_error
+            tolerance = min(max(part * choice.relative_error, TIGHTEST), loosest)
         if given.dtype == np.float32:
             tolerance = max(tolerance, 1e-5)
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points))
@@ -241,7 +198,7 @@ class PointFit:
         choice: PointChoice,
         rule: RowRule,
         level: _Constant,
-        options: Options,
+        options: PointOptions,
         tolerance: float,
     ) -> None:
         self.given, self.lattice, self.choice, self.rule = given, lattice, choice, rule
@@ -296,8 +253,6 @@ class PointFit:
         if self.lattice is not None:  # the lattice is complete now: interpolate it smoothly
             encoding, frames, positions, planes = self._complete(self.lattice, planes)
         planes = np.ascontiguousarray(planes) * dtype.type(scale)
-        if not np.all(np.isfinite(planes)):
-            raise fit_overflow()
         uncertainty = Uncertainty(
             equations,
             choice.penalty,
@@ -317,6 +272,7 @@ class PointFit:
             embedders=encoding.embedders,
             rows=self.rule.name,
             method=solution.method,
+            reason=solution.reason,
             convergence=solution.convergence,
             penalty=replace(
                 choice.penalty, ridge=scaled_ridge(choice.penalty.ridge, given.weight_exponent)
@@ -329,7 +285,7 @@ class PointFit:
             ),
             measure_freedom=uncertainty.freedom,
         )
-        return Field(
+        return wrap_up(
             encoding,
             planes,
             frames,
@@ -365,7 +321,7 @@ class PointFit:
                 Frame(f.origin, f.length, *pair)
                 for f, pair in zip(frames, given.domain, strict=True)
             )
-        encoding = tension_encoding(nodes, frames, LATTICE_TENSION)
+        encoding = tension_encoding(nodes, frames, self.options.settings.points.lattice_tension)
         complete = planes[(slice(None), *(slice(axis.count) for axis in lattice))]
         return (
             encoding,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from kronfield._core.arrays import problem
 from kronfield._core.axes import SampleAxes
@@ -18,44 +19,170 @@ from kronfield.embedders import Embedder
 from kronfield.solvers.points.cg import Convergence, ConvergenceError
 from kronfield.solvers.points.normal import Penalty
 
-# Up to this many samples the stable rank of an axis is measured; beyond, theory is as good and
-# costs nothing.
+# Up to this many samples the stable rank of an axis is measured. Beyond, the closed form is as good
+# and costs nothing.
 MEASURED_UP_TO = 1024
+
+Parameter = float | str | tuple[float, ...] | tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One setting that was tried, and its score: lower is better. ``chosen`` is set where the lowest need not win."""
+    """One setting that was tried.
 
-    setting: str
-    score: float
+    Examples
+    --------
+    >>> print(Candidate("roughness", {"first": 0.0, "second": 0.01}, 0.25))
+    roughness: first 0, second 0.01
+
+    Attributes
+    ----------
+    kind : str
+        The family: "splines", "slopes", "roughness", "ridge", ...
+    parameters : dict
+        Its settings by name: numbers, words, or tuples of either.
+    score : float
+        Its error or cross-validation score; lower is better.
+    chosen : bool
+        Whether it was chosen; a lower score does not always decide.
+    """
+
+    kind: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    score: float = math.nan
     chosen: bool = False
 
+    def __str__(self) -> str:
+        settings = ", ".join(f"{name} {_text(value)}" for name, value in self.parameters.items())
+        return f"{self.kind}: {settings}" if settings else self.kind
 
-def taken(candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the candidate that was taken: the one said to be chosen, else the one of the lowest score."""
-    chosen = [one for one in candidates if one.chosen]
-    return (
-        chosen[0]
-        if chosen
-        else min(
-            candidates,
-            key=lambda one: math.inf if math.isnan(one.score) else one.score,
-            default=None,
+    def to_dict(self) -> dict[str, Any]:
+        """Return the candidate as plain data that JSON can hold."""
+        parameters = {k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}
+        return {
+            "kind": self.kind,
+            "parameters": parameters,
+            "score": self.score,
+            "chosen": self.chosen,
+        }
+
+
+def _text(value: Parameter) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    return value if isinstance(value, str) else f"{value:.3g}"
+
+
+def choose_lowest(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with the one of the lowest score marked as chosen."""
+    scores = [math.inf if math.isnan(one.score) else one.score for one in candidates]
+    best = scores.index(min(scores)) if scores else -1
+    return [replace(one, chosen=i == best) for i, one in enumerate(candidates)]
+
+
+class Report(ABC):
+    """What every fit reports; prints readably. What takes time is computed when it is asked for.
+
+    Attributes
+    ----------
+    channels : int
+        The number of channels.
+    embedders : list of Embedder
+        One per axis.
+    ridge, roughness : float, (float, float)
+        The penalty used.
+    chosen_by : str
+        What decided; "given" if nothing was left open.
+    candidates : list of Candidate
+        Every setting that was tried, with its score.
+    seconds : float
+        How long the fit took.
+    """
+
+    #: Attributes that are functions of the samples, which a pickle does not hold.
+    _of_samples: tuple[str, ...] = ("_measure_residual",)
+
+    def __init__(
+        self,
+        *,
+        channels: int,
+        embedders: Sequence[Embedder],
+        ridge: float,
+        roughness: tuple[float, float],
+        chosen_by: str,
+        candidates: Sequence[Candidate],
+        seconds: float,
+        measure_residual: Callable[[], float],
+    ) -> None:
+        self.channels, self.embedders = channels, list(embedders)
+        self.ridge, self.roughness = ridge, roughness
+        self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
+        self._measure_residual: Callable[[], float] | None = measure_residual
+
+    @functools.cached_property
+    def residual(self) -> float:
+        """The root mean square, by weight, of value minus fit, in the units of the values."""
+        assert self._measure_residual is not None
+        value = self._measure_residual()
+        self._measure_residual = None  # the values can be freed
+        return value
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The candidate that was chosen; None if nothing was left open."""
+        return next((one for one in self.candidates if one.chosen), None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: the residual, which needs the samples, but not the samples."""
+        without = dict.fromkeys(self._of_samples)
+        return {"residual": self.residual, **self.__dict__, **without}
+
+    def __copy__(self) -> Self:
+        return shared_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return shared_copy(self, memo, shared=self._of_samples)
+
+    @abstractmethod
+    def _head(self) -> list[str]:
+        """Return the first lines of the text: samples, features, how it was solved."""
+
+    @abstractmethod
+    def _freedom(self) -> str:
+        """Return the degrees of freedom in words."""
+
+    def _penalty(self) -> str:
+        first, second = self.roughness
+        return f"ridge {self.ridge:.3g}, roughness ({first:.3g}, {second:.3g})"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        lines = [*self._head(), f"  {self._penalty()}", f"  chosen by: {self.chosen_by}"]
+        for one in self.candidates:
+            lines.append(f"    {'*' if one.chosen else ' '} {one!s:<52} {one.score:.4g}")
+        lines.append(
+            f"  degrees of freedom {self._freedom()} per channel, residual {self.residual:.3g} rms"
         )
-    )
+        lines.append(f"  {self.seconds:.3f} s")
+        return "\n".join(lines)
+
+    def _choice(self) -> dict[str, Any]:
+        return {
+            "ridge": self.ridge,
+            "roughness": list(self.roughness),
+            "chosen_by": self.chosen_by,
+            "candidates": [one.to_dict() for one in self.candidates],
+        }
 
 
-def told(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Return candidates as plain data that JSON can hold."""
-    best = taken(candidates)
-    return [
-        {"setting": one.setting, "score": one.score, "taken": one is best} for one in candidates
-    ]
+def _channels(count: int) -> str:
+    return f"{count} channel{'s' if count > 1 else ''}"
 
 
-class FitReport:
-    """What `fit` did; prints readably. What takes time to compute is computed when asked for.
+class FitReport(Report):
+    """What `fit` did; prints readably. What takes time is computed when it is asked for.
 
     Attributes
     ----------
@@ -76,7 +203,7 @@ class FitReport:
     chosen_by : str
         What decided; "given" if nothing was left open.
     candidates : list of Candidate
-        All that was tried, with its score.
+        Every setting that was tried, with its score.
     refined : bool
         Whether slopes were taken from the data, on a lattice twice as fine; see `fit`.
     degrees_of_freedom : float
@@ -89,47 +216,19 @@ class FitReport:
         self,
         *,
         samples: tuple[int, ...],
-        channels: int,
-        embedders: Sequence[Embedder],
         frames: Sequence[Frame],
         axes: SampleAxes,
         methods: Sequence[str],
         ranks: Sequence[int],
-        ridge: float,
-        roughness: tuple[float, float],
-        chosen_by: str,
-        candidates: Sequence[Candidate],
         refined: bool,
         degrees_of_freedom: float,
-        seconds: float,
-        measure_residual: Callable[[], float],
+        **common: Any,
     ) -> None:
-        self.samples, self.channels = samples, channels
-        self.embedders = list(embedders)
+        super().__init__(**common)
+        self.samples = samples
         self._frames, self._axes = tuple(frames), axes
         self.methods, self.ranks = list(methods), list(ranks)
-        self.ridge, self.roughness = ridge, roughness
-        self.chosen_by, self.candidates = chosen_by, list(candidates)
-        self.refined, self.degrees_of_freedom, self.seconds = refined, degrees_of_freedom, seconds
-        self._measure_residual: Callable[[], float] | None = measure_residual
-
-    @functools.cached_property
-    def residual(self) -> float:
-        """The root mean square of value minus fit at the samples, in the units of the values."""
-        assert self._measure_residual is not None
-        value = self._measure_residual()
-        self._measure_residual = None  # lets go of the values
-        return value
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle holds: the residual, for which the samples are needed, but not the samples."""
-        return {"residual": self.residual, **self.__dict__}
-
-    def __copy__(self) -> FitReport:
-        return shared_copy(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FitReport:
-        return shared_copy(self, memo, shared=("_measure_residual",))
+        self.refined, self.degrees_of_freedom = refined, degrees_of_freedom
 
     @functools.cached_property
     def stable_ranks(self) -> list[float]:
@@ -148,58 +247,40 @@ class FitReport:
             "methods": self.methods,
             "ranks": self.ranks,
             "stable_ranks": self.stable_ranks,
-            "ridge": self.ridge,
-            "roughness": list(self.roughness),
-            "chosen_by": self.chosen_by,
-            "candidates": told(self.candidates),
+            **self._choice(),
             "refined": self.refined,
             "degrees_of_freedom": self.degrees_of_freedom,
             "residual": self.residual,
             "seconds": self.seconds,
         }
 
-    def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
+    def _head(self) -> list[str]:
         grid = " x ".join(map(str, self.samples))
-        lines = [
-            f"fit of {grid} samples, {self.channels} channel{'s' if self.channels > 1 else ''}"
-        ]
+        lines = [f"fit of {grid} samples, {_channels(self.channels)}"]
         rows = zip(self.embedders, self.methods, self.ranks, self.stable_ranks, strict=True)
-        for axis, (embedder, method, rank, stable) in enumerate(rows):
-            lines.append(
-                f"  axis {axis}: {embedder!r}, {method}, rank {rank}, stable rank {stable:.1f}"
-            )
-        lines.append(
-            f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g})"
-        )
-        lines.append(f"  chosen by: {self.chosen_by}")
-        best = taken(self.candidates)
-        for one in self.candidates:
-            lines.append(f"    {'*' if one is best else ' '} {one.setting:<44} {one.score:.4g}")
-        lines.append(
-            f"  degrees of freedom {self.degrees_of_freedom:.1f} per channel, residual {self.residual:.3g} rms"
-        )
-        lines.append(f"  {self.seconds:.3f} s")
-        return "\n".join(lines)
+        for axis, (emb, method, rank, stable) in enumerate(rows):
+            lines.append(f"  axis {axis}: {emb!r}, {method}, rank {rank}, stable rank {stable:.1f}")
+        return lines
+
+    def _freedom(self) -> str:
+        return f"{self.degrees_of_freedom:.1f}"
 
 
-class PointReport:
-    """What `fit_points` did; prints readably. What takes time to compute is computed when asked for.
+class PointReport(Report):
+    """What `fit_points` did; prints readably. What takes time is computed when it is asked for.
 
     Attributes
     ----------
     points, dropped : int
-        How many points were fitted, and how many left out because a value was missing.
+        How many points were fitted, and how many were left out because a value was missing.
     channels : int
         The number of channels.
     embedders : list of Embedder
         One per axis.
     rows : str
-        How a point sees the features: exact rows, or blending.
-    method : str
-        How the system was solved.
+        How the features of a point are computed: exact rows, or blending.
+    method, reason : str
+        How the system was solved, and why in this way.
     convergence : Convergence
         Iterations, relative residual and last relative change of the solver.
     ridge, roughness : float, (float, float)
@@ -207,80 +288,54 @@ class PointReport:
     units : tuple of float or None
         The length on each axis that counts as 1 in the roughness; None for the units of the points.
     chosen_by, candidates : str, list of Candidate
-        What decided, and all that was tried.
+        What decided, and every setting that was tried.
     seconds : float
         How long the fit took.
     """
+
+    _of_samples = ("_measure_residual", "_measure_freedom")
 
     def __init__(
         self,
         *,
         points: int,
         dropped: int,
-        channels: int,
-        embedders: Sequence[Embedder],
         rows: str,
         method: str,
+        reason: str,
         convergence: Convergence,
         penalty: Penalty,
-        chosen_by: str,
-        candidates: Sequence[Candidate],
-        seconds: float,
-        measure_residual: Callable[[], float],
         measure_freedom: Callable[[], float],
+        **common: Any,
     ) -> None:
-        self.points, self.dropped, self.channels = points, dropped, channels
-        self.embedders, self.rows, self.method = list(embedders), rows, method
-        self.convergence = convergence
-        self.ridge, self.roughness, self.units = penalty.ridge, penalty.roughness, penalty.units
-        self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
-        self._measure_residual: Callable[[], float] | None = measure_residual
+        super().__init__(ridge=penalty.ridge, roughness=penalty.roughness, **common)
+        self.points, self.dropped = points, dropped
+        self.rows, self.method, self.reason = rows, method, reason
+        self.convergence, self.units = convergence, penalty.units
         self._measure_freedom: Callable[[], float] | None = measure_freedom
 
     @functools.cached_property
-    def residual(self) -> float:
-        """The root mean square, by weight, of value minus fit at the points, in the units of the values."""
-        assert self._measure_residual is not None
-        return self._measure_residual()
-
-    @functools.cached_property
     def degrees_of_freedom(self) -> float:
-        """The trace of the hat matrix, per channel, from seeded random samples."""
+        """The trace of the hat matrix, per channel, estimated with seeded random probes."""
         if self._measure_freedom is None:
             raise problem(
                 "degrees_of_freedom",
-                "a report that was pickled before it was asked",
+                "a report that was pickled before they were computed",
                 "the report of the field that fit_points returned",
-                "Ask it before it is pickled: it takes several solves, for which the points are needed.",
+                "Ask for them before pickling: they take several solves, which need the points.",
             )
         with one_blas_thread():
             return self._measure_freedom()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle holds: what is known, and the residual, but not the points."""
-        return {
-            "residual": self.residual,
-            **self.__dict__,
-            "_measure_residual": None,
-            "_measure_freedom": None,
-        }
-
-    def __copy__(self) -> PointReport:
-        return shared_copy(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> PointReport:
-        return shared_copy(self, memo, shared=("_measure_residual", "_measure_freedom"))
-
     @property
     def knows_freedom(self) -> bool:
-        """Whether ``degrees_of_freedom`` is known or can be computed: not after pickling, unless it was asked before."""
+        """Whether ``degrees_of_freedom`` is known or can be computed; after pickling it cannot."""
         return "degrees_of_freedom" in self.__dict__ or self._measure_freedom is not None
 
     def to_dict(self, *, freedom: bool = True) -> dict[str, Any]:
         """Return the report as plain data that JSON can hold; ``freedom`` is what may take long.
 
-        Degrees of freedom are None without it, and after pickling if they were not asked for
-        before.
+        Degrees of freedom are None without it, and after pickling if they were not computed before.
         """
         return {
             "points": self.points,
@@ -289,14 +344,12 @@ class PointReport:
             "embedders": [repr(emb) for emb in self.embedders],
             "rows": self.rows,
             "method": self.method,
+            "reason": self.reason,
             "iterations": self.convergence.iterations,
             "solver_residual": self.convergence.residual,
             "solver_change": self.convergence.change,
-            "ridge": self.ridge,
-            "roughness": list(self.roughness),
             "units": None if self.units is None else list(self.units),
-            "chosen_by": self.chosen_by,
-            "candidates": told(self.candidates),
+            **self._choice(),
             "degrees_of_freedom": self.degrees_of_freedom
             if freedom and self.knows_freedom
             else None,
@@ -304,42 +357,32 @@ class PointReport:
             "seconds": self.seconds,
         }
 
-    def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
+    def _head(self) -> list[str]:
         missing = f" ({self.dropped} more had no value)" if self.dropped else ""
-        lines = [
-            f"fit of {self.points} points{missing}, {self.channels} channel{'s' if self.channels > 1 else ''}"
-        ]
+        lines = [f"fit of {self.points} points{missing}, {_channels(self.channels)}"]
         lines += [f"  axis {axis}: {embedder!r}" for axis, embedder in enumerate(self.embedders)]
         end = self.convergence
-        lines.append(f"  {self.rows}; {self.method}")
+        lines.append(f"  {self.rows}; solved by {self.method}: {self.reason}")
         lines.append(
-            f"  {end.iterations} iterations, relative residual {end.residual:.2g}, last change {end.change:.2g}"
+            f"  {end.iterations} iterations, relative residual {end.residual:.2g}, "
+            f"last change {end.change:.2g}"
         )
+        return lines
+
+    def _penalty(self) -> str:
         units = (
             ""
             if self.units is None
             else f", in units of ({', '.join(f'{unit:.3g}' for unit in self.units)})"
         )
-        lines.append(
-            f"  ridge {self.ridge:.3g}, roughness ({self.roughness[0]:.3g}, {self.roughness[1]:.3g}){units}"
-        )
-        lines.append(f"  chosen by: {self.chosen_by}")
-        best = taken(self.candidates)
-        for one in self.candidates:
-            lines.append(f"    {'*' if one is best else ' '} {one.setting:<52} {one.score:.4g}")
+        return super()._penalty() + units
+
+    def _freedom(self) -> str:
         try:
-            freedom = (
+            return (
                 f"{self.degrees_of_freedom:.1f}"
                 if self.knows_freedom
                 else "not computed before pickling:"
             )
         except ConvergenceError:
-            freedom = "not found (the solver did not get there)"
-        lines.append(
-            f"  degrees of freedom {freedom} per channel, residual {self.residual:.3g} rms"
-        )
-        lines.append(f"  {self.seconds:.3f} s")
-        return "\n".join(lines)
+            return "not found (the solver did not converge)"

@@ -1,7 +1,8 @@
-"""A lattice twice as fine, filled in by cubics whose slopes are taken from the data: steep edges stay steep, nothing rings.
+"""A lattice twice as fine, filled by cubics with slopes from the data: steep edges do not ring.
 
-What no linear fit does: at each sample, the slope leans to the side on which the values change
-less.
+No linear fit does this: at each sample, the slope leans to the side on which the values change
+less. The cubics run along the axes, or along the directions in which the values change least
+(`kronfield.fitting.directional`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, Frame, is_even, mean_step
 from kronfield._core.threads import in_threads
+from kronfield.fitting.directional import fill_middles
 
 # The part of the last difference by which values go on to the rim, half a cell past the last
 # sample. All along it would be a half; half of that loses least on lines of photographs.
@@ -36,19 +38,28 @@ class Refinement:
         Where the finer axes lie, with the domain of the samples.
     finer : tuple of bool
         Which axes are finer.
+    directional : bool
+        Whether middles are interpolated along the directions of least change instead of along the
+        axes. Makes a difference only if two or more axes are finer.
     """
 
     axes: tuple[Array, ...]
     frames: tuple[Frame, ...]
     finer: tuple[bool, ...]
+    directional: bool = False
 
     @classmethod
     def of(
-        cls, axes: Sequence[Array], frames: Sequence[Frame], finer: Sequence[bool]
+        cls,
+        axes: Sequence[Array],
+        frames: Sequence[Frame],
+        finer: Sequence[bool],
+        directional: bool = False,
     ) -> Refinement | None:
-        """Return the lattice of even axes, twice as fine where ``finer``, which takes three samples.
+        """Return the lattice of even axes, twice as fine where ``finer``.
 
-        There is none if an axis is uneven, or its domain reaches past the cells of its samples.
+        A finer axis must have three samples or more. The result is None if an axis is uneven, or
+        if its domain reaches past the cells of its samples.
         """
         nodes, places = [], []
         for axis, frame, more in zip(axes, frames, finer, strict=True):
@@ -66,7 +77,7 @@ class Refinement:
                 else (float(axis[0]), step * n)
             )
             places.append(Frame(origin, length, frame.low, frame.high))
-        return cls(tuple(nodes), tuple(places), tuple(finer))
+        return cls(tuple(nodes), tuple(places), tuple(finer), directional)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,12 +85,32 @@ class Refinement:
         return tuple(len(axis) for axis in self.axes)
 
     def __call__(self, values: Array) -> Array:
-        """Return values (C, M_1, ..., M_D) at the nodes for values (C, N_1, ..., N_D) at the samples."""
+        """Return values at nodes (C, M_1, ..., M_D) from values at samples (C, N_1, ..., N_D)."""
+        if self.directional and sum(self.finer) > 1:
+            return self._directional(values)
         # from the last axis, whose lines are the longest runs in memory, while the array is small
         for axis in range(len(self.axes), 0, -1):
             if self.finer[axis - 1]:
                 values = _refine(values, axis)
         return values
+
+    def _directional(self, values: Array) -> Array:
+        """Return values at the nodes, with middles along the directions of least change."""
+        dtype = np.result_type(values.dtype, np.float32)
+        nodes = np.empty((len(values), *self.shape), dtype=dtype)
+        inner = [slice(None), *(slice(1, -1) if more else slice(None) for more in self.finer)]
+        fill_middles(values, self.finer, nodes[tuple(inner)])
+        for axis, more in enumerate(self.finer, start=1):
+            if more:
+                inner[axis] = slice(None)
+                _fill_rim(np.moveaxis(nodes[tuple(inner)], axis, 0))
+        return nodes
+
+
+def _fill_rim(fine: Array) -> None:
+    """Fill the first and last node of lines (2n + 1, ...) from the two samples next to them."""
+    fine[0] = fine[1] + PAST_THE_END * (fine[1] - fine[3])
+    fine[-1] = fine[-2] + PAST_THE_END * (fine[-2] - fine[-4])
 
 
 def _refine(values: Array, axis: int) -> Array:
@@ -91,8 +122,10 @@ def _refine(values: Array, axis: int) -> Array:
     out = np.empty((before, 2 * n + 1, after), dtype=dtype)
     many, wide = max(1, PART // (n * after)), max(1, PART // n)
     parts = [
-        (slice(i, i + many), slice(k, k + wide)) for i in range(0, before, many) for k in range(0, after, wide)
-    ]  # fmt: skip
+        (slice(i, i + many), slice(k, k + wide))
+        for i in range(0, before, many)
+        for k in range(0, after, wide)
+    ]
 
     def fill(part: tuple[slice, slice]) -> None:
         i, k = part
@@ -100,12 +133,11 @@ def _refine(values: Array, axis: int) -> Array:
         fine = np.moveaxis(out[i, :, k], 1, 0)
         d = slopes(y * 0.125)  # slopes go with the values; an eighth of them does not overflow
         fine[1::2] = y
-        # the cubic with values y and slopes d at both ends, in its middle: (y_0 + y_1)/2 + (d_0 -
-        # d_1)/8
+        # the middle of the cubic with values y and slopes d at its ends:
+        # (y_0 + y_1)/2 + (d_0 - d_1)/8
         half = y * 0.5
         fine[2:-2:2] = half[:-1] + half[1:] + (d[:-1] - d[1:])
-        fine[0] = y[0] + PAST_THE_END * (y[0] - y[1])
-        fine[-1] = y[-1] + PAST_THE_END * (y[-1] - y[-2])
+        _fill_rim(fine)
 
     if len(parts) > 1:
         in_threads(fill, parts)
@@ -115,11 +147,11 @@ def _refine(values: Array, axis: int) -> Array:
 
 
 def slopes(y: Array) -> Array:
-    """Return the slope per spacing at every sample of lines (n, ...): the mean of two that shy away from edges.
+    """Return the slope per spacing at every sample of lines (n, ...): the mean of two estimates.
 
-    One is the harmonic mean of the differences m to either side, 0 where they differ in sign
-    (Fritsch and Butland, "PCHIP"). The other weighs them by how much the differences beyond change,
-    w = |m' - m| + |m' + m|/2 (Akima, modified).
+    Both are small next to edges. One is PCHIP's harmonic mean of the differences m to either side,
+    0 where they differ in sign (Fritsch and Butland, 1984). The other weighs them by how much the
+    differences beyond change, w = |m' - m| + |m' + m|/2 (Akima, 1970, as modified in makima).
     """
     inner = np.diff(y, axis=0)  # (n-1, ...)
     # two more differences past each end, going on straight

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, fit_overflow, problem, whole
+from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Encoding, Kronecker
@@ -24,10 +24,13 @@ from kronfield.fitting.inputs import (
     exponent_beyond,
     frames_for,
 )
+from kronfield.fitting.options import ITERATIONS, PointOptions
 from kronfield.fitting.point_grids import mean_distances
 from kronfield.fitting.point_search import GcvWalk
-from kronfield.fitting.points import ITERATIONS, TOLERANCE, checked_options, scaled_ridge
-from kronfield.fitting.report import PointReport
+from kronfield.fitting.points import TOLERANCE, scaled_ridge
+from kronfield.fitting.report import PointReport, choose_lowest
+from kronfield.fitting.settings import Settings
+from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.points.assemble import CHUNK, RowRule, add_values
 from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
 from kronfield.solvers.points.stencil import Stencil
@@ -247,12 +250,13 @@ class Statistics:
         iterations: int = ITERATIONS,
         seed: int = 0,
         progress: Callable[[int, float], Any] | None = None,
+        settings: Settings | None = None,
     ) -> Field:
         """Return the field that fits all points seen so far.
 
         Parameters
         ----------
-        ridge, roughness, units, tolerance, iterations, progress
+        ridge, roughness, units, tolerance, iterations, progress, settings
             As in `fit_points`. A penalty left open is chosen by generalised cross-validation, with
             a stochastic trace.
         encoding : Kronecker or Embedder, optional
@@ -262,8 +266,16 @@ class Statistics:
             Of the trace.
         """
         started = time.perf_counter()
-        options = checked_options(
-            ridge, roughness, units, len(self.domain), None, tolerance, iterations, seed, progress
+        options = PointOptions.checked(
+            len(self.domain),
+            ridge=ridge,
+            roughness=roughness,
+            units=units,
+            tolerance=tolerance,
+            iterations=iterations,
+            seed=seed,
+            progress=progress,
+            settings=settings,
         )
         if self.count < 1 or self._kind is None or not self.total > 0:
             raise problem("statistics", f"{self.count} points", "one at least", "Add points first.")
@@ -273,8 +285,8 @@ class Statistics:
         penalty = options.penalty
         if penalty is None:
             lengths = options.units or mean_distances(self.domain, self.count)
-            walk = GcvWalk(equations, lengths, whole("seed", seed, at_least=0)).run()
-            penalty, candidates = walk.penalty, walk.candidates()
+            walk = GcvWalk(equations, lengths, options).run()
+            penalty, candidates = walk.penalty, choose_lowest(walk.candidates())
             chosen_by = "generalised cross-validation"
         else:  # the ridge goes with the weights of the points
             penalty = replace(penalty, ridge=scaled_ridge(penalty.ridge, -heavy))
@@ -287,8 +299,6 @@ class Statistics:
         dtype = np.dtype(np.float32 if self._single else np.float64)
         with np.errstate(over="ignore"):  # checked at once
             planes = np.ldexp(solution.weights.astype(np.float64), large).astype(dtype)
-        if not np.all(np.isfinite(planes)):
-            raise fit_overflow()
         report = PointReport(
             points=self.count,
             dropped=self.dropped,
@@ -296,6 +306,7 @@ class Statistics:
             embedders=equations.encoding.embedders,
             rows=self._rule.name,
             method=solution.method,
+            reason=solution.reason,
             convergence=solution.convergence,
             penalty=replace(penalty, ridge=scaled_ridge(penalty.ridge, heavy)),
             chosen_by=chosen_by,
@@ -308,7 +319,7 @@ class Statistics:
         )
         nodes = [np.linspace(frame.low, frame.high, max(2, emb.size))
                  for emb, frame in zip(equations.encoding.embedders, equations.frames, strict=True)]  # fmt: skip
-        return Field(
+        return wrap_up(
             equations.encoding,
             planes,
             equations.frames,

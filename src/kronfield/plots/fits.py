@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kronfield.fitting.report import taken
 from kronfield.plots.base import COLOURS, DASHES, new_figure, png_bytes, tidy
 
 if TYPE_CHECKING:
     from kronfield.signals.report.curves import ScoreCurve
     from kronfield.signals.report.diagnosis import Diagnosis, Shown
 
-# The longest side of a picture, and its shortest, in inches.
+# The longest and the shortest side of a picture, in inches.
 LONG, SHORT = 7.0, 2.6
-# Errors beyond this part of all are drawn as this one, so that a few do not make the rest grey.
+# The colour scale of errors ends at this quantile: a few outliers must not make the rest grey.
 MOST = 0.998
 
 
 def fit_pictures(found: Diagnosis) -> dict[str, bytes]:
-    """Return the pictures of a report as PNG, by name: input, reconstruction, error, spectrum, choice.
+    """Return the pictures of a report as PNG, by name.
 
-    Spectrum and choice are left out where there is nothing to show.
+    The names are input, reconstruction, error, spectrum and choice. The last two are left out if
+    there is nothing to show.
     """
     shown = found.shown
     draw = {
@@ -84,7 +84,7 @@ def _grids(shown: Shown) -> dict[str, Any]:
 
 
 def _frame(shown: Shown, title: str, *, bar: bool) -> tuple[Any, Any, str]:
-    """Return a figure as wide and high as the picture wants."""
+    """Return a figure in the proportions of the picture, its axes, and their aspect."""
     height, width = shown.samples.shape[:2]
     if shown.extent is not None:
         width, height = (
@@ -158,7 +158,7 @@ def _points(shown: Shown) -> dict[str, Any]:
             )
         assert shown.extent is not None
         axes.set(title=title, xlabel=shown.names[0], ylabel=shown.names[1])
-        rim = 0.02 if name != "reconstruction" else 0.0  # so that no dot is cut
+        rim = 0.02 if name != "reconstruction" else 0.0  # a margin, so that no dot is clipped
         left, right, bottom, top = shown.extent
         axes.set_xlim(left - rim * (right - left), right + rim * (right - left))
         axes.set_ylim(bottom - rim * (top - bottom), top + rim * (top - bottom))
@@ -273,7 +273,10 @@ def _choice(curves: list[ScoreCurve]) -> Any:
 
 
 def _plain_ticks(axes: Any, x: Any) -> None:
-    """Mark 1, 2 and 5 of each power of ten where there are few; marks in between have no numbers, which would overlap."""
+    """Label 1, 2 and 5 of each decade if there are few decades; do not label minor ticks.
+
+    Labels of minor ticks would overlap.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter
 
     if x.max() < 100 * x.min():
@@ -283,22 +286,22 @@ def _plain_ticks(axes: Any, x: Any) -> None:
 
 
 def _candidates(found: Diagnosis) -> Any:
-    """Draw what was tried, one line each, the one taken in colour."""
+    """Draw the score of each candidate on its own line, chosen candidates in another colour."""
     scores = np.array([one.score for one in found.candidates])
-    best = next(i for i, one in enumerate(found.candidates) if one is taken(found.candidates))
+    best = np.array([one.chosen for one in found.candidates])
     figure = new_figure(9.0, 1.4 + 0.24 * len(scores))
     axes = figure.subplots()
     rows = np.arange(len(scores))[::-1]
     axes.hlines(rows, 0, scores, color="#dddddd", linewidth=1.0)
     axes.plot(scores, rows, "o", color=COLOURS[0], markersize=5)
     axes.plot(scores[best], rows[best], "o", color=COLOURS[1], markersize=7, label="chosen")
-    axes.set_yticks(rows, [one.setting for one in found.candidates], fontsize=8)
+    axes.set_yticks(rows, [str(one) for one in found.candidates], fontsize=8)
     finite = scores[np.isfinite(scores) & (scores > 0)]
     if finite.size and finite.max() > 20 * finite.min():
         axes.set_xscale("log")
     else:
         axes.set_xlim(left=0)
-    axes.set(title="What was tried", xlabel="score: lower is better")
+    axes.set(title="Candidates", xlabel="score: lower is better")
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
     return figure

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -13,20 +12,27 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Split
-from kronfield.embedders import Embedder, LinearFourier, LogFourier, RandomFourier, TensionSpline
+from kronfield.embedders import (
+    BSpline,
+    Embedder,
+    LinearFourier,
+    LogFourier,
+    RandomFourier,
+    TensionSpline,
+)
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.fitting.grid import RankWarning, fit
-from kronfield.fitting.grid_choice import COARSER, TENSIONS
 from kronfield.fitting.report import Candidate, FitReport
+from kronfield.fitting.splines import PADDING
 
 # The number of samples on which settings are compared, and the fewest and the most on an axis.
 JUDGED, FEWEST, LONGEST = 1 << 16, 12, 400
 # Factors on the shape of the features, and powers of ten of the penalty in units of a cell.
 FACTORS = tuple(2.0 ** (k / 2) for k in range(-4, 5))
 WEIGHTS = tuple(10.0 ** (k / 2) for k in range(-8, 5))
-_RIDGE = re.compile(r"^ridge (\S+)$")
-_TENSION = re.compile(r"^tension (\S+), straight past the ends$")
+# Tensions from cubic to nearly linear splines, and the tension that stands for splines of a degree.
+TENSIONS, LIKE_SPLINES = (0.05, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 24.0), 8.0
 
 
 @dataclass(frozen=True)
@@ -126,21 +132,18 @@ def _density(report: FitReport) -> list[float]:
 
     For a fit with slopes from the data, this is one, as for splines.
     """
-    if report.refined:
+    if report.refined or any(isinstance(emb, BSpline) for emb in report.embedders):
         return [1.0] * len(report.samples)
     axes = zip(report.embedders, report.samples, strict=True)
     return [(emb.size - _padded(emb)) / n for emb, n in axes]
 
 
-def _tried(candidates: list[Candidate], pattern: re.Pattern[str]) -> tuple[Array, Array] | None:
-    """Return the numbers in matching settings, and their scores; None if there are fewer than 3."""
-    pairs = [
-        (float(match[1]), one.score) for one in candidates if (match := pattern.match(one.setting))
-    ]
-    pairs = [pair for pair in pairs if math.isfinite(pair[1])]
+def _tried(candidates: list[Candidate], name: str) -> tuple[Array, Array] | None:
+    """Return a parameter and the scores of the candidates that have it; None for fewer than 3."""
+    pairs = [(one.parameters[name], one.score) for one in candidates if math.isfinite(one.score)]
     if len(pairs) < 3:
         return None
-    x, scores = np.array(pairs).T
+    x, scores = np.array(pairs, dtype=np.float64).T
     return x, scores
 
 
@@ -149,6 +152,8 @@ def _like(embedder: Embedder, samples: float, shape: float | None = None) -> Emb
 
     Its shape relative to the spacing of the features is that of ``embedder``, or ``shape``.
     """
+    if isinstance(embedder, BSpline):  # splines in tension have a penalty on any number of samples
+        return TensionSpline(max(2, round(samples)) + 2 * PADDING, LIKE_SPLINES, padding=PADDING)
     extra = _padded(embedder)
     size = max(2, round(samples)) + extra
     size += size % 2 if isinstance(embedder, RandomFourier | LinearFourier | LogFourier) else 0
@@ -178,20 +183,29 @@ def _padded(embedder: Embedder) -> int:
 
 def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
     """Return the held-out error against the shape of the features, reported or computed."""
+    degrees = [
+        one
+        for one in report.candidates
+        if one.kind == "splines"
+        and one.parameters["axis"] == 0
+        and one.parameters["ends"] == "not-a-knot"
+    ]
+    before = _tried(degrees, "degree")
+    if before is not None:
+        label = "mean squared error of samples left out\n(of values scaled to 1)"
+        chosen = next((float(one.parameters["degree"]) for one in degrees if one.chosen), None)  # type: ignore[arg-type]
+        title = "Error of samples left out on axis 0, against the degree of splines"
+        return ScoreCurve(title, "degree", label, *before, chosen, "slopes from the data")
     first = report.embedders[0]
     name = first.shape_parameter
     if name is None:
         return None
     title, own = f"Held-out error against {name}", float(getattr(first, name))
-    before = _tried(report.candidates, _TENSION)
-    if before is not None:
-        label = "mean squared error at samples held out\n(of values scaled to 1)"
-        chosen = None if report.refined else own
-        return ScoreCurve(title, name, label, *before, chosen, "slopes from the data")
     if any(type(emb) is not type(first) for emb in report.embedders):
         return None
     tried = _shapes_to_try(first, name, own)
-    coarser = COARSER if isinstance(first, TensionSpline) else 1.0
+    # A lattice twice as coarse has twice the tension per spacing.
+    coarser = 2.0 if isinstance(first, TensionSpline) else 1.0
     scores = [_held_out_error(part, report.embedders, shape * coarser) for shape in tried]
     label = "error (rms) at samples held out"
     return ScoreCurve(title, name, label, np.array(tried), np.array(scores), own)
@@ -221,7 +235,7 @@ def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> flo
 def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:
     """Return generalised cross-validation against the penalty, reported or computed."""
     title, label = "Cross-validation against the penalty", "generalised cross-validation"
-    ridges = _tried(report.candidates, _RIDGE)
+    ridges = _tried([one for one in report.candidates if one.kind == "ridge"], "ridge")
     if ridges is not None:
         return ScoreCurve(title, "ridge", label, *ridges, report.ridge or None)
     if report.ridge or any(emb.smoothness < 1 for emb in report.embedders):

@@ -13,7 +13,7 @@ from pathlib import Path
 from kronfield._core.arrays import problem
 from kronfield.field import Field
 from kronfield.files import Signal
-from kronfield.fitting.report import Candidate, taken
+from kronfield.fitting.report import Candidate
 from kronfield.plots import fit_pictures
 from kronfield.signals.facts import field_facts, told_facts
 from kronfield.signals.report.diagnosis import Diagnosis, diagnose
@@ -139,11 +139,10 @@ def report_page(
 def _tried(candidates: Sequence[Candidate]) -> str:
     if not candidates:
         return ""
-    best = taken(candidates)
     mark = ' class="best"'
     rows = "".join(
-        f"<tr{mark if one is best else ''}>"
-        f"<td>{html.escape(one.setting)}</td><td>{one.score:.4g}</td></tr>\n"
+        f"<tr{mark if one.chosen else ''}>"
+        f"<td>{html.escape(str(one))}</td><td>{one.score:.4g}</td></tr>\n"
         for one in candidates
     )
     heading = "<tr><th>setting</th><th>score</th></tr>"

@@ -1,4 +1,4 @@
-"""Least squares on a grid, one factorisation per axis: plain, with a ridge, or with a roughness penalty."""
+"""Least squares on a grid, one factorisation per axis, with or without a penalty."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ROUNDING = 1e-14
 
 
 class GridSolver:
-    """Weights from values on a grid: factored once, applied to any number of value arrays.
+    """The map from values on a grid to weights: factored once, applied to any number of arrays.
 
-    Values are planar: (C, N_1, ..., N_D), real, and so are weights: (C, K_1, ..., K_D).
+    Values (C, N_1, ..., N_D) and weights (C, K_1, ..., K_D) are real, and channels come first.
 
     Parameters
     ----------
     encoding : Kronecker
         One embedder per axis.
     frames : sequence of Frame
-        Where the axes lie.
+        The frame of each axis.
     axes : sequence of float64 arrays
         Sorted sample positions.
     dtype : dtype
@@ -39,9 +39,10 @@ class GridSolver:
         Weight of the sum of squared weights.
     roughness : (float, float)
         Weights of the integrals of |gradient|^2 and |second derivatives|^2.
-    smooth : int
-        Where several weights fit equally well: 0 takes those of least norm, 1 or 2 those with the
-        least first or second differences, which go on flat or straight past the last sample.
+    smooth : int or sequence of int
+        Which weights to use if several fit equally well: 0 selects those of least norm, 1 or 2
+        those with the least first or second differences. Past the last sample these continue flat
+        or straight.
     rcond : float
         Singular values of an axis below this fraction of its largest count as zero.
     """
@@ -55,11 +56,13 @@ class GridSolver:
         dtype: Any = np.float64,
         ridge: float = 0.0,
         roughness: tuple[float, float] = (0.0, 0.0),
-        smooth: int = 0,
+        smooth: int | Sequence[int] = 0,
         rcond: float = 1e-10,
     ) -> None:
         self.encoding, self.frames, self.axes = encoding, tuple(frames), tuple(axes)
-        self.dtype, self.smooth, self.rcond = np.dtype(dtype), smooth, rcond
+        self.dtype, self.rcond = np.dtype(dtype), rcond
+        each = [smooth] * len(self.axes) if isinstance(smooth, int) else smooth
+        self.smooth = tuple(each)
         remedy = "Penalty weights are zero or positive; leave them out to have them chosen."
         self.ridge = real("ridge", ridge, low=0.0, high=1e300, remedy=remedy)
         first, second = (
@@ -71,7 +74,7 @@ class GridSolver:
                 "ridge and roughness",
                 (ridge, roughness),
                 "one of them to be 0",
-                "No one basis is diagonal for both.",
+                "No basis makes both diagonal.",
             )
         self.units = [frame.unit(axis) for frame, axis in zip(self.frames, self.axes, strict=True)]
         self.inverses: list[AxisInverse] = []
@@ -82,56 +85,63 @@ class GridSolver:
             self.bases = self._roughness_bases()
         else:
             self.inverses = _once_each(
-                lambda emb, x: invert_axis(emb, x, dtype=dtype, smooth=smooth, rcond=rcond),
-                self._each(),
+                lambda emb, x, ends: invert_axis(emb, x, dtype=dtype, smooth=ends, rcond=rcond),
+                [(*pair, ends) for pair, ends in zip(self._each(), self.smooth, strict=True)],
             )
 
-        # one axis needs more digits, so all get them
-        if len({one.operator.dtype for one in self.inverses}) > 1:
+        # if one axis needs float64, all axes use it
+        if len({inverse.operator.dtype for inverse in self.inverses}) > 1:
             self.inverses = [
-                replace(one, operator=one.operator.astype(np.float64)) for one in self.inverses
+                replace(inverse, operator=inverse.operator.astype(np.float64))
+                for inverse in self.inverses
             ]
 
     def _each(self) -> list[tuple[Any, Array]]:
         return list(zip(self.encoding.embedders, self.units, strict=True))
 
     def _roughness_bases(self) -> list[AxisBasis]:
-        # Second derivatives alone have a basis of their own, in which straight lines cost nothing.
+        # With a penalty on second derivatives only, straight lines cost nothing in the basis of
+        # order 2.
         order = (
             2
             if not self.roughness[0] and all(emb.smoothness >= 2 for emb in self.encoding.embedders)
             else 1
         )
 
-        def factor(emb: Any, x: Array, frame: Frame) -> AxisBasis:
+        def factor(emb: Any, x: Array, frame: Frame, ends: int) -> AxisBasis:
             low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
             basis = roughness_basis(
-                emb, x, low, high, rcond=self.rcond, smooth=self.smooth or 2, order=order
+                emb, x, low, high, rcond=self.rcond, smooth=ends or 2, order=order
             )
-            # The mean over x of the squared derivative by x, per mean over samples: density does
-            # not matter.
+            # The penalty is the mean over x of the squared derivative, relative to the mean over
+            # samples. It does not depend on the density of the samples.
             per_sample = (frame.high - frame.low) / len(x)
             scale = (1.0 / (frame.length ** (2 * order - 1) * per_sample)) ** (1 / order)
             return AxisBasis(basis.U, basis.back, basis.strength * scale)
 
         return _once_each(
             factor,
-            [(emb, x, frame) for (emb, x), frame in zip(self._each(), self.frames, strict=True)],
+            [
+                (*pair, frame, ends)
+                for pair, frame, ends in zip(self._each(), self.frames, self.smooth, strict=True)
+            ],
         )
 
     @property
     def ranks(self) -> list[int]:
         """The effective rank of every axis."""
-        return [one.rank for one in self.inverses] or [len(basis.strength) for basis in self.bases]
+        return [inverse.rank for inverse in self.inverses] or [
+            len(basis.strength) for basis in self.bases
+        ]
 
     @property
     def methods(self) -> list[str]:
         """How every axis is solved: banded, dense, or in its eigenbasis."""
-        return [one.method for one in self.inverses] or ["eigenbasis"] * len(self.bases)
+        return [inverse.method for inverse in self.inverses] or ["eigenbasis"] * len(self.bases)
 
     @property
     def cut_off(self) -> float:
-        """With a ridge, the singular value of all axes together below which some may have been left out."""
+        """With a ridge, the product of singular values below which some may have been left out."""
         strongest = math.prod(
             float(basis.strength[0]) for basis in self.bases if len(basis.strength)
         )
@@ -139,28 +149,32 @@ class GridSolver:
 
     @property
     def cut(self) -> float:
-        """The fraction of the largest singular value of an axis below which others count as zero."""
+        """Singular values below this fraction of the largest of their axis count as zero."""
         return max(self.rcond, ROUNDING) if self.ridge else self.rcond
 
     @property
     def filter(self) -> Array:
-        """What the penalty leaves of every basis function: between 0 and 1, of shape (r_1, ..., r_D)."""
+        """The factor of each basis function under the penalty: 0 to 1, (r_1, ..., r_D)."""
         return self.filter_of(self.strengths(), self.ridge, self.roughness)
 
     @staticmethod
     def filter_of(
         strengths: Array, ridge: float = 0.0, roughness: tuple[float, float] = (0.0, 0.0)
     ) -> Array:
-        """Return what a ridge or a roughness leaves of basis functions of some strengths."""
+        """Return the factors of basis functions of given strengths under a penalty."""
         if ridge:
             squares = strengths * strengths
             return squares / (squares + ridge)
         first, second = roughness
-        # 1 / (1 + first t + second t^2), with nothing computed that a weight of 0 takes away
+        # 1 / (1 + first t + second t^2), without the terms of weight 0
         total = 1.0 + first * strengths if first else np.ones_like(strengths)
         if second:
             total += second * (strengths * strengths)
         return 1.0 / total
+
+    def freedom(self, roughness: tuple[float, float]) -> float:
+        """Return the trace of the hat matrix for one channel with this roughness."""
+        return float(self.filter_of(self.strengths(), 0.0, roughness).sum())
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -168,7 +182,7 @@ class GridSolver:
         return float(self.filter.sum()) if self.bases else float(math.prod(self.ranks))
 
     def strengths(self) -> Array:
-        """Return the product (ridge) or the sum (roughness) of the strengths over the axes, as a tensor."""
+        """Return the products (ridge) or sums (roughness) of the strengths of the axes."""
         D = len(self.bases)
         shaped = [
             basis.strength.reshape([-1 if a == i else 1 for a in range(D)])
@@ -186,20 +200,29 @@ class GridSolver:
             values = apply(basis.U.T, values, axis)
         return values
 
-    def solve(self, values: Array) -> Array:
-        """Return the weights (C, K_1, ..., K_D) for values (C, N_1, ..., N_D)."""
+    def solve(self, values: Array, roughness: Sequence[tuple[float, float]] = ()) -> Array:
+        """Return the weights (C, K_1, ..., K_D) for values (C, N_1, ..., N_D).
+
+        With ``roughness``, every channel has its own weights of the penalty, of the same order.
+        """
         if not self.bases:
-            for axis, one in enumerate(self.inverses, start=1):
-                values = apply(one.operator, values, axis)
-            return values  # where every operator is the identity, these are the values themselves
-        weights = self.coefficients(values) * self._gain()  # float64, whatever the values are
+            for axis, inverse in enumerate(self.inverses, start=1):
+                values = apply(inverse.operator, values, axis)
+            return values  # if every operator is the identity, this is the given array
+        weights = self.coefficients(values)  # float64 for values of any dtype
+        if roughness:
+            strengths = self.strengths()
+            for plane, own in zip(weights, roughness, strict=True):
+                plane *= self.filter_of(strengths, 0.0, own)
+        else:
+            weights = weights * self._gain()
         for axis, basis in enumerate(self.bases, start=1):
             weights = apply(basis.back, weights, axis)
         return weights
 
     def _gain(self) -> Array:
-        # ridge: s / (s^2 + ridge), since Psi V = U s; roughness: the filter itself, since Psi back
-        # = U
+        # ridge: s / (s^2 + ridge), since Psi V = U s
+        # roughness: the filter itself, since Psi back = U
         if not self.ridge:
             return self.filter
         total = self.strengths()
@@ -207,7 +230,7 @@ class GridSolver:
 
 
 def _once_each(factor: Callable[..., Any], axes: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return ``factor`` of every axis, computed once for axes that are alike."""
+    """Return ``factor`` of every axis, computed once for equal axes."""
     known: dict[Any, Any] = {}
     for emb, x, *rest in axes:
         key = (emb, x.tobytes(), *rest)
@@ -217,7 +240,11 @@ def _once_each(factor: Callable[..., Any], axes: Sequence[tuple[Any, ...]]) -> l
 
 
 def gcv_score(energy: Array, total: float, kept: Array, values: Array) -> float:
-    """Return n RSS / (n - dof)^2 from the energy of the coefficients and the part ``kept`` of each."""
+    """Return n RSS / (n - dof)^2, the score of generalised cross-validation.
+
+    See Craven and Wahba (1979). ``energy`` holds the squared coefficients, ``kept`` the factor of
+    each under the penalty, and ``total`` is the squared norm of the values.
+    """
     n = math.prod(values.shape[1:])
     residual = float(np.sum((1.0 - kept) ** 2 * energy)) + max(total - float(energy.sum()), 0.0)
     left = n - float(kept.sum())

@@ -1,0 +1,175 @@
+"""Smooth and rough functions on grids of 1 to 4 dimensions: accuracy against SciPy's interpolators.
+
+No decision of `fit` was set on these functions. Every method interpolates the same samples along all
+axes; the error is the rms at positions between samples, relative to the range of the function.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.interpolate import Akima1DInterpolator, PchipInterpolator, make_interp_spline
+
+import kronfield as kf
+from benchmarks.data import Array
+from benchmarks.frame import OURS, Method, Row, Settings, contest
+
+#: Functions of one variable on [0, 1]; in more dimensions of a mix of the coordinates.
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "sine": lambda x: np.sin(8.2 * x + 0.3),
+    "Runge": lambda x: 1 / (1 + 25 * (2 * x - 1) ** 2),
+    "cubic": lambda x: (x - 0.3) ** 3 - (x - 0.6) ** 2 + x,
+    "bump": lambda x: np.exp(-(((x - 0.4) / 0.1) ** 2)),
+    "waves": lambda x: np.sin(31 * x) + 0.3 * np.cos(21 * x),
+    "exponential": lambda x: np.exp(3 * x),
+    "kink": lambda x: np.abs(x - 0.437),
+    "steep": lambda x: np.tanh(40 * (x - 0.52)),
+    "root": lambda x: np.sqrt(x + 1e-3),
+    "logarithm": lambda x: np.log(x + 0.05),
+    "chirp": lambda x: np.sin(20 * x**2),
+    "step": lambda x: np.where(x > 0.37, 1.0, 0.0) + 0.2 * x,
+}
+#: Samples per axis, by the number of dimensions.
+SIZES = {1: (15, 30, 60, 200), 2: (15, 30, 60), 3: (12, 20), 4: (10,)}
+
+
+@dataclass(frozen=True)
+class FunctionGrid:
+    """A function sampled on an even grid, and the positions where it is asked for."""
+
+    name: str
+    dimensions: int
+    size: int
+
+    @property
+    def axis(self) -> Array:
+        return np.linspace(0.0, 1.0, self.size)
+
+    @functools.cached_property
+    def given(self) -> Array:
+        return self.at(self.axis)
+
+    @property
+    def fine(self) -> Array:
+        """Positions between samples, a third and two thirds on; in four dimensions the middles."""
+        per_cell = 3 if self.dimensions < 4 else 1
+        cells = np.arange(per_cell * (self.size - 1)) + 0.5
+        return cells / (per_cell * (self.size - 1))
+
+    @functools.cached_property
+    def truth(self) -> Array:
+        return self.at(self.fine)
+
+    def at(self, x: Array) -> Array:
+        """Return the function on a grid: of a mix of the coordinates, weights by a seed."""
+        mix = np.random.default_rng(len(self.name) * 10 + self.dimensions).uniform(
+            0.3, 1.0, self.dimensions
+        )
+        total = np.zeros(())
+        for weight in mix / mix.sum():
+            total = np.add.outer(total, weight * x)
+        return FUNCTIONS[self.name](total)
+
+    def rms(self, found: Array) -> float:
+        """Return the error relative to the range; never below rounding."""
+        error = math.sqrt(float(np.mean((found - self.truth) ** 2))) / float(np.ptp(self.truth))
+        return max(error, 1e-15)
+
+
+def ours(task: FunctionGrid) -> Array:
+    """Nothing chosen by hand."""
+    field = kf.fit(task.given, [task.axis] * task.dimensions)
+    return field.on_grid([task.fine] * task.dimensions)
+
+
+def along_axes(
+    task: FunctionGrid, make: Callable[[Array, Array], Callable[[Array], Array]]
+) -> Array:
+    """Interpolate along every axis in turn."""
+    values = task.given
+    for axis in range(task.dimensions):
+        lines = np.moveaxis(values, axis, 0)
+        values = np.moveaxis(make(task.axis, lines)(task.fine), 0, axis)
+    return values
+
+
+def _csaps(task: FunctionGrid) -> Array:
+    import csaps
+
+    if task.dimensions == 1:
+        return np.asarray(csaps.csaps(task.axis, task.given, task.fine, smooth=1.0))
+    axes, fine = [task.axis] * task.dimensions, [task.fine] * task.dimensions
+    return np.asarray(csaps.csaps(axes, task.given, fine, smooth=1.0))
+
+
+def _spline(degree: int) -> Callable[[FunctionGrid], Array]:
+    return lambda task: along_axes(task, lambda x, y: make_interp_spline(x, y, degree))
+
+
+def _akima(x: Array, y: Array) -> Callable[[Array], Array]:
+    return Akima1DInterpolator(x, y, method="makima")
+
+
+PEERS = (
+    Method("SciPy cubic spline, not-a-knot", _spline(3)),
+    Method("SciPy quintic spline, not-a-knot", _spline(5)),
+    Method("SciPy PchipInterpolator", lambda task: along_axes(task, PchipInterpolator)),
+    Method("SciPy Akima1DInterpolator, makima", lambda task: along_axes(task, _akima)),
+    Method("csaps, cubic, no smoothing", _csaps, "csaps"),
+)
+
+
+def functions(settings: Settings) -> list[Row]:
+    """Grids of smooth and rough functions, by dimension."""
+    rows: list[Row] = []
+    for dimensions, sizes in SIZES.items():
+        items = {
+            f"{name} {size}": FunctionGrid(name, dimensions, size)
+            for size in settings.pick(sizes[:1], sizes, sizes)
+            for name in FUNCTIONS
+        }
+        for task in items.values():
+            assert task.given is not None and task.truth is not None  # not timed with any method
+        errors: dict[str, dict[str, float]] = {}
+
+        def score(task: FunctionGrid, found: Array, into=errors) -> tuple[float, None]:
+            rms = task.rms(found)
+            into.setdefault(f"{task.name} {task.size}", {})[len(into)] = rms  # type: ignore[index]
+            return -20 * math.log10(rms), None
+
+        case = (
+            f"{len(items)} functions in {dimensions} dimensions"
+            if dimensions > 1
+            else (f"{len(items)} functions on lines")
+        )
+        methods = [Method(OURS, ours), *PEERS]
+        found = contest(
+            "functions",
+            case,
+            items,
+            methods,
+            settings,
+            score=score,
+            warm=next(iter(items.values())),
+            repetitions=settings.pick(1, 3, 5),
+        )
+        rows += _with_ratios(found, items, methods)
+    return rows
+
+
+def _with_ratios(
+    rows: list[Row], items: dict[str, FunctionGrid], methods: list[Method]
+) -> list[Row]:
+    """Return the rows with the error of ours over that of the best peer, in the note of ours."""
+    ratios = {}
+    for name, task in items.items():
+        peers = [method.call(task) for method in methods[1:5]]
+        ratios[name] = task.rms(ours(task)) / min(map(task.rms, peers))
+    mean = math.exp(float(np.mean(np.log(list(ratios.values())))))
+    worst = max(ratios, key=ratios.__getitem__)
+    note = f"error {mean:.2f} x the best peer's of each row, at worst {ratios[worst]:.2f} ({worst})"
+    return [replace(row, note=note) if row.method == OURS else row for row in rows]

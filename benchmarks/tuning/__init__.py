@@ -1,0 +1,1 @@
+"""Scripts that set the decisions of `kronfield.fitting.settings` again, and check their tests."""

@@ -1,0 +1,69 @@
+"""Change every decision to either side and run the nearest tests: each change must make one fail.
+
+    python -m benchmarks.tuning.mutate              # all decisions
+    python -m benchmarks.tuning.mutate points.gain  # one of them
+
+The tests are those of tests/fitting/test_decisions.py whose name holds the group and the name of the
+decision. The exit code is the number of changes that no test noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from kronfield.fitting import settings
+
+TESTS = "tests/fitting/test_decisions.py"
+VARIABLE = "KRONFIELD_MUTATION"
+
+
+def pytest_configure(config: object) -> None:
+    """As a pytest plugin: apply the change named by the environment before tests are collected."""
+    del config
+    text = os.environ.get(VARIABLE)
+    if text:
+        group, name, index = text.split(".")
+        for one in settings.decisions():
+            if (one.group, one.name) == (group, name):
+                value = one.sides[int(index)]
+                settings.DEFAULT = settings.changed(settings.DEFAULT, group, name, value)
+
+
+def survives(one: settings.Decision, index: int) -> bool:
+    """Return whether the tests of a decision pass with another value."""
+    environment = {**os.environ, VARIABLE: f"{one.group}.{one.name}.{index}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "benchmarks.tuning.mutate", TESTS]
+    done = subprocess.run(
+        [*command, "-k", f"{one.group}_{one.name}"],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode not in (0, 1):  # 5: no test was collected
+        print(done.stdout[-2000:])
+    return done.returncode != 1
+
+
+def main() -> int:
+    """Print a line for every change, and return how many survived."""
+    wanted, alive = sys.argv[1:], 0
+    for one in settings.decisions():
+        if wanted and f"{one.group}.{one.name}" not in wanted:
+            continue
+        for index, value in enumerate(one.sides):
+            left = survives(one, index)
+            alive += left
+            print(
+                f"{one.group}.{one.name}: {one.value} -> {value}: "
+                f"{'SURVIVES' if left else 'a test fails'}",
+                flush=True,
+            )
+    print(f"{alive} changes survive")
+    return alive
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""What the caller of a fit asked for, checked: one object instead of many parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, describe, problem, real, real_numbers, whole
+from kronfield.fitting import settings as defaults
+from kronfield.fitting.inputs import checked_penalty, checked_roughness
+from kronfield.fitting.settings import Settings
+from kronfield.solvers.points.normal import Penalty
+
+# The most iterations of a solver before it gives up.
+ITERATIONS = 2000
+
+Progress = Callable[[int, float], Any]
+
+
+@dataclass(frozen=True)
+class PointOptions:
+    """What the caller of `fit_points` or `Statistics.solve` asked for; None is left open.
+
+    Attributes
+    ----------
+    penalty : Penalty or None
+        Ridge and roughness.
+    units : tuple of float or None
+        The length on each axis that counts as 1 in a roughness.
+    rows : str or None
+        How the features of a point are computed.
+    tolerance : float or None
+        Where the solver stops.
+    iterations : int
+        The most that it takes.
+    seed : int
+        The seed of the split into points kept and held out, and of random probes.
+    progress : function or None
+        Called with (iteration, relative residual).
+    settings : Settings
+        The decisions.
+    """
+
+    penalty: Penalty | None = None
+    units: tuple[float, ...] | None = None
+    rows: str | None = None
+    tolerance: float | None = None
+    iterations: int = ITERATIONS
+    seed: int = 0
+    progress: Progress | None = None
+    settings: Settings = defaults.DEFAULT
+
+    @classmethod
+    def checked(
+        cls,
+        D: int,
+        *,
+        ridge: Any,
+        roughness: Any,
+        units: Any = None,
+        tolerance: Any = None,
+        iterations: Any = ITERATIONS,
+        seed: Any = 0,
+        rows: str | None = None,
+        progress: Progress | None = None,
+        settings: Any = None,
+    ) -> PointOptions:
+        """Return the options for points in D dimensions; wrong ones raise an error that names them."""
+        if units is not None:
+            units = tuple(real_numbers("units", units).tolist())
+            if len(units) != D or not all(unit > 0 for unit in units):
+                raise problem("units", units, f"{D} positive lengths", "One per axis.")
+        penalty = None
+        if ridge is not None or roughness is not None:
+            penalty = Penalty(
+                checked_penalty("ridge", ridge or 0.0), checked_roughness(roughness), units
+            )
+        if tolerance is not None:
+            remedy = "It is relative to the spread of the field."
+            tolerance = real("tolerance", tolerance, low=1e-15, high=0.5, remedy=remedy)
+        return cls(
+            penalty,
+            units,
+            rows,
+            tolerance,
+            whole("iterations", iterations, at_least=1),
+            whole("seed", seed, at_least=0),
+            progress,
+            checked_settings(settings),
+        )
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    """What the caller of `fit` asked for; None is left open.
+
+    Attributes
+    ----------
+    ridge : float or None
+        The weight of the sum of squared weights.
+    roughness : (float, float), "gcv" or None
+        The weights of a roughness, or how to choose them.
+    noise : array of shape () or (C,), or None
+        The standard deviation of the noise, in the units of the values.
+    rcond : float or None
+        Where singular values count as zero.
+    settings : Settings
+        The decisions.
+    """
+
+    ridge: float | None = None
+    roughness: tuple[float, float] | str | None = None
+    noise: Array | None = None
+    rcond: float | None = None
+    settings: Settings = defaults.DEFAULT
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        ridge: Any,
+        roughness: Any,
+        noise: Any,
+        rcond: Any,
+        has_encoding: bool,
+        channels: int,
+        settings: Any = None,
+    ) -> GridOptions:
+        """Return the options; wrong ones raise an error that names them."""
+        if isinstance(roughness, str):
+            if roughness != "gcv" or has_encoding or ridge:
+                expected = 'two numbers, or "gcv" with no encoding and ridge'
+                raise problem("roughness", repr(roughness), expected, "For example (0.0, 0.01).")
+        elif roughness is not None:
+            roughness = checked_roughness(roughness)
+        if ridge is not None:
+            ridge = checked_penalty("ridge", ridge)
+        if rcond is not None:
+            remedy = "It is a fraction of the largest singular value."
+            rcond = real("rcond", rcond, low=0.0, high=1.0, remedy=remedy)
+        if noise is not None:
+            noise = _checked_noise(noise, channels)
+            if has_encoding or ridge is not None or roughness is not None:
+                raise problem(
+                    "noise",
+                    "noise beside an encoding, a ridge or a roughness",
+                    "one of them",
+                    "The noise decides how strong a penalty is chosen; leave the others out.",
+                )
+        return cls(ridge, roughness, noise, rcond, checked_settings(settings))
+
+    @property
+    def asks_for_gcv(self) -> bool:
+        """Whether a roughness is to be chosen by cross-validation, noisy or not."""
+        return isinstance(self.roughness, str)
+
+    @property
+    def roughness_pair(self) -> tuple[float, float]:
+        """The roughness that was given, (0, 0) if none was."""
+        return (
+            (0.0, 0.0)
+            if self.roughness is None or isinstance(self.roughness, str)
+            else self.roughness
+        )
+
+    @property
+    def may_smooth(self) -> bool:
+        """Whether the choice of a penalty is left open."""
+        return self.ridge is None and (self.roughness is None or self.asks_for_gcv)
+
+    @property
+    def interpolates(self) -> bool:
+        """Whether no penalty was given."""
+        return not self.ridge and not any(self.roughness_pair)
+
+
+def _checked_noise(noise: Any, channels: int) -> Array:
+    array = real_numbers("noise", noise)
+    if array.shape not in ((), (channels,)) or not np.all(np.isfinite(array)) or np.any(array < 0):
+        expected = f"a standard deviation of 0 or more, or {channels}, one per channel"
+        raise problem("noise", describe(array), expected, "In the units of the values.")
+    return array
+
+
+def checked_settings(settings: Any) -> Settings:
+    """Return the settings given, or the default ones."""
+    if settings is None:
+        return defaults.DEFAULT  # looked up now, so that an experiment can replace it
+    if not isinstance(settings, Settings):
+        raise problem(
+            "settings",
+            describe(settings),
+            "kronfield.fitting.settings.Settings",
+            "Change one with dataclasses.replace(settings.DEFAULT, ...).",
+            TypeError,
+        )
+    return settings

@@ -1,0 +1,240 @@
+"""How well each family of splines predicts a sample from its neighbours: leave-one-out along one axis.
+
+Every sample is left out alone, so the others lie as densely as in the fit itself; holding out every
+second sample would judge a grid half as dense. A spline is linear in the samples, so its error at a
+sample is the product of a short row with the samples around it. On an even axis one row serves all
+samples but those near the ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.frames import Frame, is_even
+from kronfield.embedders import BSpline, Embedder
+
+# Samples to either side from which one is predicted. The influence of a sample on a spline of degree
+# 9, the widest, falls to 3e-4 over this distance.
+REACH = 16
+# Samples of an uneven axis that are predicted: each has rows of its own.
+MOST_UNEVEN = 48
+# The fewest samples on an axis for slopes: each is predicted from two differences on one side.
+FEWEST_FOR_SLOPES = 5
+# Predictions made on one axis: their mean square is known to 1 % from this many.
+MOST_JUDGED = 1 << 14
+
+#: The ways in which a spline continues past its last samples, and `smooth` of the grid solver.
+ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2}
+
+
+@dataclass(frozen=True)
+class SplineFamily:
+    """Splines of one degree and one kind of ends, with knots at the samples.
+
+    With not-a-knot ends the two outermost pieces of either side are one polynomial, and there are
+    as many features as samples (de Boor, 1978, chapter 4). Straight ends have no second derivative
+    at the last sample and flat ends no first; both need two features more.
+    """
+
+    degree: int
+    ends: str = "not-a-knot"
+
+    def embedder(self, axis: Array, frame: Frame) -> Embedder:
+        """Return the features for samples at ``axis``."""
+        x = frame.unit(axis)
+        low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
+        if self.ends == "not-a-knot" or len(x) < 3:
+            return BSpline.through(x, min(self.degree, len(x) - 1), low, high)
+        size = len(x) - 1 + self.degree
+        return BSpline(size, self.degree, low=low, high=high, inner=x[1:-1])
+
+    @property
+    def smooth(self) -> int:
+        """The number by which the grid solver knows the ends."""
+        return ENDS[self.ends]
+
+    @property
+    def fewest(self) -> int:
+        """The fewest samples from which one can be left out and predicted."""
+        return self.degree + 2
+
+    def predict(self, x: Array, at: float) -> Array:
+        """Return the row whose product with values at ``x`` is the spline at ``at``."""
+        from scipy.interpolate import make_interp_spline
+
+        degree, identity = min(self.degree, len(x) - 1), np.eye(len(x))
+        if self.ends == "not-a-knot" or degree < 3:
+            return np.asarray(make_interp_spline(x, identity, degree)(at))
+        order = 1 if self.ends == "flat" else 2
+        zero = [(order, np.zeros(len(x)))]
+        return np.asarray(make_interp_spline(x, identity, 3, bc_type=(zero, zero))(at))
+
+
+#: From straight lines to polynomials of degree 9, in the order in which they are preferred: a later
+#: one must be clearly better.
+FAMILIES = (
+    SplineFamily(3),
+    SplineFamily(5),
+    SplineFamily(7),
+    SplineFamily(9),
+    SplineFamily(3, "straight"),
+    SplineFamily(3, "flat"),
+    SplineFamily(1),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class AxisErrors:
+    """Leave-one-out errors along one axis.
+
+    Attributes
+    ----------
+    families : tuple of SplineFamily
+        Those that the axis has enough samples for.
+    squares : (F,) array
+        The mean squared error of each, over all samples but the first and the last.
+    slopes : float
+        The same of cubics with slopes from the data; NaN on an uneven or very short axis.
+    """
+
+    families: tuple[SplineFamily, ...]
+    squares: Array
+    slopes: float
+
+
+def leave_one_out(values: Array, axis: int, x: Array) -> AxisErrors | None:
+    """Return the errors along ``axis`` of planar values (C, N_1, ..., N_D); None if it is too short.
+
+    ``axis`` counts the axes of ``values``, so that the first of the grid is 1. Of many lines or
+    samples, some are judged: spread evenly, and symmetric about the middle.
+    """
+    n = len(x)
+    families = tuple(one for one in FAMILIES if n >= one.fewest)
+    if not families:
+        return None
+    even = is_even(x)
+    samples = np.arange(1, n - 1) if even else 1 + _spread(n - 2, MOST_UNEVEN)
+    lines = _some_lines(values, axis, max(1, MOST_JUDGED // len(samples)))  # (N, R)
+    if even:
+        samples = 1 + _spread(n - 2, max(1, MOST_JUDGED // lines.shape[1]))
+    squares = _squares(families, x, lines, samples, even)  # (F, J)
+    slopes = _slopes_error(lines, samples) if even and n >= FEWEST_FOR_SLOPES else math.nan
+    return AxisErrors(families, squares.mean(axis=1), slopes)
+
+
+def _spread(count: int, most: int) -> Array:
+    """Return at most ``most`` indices below ``count``, symmetric about the middle."""
+    step = math.ceil(count / most)
+    half = np.arange((count - 1) // 2, -1, -step)
+    return np.unique(np.concatenate([half, count - 1 - half]))
+
+
+def _some_lines(values: Array, axis: int, most: int) -> Array:
+    """Return lines along ``axis`` as columns (N, R): all, or some that are spread over the grid."""
+    lines = np.moveaxis(values, axis, 0)
+    other = list(lines.shape[2:])
+    each = max(1, math.floor((most / max(lines.shape[1], 1)) ** (1 / max(len(other), 1))))
+    for i, count in enumerate(other):
+        if count > each:
+            lines = np.take(lines, _spread(count, each), axis=i + 2)
+    return np.ascontiguousarray(lines.reshape(len(lines), -1), dtype=np.float64)
+
+
+def _squares(
+    families: Sequence[SplineFamily], x: Array, lines: Array, samples: Array, even: bool
+) -> Array:
+    """Return the mean over lines (N, R) of the squared error at each sample, (F, J)."""
+    n, window = len(x), min(len(x), 2 * REACH + 1)
+    starts = np.clip(samples - REACH, 0, n - window)
+    squares = np.empty((len(families), len(samples)))
+    alike = (starts == samples - REACH) & even  # these have one row per family
+    if alike.any():
+        rows = _even_rows(tuple(families), window, REACH)  # (F, window)
+        views = np.lib.stride_tricks.sliding_window_view(lines, window, axis=0)  # (N', R, window)
+        errors = views[starts[alike]].reshape(-1, window) @ rows.T  # (J' R, F)
+        per_sample = np.mean(errors.reshape(int(alike.sum()), -1, len(families)) ** 2, axis=1)
+        squares[:, alike] = per_sample.T
+    for j in np.flatnonzero(~alike):
+        start, at = int(starts[j]), int(samples[j] - starts[j])
+        rows = (
+            _even_rows(tuple(families), window, at)
+            if even
+            else _rows(families, x[start : start + window], at)
+        )
+        squares[:, j] = np.mean((rows @ lines[start : start + window]) ** 2, axis=1)
+    return squares
+
+
+@functools.lru_cache(maxsize=1024)
+def _even_rows(families: tuple[SplineFamily, ...], window: int, at: int) -> Array:
+    """Return the rows of an even axis; flipped where the sample is nearer to the end of the window."""
+    if 2 * at > window - 1:
+        return _even_rows(families, window, window - 1 - at)[:, ::-1]
+    return _rows(families, np.arange(window, dtype=np.float64), at)
+
+
+def _rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
+    """Return the rows whose products with values at ``x`` are the errors at sample ``at``, (F, N)."""
+    known = np.arange(len(x)) != at
+    rows = np.zeros((len(families), len(x)))
+    rows[:, at] = 1.0
+    for number, family in enumerate(families):
+        rows[number, known] = -family.predict(x[known], float(x[at]))
+    return rows
+
+
+def _slopes_error(lines: Array, samples: Array) -> float:
+    """Return the mean squared error of cubics with slopes from the data, on an even axis.
+
+    A sample is predicted in the middle of the cubic between its neighbours, a gap of two spacings,
+    whose slopes are the means of PCHIP's and Akima's there: see `slopes`. Past the ends differences
+    continue along a straight line.
+    """
+    differences = np.diff(lines, axis=0)
+    last = len(differences) - 1
+
+    def at(index: Array) -> tuple[Array, Array]:
+        """Return differences (J, R), and where they exist."""
+        return differences[np.clip(index, 0, last)], ((index >= 0) & (index <= last))[:, None]
+
+    middle = (lines[samples + 1] - lines[samples - 1]) / 2  # per spacing, over two of them
+    (left, has_left), (right, has_right) = at(samples - 2), at(samples + 1)
+    left = np.where(has_left, left, 2 * middle - right)
+    right = np.where(has_right, right, 2 * middle - left)
+    (first, has_first), (final, has_final) = at(samples - 3), at(samples + 2)
+    first = np.where(has_first, first, 2 * left - middle)
+    final = np.where(has_final, final, 2 * right - middle)
+    before = harmonic_slope(left, middle, 1.0, 2.0) + akima_slope(first, left, middle, right)
+    after = harmonic_slope(middle, right, 2.0, 1.0) + akima_slope(left, middle, right, final)
+    # (y_0 + y_1)/2 + gap (d_0 - d_1)/8, with the gap 2 and twice the slopes
+    predicted = (lines[samples - 1] + lines[samples + 1]) / 2 + (before - after) / 8
+    return float(np.mean((predicted - lines[samples]) ** 2))
+
+
+def harmonic_slope(left: Array, right: Array, before: float, after: float) -> Array:
+    """Return the slope between differences ``left`` and ``right`` over gaps of these lengths.
+
+    It is their weighted harmonic mean, and 0 where their signs differ (Fritsch and Butland, 1984).
+    """
+    first, second = 2 * after + before, after + 2 * before
+    same = left * right > 0
+    safe_left, safe_right = np.where(same, left, 1.0), np.where(same, right, 1.0)
+    return np.where(same, (first + second) / (first / safe_left + second / safe_right), 0.0)
+
+
+def akima_slope(beyond_left: Array, left: Array, right: Array, beyond_right: Array) -> Array:
+    """Return the slope between ``left`` and ``right`` weighted by how the differences change beyond.
+
+    This is Akima's rule (1970), modified so that flat stretches stay flat.
+    """
+    to_left = np.abs(beyond_right - right) + np.abs(beyond_right + right) / 2
+    to_right = np.abs(left - beyond_left) + np.abs(left + beyond_left) / 2
+    total = to_left + to_right
+    safe = np.where(total > 0, total, 1.0)
+    return np.where(total > 0, (to_left * left + to_right * right) / safe, 0.0)

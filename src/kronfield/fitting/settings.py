@@ -1,0 +1,255 @@
+"""Every number that decides something a user can see, with the data and the script that set it.
+
+Each field of these dataclasses is made by `decision`, which keeps beside the value what it decides,
+the data it was set on, the script under ``benchmarks/tuning`` that sets it again, and two values, one
+on either side, with which some test fails. The page "What is chosen for you" is generated from here.
+Numerical tolerances are not decisions: they stay beside their formula.
+
+Examples
+--------
+>>> from dataclasses import replace
+>>> settings = replace(DEFAULT, points=replace(DEFAULT.points, hat_cells=2.0))
+>>> settings.points.hat_cells, DEFAULT.points.hat_cells
+(2.0, 4.0)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def decision(value: Any, decides: str, *, data: str, script: str, sides: tuple[Any, ...]) -> Any:
+    """Return a dataclass field of one decision.
+
+    Parameters
+    ----------
+    value : Any
+        The default.
+    decides : str
+        What it decides, in one sentence.
+    data : str
+        The data that it was set on.
+    script : str
+        The script under ``benchmarks/tuning`` that sets it again.
+    sides : tuple
+        Other values, lower and higher, with which a test must fail.
+    """
+    about = {"decides": decides, "data": data, "script": script, "sides": sides}
+    return field(default=value, metadata=about)
+
+
+@dataclass(frozen=True)
+class GridSettings:
+    """Samples on a grid: what is judged, and when slopes are taken from the data."""
+
+    crop_samples: int = decision(
+        1 << 16,
+        "Everything is chosen on a central crop of about this many samples.",
+        data="by design",
+        script="sweep.py",
+        sides=(1 << 12, 1 << 20),
+    )
+    clearly: float = decision(
+        1.25,
+        "Splines are chosen over slopes from the data, and other splines over cubic ones, if the "
+        "error with which they predict samples is this many times smaller.",
+        data="kodim01 to 08, smooth and rough functions",
+        script="sweep.py",
+        sides=(1.0, 10.0),
+    )
+    shortest_refined: int = decision(
+        12,
+        "Slopes are taken from the data on axes of at least this many samples.",
+        data="rows of kodim01 to 08",
+        script="sweep.py",
+        sides=(6, 24),
+    )
+    fine_tension: float = decision(
+        8.0,
+        "The tension of the splines between the nodes of the lattice that slopes fill.",
+        data="kodim01 to 08",
+        script="sweep.py",
+        sides=(1.0, 50.0),
+    )
+    most_nodes: int = decision(
+        1 << 26,
+        "Slopes are not taken if the finer lattice would have more nodes than this.",
+        data="by design",
+        script="sweep.py",
+        sides=(1 << 16, 1 << 40),
+    )
+
+
+@dataclass(frozen=True)
+class PointSettings:
+    """Scattered points: the grids that are tried, and how they are judged."""
+
+    fewest: int = decision(
+        5,
+        "Fewer points than this are fitted with a default penalty: there is nothing to choose by.",
+        data="by design",
+        script="sweep.py",
+        sides=(3, 9),
+    )
+    judged: int = decision(
+        6000,
+        "Settings are judged on at most this many points, those nearest to the middle.",
+        data="kodim01 to 08, a quarter of the pixels",
+        script="sweep.py",
+        sides=(1000, 20000),
+    )
+    held_out: float = decision(
+        0.2,
+        "The part of these points that is held out at a time to measure the error.",
+        data="by design",
+        script="sweep.py",
+        sides=(0.1, 0.4),
+    )
+    few_points: int = decision(
+        600,
+        "Up to this many points, every part is held out in turn; beyond, only the first.",
+        data="smooth functions at random points",
+        script="sweep.py",
+        sides=(300, 1200),
+    )
+    spline_cells: float = decision(
+        1.0,
+        "Cells per point of the grid of splines.",
+        data="smooth functions at random points",
+        script="sweep.py",
+        sides=(0.5, 2.0),
+    )
+    hat_cells: float = decision(
+        4.0,
+        "Cells per point of the grid of hats.",
+        data="kodim01 to 08, a quarter of the pixels",
+        script="sweep.py",
+        sides=(2.0, 8.0),
+    )
+    few_hat_cells: float = decision(
+        3.0,
+        "The same where points are few: they are fitted several times.",
+        data="functions at random points",
+        script="sweep.py",
+        sides=(2.0, 6.0),
+    )
+    chance: float = decision(
+        2.0,
+        "Gaussians are chosen unless others predict better by this over the root of the number of "
+        "points held out: they have one score, the others the best of many.",
+        data="smooth functions at random points",
+        script="sweep.py",
+        sides=(0.0, 100.0),
+    )
+    gain: float = decision(
+        0.001,
+        "The search for a penalty goes on while a step lowers the error by this part.",
+        data="kodim01 to 08, a quarter of the pixels",
+        script="sweep.py",
+        sides=(0.0, 0.05),
+    )
+    lattice_tension: float = decision(
+        8.0,
+        "The tension of the splines between the nodes of a lattice with gaps.",
+        data="kodim01 to 08, a quarter of the pixels",
+        script="sweep.py",
+        sides=(2.0, 24.0),
+    )
+    sparsest_lattice: int = decision(
+        64,
+        "Points lie on a lattice if it has at most this many nodes for each of them.",
+        data="by design",
+        script="sweep.py",
+        sides=(16, 256),
+    )
+    part_of_error: float = decision(
+        0.05,
+        "The solver stops at this part of the error that held-out points predict.",
+        data="kodim01 to 08, a quarter of the pixels",
+        script="sweep.py",
+        sides=(0.001, 0.5),
+    )
+
+
+@dataclass(frozen=True)
+class GaussianSettings:
+    """Scattered points of smooth functions: widths and ridge of Gaussians by likelihood."""
+
+    fewest: int = decision(
+        10,
+        "Fewer points than this do not have a likelihood that can be judged.",
+        data="smooth functions at random points",
+        script="sweep.py",
+        sides=(5, 20),
+    )
+    start: float = decision(
+        0.2,
+        "The width at which the search starts, as a part of the box.",
+        data="smooth functions at random points",
+        script="sweep.py",
+        sides=(0.02, 1.0),
+    )
+    narrowest: float = decision(
+        0.01,
+        "The narrowest width tried, as a part of the box.",
+        data="by design",
+        script="sweep.py",
+        sides=(0.001, 0.05),
+    )
+    widest: float = decision(
+        2.0,
+        "The widest width tried, as a part of the box.",
+        data="by design",
+        script="sweep.py",
+        sides=(1.0, 8.0),
+    )
+    gain: float = decision(
+        1.0,
+        "An axis gets a width of its own if the logarithm of the likelihood rises by this.",
+        data="smooth functions at random points",
+        script="sweep.py",
+        sides=(0.0, 5.0),
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
+
+    grid: GridSettings = GridSettings()
+    points: PointSettings = PointSettings()
+    gaussians: GaussianSettings = GaussianSettings()
+
+
+DEFAULT = Settings()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision as a row of the page: group, name, value, and what is known about it."""
+
+    group: str
+    name: str
+    value: Any
+    decides: str
+    data: str
+    script: str
+    sides: tuple[Any, ...]
+
+
+def decisions(settings: Settings | None = None) -> Iterator[Decision]:
+    """Yield every decision, in order."""
+    used = DEFAULT if settings is None else settings
+    for group in dataclasses.fields(used):
+        part = getattr(used, group.name)
+        for one in dataclasses.fields(part):
+            yield Decision(group.name, one.name, getattr(part, one.name), **one.metadata)
+
+
+def changed(settings: Settings, group: str, name: str, value: Any) -> Settings:
+    """Return the settings with one decision changed."""
+    part = dataclasses.replace(getattr(settings, group), **{name: value})
+    return dataclasses.replace(settings, **{group: part})

@@ -1,0 +1,155 @@
+"""Penalties chosen from the data: a roughness for noisy samples, a ridge for a given encoding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.frames import EVEN, sample_frame
+from kronfield._core.threads import in_threads
+from kronfield.fitting.report import Candidate
+from kronfield.fitting.splines import tension_encoding
+from kronfield.solvers.grid.separable import GridSolver, gcv_score
+
+# Samples on an axis by which a roughness is judged: its eigenbasis is found in about 50 ms.
+JUDGED = 400
+# Exponents of ten between which the weight of a roughness is searched, in units of a cell.
+WEAKEST, STRONGEST = -6.0, 6.0
+#: The tension of the splines that are smoothed, by the order of the derivative: gradients go with
+#: nearly linear pieces, second derivatives with cubic ones.
+TENSIONS = {1: 8.0, 2: 0.05}
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothing:
+    """A roughness penalty for each of the decorrelated channels.
+
+    Attributes
+    ----------
+    rotation : (C, C) array
+        Orthogonal; decorrelated channels are its product with the channels.
+    order : int
+        The order of the derivatives that are penalised, 1 or 2.
+    weights : tuple of float
+        The weight of the penalty of each decorrelated channel.
+    score : float
+        The mean over channels of the estimated risk, or of the cross-validation score.
+    interpolation : float
+        The same without a penalty.
+    """
+
+    rotation: Array
+    order: int
+    weights: tuple[float, ...]
+    score: float
+    interpolation: float
+
+    @property
+    def roughness(self) -> list[tuple[float, float]]:
+        """The roughness of each decorrelated channel."""
+        return [(w, 0.0) if self.order == 1 else (0.0, w) for w in self.weights]
+
+    @property
+    def tension(self) -> float:
+        """The tension of the splines that are smoothed."""
+        return TENSIONS[self.order]
+
+    def candidate(self) -> Candidate:
+        """Return the penalty as a candidate."""
+        return Candidate("roughness", {"order": self.order, "weights": self.weights}, self.score)
+
+
+def best_smoothing(
+    values: Array, axes: Sequence[Array], rotation: Array, sigmas: Array | None
+) -> list[Smoothing]:
+    """Return the best penalty of either order for values (C, N_1, ..., N_D), scored by the middle.
+
+    With ``sigmas``, the noise of the decorrelated channels, the score is Stein's unbiased estimate of
+    the risk (Stein, 1981); without, generalised cross-validation (Craven and Wahba, 1979).
+    """
+    middle = [_middle(len(axis)) for axis in axes]
+    part = np.asarray(values[(slice(None), *middle)], dtype=np.float64)
+    planes = np.tensordot(rotation, part, axes=1)
+    short = [axis[some] for axis, some in zip(axes, middle, strict=True)]
+    return in_threads(lambda order: _of_order(planes, short, rotation, sigmas, order), (1, 2))
+
+
+def _middle(count: int) -> slice:
+    start = max(0, count - JUDGED) // 2
+    return slice(start, start + JUDGED)
+
+
+def _of_order(
+    planes: Array, axes: Sequence[Array], rotation: Array, sigmas: Array | None, order: int
+) -> Smoothing:
+    frames = [sample_frame(axis) for axis in axes]
+    unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
+    encoding = tension_encoding(axes, frames, TENSIONS[order])
+    solver = GridSolver(encoding, frames, axes, roughness=unit)
+    strengths, n = solver.strengths(), math.prod(planes.shape[1:])
+    # weights are in units of the mean cell
+    cells = ((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
+    scale = math.prod(cell ** (2 * order / len(axes)) for cell in cells)
+    weights, scores, plain = [], [], []
+    for c, plane in enumerate(planes):
+        energy = solver.coefficients(plane[None])[0] ** 2
+        total = float(np.sum(plane**2))
+
+        def score(
+            exponent: float, energy: Array = energy, total: float = total, c: int = c
+        ) -> float:
+            weight = scale * 10.0**exponent
+            kept = solver.filter_of(strengths, 0.0, (unit[0] * weight, unit[1] * weight))
+            if sigmas is None:
+                return gcv_score(energy, total, kept, planes[:1])
+            # E |u - truth|^2 / n = |y - u|^2 / n + 2 sigma^2 trace / n - sigma^2
+            residual = float(np.sum((1 - kept) ** 2 * energy)) + max(total - energy.sum(), 0.0)
+            return (residual + 2 * sigmas[c] ** 2 * float(kept.sum())) / n - sigmas[c] ** 2
+
+        best = minimise(score, WEAKEST, STRONGEST)
+        weights.append(scale * 10.0**best)
+        scores.append(score(best))
+        plain.append(score(WEAKEST))
+    return Smoothing(rotation, order, tuple(weights), float(np.mean(scores)), float(np.mean(plain)))
+
+
+def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate]]:
+    """Return the ridge that minimises generalised cross-validation, and every ridge tried.
+
+    It is 0 if the score falls towards the weakest ridge.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    scaled = values / (float(np.abs(values).max()) or 1.0)
+    energy = np.sum(solver.coefficients(scaled) ** 2, axis=0)
+    total = float(np.sum(np.square(scaled)))
+    strengths = solver.strengths()
+    strongest = math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2
+
+    def score(exponent: float) -> float:
+        kept = solver.filter_of(strengths, strongest * 10.0**exponent)
+        return gcv_score(energy, total, kept, values)
+
+    exponents = np.arange(-14.0, 2.5, 0.5)
+    scores = np.array(in_threads(score, exponents.tolist()))
+    # Features that do not overlap at the samples give every ridge the same score: choose the least.
+    best = int(np.argmax(scores <= scores.min() * (1 + EVEN)))
+    candidates = [
+        Candidate("ridge", {"ridge": strongest * 10.0**e}, float(one), chosen=i == best)
+        for i, (e, one) in enumerate(zip(exponents.tolist(), scores, strict=True))
+    ]
+    return (0.0 if best == 0 else strongest * 10.0 ** float(exponents[best])), candidates
+
+
+def minimise(score: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a score is least, on a grid of exponents that is refined around the best."""
+    step = 0.5
+    grid = np.arange(low, high + step, step)
+    best = float(grid[int(np.argmin(in_threads(score, grid.tolist())))])
+    for _ in range(4):
+        step /= 2
+        best = min((best - step, best, best + step), key=score)
+    return best

@@ -1,0 +1,131 @@
+"""Leave-one-out errors against refits without the sample."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy.interpolate import Akima1DInterpolator, PchipInterpolator, make_interp_spline
+
+from kronfield.fitting.prediction import (
+    FAMILIES,
+    MOST_JUDGED,
+    SplineFamily,
+    akima_slope,
+    harmonic_slope,
+    leave_one_out,
+)
+
+
+def brute_force(x, y, predict):
+    """The mean squared error of every inner sample, predicted from all others."""
+    errors = []
+    for i in range(1, len(x) - 1):
+        known = np.arange(len(x)) != i
+        errors.append(predict(x[known], y[known])(x[i]) - y[i])
+    return float(np.mean(np.square(errors)))
+
+
+def spline(family):
+    ends = {"not-a-knot": None, "straight": "natural", "flat": "clamped"}[family.ends]
+    return lambda x, y: make_interp_spline(x, y, family.degree, bc_type=ends)
+
+
+@pytest.mark.parametrize("count", [5, 11, 12, 31])
+@pytest.mark.parametrize("even", [True, False])
+def test_splines_as_refitted(count, even):
+    rng = np.random.default_rng(count)
+    x = np.arange(count, dtype=float) if even else np.cumsum(rng.uniform(0.2, 1.0, count))
+    y = rng.standard_normal((1, count))
+    found = leave_one_out(y, 1, x)
+    assert found.families == tuple(one for one in FAMILIES if count >= one.degree + 2)
+    for family, square in zip(found.families, found.squares, strict=True):
+        assert square == pytest.approx(brute_force(x, y[0], spline(family)), rel=1e-6)
+
+
+def test_a_long_axis_is_predicted_from_windows():
+    rng = np.random.default_rng(0)
+    y = np.cumsum(rng.standard_normal((1, 120)), axis=1)
+    found = leave_one_out(y, 1, np.arange(120.0))
+    for family, square in zip(found.families, found.squares, strict=True):
+        reference = brute_force(np.arange(120.0), y[0], spline(family))
+        assert square == pytest.approx(reference, rel=2e-2 if family.degree > 5 else 1e-4)
+
+
+@pytest.mark.parametrize("count", [5, 6, 7, 8, 40])
+def test_slopes_as_scipy(count):
+    rng = np.random.default_rng(count)
+    x, y = np.arange(float(count)), rng.standard_normal((1, count))
+
+    def both(x, y):
+        return lambda at: (
+            (PchipInterpolator(x, y)(at) + Akima1DInterpolator(x, y, method="makima")(at)) / 2
+        )
+
+    inner = slice(3, count - 3)  # at the ends SciPy's PCHIP has a rule of its own
+    errors, ours = [], []
+    for i in range(count)[inner]:
+        known = np.arange(count) != i
+        errors.append(both(x[known], y[0, known])(x[i]) - y[0, i])
+        ours.append(_slope_error(y, i))
+    np.testing.assert_allclose(ours, errors, rtol=1e-9, atol=1e-12)
+    assert np.isfinite(leave_one_out(y, 1, x).slopes)
+
+
+def _slope_error(y, i):
+    d = np.diff(y[0])
+    middle = (y[0, i + 1] - y[0, i - 1]) / 2
+    args = (d[i - 3], d[i - 2], middle, d[i + 1], d[i + 2])
+    before = harmonic_slope(args[1], middle, 1.0, 2.0) + akima_slope(*args[:4])
+    after = harmonic_slope(middle, args[3], 2.0, 1.0) + akima_slope(*args[1:])
+    return (y[0, i - 1] + y[0, i + 1]) / 2 + (before - after) / 8 - y[0, i]
+
+
+def test_slopes_are_judged_at_all_inner_samples():
+    rng = np.random.default_rng(3)
+    y = rng.standard_normal((1, 30))
+    inner = np.mean([_slope_error(y, i) ** 2 for i in range(3, 27)])
+    whole = leave_one_out(y, 1, np.arange(30.0)).slopes
+    assert whole != pytest.approx(inner, rel=1e-6)  # the ends take part
+    assert whole == pytest.approx(inner, rel=0.5)
+
+
+@pytest.mark.parametrize("degree", [1, 3, 5, 7, 9])
+def test_polynomials_are_predicted_exactly(degree):
+    x = np.linspace(-1, 1, 30)
+    y = np.polynomial.legendre.legval(x, np.ones(degree + 1))[None]
+    found = leave_one_out(y, 1, x)
+    at = found.families.index(SplineFamily(degree))
+    assert found.squares[at] < 1e-20
+    lower = [s for f, s in zip(found.families, found.squares, strict=True) if f.degree < degree]
+    assert all(square > 1e-12 for square in lower)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(5, 40), st.integers(1, 3), st.integers(1, 6), st.integers(0, 2**31), st.booleans()
+)
+def test_flips_and_other_axes(count, channels, other, seed, even):
+    rng = np.random.default_rng(seed)
+    x = np.arange(float(count)) if even else np.cumsum(rng.uniform(0.2, 1.0, count))
+    y = rng.standard_normal((channels, count, other))
+    found = leave_one_out(y, 1, x)
+    flipped = leave_one_out(y[:, ::-1, ::-1], 1, x[-1] - x[::-1])
+    turned = leave_one_out(np.swapaxes(y, 1, 2), 2, x)
+    for again in (flipped, turned):
+        np.testing.assert_allclose(found.squares, again.squares, rtol=1e-6)
+        np.testing.assert_allclose(found.slopes, again.slopes, rtol=1e-6)
+
+
+def test_many_lines_are_sampled_symmetrically():
+    rng = np.random.default_rng(5)
+    y = rng.standard_normal((3, 300, 300))
+    assert y.size > 4 * MOST_JUDGED
+    found = leave_one_out(y, 1, np.arange(300.0))
+    flipped = leave_one_out(y[:, ::-1, ::-1], 1, np.arange(300.0))
+    np.testing.assert_allclose(found.squares, flipped.squares, rtol=1e-9)
+    few = leave_one_out(y[:, :, :40], 1, np.arange(300.0))
+    np.testing.assert_allclose(found.squares, few.squares, rtol=0.1)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_short(count):
+    assert leave_one_out(np.ones((1, count)), 1, np.arange(float(count))) is None
