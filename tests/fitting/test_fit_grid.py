@@ -205,8 +205,8 @@ def test_long_axes_stay_banded():
         np.testing.assert_allclose(field.on_grid(), signal, atol=1e-6)
     with pytest.raises(kf.InputError, match="factored densely"):
         kf.fit(signal, encoding=kf.Gaussian(50_000, 0.1), ridge=0.0)
-    with pytest.raises(kf.InputError, match="factored densely"):
-        kf.fit(signal, roughness="gcv")
+    long = kf.fit(signal, roughness="gcv")  # smoothed as a band
+    np.testing.assert_allclose(long.on_grid(), signal, atol=1e-3)
 
 
 def test_one_sample():
@@ -255,7 +255,7 @@ def test_noise_is_smoothed_and_clean_data_is_not():
     noisy = clean + 0.2 * rng.standard_normal(clean.shape)
     field = kf.fit(noisy)
     assert any(field.report.roughness)
-    assert "cross-validation" in field.report.chosen_by
+    assert "Stein's unbiased risk" in field.report.chosen_by
     assert np.mean((field.on_grid() - clean) ** 2) < 0.1 * np.mean((noisy - clean) ** 2)
     assert field.report.degrees_of_freedom < 0.3 * noisy.size
     assert kf.fit(clean).report.roughness == (0.0, 0.0)
@@ -270,11 +270,10 @@ def test_ridge_by_cross_validation():
     chosen, plain = kf.fit(noisy, [x], emb), kf.fit(noisy, [x], emb, ridge=0.0)
     assert chosen.report.ridge > 0
     assert len(chosen.report.candidates) > 20
-    scores = [one.score for one in chosen.report.candidates]
-    assert (
-        f"ridge {chosen.report.ridge:.3g}"
-        == chosen.report.candidates[int(np.argmin(scores))].setting
-    )
+    best = min(chosen.report.candidates, key=lambda one: one.score)
+    assert best.chosen
+    assert best.kind == "ridge"
+    assert best.parameters == {"ridge": chosen.report.ridge}
     assert np.mean((chosen.on_grid() - clean) ** 2) < np.mean((plain.on_grid() - clean) ** 2)
 
 
@@ -431,7 +430,6 @@ def test_noise_is_not_looked_for_in_what_is_all_but_exact():
     smooth = (np.sin(7 * x)[:, None] * np.cos(5 * x)).astype(np.float32)  # its rounding is no noise
     field = kf.fit(smooth)
     assert field.report.roughness == (0.0, 0.0)
-    assert "noise was not looked for" in str(field.report)
 
 
 def noisy_line(channels=1):

@@ -435,11 +435,11 @@ def test_standard_error_of_channels_and_blended_fits():
 
 def test_lattices_are_found():
     i = np.random.default_rng(0).integers(0, 50, (400, 2))
-    lattice = find_lattice(i * [0.1, 2.5] + [3.0, -7.0])
+    lattice = find_lattice(i * [0.1, 2.5] + [3.0, -7.0], 64)
     assert [axis.count for axis in lattice] == [50, 50]
     assert lattice[0].step == pytest.approx(0.1)
-    assert find_lattice(square(400)) is None
-    assert find_lattice(np.array([[0.0], [1e-9], [1.0]])) is None  # 10^9 nodes for three points
+    assert find_lattice(square(400), 64) is None
+    assert find_lattice(np.array([[0.0], [1e-9], [1.0]]), 64) is None  # 10^9 nodes for three points
 
 
 def test_a_lattice_and_a_larger_domain():

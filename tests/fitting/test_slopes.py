@@ -1,5 +1,7 @@
 """Slopes from the data: a lattice twice as fine, and when `fit` takes it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -9,7 +11,8 @@ from skimage import data
 
 import kronfield as kf
 from kronfield._core.frames import sample_frame
-from kronfield.fitting import grid_choice, slopes as slopes_module
+from kronfield.fitting import slopes as slopes_module
+from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.slopes import Refinement, slopes
 
 
@@ -108,7 +111,7 @@ def test_where_there_is_no_finer_lattice(rng):
     wide = type(frame)(frame.origin, frame.length, frame.low - 1, frame.high)
     assert Refinement.of([x], [wide], [True]) is None
     assert (
-        "ends within its domain"
+        "slopes need even axes"
         in kf.fit(rng.random(40), [np.arange(40.0)], domain=[(-5, 45)]).report.chosen_by
     )
 
@@ -159,7 +162,7 @@ def test_axes_in_few_digits_are_even():
 # ------------------------------------------------------------------------------------------
 
 
-def test_photographs_get_slopes_and_gain_by_them(monkeypatch):
+def test_photographs_get_slopes_and_gain_by_them():
     image = photograph(128)
     known, at = image[::2, ::2], [np.arange(128) / 2] * 2
     field = kf.fit(known)
@@ -168,10 +171,10 @@ def test_photographs_get_slopes_and_gain_by_them(monkeypatch):
     np.testing.assert_allclose(field.on_grid(), known, atol=2e-6)
     assert field.report.residual < 1e-6
     assert field.report.degrees_of_freedom == 64 * 64
-    assert "* slopes from the data" in str(field.report)
+    assert "* slopes along" in str(field.report)
     assert field.domain == ((-0.5, 63.5), (-0.5, 63.5))
-    monkeypatch.setattr(grid_choice, "MOST_NODES", 0)
-    splines = kf.fit(known)
+    few = replace(DEFAULT, grid=replace(DEFAULT.grid, most_nodes=0))
+    splines = kf.fit(known, settings=few)
     assert not splines.report.refined
     assert "would take" in splines.report.chosen_by
 
@@ -193,7 +196,9 @@ def test_smooth_and_noisy_values_do_not(rng):
 def test_the_best_score_need_not_win_and_the_report_says_which_did():
     report = kf.fit(photograph(64)).report
     assert report.refined
-    assert [one.setting for one in report.candidates if one.chosen] == ["slopes from the data"]
+    (chosen,) = [one for one in report.candidates if one.chosen]
+    assert chosen.kind in ("slopes along axes", "slopes along edges")
+    assert report.chosen is chosen
     assert report.to_dict()["refined"] is True
 
 

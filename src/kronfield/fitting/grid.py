@@ -193,9 +193,8 @@ class GridFit:
         self.smoothing, self.smooth = choice.smoothing, choice.smooth
         roughness = choice.roughness
         if choice.smoothing is not None and not self._is_long:
-            roughness = choice.smoothing.roughness[
-                0
-            ]  # decides on the basis; each has its own weight
+            # selects the basis, which all channels share; each has its own weight
+            roughness = choice.smoothing.roughness[0]
         self._settings = {"ridge": choice.ridge, "roughness": roughness, "rcond": rcond}
         finer = choice.finer
         self._refined = None if finer is None else (finer.finer, finer.directional)
@@ -249,7 +248,8 @@ class GridFit:
             weights = solver.solve(np.stack([smooth_lattice(p, steps, r) for p, r in pairs]))
         else:
             weights = solver.solve(planes, smoothing.roughness)
-        return np.tensordot(smoothing.rotation.T, weights, axes=1)
+        joined = np.tensordot(smoothing.rotation.T, weights, axes=1)
+        return joined.astype(self.layout.dtype, copy=False)
 
     def field(
         self, grid: GridInput, chosen_by: str, candidates: list[Candidate], started: float
@@ -273,7 +273,7 @@ class GridFit:
             methods=solver.methods,
             ranks=solver.ranks,
             ridge=solver.ridge,
-            roughness=self._mean_roughness(),
+            roughness=self._roughness(),
             chosen_by=chosen_by,
             candidates=candidates,
             refined=self.finer is not None,
@@ -293,12 +293,11 @@ class GridFit:
             again=self,
         )
 
-    def _mean_roughness(self) -> tuple[float, float]:
-        """Return the roughness, of several channels the geometric mean."""
+    def _roughness(self) -> tuple[float, float]:
+        """Return the roughness; of decorrelated channels, that of the one that varies most."""
         if self.smoothing is None:
             return self.solver.roughness
-        mean = math.exp(float(np.mean(np.log(self.smoothing.weights))))
-        return (mean, 0.0) if self.smoothing.order == 1 else (0.0, mean)
+        return self.smoothing.roughness[self.smoothing.leading]
 
     def _freedom(self) -> float:
         """Return the trace of the hat matrix, per channel; on long axes that of its Fourier form."""

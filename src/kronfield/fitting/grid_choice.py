@@ -233,9 +233,7 @@ def _spline_candidates(errors: Sequence[AxisErrors | None]) -> list[Candidate]:
     ]
 
 
-def _slope_candidates(
-    errors: Sequence[AxisErrors | None], finer: Refinement
-) -> list[Candidate]:
+def _slope_candidates(errors: Sequence[AxisErrors | None], finer: Refinement) -> list[Candidate]:
     pairs = zip(errors, finer.finer, strict=True)
     return [
         Candidate("slopes", {"axis": i}, one.slopes)
@@ -257,7 +255,7 @@ def _finer(
         return f"; no axis has the {settings.shortest_refined} samples that slopes need"
     finer = Refinement.of(axes, frames, long)
     if finer is None:
-        return "; slopes need even axes"
+        return "; slopes need even axes and a domain that ends within a cell of them"
     nodes = values.shape[0] * math.prod(finer.shape)
     if nodes > settings.most_nodes:
         return f"; slopes would take {nodes} numbers"

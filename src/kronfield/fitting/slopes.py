@@ -59,7 +59,7 @@ class Refinement:
         """Return the lattice of even axes, twice as fine where ``finer``.
 
         A finer axis must have three samples or more. The result is None if an axis is uneven, or
-        if its domain reaches past the cells of its samples.
+        if its domain reaches more than a cell past its samples.
         """
         nodes, places = [], []
         for axis, frame, more in zip(axes, frames, finer, strict=True):
@@ -67,7 +67,8 @@ class Refinement:
             step = mean_step(axis) if n > 1 else frame.length
             if not is_even(axis):
                 return None
-            slack = (0.5 + EVEN) * step
+            # the splines through the nodes reach one cell past the last sample
+            slack = (1.0 + EVEN) * step
             if frame.low < axis[0] - slack or frame.high > axis[-1] + slack:
                 return None
             nodes.append(axis[0] + step / 2 * np.arange(-1, 2 * n) if more else axis)

@@ -40,6 +40,8 @@ class Smoothing:
         The mean over channels of the estimated risk, or of the cross-validation score.
     interpolation : float
         The same without a penalty.
+    leading : int
+        The decorrelated channel that varies most.
     """
 
     rotation: Array
@@ -47,6 +49,7 @@ class Smoothing:
     weights: tuple[float, ...]
     score: float
     interpolation: float
+    leading: int = 0
 
     @property
     def roughness(self) -> list[tuple[float, float]]:
@@ -114,7 +117,9 @@ def _of_order(
         weights.append(scale * 10.0**best)
         scores.append(score(best))
         plain.append(score(WEAKEST))
-    return Smoothing(rotation, order, tuple(weights), float(np.mean(scores)), float(np.mean(plain)))
+    leading = int(np.argmax(np.var(planes.reshape(len(planes), -1), axis=1)))
+    score, interpolation = float(np.mean(scores)), float(np.mean(plain))
+    return Smoothing(rotation, order, tuple(weights), score, interpolation, leading)
 
 
 def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate]]:
