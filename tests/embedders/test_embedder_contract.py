@@ -102,8 +102,10 @@ def _integral(emb, d):
     if isinstance(emb, kf.Impulse):
         emb = kf.Rectangle(1, emb.spacing)
 
-    def psi(u):  # the first centre is c, so psi(u) is the first feature of x = c - u
-        return float(emb(np.array([emb.centres[0] - u]))[0, 0])
+    i = emb.size // 2  # B-splines have another shape at the ends
+
+    def psi(u):  # feature i sits at c, so psi(u) is its value at x = c - u
+        return float(emb(np.array([emb.centres[i] - u]))[0, i])
 
     period = 1 / emb.frequency if emb.shape_parameter == "frequency" else None
     low, high = (0.0, period) if period else (-0.8, 0.8)
