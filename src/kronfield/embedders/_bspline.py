@@ -319,6 +319,7 @@ class BSpline(Embedder):
     def _local(self, x: Array, piece: Array, order: int) -> Array:
         """Return the degree + 1 features of each position's piece, (degree + 1, P)."""
         degree = self.degree
+        near: list[Any]
         if not self.is_even:
             near = [self._knot(piece + i) for i in range(-degree, degree)]
             return np.stack(_recursion(np, x, near, degree, order))
