@@ -3,8 +3,8 @@
     python -m benchmarks.tuning.mutate              # all decisions
     python -m benchmarks.tuning.mutate points.gain  # one of them
 
-The tests are those of tests/fitting/test_decisions.py whose name holds the group and the name of the
-decision. The exit code is the number of changes that no test noticed.
+The tests are those of tests/fitting/test_decisions.py whose name holds the group and the name of
+the decision. The exit code is the number of changes that no test noticed.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from kronfield.fitting.settings import DEFAULT, decisions
 
 HEAD = """# What is chosen for you
 
-`fit` and `fit_points` need no settings. These are the numbers that decide what they do, each with the
-data that it was set on and the script under `benchmarks/tuning` that sets it again. To try others:
+`fit` and `fit_points` need no settings. These are the numbers that decide what they do, each with
+the data that it was set on and the script under `benchmarks/tuning` that sets it again. To try
+others:
 
 ```python
 from dataclasses import replace

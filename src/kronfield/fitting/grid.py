@@ -94,7 +94,7 @@ def fit(
         not.
     noise : float or sequence of C floats, optional
         The standard deviation of the noise, in the units of the values: a roughness is then chosen
-        for it. By default noise is looked for, and found if it is white; 0 means that there is none.
+        for it. By default white noise is found from the data; 0 means that there is none.
     channels : bool, optional
         Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it
         does if it is no longer than 4 and all others are.
@@ -165,7 +165,7 @@ def _solver(
     rcond: float | None = None,
     finer: Refinement | None = None,
 ) -> GridSolver:
-    """Return the solver for samples as they lie, or for the finer lattice that is filled from them."""
+    """Return the solver for the samples, or for the finer lattice that is filled from them."""
     if rcond is None:  # a ridge has the effect of leaving out small singular values
         rcond = 0.0 if ridge else math.sqrt(np.finfo(layout.dtype.type).eps)
     place = layout if finer is None else finer
@@ -182,7 +182,7 @@ def _solver(
 
 
 class GridFit:
-    """The way from values on a grid to their field, with all that was given or chosen; fits other values too.
+    """From values on a grid to their field, with every setting; fits other values too.
 
     It holds no values. A pickle of it holds the settings, from which axes are factored anew when it
     is next used.
@@ -300,7 +300,7 @@ class GridFit:
         return self.smoothing.roughness[self.smoothing.leading]
 
     def _freedom(self) -> float:
-        """Return the trace of the hat matrix, per channel; on long axes that of its Fourier form."""
+        """Return the trace of the hat matrix, per channel; on long axes with reflecting ends."""
         n = float(math.prod(self.layout.shape))
         if self.smoothing is None:  # slopes from the data pass through every sample
             return n if self.finer else self.solver.degrees_of_freedom
@@ -365,7 +365,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
 
 
 def _warn_of_rank(solver: GridSolver) -> None:
-    """Warn where singular values that matter were left out; a ridge that is larger than they are leaves nothing to say."""
+    """Warn if singular values were left out, unless a ridge is larger than they are."""
     if any(solver.smooth) or (solver.ridge and solver.ridge >= solver.cut_off**2):
         return
     for i, (rank, emb, axis) in enumerate(
@@ -374,9 +374,10 @@ def _warn_of_rank(solver: GridSolver) -> None:
         full = min(emb.size, len(axis))
         if rank < full:
             warnings.warn(
-                f"axis {i}: {emb!r} has effective rank {rank} of {full} on {len(axis)} samples at rcond={solver.cut:g}; "
-                "the fit is the one of least norm and does not meet all samples. Use a narrower width (of Fourier features "
-                "a larger scale or exponent), another embedder, or a ridge.",
+                f"axis {i}: {emb!r} has effective rank {rank} of {full} on {len(axis)} samples at "
+                f"rcond={solver.cut:g}; the fit is the one of least norm and does not meet all "
+                "samples. Use a narrower width (of Fourier features a larger scale or exponent), "
+                "another embedder, or a ridge.",
                 RankWarning,
                 stacklevel=4,
             )

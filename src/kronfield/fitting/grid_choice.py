@@ -108,7 +108,7 @@ def _side(lengths: Sequence[int], samples: int) -> int:
 def choose(
     values: Array, axes: Sequence[Array], frames: Sequence[Frame], options: GridOptions
 ) -> GridChoice:
-    """Return the encoding and penalty for planar ``values`` (C, N_1, ..., N_D) on sorted ``axes``."""
+    """Return the encoding and penalty for planar values (C, N_1, ..., N_D) on sorted axes."""
     settings = options.settings.grid
     crop = Crop.of(values, axes, settings.crop_samples)
     remark = ""
@@ -147,7 +147,7 @@ def _noise(crop: Crop, options: GridOptions) -> Noise:
 def _smoothed(
     crop: Crop, axes: Sequence[Array], frames: Sequence[Frame], noise: Noise, options: GridOptions
 ) -> GridChoice | None:
-    """Return the penalised fit if there is noise and smoothing lowers the risk, or if it was asked for."""
+    """Return the penalised fit if there is noise and it lowers the risk, or if it was asked for."""
     if not noise.is_found and not options.asks_for_gcv:
         return None
     sigmas = None if options.asks_for_gcv else noise.sigmas
@@ -288,7 +288,7 @@ def _along_edges_or_axes(
 
 
 def _halved_error(crop: Crop, split: Split, directional: bool) -> float:
-    """Return the mean squared error at the samples that are not every second, filled in from these."""
+    """Return the mean squared error of every other sample, filled in from every second one."""
     axes = split.axes(crop.axes)
     finer = Refinement.of(axes, [sample_frame(axis) for axis in axes], split.halved, directional)
     if finer is None:  # every second position of a nearly even axis may be less even

@@ -68,7 +68,7 @@ class PointOptions:
         progress: Progress | None = None,
         settings: Any = None,
     ) -> PointOptions:
-        """Return the options for points in D dimensions; wrong ones raise an error that names them."""
+        """Return the options for points in D dimensions; wrong ones raise an error."""
         if units is not None:
             units = tuple(real_numbers("units", units).tolist())
             if len(units) != D or not all(unit > 0 for unit in units):

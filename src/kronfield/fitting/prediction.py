@@ -1,4 +1,4 @@
-"""How well each family of splines predicts a sample from its neighbours: leave-one-out along one axis.
+"""How well each family of splines predicts a sample from its neighbours, along one axis.
 
 Every sample is left out alone, so the others lie as densely as in the fit itself; holding out every
 second sample would judge a grid half as dense. A spline is linear in the samples, so its error at a
@@ -19,8 +19,8 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, is_even
 from kronfield.embedders import BSpline, Embedder
 
-# Samples to either side from which one is predicted. The influence of a sample on a spline of degree
-# 9, the widest, falls to 3e-4 over this distance.
+# Samples to either side from which one is predicted. The influence of a sample on a spline of
+# degree 9, the widest, falls to 3e-4 over this distance.
 REACH = 16
 # Samples of an uneven axis that are predicted: each has rows of its own.
 MOST_UNEVEN = 48
@@ -109,7 +109,7 @@ class AxisErrors:
 
 
 def leave_one_out(values: Array, axis: int, x: Array) -> AxisErrors | None:
-    """Return the errors along ``axis`` of planar values (C, N_1, ..., N_D); None if it is too short.
+    """Return the errors along an axis of planar values (C, N_1, ..., N_D); None if it is short.
 
     ``axis`` counts the axes of ``values``, so that the first of the grid is 1. Of many lines or
     samples, some are judged: spread evenly, and symmetric about the middle.
@@ -173,14 +173,14 @@ def _squares(
 
 @functools.lru_cache(maxsize=1024)
 def _even_rows(families: tuple[SplineFamily, ...], window: int, at: int) -> Array:
-    """Return the rows of an even axis; flipped where the sample is nearer to the end of the window."""
+    """Return the rows of an even axis; those of the second half are flipped from the first."""
     if 2 * at > window - 1:
         return _even_rows(families, window, window - 1 - at)[:, ::-1]
     return _rows(families, np.arange(window, dtype=np.float64), at)
 
 
 def _rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
-    """Return the rows whose products with values at ``x`` are the errors at sample ``at``, (F, N)."""
+    """Return the rows (F, N) whose products with values at ``x`` are the errors at ``at``."""
     known = np.arange(len(x)) != at
     rows = np.zeros((len(families), len(x)))
     rows[:, at] = 1.0
@@ -229,7 +229,7 @@ def harmonic_slope(left: Array, right: Array, before: float, after: float) -> Ar
 
 
 def akima_slope(beyond_left: Array, left: Array, right: Array, beyond_right: Array) -> Array:
-    """Return the slope between ``left`` and ``right`` weighted by how the differences change beyond.
+    """Return the slope between ``left`` and ``right``, weighted by the changes beyond.
 
     This is Akima's rule (1970), modified so that flat stretches stay flat.
     """

@@ -1,9 +1,9 @@
 """Every number that decides something a user can see, with the data and the script that set it.
 
 Each field of these dataclasses is made by `decision`, which keeps beside the value what it decides,
-the data it was set on, the script under ``benchmarks/tuning`` that sets it again, and two values, one
-on either side, with which some test fails. The page "What is chosen for you" is generated from here.
-Numerical tolerances are not decisions: they stay beside their formula.
+the data it was set on, the script under ``benchmarks/tuning`` that sets it again, and two values,
+one on either side, with which some test fails. The page "What is chosen for you" is generated from
+here. Numerical tolerances are not decisions: they stay beside their formula.
 
 Examples
 --------
@@ -184,13 +184,6 @@ class GaussianSettings:
         data="smooth functions at random points",
         script="sweep.py",
         sides=(5, 20),
-    )
-    start: float = decision(
-        0.2,
-        "The width at which the search starts, as a part of the box.",
-        data="smooth functions at random points",
-        script="sweep.py",
-        sides=(0.02, 1.0),
     )
     narrowest: float = decision(
         0.01,

@@ -71,8 +71,8 @@ def best_smoothing(
 ) -> list[Smoothing]:
     """Return the best penalty of either order for values (C, N_1, ..., N_D), scored by the middle.
 
-    With ``sigmas``, the noise of the decorrelated channels, the score is Stein's unbiased estimate of
-    the risk (Stein, 1981); without, generalised cross-validation (Craven and Wahba, 1979).
+    With ``sigmas``, the noise of the decorrelated channels, the score is Stein's unbiased estimate
+    of the risk (Stein, 1981); without, generalised cross-validation (Craven and Wahba, 1979).
     """
     middle = [_middle(len(axis)) for axis in axes]
     part = np.asarray(values[(slice(None), *middle)], dtype=np.float64)

@@ -19,7 +19,7 @@ MOST_FEATURES, ENOUGH_FEATURES = 4, 2048
 
 
 def tension_encoding(axes: Sequence[Array], frames: Sequence[Frame], tension: float) -> Kronecker:
-    """Return splines with a centre on every sample of an even axis, and more where gaps are uneven."""
+    """Return splines with a centre on every sample, and more of them where gaps are uneven."""
     embedders = []
     for axis, frame in zip(axes, frames, strict=True):
         inside = len(axis)

@@ -28,7 +28,7 @@ def wrap_up(
     again: Any = None,
     uncertainty: Uncertainty | None = None,
 ) -> Field:
-    """Return the field of planar weights (C, K_1, ..., K_D); weights that overflowed raise an error."""
+    """Return the field of planar weights (C, K_1, ..., K_D); raise an error if they overflowed."""
     if not sum_is_finite(weights) and not np.all(np.isfinite(weights)):
         raise fit_overflow()
     return Field(

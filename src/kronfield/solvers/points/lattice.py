@@ -65,7 +65,8 @@ def lattice_freedom(axes: Sequence[Array], roughness: tuple[float, float]) -> fl
     """Return the trace of the smoother, with ends that reflect: the sum of 1 / (1 + penalty).
 
     In cosines the penalty of frequency k on an axis of N samples has the factor
-    w = (2 sin(pi k / 2N) / step)^2 for first derivatives, and their sum over axes squared for second.
+    w = (2 sin(pi k / 2N) / step)^2 for first derivatives, and the square of their sum over axes for
+    second derivatives.
     """
     total = np.zeros(())
     for x in axes:

@@ -1,0 +1,271 @@
+"""A test on either side of every decision in `kronfield.fitting.settings`.
+
+The name of a test is that of its decision, group and name: benchmarks/tuning/mutate.py changes the
+decision and expects the test to fail.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+import kronfield as kf
+from benchmarks.tuning.page import page
+from kronfield._core.frames import sample_frame
+from kronfield.fitting import settings
+from kronfield.fitting.gaussians import likely_gaussians
+from kronfield.fitting.grid_choice import _finer
+from kronfield.fitting.options import PointOptions
+from kronfield.fitting.point_choice import PointChoice, _grids
+from kronfield.fitting.point_search import RoughnessLadder, Trial, Walk
+from kronfield.fitting.points import LOOSEST, _tolerance
+from kronfield.fitting.report import Candidate
+from kronfield.solvers.points.normal import Penalty
+
+
+def rough(count, seed=0):
+    """A line of steps and corners, on which slopes from the data do well."""
+    rng = np.random.default_rng(seed)
+    return np.cumsum(rng.standard_normal(count) * (rng.random(count) < 0.2))
+
+
+def options():
+    return PointOptions(settings=settings.DEFAULT)
+
+
+def trial(count, dimensions=2, values=None):
+    points = np.random.default_rng(1).random((count, dimensions))
+    values = np.sin(7 * points[:, 0]) if values is None else values(points)
+    return Trial(points, values[None], None, options())
+
+
+# The table of decisions
+# ------------------------------------------------------------------------------------------
+
+
+def test_every_decision_has_a_test_and_two_other_values():
+    tests = [name for name in globals() if name.startswith("test_")]
+    for one in settings.decisions():
+        assert any(f"{one.group}_{one.name}" in name for name in tests), one
+        assert len(one.sides) >= 2
+        assert one.value not in one.sides
+        assert one.decides.endswith(".")
+        assert one.data
+        assert one.script
+
+
+def test_the_page_is_up_to_date():
+    with open("docs/choices.md", encoding="utf-8") as file:
+        assert file.read() == page(), "run python -m benchmarks.tuning.page"
+
+
+def test_other_settings_can_be_handed_in():
+    other = settings.changed(settings.DEFAULT, "grid", "shortest_refined", 1000)
+    assert kf.fit(rough(100)).report.refined
+    assert not kf.fit(rough(100), settings=other).report.refined
+    with pytest.raises(kf.InputTypeError, match=r"settings: got .*dataclasses.replace"):
+        kf.fit(rough(100), settings={"grid": 1})
+
+
+# Grids
+# ------------------------------------------------------------------------------------------
+
+
+def test_grid_crop_samples():
+    wave = np.sin(np.arange(200_000) / 20)
+    inside, outside = wave.copy(), wave.copy()
+    middle = np.abs(np.arange(200_000) - 100_000)
+    inside[middle > 34_000] = rough(200_000)[middle > 34_000]  # not in the crop
+    outside[middle > 3_000] = rough(200_000)[middle > 3_000]  # most of the crop
+    assert not kf.fit(inside, noise=0.0).report.refined
+    assert kf.fit(outside, noise=0.0).report.refined
+
+
+def test_grid_clearly():
+    assert kf.fit(rough(200), noise=0.0).report.refined
+    x = np.linspace(0, 1, 30)
+    steep = np.tanh(25 * (x - 0.52))
+    report = kf.fit(steep, noise=0.0).report
+    ratio = slope_ratio(report)
+    assert 1.25 < ratio < 10
+    assert not report.refined
+    report = kf.fit(rough(400, seed=7), noise=0.0).report
+    assert 1.0 < slope_ratio(report) < 1.25
+    assert report.refined
+
+
+def slope_ratio(report):
+    """The error of slopes over that of the best splines."""
+    scores = {"splines": math.inf, "slopes": math.inf}
+    for one in report.candidates:
+        scores[one.kind] = min(scores[one.kind], one.score)
+    return math.sqrt(scores["slopes"] / scores["splines"])
+
+
+def test_grid_shortest_refined():
+    assert not kf.fit(rough(11, seed=2), noise=0.0).report.refined
+    assert kf.fit(rough(12, seed=2), noise=0.0).report.refined
+
+
+def test_grid_fine_tension():
+    assert kf.fit(rough(100), noise=0.0).report.embedders[0].tension == 8.0
+
+
+def test_grid_most_nodes():
+    x = np.arange(5000.0)
+    large = np.broadcast_to(np.zeros(()), (1, 5000, 5000))
+    part = settings.DEFAULT.grid
+    assert "numbers" in _finer(large, [x, x], [sample_frame(x)] * 2, part)
+    small = large[:, :2000, :2000]
+    assert not isinstance(_finer(small, [x[:2000]] * 2, [sample_frame(x[:2000])] * 2, part), str)
+
+
+# Points
+# ------------------------------------------------------------------------------------------
+
+
+def test_points_fewest():
+    rng = np.random.default_rng(0)
+    points, values = rng.random((5, 1)), rng.random(5)
+    assert "default" in kf.fit_points(points[:4], values[:4]).report.chosen_by
+    assert "held out" in kf.fit_points(points, values).report.chosen_by
+
+
+def test_points_judged():
+    assert len(trial(8000).points) == 6000
+    assert len(trial(5000).points) == 5000
+
+
+def test_points_held_out():
+    found = trial(1000)
+    assert len(found.folds) == 1
+    assert found.folds[0].mean() == pytest.approx(0.2)
+
+
+def test_points_few_points():
+    assert len(trial(600).folds) == 5
+    assert len(trial(601).folds) == 1
+
+
+def counts(points):
+    box = [(0.0, 1.0), (0.0, 1.0)]
+    return {one.name: one.counts[0] for one in _grids(box, points, None, settings.DEFAULT.points)}
+
+
+def test_points_spline_cells():
+    assert counts(1000)["splines"] == math.ceil(math.sqrt(1000)) + 1
+
+
+def test_points_hat_cells():
+    assert counts(1000)["hats"] == math.ceil(math.sqrt(4000)) + 1
+
+
+def test_points_few_hat_cells():
+    assert counts(500)["hats"] == math.ceil(math.sqrt(1500)) + 1
+
+
+class Scripted(Walk):
+    """A walk on which each step to the left lowers the score by the same part."""
+
+    def __init__(self, part):
+        super().__init__(RoughnessLadder((1.0,)), "", settings.DEFAULT.points.gain)
+        self.part = part
+
+    def _score(self, penalty, best):
+        del best
+        first, second = penalty.roughness
+        return (1 - self.part) ** -math.log10(second) + (first > 0)
+
+
+def test_points_gain():
+    start = RoughnessLadder.start[0]
+    assert Scripted(0.005).run().best[0] < start - 2
+    assert Scripted(0.0001).run().best[0] > start - 2
+
+
+def test_points_lattice_tension():
+    image = np.random.default_rng(0).random((30, 30))
+    field = kf.fit(image, mask=np.random.default_rng(1).random((30, 30)) < 0.3)
+    assert field.encoding.embedders[0].tension == 8.0
+
+
+def on_lattice(share):
+    """Whether points that are this share of a lattice of a million nodes are taken to lie on it."""
+    rng = np.random.default_rng(0)
+    nodes = rng.choice(160_000, round(160_000 * share), replace=False)
+    points = np.stack([nodes // 400, nodes % 400], axis=1).astype(float)
+    field = kf.fit_points(points, np.sin(points[:, 0] / 40), roughness=(0.01, 0.01))
+    return "lattice" in field.report.chosen_by
+
+
+def test_points_sparsest_lattice():
+    assert on_lattice(1 / 40)
+    assert not on_lattice(1 / 100)
+
+
+def test_points_part_of_error():
+    encoding, frames = kf.Kronecker(kf.Triangle(4, 0.5)), ()
+    choice = PointChoice(encoding, frames, Penalty(), 0.02, "", [Candidate("hats")])
+    found = _tolerance(choice, options(), np.dtype(np.float64), LOOSEST)
+    assert found == pytest.approx(0.001)
+
+
+def gaussian_trial(count, values, dimensions=1, noise=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    points = rng.random((count, dimensions))
+    y = values(*points.T) + noise * rng.standard_normal(count)
+    return Trial(points, y[None], None, options())
+
+
+def widths(found):
+    return [
+        emb.width * frame.length / (frame.high - frame.low)
+        for emb, frame in zip(found.encoding.embedders, found.frames, strict=True)
+    ]
+
+
+def test_gaussians_fewest():
+    part, box = settings.DEFAULT.gaussians, [(0.0, 1.0)]
+    assert likely_gaussians(gaussian_trial(9, np.sin), box, part) is None
+    assert likely_gaussians(gaussian_trial(10, np.sin), box, part) is not None
+
+
+def test_gaussians_narrowest():
+    walk = np.cumsum(np.random.default_rng(5).standard_normal(600)) / 10
+    rugged = gaussian_trial(300, lambda x: np.interp(x, np.linspace(0, 1, 600), walk))
+    found = likely_gaussians(rugged, [(0.0, 1.0)], settings.DEFAULT.gaussians)
+    assert 0.01 <= min(widths(found)) < 0.015  # the next narrower step would be 0.009
+
+
+def test_gaussians_widest():
+    plain = gaussian_trial(100, lambda x: 3 * x, noise=0.3)
+    found = likely_gaussians(plain, [(0.0, 1.0)], settings.DEFAULT.gaussians)
+    assert 1.5 < max(widths(found)) <= 2.0  # the next wider step would be 2.3
+
+
+def test_gaussians_gain():
+    def found(ratio):
+        values = gaussian_trial(
+            40, lambda x, y: np.sin(4 * x) + np.sin(4 * ratio * y), 2, noise=0.1, seed=5
+        )
+        return widths(likely_gaussians(values, [(0.0, 1.0)] * 2, settings.DEFAULT.gaussians))
+
+    alike, different = found(1.0), found(1.6)
+    assert alike[0] == pytest.approx(alike[1])
+    assert different[0] != pytest.approx(different[1], rel=0.1)
+
+
+def corner(seed):
+    """The report of a line with a corner, on which Gaussians and splines are about as good."""
+    rng = np.random.default_rng(seed)
+    points = rng.random((60, 1))
+    return kf.fit_points(points, np.abs(points[:, 0] - 0.4) + 0.02 * rng.standard_normal(60)).report
+
+
+def test_points_chance():
+    for seed, kind, low, high in ((32, "Gaussians", 0.5, 1.5), (36, "splines", 2.0, 50.0)):
+        report = corner(seed)
+        gaussians = min(one.score for one in report.candidates if one.kind == "Gaussians")
+        others = min(one.score for one in report.candidates if one.kind != "Gaussians")
+        assert low < (gaussians / others - 1) * math.sqrt(60) < high
+        assert report.chosen.kind == kind
