@@ -178,13 +178,15 @@ def _interpolation(
     ]
     finer = _finer(values, axes, frames, settings)
     by_splines, by_slopes = _compared(errors, families, finer)
+    # few samples do not show that slopes are better than the cubic spline
+    chance = max((one.chance for one in errors if one is not None), default=1.0)
     candidates = _spline_candidates(errors)
     decided = "mean squared error of each sample predicted from the others (of values scaled to 1)"
     if isinstance(finer, str):
         decided += finer
     else:
         candidates += _slope_candidates(errors, finer)
-        if by_splines > ROUNDING and by_slopes < settings.clearly**2 * by_splines:
+        if by_splines > ROUNDING and by_slopes < settings.clearly**2 / chance * by_splines:
             decided += f"; slopes unless splines have an error {settings.clearly:g} times smaller"
             return _along_edges_or_axes(crop, finer, candidates, decided + remark, settings)
     chosen = {(i, one) for i, one in enumerate(families)}
@@ -203,7 +205,7 @@ def _best_family(errors: AxisErrors | None, count: int, clearly: float) -> Splin
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, count - 1))
     least = float(errors.squares.min())
-    good = np.flatnonzero(errors.squares <= max(clearly**2 * least, ROUNDING))
+    good = np.flatnonzero(errors.squares <= max(clearly**2 * errors.chance * least, ROUNDING))
     return errors.families[int(good[0])]
 
 

@@ -101,11 +101,22 @@ class AxisErrors:
         The mean squared error of each, over all samples but the first and the last.
     slopes : float
         The same of cubics with slopes from the data; NaN on an uneven or very short axis.
+    count : int
+        The number of predictions that were made.
     """
 
     families: tuple[SplineFamily, ...]
     squares: Array
     slopes: float
+    count: int
+
+    @property
+    def chance(self) -> float:
+        """The factor by which the ratio of two mean squares differs from 1 by chance.
+
+        The logarithm of a mean of n squares has a standard deviation of about sqrt(2/n).
+        """
+        return math.exp(2 * math.sqrt(2 / self.count))
 
 
 def leave_one_out(values: Array, axis: int, x: Array) -> AxisErrors | None:
@@ -125,7 +136,7 @@ def leave_one_out(values: Array, axis: int, x: Array) -> AxisErrors | None:
         samples = 1 + _spread(n - 2, max(1, MOST_JUDGED // lines.shape[1]))
     squares = _squares(families, x, lines, samples, even)  # (F, J)
     slopes = _slopes_error(lines, samples) if even and n >= FEWEST_FOR_SLOPES else math.nan
-    return AxisErrors(families, squares.mean(axis=1), slopes)
+    return AxisErrors(families, squares.mean(axis=1), slopes, lines.shape[1] * len(samples))
 
 
 def _spread(count: int, most: int) -> Array:
