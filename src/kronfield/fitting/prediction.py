@@ -171,15 +171,28 @@ def _squares(
         errors = views[starts[alike]].reshape(-1, window) @ rows.T  # (J' R, F)
         per_sample = np.mean(errors.reshape(int(alike.sum()), -1, len(families)) ** 2, axis=1)
         squares[:, alike] = per_sample.T
-    for j in np.flatnonzero(~alike):
-        start, at = int(starts[j]), int(samples[j] - starts[j])
+    for start in np.unique(starts[~alike]).tolist():  # on an even axis the two ends
+        here = ~alike & (starts == start)
+        at = tuple((samples[here] - start).tolist())
         rows = (
-            _even_rows(tuple(families), window, at)
+            _even_end_rows(tuple(families), window, at)
             if even
-            else _rows(families, x[start : start + window], at)
+            else _stacked(families, x[start : start + window], at)
         )
-        squares[:, j] = np.mean((rows @ lines[start : start + window]) ** 2, axis=1)
+        errors = rows.reshape(-1, window) @ lines[start : start + window]  # (F J', R)
+        squares[:, here] = np.mean(errors**2, axis=1).reshape(len(families), -1)
     return squares
+
+
+@functools.lru_cache(maxsize=256)
+def _even_end_rows(families: tuple[SplineFamily, ...], window: int, at: tuple[int, ...]) -> Array:
+    """Return the rows of several samples of an even axis, (F, J, window)."""
+    return np.stack([_even_rows(families, window, one) for one in at], axis=1)
+
+
+def _stacked(families: Sequence[SplineFamily], x: Array, at: tuple[int, ...]) -> Array:
+    """Return the rows of several samples of an uneven axis, (F, J, N)."""
+    return np.stack([_rows(families, x, one) for one in at], axis=1)
 
 
 @functools.lru_cache(maxsize=1024)
