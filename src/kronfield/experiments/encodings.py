@@ -1,4 +1,4 @@
-"""The encodings of the paper's tables, as its experiments build them."""
+"""The encodings of the paper's tables, built as in its experiments."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from kronfield.embedders import (
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.experiments.spec import Method
 
-# Positions on each axis at which the largest norm of an encoding is looked for.
+# Positions on each axis at which the largest norm of an encoding is searched.
 PROBES = 33
 
 
 def embedder(
     encoder: str, features: int, setting: float, seed: int = 0, dimensions: int = 1
 ) -> Embedder:
-    """Return an embedder by the paper's short name; ``setting`` in the paper's terms (half the width for Tri)."""
+    """Return an embedder by the paper's short name.
+
+    ``setting`` is in the paper's terms: for Tri it is half the width.
+    """
     if encoder == "Gau":
         return Gaussian(features, setting)
     if encoder == "Tri":
@@ -38,7 +41,11 @@ def embedder(
 
 
 def simple_encoding(method: Method, dimensions: int, seed: int) -> Concatenated:
-    """Return a simple encoding: in the plane Gau and Tri have two diagonals beside the axes; RFF has no axes at all."""
+    """Return a simple encoding.
+
+    For images, Gau and Tri have features along two diagonals in addition to the axes. RFF has
+    random directions instead of axes.
+    """
     if method.encoder == "RFF":
         return Concatenated(embedder("RFF", method.features, method.setting, seed, dimensions))
     if dimensions == 2 and method.encoder in ("Gau", "Tri"):
@@ -57,10 +64,10 @@ def complex_encoding(method: Method, dimensions: int, seed: int) -> Kronecker:
 
 
 def normalised(encoding: Encoding) -> Any:
-    """Return an encoding whose features have norm 1 where it is largest, as the paper's experiments have them.
+    """Return an encoding with features divided by their largest norm, as in the paper.
 
-    Descent depends on it: Fourier features have a norm of sqrt(K/2), and steps as large as the
-    paper's would be far too large for them.
+    Descent depends on it: Fourier features have norm sqrt(K/2), for which the paper's learning
+    rates would be far too large.
     """
     if isinstance(encoding, Kronecker):
         return Kronecker(
@@ -88,7 +95,7 @@ def _largest_norm(encoding: Concatenated) -> float:
 
 @dataclass(frozen=True)
 class _Scaled(Embedder):
-    """Another embedder, its features divided by a number."""
+    """An embedder whose features are divided by a constant."""
 
     base: Embedder
     norm: float
@@ -102,7 +109,7 @@ class _Scaled(Embedder):
         return self.base.dimensions
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it is, for the fingerprint of a run."""
+        """Return the description that enters the fingerprint of a run."""
         return {"kind": "_Scaled", "base": self.base.to_dict(), "norm": self.norm}
 
     def _positions(self, x: Any) -> AnyArray:

@@ -25,15 +25,15 @@ from kronfield.encoding.blending import blending_weights
 from kronfield.experiments.encodings import embedder
 from kronfield.experiments.spec import ENCODERS, load_spec
 
-# The positions that the picture of sampling embeds.
+# The positions that the figure "sampling" embeds.
 PLACES = (0.33, 0.6)
-# Widths of Gaussians and scales of RFF of equal rank.
+# Widths of Gaussians. The scales of RFF of equal rank follow from them.
 WIDTHS = (0.003, 0.01, 0.03, 0.1)
 
 
 @dataclass(frozen=True)
 class LabelledCurve:
-    """A curve of a figure: y over x, and its label in the legend."""
+    """A curve of a figure with its label in the legend."""
 
     label: str
     x: Array
@@ -42,7 +42,7 @@ class LabelledCurve:
 
 @dataclass(frozen=True)
 class Sampling:
-    """One panel of the picture of sampling: shifted functions over t, and where they are sampled."""
+    """One panel of the figure "sampling": shifted functions over t, and their samples."""
 
     title: str
     curves: tuple[LabelledCurve, ...]
@@ -75,7 +75,7 @@ def sampling() -> list[Sampling]:
 def gaussian_rank(
     counts: Sequence[int] = (16, 64, 256, 512), steps: int = 17
 ) -> tuple[list[LabelledCurve], LabelledCurve]:
-    """Return the stable rank of the Gaussian against its width for several numbers of samples, and the theory."""
+    """Return the stable rank of the Gaussian against its width, for several N, and the formula."""
     widths = np.geomspace(1e-3, 0.3, steps)
     curves = []
     for n in counts:
@@ -102,7 +102,7 @@ def embedders(samples: int = 512) -> tuple[dict[str, RankCurve], dict[str, Simil
 def gaussian_and_rff(
     samples: int = 512, seed: int = 0
 ) -> list[tuple[str, list[LabelledCurve], list[LabelledCurve], list[float]]]:
-    """Return for Gaussian and RFF: a title, ranks against samples, similarities against distance, and limits of rank."""
+    """Return the curves of Gaussian and RFF: (title, ranks by N, similarities, rank limits)."""
     counts = [2**i for i in range(2, int(math.log2(samples)) + 1)]
     distances = np.linspace(0.0, 0.5, 251)
     rows = []
@@ -128,14 +128,17 @@ def gaussian_and_rff(
 
 
 def encodings(size: int = 24, place: tuple[float, float] = (0.3, 0.65)) -> tuple[Array, Array]:
-    """Return the features of x and of y of one point: side by side they are the simple, multiplied the complex encoding."""
+    """Return the features of x and of y of one point.
+
+    Concatenated they are the simple encoding, and their outer product is the complex one.
+    """
     emb = Gaussian(size, 0.07)
     first, second = emb(np.array(place))
     return first, second
 
 
 def blending(size: int = 256) -> tuple[list[LabelledCurve], list[LabelledCurve]]:
-    """Return features at two nodes, between them and their mixture; and alpha_0 against beta of all encodings."""
+    """Return features at two nodes, between them, and blended; and alpha_0 against beta."""
     small, spacing, share = Gaussian(64, 0.07), 0.1, 0.35
     low = 0.4
     at = small(np.array([low, low + spacing, low + share * spacing]))
@@ -161,7 +164,7 @@ def blending(size: int = 256) -> tuple[list[LabelledCurve], list[LabelledCurve]]
 
 
 def singular_values(count: int = 256, seed: int = 0) -> dict[str, list[LabelledCurve]]:
-    """Return normalised singular values of the five encodings on a grid and at random positions, N = K."""
+    """Return normalised singular values of the encodings, on a grid and at random, N = K."""
     places = {
         "grid": even_axis(count),
         "random": np.sort(np.random.default_rng(seed).random(count)),
@@ -194,7 +197,7 @@ FIGURES = (
 def draw_figure(name: str, path: Path, *, coarse: bool = False) -> list[Path]:
     """Compute and draw a figure, with fewer samples if ``coarse``; return the files.
 
-    The ending of ``path`` is the format: .png, or another that Matplotlib writes, as .svg.
+    The suffix of ``path`` selects the format: .png, .svg or another that Matplotlib writes.
     """
     from kronfield.experiments import plots as paper_plots
     from kronfield.plots import save_comparison

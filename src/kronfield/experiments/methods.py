@@ -1,4 +1,4 @@
-"""One method on one task: what it predicts, and what that took."""
+"""Run one method on one task: its prediction and its cost."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from kronfield.field import Field
 from kronfield.fitting.grid import RankWarning, fit
 from kronfield.fitting.points import fit_points
 
-# A run of descent counts as settled where its loss is within this many dB of its best.
+# Descent has settled at the first epoch whose loss is within this many dB of the best.
 SETTLED = 0.5
 
 
 @dataclass
 class Outcome:
-    """What a method predicts at every position, its cost, and what else is worth a column."""
+    """The prediction at every position, its cost, and further columns of the row."""
 
     prediction: Array
     parameters: int
@@ -44,12 +44,12 @@ def run_method(
     checkpoint: Path | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Run a method; ``progress`` is called with the part that is done."""
+    """Run a method; ``progress`` is called with the completed fraction."""
     if method.is_network:
         return _descent(method, task, epochs, seed, checkpoint, progress)
     started = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RankWarning)  # the rank is in the row
+        warnings.simplefilter("ignore", RankWarning)  # the row has the rank
         field, positions = _fitted(method, task, seed)
     fitted = time.perf_counter()
     prediction = field.on_grid(positions, outside="extrapolate")
@@ -73,7 +73,7 @@ def run_method(
 
 
 def _fitted(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
-    """Return a field in closed form, and where to ask it for all positions of the task."""
+    """Return a field in closed form, and the axes at which it has all positions of the task."""
     unit = [(0.0, 1.0)] * task.dimensions
     encoding = complex_encoding(method, task.dimensions, seed) if method.encoder else None
     if method.how == "closed":
@@ -92,7 +92,7 @@ def _fitted(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
 
 
 def _chosen(field: Field) -> str:
-    """Return in a few words what a fit chose."""
+    """Return the embedders and penalties that a fit chose, as a short text for the row."""
     report = field.report
     parts = [repr(emb) for emb in dict.fromkeys(field.encoding.embedders)]
     for name in ("ridge", "roughness"):

@@ -1,4 +1,4 @@
-"""The paper's descent: networks built, started and trained as its experiments do. Needs PyTorch; imported on use."""
+"""The networks of the paper, initialised and trained as in its experiments (needs PyTorch)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from kronfield.experiments.spec import Method
 from kronfield.experiments.tasks import Task
 from kronfield.nn import CoordinateMLP, Epoch, Grid, KroneckerLinear, Training, train
 
-# Numbers of a hidden layer that are evaluated at a time.
+# Values of a hidden layer that are evaluated at a time.
 BLOCK = 1 << 24
-# Products of an epoch below which one thread is as quick as two, and does not wait for others.
+# Below this many products in an epoch, one thread is as fast as two.
 SMALL = 3e7
-# Products of a run from which on it takes minutes: its state is kept, so that it goes on from where
-# it was.
+# A run with at least this many products takes minutes. It saves checkpoints, to be resumed.
 LONG = 1e12
 
 
 class _PaperLayer(KroneckerLinear):
-    """A Kronecker layer whose virtual grid has as many cells as features, and weights that add up to 1: the paper's."""
+    """The Kronecker layer of the paper.
+
+    Its virtual grid has as many cells as features, and its blending weights add up to 1.
+    """
 
     @property
     def _blending(self) -> Blending:
@@ -38,10 +40,10 @@ class _PaperLayer(KroneckerLinear):
 
 
 def build(method: Method, dimensions: int, channels: int, seed: int) -> CoordinateMLP:
-    """Return the network of a method with initial weights by seed.
+    """Return the network of a method, initialised with a seed.
 
-    Features are normalised. The weights on a complex encoding start uniform in +-1/sqrt(width), as
-    in the paper's experiments; those of our own group at zero.
+    Features are normalised. Weights on a complex encoding start uniform in +-1/sqrt(width), as in
+    the paper's experiments. Those of the group "ours" start at zero.
     """
     import torch
 
@@ -73,14 +75,14 @@ def descend(
     checkpoint: Path | None,
     callback: Callable[[Epoch], Any] | None,
 ) -> Training:
-    """Train the network of a method on what a task gives; Ctrl-C stops it for good."""
+    """Train the network of a method on the given samples of a task; Ctrl-C ends the run."""
     import torch
 
     model = build(method, task.dimensions, task.channels, seed)
     if task.given is None and (method.group == "factored" or not method.is_simple):
         data: Any = (Grid(*[torch.from_numpy(x) for x in task.coarse_axes]), task.coarse)
-    # the paper's way with simple encodings, also on a grid: a row of features for every point
     else:
+        # As in the paper, simple encodings have a row of features per point, also on a grid.
         data = (task.indices() / np.array(task.shape), task.values[~task.asked])
     kept = checkpoint if method.depth and epochs * _products(method, task) >= LONG else None
     done = train(
@@ -100,7 +102,10 @@ def descend(
 
 
 def evaluate(model: CoordinateMLP, task: Task) -> Array:
-    """Return the values of a network at all positions of a task; at points as it met points."""
+    """Return the values of a network at all positions of a task.
+
+    A Kronecker layer trained at points is evaluated at points, with the same blending.
+    """
     import torch
 
     wide = max(
@@ -122,14 +127,14 @@ def evaluate(model: CoordinateMLP, task: Task) -> Array:
 
 
 def threads(method: Method, task: Task) -> int:
-    """Return with how many threads the network of a method is trained: small ones gain nothing from more than one."""
+    """Return the number of training threads; small networks gain nothing from a second."""
     import torch
 
     return 1 if _products(method, task) < SMALL else torch.get_num_threads()
 
 
 def _products(method: Method, task: Task) -> float:
-    """Return about how many products an epoch takes, forward."""
+    """Return the approximate number of products in the forward passes of an epoch."""
     width = method.hidden if method.depth else task.channels
     if method.is_simple:
         return float(task.count) * width * (method.features + max(0, method.depth - 1) * width)

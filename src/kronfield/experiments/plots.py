@@ -1,4 +1,7 @@
-"""Pictures of the paper's experiments. Matplotlib only here and in `plots`, imported on use; nothing is computed here."""
+"""Draw the figures of the paper's experiments; nothing is computed here.
+
+Matplotlib is used only here and in `kronfield.plots`, and imported on use.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from kronfield._core.arrays import Array
 from kronfield._core.atomic import replacing
 from kronfield.plots.base import COLOURS, DASHES, new_figure, save_figure, tidy
 
-# What each encoding looks like in every figure.
+# The line style of each encoding, the same in every figure.
 STYLES: dict[str, dict[str, Any]] = {
     "LinF": {"color": COLOURS[0], "linestyle": "-"},
     "LogF": {"color": COLOURS[1], "linestyle": "--"},
@@ -26,27 +29,27 @@ DPI = 110
 
 
 class Line(Protocol):
-    """What is drawn as a line."""
+    """A labelled curve."""
 
     @property
     def label(self) -> str:
-        """Its name."""
+        """Label in the legend."""
 
     @property
     def x(self) -> Array:
-        """Where."""
+        """Horizontal coordinates."""
 
     @property
     def y(self) -> Array:
-        """How much."""
+        """Vertical coordinates."""
 
 
 class Panel(Protocol):
-    """One panel of the picture of sampling."""
+    """One panel of the figure "sampling"."""
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """Title of the panel."""
 
     @property
     def curves(self) -> Sequence[Line]:
@@ -54,18 +57,18 @@ class Panel(Protocol):
 
     @property
     def samples(self) -> Sequence[Line]:
-        """Where they are sampled."""
+        """Samples of the curves."""
 
 
 def _save(figure: Any, path: str | os.PathLike[str], colours: int = 256) -> list[Path]:
-    """Write a figure, the same bytes for the same figure; return its path."""
+    """Write a figure, with reproducible bytes; return its path."""
     save_figure(figure, path, overwrite=True, dpi=DPI)
     few_colours(Path(path), colours)
     return [Path(path)]
 
 
 def few_colours(path: Path, colours: int = 256) -> None:
-    """Store a PNG in a few colours, which takes a third or less; leave other formats alone."""
+    """Reduce a PNG to a palette, a third of the size or less; leave other formats unchanged."""
     from PIL import Image
 
     if path.suffix.lower() != ".png":
@@ -128,7 +131,7 @@ def gaussian_and_rff(
     path: str | os.PathLike[str],
     rows: Sequence[tuple[str, Sequence[Line], Sequence[Line], Sequence[float]]],
 ) -> list[Path]:
-    """Draw rank and similarity of Gaussian and RFF across widths; dotted: the limits of the theory."""
+    """Draw rank and similarity of Gaussian and RFF across widths; theoretical limits are dotted."""
     figure = new_figure(9.6, 6.4)
     for (left, right), (title, ranks, alike, limits) in zip(
         figure.subplots(2, 2), rows, strict=True
@@ -153,7 +156,7 @@ def gaussian_and_rff(
 
 
 def encodings(path: str | os.PathLike[str], first: Array, second: Array) -> list[Path]:
-    """Draw a point's features side by side (simple) and multiplied (complex)."""
+    """Draw the features of a point, concatenated (simple) and multiplied (complex)."""
     figure = new_figure(9.6, 3.9)
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     K = len(first)
@@ -181,7 +184,10 @@ def encodings(path: str | os.PathLike[str], first: Array, second: Array) -> list
 def blending(
     path: str | os.PathLike[str], left_lines: Sequence[Line], right_lines: Sequence[Line]
 ) -> list[Path]:
-    """Draw features between two nodes and their mixture; and alpha_0 against beta, linear dashed, and how far it is off."""
+    """Draw features between two nodes, alpha_0 against beta, and its deviation from linear.
+
+    ``right_lines`` are in the order of `STYLES`.
+    """
     figure = new_figure(12.0, 3.9)
     left, right, apart = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
     styles: list[dict[str, Any]] = [
@@ -195,9 +201,9 @@ def blending(
     left.set(xlabel="centre of the feature", ylabel="value", title="(a) features between two nodes")
     left.legend(frameon=False, fontsize=8, loc="upper right")
     left.set_xlim(0.1, 1.0)
-    for line in right_lines:
-        right.plot(line.x, line.y, label=line.label, **STYLES[line.label.split()[0]])
-        apart.plot(line.x, line.y - (1 - line.x), label=line.label, **STYLES[line.label.split()[0]])
+    for line, style in zip(right_lines, STYLES.values(), strict=True):
+        right.plot(line.x, line.y, label=line.label, **style)
+        apart.plot(line.x, line.y - (1 - line.x), label=line.label, **style)
     apart.axhline(0.0, color="0.6", linestyle=(0, (6, 4)), linewidth=1)
     apart.set(xlabel="β", ylabel="α₀ − (1 − β)", title="(c) the same, minus linear")
     right.plot([0, 1], [1, 0], color="0.6", linestyle=(0, (6, 4)), linewidth=1, label="linear")
@@ -234,7 +240,10 @@ def rank_depth(
     found: Mapping[str, Mapping[int, Sequence[tuple[str, float, float]]]],
     caption: str,
 ) -> list[Path]:
-    """Draw PSNR by setting for every depth: ``found[encoder][depth]`` is a list of (setting, mean, spread)."""
+    """Draw PSNR by setting for every depth.
+
+    ``found[encoder][depth]`` is a list of (setting, mean, standard deviation).
+    """
     figure = new_figure(9.0, 4.0)
     panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
     for axes, (encoder, depths) in zip(panels, found.items(), strict=True):
@@ -266,7 +275,7 @@ def visual(
     rows: Sequence[tuple[str, Sequence[tuple[str, Array | None, float]]]],
     caption: str,
 ) -> list[Path]:
-    """Draw reconstructions: a row per encoding, a column per model with its PSNR below; the original at the top left."""
+    """Draw reconstructions with their PSNR: a row per encoding, a column per model."""
     columns = max(len(cells) for _, cells in rows)
     figure = new_figure(1.15 * columns + 0.4, 1.34 * (len(rows) + 1))
     grid = figure.subplots(len(rows) + 1, columns, squeeze=False)

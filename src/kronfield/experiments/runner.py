@@ -1,4 +1,4 @@
-"""One runner for every experiment: image x method x seed, each finished job on disk before the next begins."""
+"""Run the jobs of an experiment: item x method x seed. Each is on disk before the next begins."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ from kronfield.experiments.spec import Method, Size, Spec
 from kronfield.experiments.tasks import Task, make_task
 from kronfield.files import write_image
 
-# Called with what is done and what there is to do, in estimated seconds, and with what is being
-# done.
+# Called with (done, total, title): estimated seconds, and the current job.
 Progress = Callable[[float, float, str], None]
-# The part of a picture that is kept, for the visual comparisons.
+# Side of the central part of an image that is kept for the visual comparisons.
 DETAIL = 96
-# Products of a processor a second, for the estimate of the time left: it only weighs jobs against
-# each other.
+# Products per second, for the estimate of the remaining time. Only the ratio between jobs matters.
 SPEED = 2e10
 
 
@@ -56,10 +54,10 @@ def run_spec(
     methods: str | None = None,
     progress: Progress | None = None,
 ) -> list[Row]:
-    """Run what is not yet in the results of an experiment, and return all rows.
+    """Run the missing jobs of an experiment and return all rows.
 
-    A job that is in the file with the same settings and data is not run again; one that failed is.
-    Ctrl-C leaves all that is finished in the file.
+    A job whose settings and data are already in the file is not run again, unless it failed. After
+    Ctrl-C all finished jobs are in the file.
     """
     output.mkdir(parents=True, exist_ok=True)
     results = Results(output / f"{spec.name}.jsonl")
@@ -72,7 +70,7 @@ def run_spec(
     ]
     total, done = sum(job.work for job in jobs) or 1.0, 0.0
     about = {**versions(), **machine()}
-    about["threads"] = array_threads(about["cores"])  # of NumPy; networks say their own
+    about["threads"] = array_threads(about["cores"])  # of NumPy; networks record their own
     held: tuple[str, Array | None] = ("", None)
     for job in jobs:
         if held[0] != job.item.name:
@@ -94,7 +92,7 @@ def run_spec(
 
 
 def _load(spec: Spec, size: Size, item: Item, results: Results) -> Array | None:
-    """Return the values of an item; one that is too small is left out, and a row says so."""
+    """Return the values of an item; for one that is too small, record an error and return None."""
     try:
         return item.load(size.side)
     except TooSmallError as error:
@@ -106,9 +104,9 @@ def _load(spec: Spec, size: Size, item: Item, results: Results) -> Array | None:
             "side": size.side,
         }
         key = fingerprint(row)
-        told = {**row, "error": f"left out: {error}", "fingerprint": key}
-        if told not in results.rows:
-            results.add(told)
+        failed = {**row, "error": f"left out: {error}", "fingerprint": key}
+        if failed not in results.rows:
+            results.add(failed)
         return None
 
 
@@ -125,9 +123,14 @@ def _run(
     method = spec.scaled(job.method, size, side)
     epochs = size.epochs_of(method)
     decisive = {
-        "spec": spec.name, "task": spec.task, "fraction": spec.fraction, "epochs": epochs, "seed": job.seed,
-        "data": digest(values), **method.settings(),
-    }  # fmt: skip
+        "spec": spec.name,
+        "task": spec.task,
+        "fraction": spec.fraction,
+        "epochs": epochs,
+        "seed": job.seed,
+        "data": digest(values),
+        **method.settings(),
+    }
     key = fingerprint(decisive)
     if key in results:
         return
@@ -180,31 +183,31 @@ def _keep(output: Path, spec: Spec, row: Row, task: Task, outcome: Outcome) -> N
 
 
 def picture_path(output: Path, spec: Spec, row: Row) -> Path:
-    """Return the file of the prediction of a row, named by all that tells rows apart."""
+    """Return the file of the prediction of a row; the name distinguishes all rows."""
     seed = [f"seed {row['seed']}"] if row["seed"] else []
     epochs = f"{row['epochs']} epochs"
     return _picture(output, spec.name, row["item"], row["side"], row["method"], epochs, *seed)
 
 
 def original_path(output: Path, spec: Spec, row: Row) -> Path:
-    """Return the file of the original that a row predicts."""
+    """Return the file of the original image of a row."""
     return _picture(output, spec.name, row["item"], row["side"], "original")
 
 
 def _picture(output: Path, *words: Any) -> Path:
-    """Return the path of a picture, its name in letters that need no quoting."""
+    """Return the path of an image; its name needs no quoting in a shell."""
     name = re.sub(r"[^\w.]+", "-", "-".join(map(str, words)))
     return output / "pictures" / f"{name}.png"
 
 
 def detail(values: Array) -> Array:
-    """Return the centre of a picture, as large as is kept."""
+    """Return the central part of an image that is kept."""
     starts = [max(0, (n - DETAIL) // 2) for n in values.shape[:2]]
     return np.ascontiguousarray(values[tuple(slice(start, start + DETAIL) for start in starts)])
 
 
 def _work(spec: Spec, size: Size, method: Method) -> float:
-    """Return about how many seconds a job takes."""
+    """Return the estimated seconds of a job."""
     D = spec.dimensions
     samples = (size.side // 2) ** D if spec.task == "grid" else spec.fraction * size.side**D
     if not method.is_network:

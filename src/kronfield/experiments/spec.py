@@ -1,4 +1,4 @@
-"""What an experiment is: read from TOML, checked, and scaled to the size of a run."""
+"""Descriptions of the experiments: read from TOML, checked, and scaled to the size of a run."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ GROUPS = {
 ENCODERS = ("LinF", "LogF", "RFF", "Tri", "Gau")
 DIMENSIONS = {"line": 1, "image": 2, "video": 3}
 NOUNS = {"line": "lines", "image": "images", "video": "clips"}
-# How a method is run: descent on a network, the paper's closed form, or ours on a grid or at
-# points.
+# How a method is run: descent on a network, the paper's closed form, or kronfield's fit on a grid
+# or at points.
 HOWS = ("descent", "closed", "fit", "fit_points")
-# Exponents of frequencies are not scaled below this: one octave is left.
+# Exponents of frequencies are not scaled below one octave.
 LEAST_EXPONENT = 1.0
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of a table: an encoding, a model on it, and what the paper prints.
+    """One row of a table: an encoding, a model on it, and the numbers of the paper.
 
     ``setting`` is in the paper's terms: the width of Gau, half the width of Tri, the scale of RFF,
-    the exponent of LinF and LogF. ``features`` are in all for simple encodings, else per axis.
+    the exponent of LinF and LogF. ``features`` is the total for simple encodings, else per axis.
     """
 
     group: str
@@ -56,7 +56,7 @@ class Method:
 
     @property
     def key(self) -> str:
-        """What the method is called in results."""
+        """The name of the method in results."""
         if self.name:
             return f"{self.group}: {self.name}"
         tail = f" {self.setting:g}" if self.group == "line" else ""
@@ -66,7 +66,7 @@ class Method:
 
     @property
     def label(self) -> str:
-        """What the method is called within its group."""
+        """The name of the method within its group."""
         return self.key.partition(": ")[2]
 
     @property
@@ -80,7 +80,7 @@ class Method:
 
     @property
     def is_network(self) -> bool:
-        """Whether it is trained, as opposed to solved."""
+        """Whether it is trained by descent."""
         return self.how == "descent"
 
     @property
@@ -89,7 +89,7 @@ class Method:
         return self.group in ("simple", "factored", "line")
 
     def settings(self) -> dict[str, Any]:
-        """Return what decides the outcome, for the fingerprint of a job."""
+        """Return the settings that decide the result, for the fingerprint of a job."""
         names = (
             "group",
             "how",
@@ -106,7 +106,10 @@ class Method:
 
 @dataclass(frozen=True)
 class Size:
-    """How much of an experiment is run; ``epochs`` and ``hidden`` by group, ``hidden`` 0 where the method says it."""
+    """How much of an experiment is run.
+
+    ``epochs`` is by group. ``hidden`` replaces the hidden width of the methods unless it is 0.
+    """
 
     name: str
     side: int
@@ -116,7 +119,7 @@ class Size:
     seeds: tuple[int, ...] = (0,)
 
     def epochs_of(self, method: Method) -> int:
-        """Return how many epochs a method is trained: a factored first layer changes nothing but the time."""
+        """Return the epochs of a method; the group "factored" has those of "simple"."""
         return (
             self.epochs.get("simple" if method.group == "factored" else method.group, 1)
             if method.is_network
@@ -126,7 +129,7 @@ class Size:
     def replace(
         self, *, side: int | None = None, count: int | None = None, epochs: int | None = None
     ) -> Size:
-        """Return the size with some of it given otherwise."""
+        """Return the size with the given values replaced."""
         changes: dict[str, Any] = {}
         if side is not None:
             changes["side"] = side
@@ -165,7 +168,7 @@ class Spec:
         return next((m for m in self.methods if m.key == key), None)
 
     def select(self, names: str | None) -> list[Method]:
-        """Return the methods of some groups, encoders or both ("simple:Gau"), with commas between; all if None."""
+        """Return the methods by groups, encoders or both ("simple:Gau"), separated by commas."""
         if names is None:
             return list(self.methods)
         wanted = {name.strip().lower() for name in names.split(",") if name.strip()}
@@ -178,16 +181,16 @@ class Spec:
                 "methods",
                 names,
                 f"of {', '.join(known)}",
-                "Groups, encoders or both as in simple:Gau, with commas between.",
+                "Give groups, encoders or both as in simple:Gau, separated by commas.",
             )
         return [method for method in self.methods if method.selectors & wanted]
 
     def scaled(self, method: Method, size: Size, side: int) -> Method:
-        """Return a method as it is run on data of ``side`` samples a side: the one place that scales.
+        """Return a method as it is run on data with ``side`` samples per axis; scale only here.
 
-        With r = side / the paper's side: r times as many features, widths 1/r times as large in
-        units of the domain (so equal in samples), RFF scales r times, and exponents larger by log2
-        r, since the domain holds r times as much.
+        Let r = side / the paper's side. Features and RFF scales are multiplied by r. Widths are
+        divided by r, so they are equal in samples. Exponents grow by log2 r, since the domain has
+        r times as many samples.
         """
         hidden = size.hidden if size.hidden and method.hidden else method.hidden
         r = side / self.paper.side
@@ -206,7 +209,7 @@ class Spec:
         return dataclasses.replace(method, features=features, setting=setting, hidden=hidden)
 
     def what_is_scaled(self, method: Method, side: int, epochs: int, hidden: int) -> list[str]:
-        """Return in words how a run of a method differs from the paper's; nothing if it does not."""
+        """Return how a run of a method differs from the paper's, as a list of short texts."""
         words = []
         if side != self.paper.side:
             words.append(
@@ -251,7 +254,7 @@ def load_spec(name: str) -> Spec:
 
 
 def parse_spec(name: str, text: str) -> Spec:
-    """Return the experiment that a TOML text describes; refuse what is unknown or missing."""
+    """Return the experiment that a TOML text describes; reject unknown and missing keys."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -263,23 +266,23 @@ def parse_spec(name: str, text: str) -> Spec:
     _known(name, "task", data["task"], ("grid", "random"))
     sizes = {key: _size(name, key, value) for key, value in data["size"].items()}
     if set(sizes) != set(SIZES):
-        raise problem(f"{name}.size", sorted(sizes), f"{', '.join(SIZES)}", "Give all of them.")
+        raise problem(f"{name}.size", sorted(sizes), f"{', '.join(SIZES)}", "Give all sizes.")
     methods = tuple(_method(name, one) for one in data["method"])
     keys = [m.key for m in methods]
     if len(set(keys)) != len(keys):
         raise problem(
             f"{name}.method",
             sorted(k for k in keys if keys.count(k) > 1),
-            "one of each",
-            "Name them apart.",
+            "distinct names",
+            "Give each method its own name.",
         )
     fraction = float(data.get("fraction", 0.0))
     if (data["task"] == "random") != (0 < fraction < 1):
         raise problem(
             f"{name}.fraction",
             fraction,
-            "a fraction for a random task only",
-            "The paper has 0.25 and 0.125.",
+            "a fraction between 0 and 1 for random tasks only",
+            "The paper uses 0.25 and 0.125.",
         )
     return Spec(
         name,
@@ -314,7 +317,7 @@ def _size(spec: str, name: str, data: Mapping[str, Any]) -> Size:
             f"{spec}.size.{name}",
             dict(data),
             "an even side, a count and epochs",
-            "They are whole numbers.",
+            "All are whole numbers.",
         )
     return Size(
         name, side, count, epochs, int(data.get("hidden", 0)), tuple(data.get("seeds", (0,)))
@@ -345,7 +348,7 @@ def _method(spec: str, data: Mapping[str, Any]) -> Method:
 
 
 def _number(value: Any) -> float:
-    """Return a number, also one written as a quotient: "2.5/128"."""
+    """Return a number, which may be written as a quotient: "2.5/128"."""
     if isinstance(value, str):
         top, _, bottom = value.partition("/")
         return float(Fraction(top) / Fraction(bottom or "1"))

@@ -1,4 +1,4 @@
-"""What is given and what is asked for: every second sample on each axis, or some samples at random."""
+"""The tasks: predict an image or clip from every second sample per axis, or from random samples."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kronfield.signals.measures import psnr, ssim
 class Task:
     """Values (N, ..., N, C) in [0, 1] on a grid at positions i/N, and which of them are given.
 
-    ``given`` is None for a grid task: every second sample on each axis. All that is not given is
-    asked for.
+    ``given`` is None for a grid task: every second sample on each axis. All other samples are to be
+    predicted.
     """
 
     values: Array
@@ -31,7 +31,7 @@ class Task:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Samples on each axis."""
+        """The number of samples on each axis."""
         return self.values.shape[:-1]
 
     @property
@@ -50,12 +50,12 @@ class Task:
 
     @property
     def coarse_axes(self) -> list[Array]:
-        """The positions that are given on each axis, of a grid task."""
+        """The given positions on each axis of a grid task."""
         return self._split.axes(self.axes)
 
     @property
     def coarse(self) -> Array:
-        """The values that are given, of a grid task, as a grid."""
+        """The given values of a grid task, as a grid."""
         return self._split.known(self.values)
 
     @functools.cached_property
@@ -67,22 +67,22 @@ class Task:
 
     @property
     def count(self) -> int:
-        """How many samples are given."""
+        """The number of given samples."""
         return int(self.asked.size - self.asked.sum())
 
     def indices(self) -> Array:
-        """Return the indices of the samples that are given, (P, D), as floats."""
+        """Return the indices of the given samples, (P, D), as floats."""
         return np.argwhere(~self.asked).astype(np.float64)
 
     def score(self, prediction: Array) -> tuple[float, float]:
-        """Return the PSNR on what was asked for and the SSIM of the whole, both clipped to [0, 1]."""
+        """Return the PSNR on the predicted samples and the SSIM of the whole, clipped to [0, 1]."""
         clipped = np.clip(prediction, 0.0, 1.0)
         quality = psnr(clipped[self.asked], self.values[self.asked], peak=1.0)
         return quality, ssim(clipped, self.values, peak=1.0, channels=True)
 
 
 def make_task(values: Array, kind: str, fraction: float, seed: int) -> Task:
-    """Return the task of a spec on values: "grid", or "random" with a fraction of the samples, drawn by seed."""
+    """Return a task: "grid", or "random" with a fraction of the samples, drawn with a seed."""
     if kind == "grid":
         return Task(values, None)
     total = int(np.prod(values.shape[:-1]))
