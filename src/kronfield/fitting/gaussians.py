@@ -1,8 +1,8 @@
-"""Gaussians with a ridge for points of smooth functions: widths and ridge by the likelihood of the values.
+"""Gaussians with a ridge for points of smooth functions, with widths and ridge by likelihood.
 
-The paper's similarity of Gaussians is a Gaussian, so with a ridge on their weights this is Gaussian
-process regression with a squared exponential kernel, at the cost of its features: (a few per
-width)^D instead of one per point.
+The paper's similarity of Gaussians is a Gaussian. With a ridge on their weights the fit is thus
+Gaussian process regression with a squared exponential kernel (Rasmussen and Williams, 2006). Its
+cost depends on the number of features, a few per width on each axis, instead of one per point.
 """
 
 from __future__ import annotations
@@ -25,28 +25,33 @@ from kronfield.fitting.settings import GaussianSettings
 from kronfield.solvers.points.dense import dense_rows, gram
 from kronfield.solvers.points.rows import axis_runs
 
-# Centres lie at most one width apart: sums of such Gaussians are constant to 1e-8. So many lie past
-# each end of the box, if there is room, and so many while widths are searched for, which comes to
-# the same widths in less time.
+# Centres are at most one width apart. The sum of these Gaussians is then constant to 1e-8.
+# Numbers of centres beyond each end of the box: the first of PADDING whose features are not too
+# many, and SEARCH_PADDING during the search for widths, which is faster and finds the same widths.
 PADDING, SEARCH_PADDING = (4, 3), 2
-# The factor between neighbouring widths of the search.
-STEP = math.sqrt(2.0)
-# Ridges that are tried, relative to the strongest mix of features.
+# The width at which the search starts, as a fraction of the box, and the factor between widths.
+START, STEP = 0.2, math.sqrt(2.0)
+# The candidate ridges, relative to the largest eigenvalue of the centred Gram matrix.
 RIDGES = 10.0 ** np.arange(-12.0, 1.01, 0.25)
-# Mixes of features below this part of the strongest are rounding; no ridge is below this part of
-# all features together.
+# Eigenvalues below ROUNDING times the largest are rounding errors. A ridge is at least FLOOR times
+# the trace of the Gram matrix.
 ROUNDING, FLOOR = 1e-14, 1e-13
-# The fewest points to judge a likelihood by; the most features, and numbers in all rows.
+# Upper limits for the number of features, and for the entries of all rows.
 MOST_FEATURES, MOST_ENTRIES = 2500, 1 << 22
-# The most features where points are not few: an eigenbasis is found for each width that is tried.
+# Upper limit for the number of features if points are not few. Each candidate width costs an
+# eigendecomposition of this size.
 LARGEST_BASIS = 300
 
 
-Place = tuple[float, ...]  # steps from the width at the start, on each axis
+# The number of steps from the first width, on each axis.
+Place = tuple[float, ...]
 
 
 def gaussian_axis(low: float, high: float, width: float, padding: int) -> tuple[Gaussian, Frame]:
-    """Return Gaussians on [low, high], whose width is a part of it, and where they lie: a centre on either end."""
+    """Return Gaussians on [low, high] with a centre on either end, and their frame.
+
+    ``width`` is a fraction of the interval.
+    """
     inside = math.ceil(1.0 / width - 1e-9) + 1
     length = (high - low) * inside / (inside - 1)
     return Gaussian(inside + 2 * padding, width * (high - low) / length, padding=padding), Frame(
@@ -56,14 +61,14 @@ def gaussian_axis(low: float, high: float, width: float, padding: int) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class GaussianFit:
-    """Gaussians, a ridge on their weights, and a constant that it leaves alone.
+    """Gaussians with a ridge on their weights, plus a constant that is not penalised.
 
     Attributes
     ----------
     encoding, frames
-        The features, and where they lie.
+        The features, and the frame of each axis.
     ridge : float
-        What minimises sum w (y - c - f)^2 + ridge sum W^2 is the fit.
+        The fit f with weights W and constant c minimises sum w (y - c - f)^2 + ridge sum W^2.
     likelihood : float
         The logarithm of the likelihood of the values, up to a constant.
     """
@@ -74,16 +79,16 @@ class GaussianFit:
     likelihood: float
 
     def rows(self, points: Array) -> Array:
-        """Return the features of points, (P, K_1 ... K_D)."""
+        """Return the features of points, (P, K) with K = K_1 ... K_D."""
         return _rows(self.encoding, self.frames, points)
 
     def constant(self, points: Array, weights: Array | None) -> Array:
-        """Return the vector whose product with the values at ``points`` is the constant of their fit, (P,)."""
+        """Return the vector (P,) whose product with the values at ``points`` is the constant c."""
         system = _Centred(self.rows(points), weights)
         return system.constant(self.ridge)
 
     def of_constant(self) -> tuple[list[Array], float]:
-        """Return weights per axis whose products make up the function 1, and how far they are off at most."""
+        """Return weights per axis whose products give the function 1, and their largest error."""
         found, error = [], 0.0
         for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
             rows = np.asarray(emb(frame.unit(np.linspace(frame.low, frame.high, 8 * emb.size))))
@@ -92,10 +97,10 @@ class GaussianFit:
         return found, error
 
     def held_out(self, trial: Trial) -> float:
-        """Return the mean squared error at the points held out, relative to the variance of all values.
+        """Return the mean squared error at held-out points, relative to the variance of values.
 
-        What the constant is off where it becomes weights is added: it tells where values lie far
-        from 0, and are exact.
+        The error of the constant when it is written as weights of the features is added. It matters
+        for exact values that are far from 0.
         """
         rows, total, count = self.rows(trial.points), 0.0, 0.0
         w = np.ones(len(rows)) if trial.weights is None else trial.weights
@@ -109,7 +114,7 @@ class GaussianFit:
         return (total / (count or 1.0) + off**2) / trial.spread
 
     def candidate(self, score: float) -> Candidate:
-        """Return this fit as a candidate; widths are parts of the box."""
+        """Return this fit as a candidate; widths are fractions of the box."""
         widths = tuple(
             float(emb.width * frame.length / (frame.high - frame.low))  # type: ignore[attr-defined]
             for emb, frame in zip(self.encoding.embedders, self.frames, strict=True)
@@ -122,9 +127,8 @@ def likely_gaussians(
 ) -> GaussianFit | None:
     """Return the Gaussians that maximise the likelihood of the values of a trial.
 
-    None if points are too few or too many.
-
-    Widths are first varied together, as parts of the box, then one by one.
+    The result is None if points are too few or too many. The search varies first all widths
+    together, as fractions of the box, then the width of each axis.
     """
     D = trial.points.shape[1]
     P = len(trial.points) if trial.weights is None else int(np.sum(trial.weights > 0))
@@ -140,7 +144,7 @@ def likely_gaussians(
 
     @functools.cache
     def at(place: Place, padding: int = SEARCH_PADDING) -> GaussianFit | None:
-        widths = [settings.start * STEP**i for i in place]
+        widths = [START * STEP**i for i in place]
         if not all(settings.narrowest <= width <= settings.widest for width in widths):
             return None
         pairs = [
@@ -151,7 +155,7 @@ def likely_gaussians(
         if (
             K > MOST_FEATURES
             or K * P > MOST_ENTRIES
-            or (K > LARGEST_BASIS and P > trial.settings.few_points)
+            or (K > LARGEST_BASIS and trial.settings.few_points < P)
         ):
             return None
         return _likeliest_ridge(
@@ -159,10 +163,10 @@ def likely_gaussians(
         )
 
     place = (0.0,) * D
-    # wider, until there are features few enough, that tell the points apart
+    # Increase the width until the features are few enough and differ between the points.
     while at(place) is None:
         place = tuple(i + 1 for i in place)
-        if settings.start * STEP ** place[0] > settings.widest:
+        if START * STEP ** place[0] > settings.widest:
             return None
     place = _climb(at, place, (1.0,) * D, 0.0)
     for axis in range(D if D > 1 else 0):
@@ -173,10 +177,10 @@ def likely_gaussians(
 def _climb(
     at: Callable[[Place], GaussianFit | None], place: Place, step: Place, gain: float
 ) -> Place:
-    """Return where a walk along ``step``, back and forth, ends while the likelihood rises by more than ``gain``.
+    """Return the place of the highest likelihood along ``step``, by a line search.
 
-    Its last part of a step goes to the top of the parabola through the likelihoods there and to
-    either side.
+    The search continues while a step raises the likelihood by more than ``gain``. It ends with a
+    fraction of a step to the maximum of the parabola through the last three likelihoods.
     """
 
     def beside(t: float) -> Place:
@@ -204,9 +208,10 @@ def _rows(encoding: Kronecker, frames: Sequence[Frame], points: Array) -> Array:
 
 
 class _Centred:
-    """Rows R = W^(1/2) B less what a constant explains: with a constant free, all is as if there were none.
+    """Ridge regression with a constant that is not penalised, by centring rows and values.
 
-    The smaller of R'R and RR' is what is solved with.
+    R = W^(1/2) (B - 1 m'), where m is the weighted mean of the rows of B. Systems are solved with
+    the smaller of R'R and RR'.
     """
 
     def __init__(self, rows: Array, weights: Array | None) -> None:
@@ -258,19 +263,19 @@ def _likeliest_ridge(
     encoding: Kronecker,
     frames: tuple[Frame, ...],
 ) -> GaussianFit | None:
-    """Return the fit whose ridge maximises the likelihood of the values, the constant integrated out.
+    """Return the fit whose ridge maximises the restricted likelihood of the values.
 
-    There is none if the features are the same, but for rounding, at all points.
+    The constant is integrated out (Patterson and Thompson, 1971; Harville, 1974). The result is
+    None if the features are equal at all points, up to rounding.
     """
     rows = _rows(encoding, frames, points)
     system = _Centred(rows, weights)
     t = system.centred(values.astype(np.float64))
-    # of all features, before the mean was taken off: a solve with them cannot go below rounding of
-    # that
+    # The trace of B'WB, before centring. Its rounding error limits the accuracy of a solve.
     whole = float(np.sum((rows * system.root[:, None]) ** 2))
     n, energy = len(t) - 1, float(t @ t)
     s, V = scipy_linalg().eigh(system.matrix, driver="evd", check_finite=False)
-    if system.wide:  # one direction is the constant's
+    if system.wide:  # the first eigenvalue is 0: it belongs to the constant
         s, squares = s[1:], (V.T @ t)[1:] ** 2
     else:
         squares = np.divide(
@@ -279,8 +284,8 @@ def _likeliest_ridge(
     if s[-1] <= FLOOR * whole:
         return None
     s = np.where(s > ROUNDING * s[-1], s, 0.0)
-    # values have covariance v (RR' + ridge): with the best v, -2 log L = n log(t'(RR' + ridge)^-1
-    # t) + log det(RR' + ridge)
+    # The covariance of the values is v (RR' + ridge). With the v that maximises the likelihood L,
+    # -2 log L = n log(t'(RR' + ridge)^-1 t) + log det(RR' + ridge)
     ridges = np.maximum(RIDGES * float(s[-1]), FLOOR * whole)
     left = max(energy - float(squares.sum()), 0.0)
     misfit = np.sum(squares / (s + ridges[:, None]), axis=1) + left / ridges

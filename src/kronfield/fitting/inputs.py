@@ -1,4 +1,4 @@
-"""What `fit` and `fit_points` are given, checked and put in order."""
+"""Checks of the input of `fit` and `fit_points`, and its conversion to a common form."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from kronfield.encoding import Kronecker
 
 @dataclass(frozen=True, eq=False)
 class GridLayout:
-    """How samples lie: all that a field knows of the grid it was fitted to, without the values.
+    """The grid that samples lie on: all that a field keeps of its samples, except the values.
 
     Attributes
     ----------
     given_axes : SampleAxes
-        The positions on each axis in the order of the values.
+        The positions on each axis, in the order of the values.
     flips : tuple of bool
-        Which of them fall.
+        Whether the positions on each axis decrease.
     frames : tuple of Frame
-        Where the embedders' unit interval lies.
+        The frame of each axis: where the unit interval of its embedder lies.
     channels, is_complex : bool
         Whether values have an axis of channels, and whether they are complex.
     dtype : dtype
-        float32 or float64, in which the fit is done.
+        The dtype in which the fit is computed: float32 or float64.
     """
 
     given_axes: SampleAxes
@@ -54,7 +54,7 @@ class GridLayout:
 
     @property
     def axes(self) -> list[Array]:
-        """The positions on each axis, rising."""
+        """The positions on each axis, in increasing order."""
         return [x[::-1] if flip else x for x, flip in zip(self.given_axes, self.flips, strict=True)]
 
     @property
@@ -64,7 +64,10 @@ class GridLayout:
 
 
 class GridInput:
-    """Checked values on a `GridLayout`. They are the user's own, not a copy; `planar` makes one where it must."""
+    """Checked values on a `GridLayout`.
+
+    The values are those of the user, not a copy. `planar` copies them only if it has to.
+    """
 
     def __init__(
         self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None
@@ -93,7 +96,7 @@ class GridInput:
 
     @classmethod
     def on(cls, layout: GridLayout, values: Any) -> GridInput:
-        """Return other values on a known grid, of the same kind."""
+        """Return other values of the same kind on a known grid."""
         array = _checked_values(split_mask(values, None)[0])
         D = len(layout.shape)
         alike = (
@@ -108,7 +111,7 @@ class GridInput:
                 "values",
                 describe(values),
                 f"the grid {layout.shape}{channels}, {kind}",
-                "For others call kf.fit.",
+                "To fit other values, call kf.fit.",
             )
         new = cls.__new__(cls)
         new.encoding = None
@@ -117,7 +120,7 @@ class GridInput:
 
     def _place(self, array: Array, layout: GridLayout) -> None:
         self.layout, self.axes = layout, layout.axes
-        # a memory map with channels is read one channel at a time, and so is never copied whole
+        # A memory map with channels is read one channel at a time, to avoid a copy of all values.
         self.piecewise = isinstance(array, np.memmap) and layout.channels
         self.channel_count = array.shape[-1] if layout.channels else 1
         self._rising = tuple(
@@ -126,11 +129,11 @@ class GridInput:
         self._values = array[self._rising]
 
     def shares(self, array: Array) -> bool:
-        """Tell whether ``array`` may be the user's own memory."""
+        """Return whether ``array`` may share memory with the values of the user."""
         return bool(np.may_share_memory(array, self._values))
 
     def at(self, present: Array) -> tuple[Array, Array]:
-        """Return the positions (P, D) and values (P,) or (P, C) of the samples at which ``present`` is true."""
+        """Return positions (P, D) and values (P,) or (P, C) of the samples where ``present``."""
         kept = present[self._rising]
         places = np.nonzero(kept)
         return np.stack(
@@ -138,9 +141,9 @@ class GridInput:
         ), self._values[kept]
 
     def planar(self) -> Array:
-        """Return the values as real (C, N_1, ..., N_D): a view where that is possible, else a copy of its own."""
+        """Return the values as real (C, N_1, ..., N_D), as a view if possible, else as a copy."""
         array = self._values
-        if self.layout.is_complex:  # a complex channel is two real ones
+        if self.layout.is_complex:  # a complex channel becomes two real channels
             array = split_complex(array if self.layout.channels else array[..., None])
         elif not self.layout.channels:
             return array[None]
@@ -148,7 +151,7 @@ class GridInput:
 
 
 def _working_dtype(dtype: np.dtype[Any]) -> tuple[bool, np.dtype[Any]]:
-    """Return whether values are complex, and the real dtype in which they are fitted."""
+    """Return whether values are complex, and the real dtype in which the fit is computed."""
     if np.issubdtype(dtype, np.complexfloating):
         return True, np.dtype(np.float32 if dtype.itemsize <= 8 else np.float64)
     return False, np.dtype(
@@ -157,7 +160,7 @@ def _working_dtype(dtype: np.dtype[Any]) -> tuple[bool, np.dtype[Any]]:
 
 
 def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
-    """Return values with 0 where one is missing, and which are; None if all are there."""
+    """Return values with 0 in place of missing samples, and the mask; None if none is missing."""
     if isinstance(values, np.ma.MaskedArray):
         own = np.ma.getmaskarray(values)
         values = np.ma.getdata(values)
@@ -167,15 +170,15 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
                 remedy = (
                     "Pass mask=values.mask to fit the rest and fill the gaps, or use fit_points."
                 )
-                raise problem("values", got, "values that are all there, or a mask", remedy)
+                raise problem("values", got, "no missing values, or a mask", remedy)
         elif np.shape(mask) == own.shape:
             mask = own | np.asarray(mask)
         elif own.any():
             raise problem(
                 "mask",
                 f"shape {np.shape(mask)}",
-                f"{own.shape}, that of the masked values",
-                "Pass one of them.",
+                f"shape {own.shape}, as the masked array has",
+                "Pass mask=values.mask, or a mask of that shape.",
             )
     if mask is None:
         return values, None
@@ -189,14 +192,14 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
             "mask",
             describe(missing),
             expected,
-            "True where a sample is missing; of numbers pass mask.astype(bool).",
+            "True marks a missing sample; convert numbers with mask.astype(bool).",
         )
     if missing.size and missing.all():
         raise problem(
             "mask",
             f"True at all of {missing.size}",
-            "a sample that is there",
-            "True means missing: is it ~mask that is meant?",
+            "at least one sample that is not missing",
+            "True means missing; if your mask marks the samples to keep, pass ~mask.",
         )
     if not missing.any():
         return array, None
@@ -211,11 +214,12 @@ def _checked_values(values: Any) -> Array:
         raise problem(
             "values",
             describe(array),
-            "an array of at least one axis",
+            "an array with at least one axis",
             "Pass the samples as an array.",
         )
     inexact = np.issubdtype(array.dtype, np.inexact)
-    # a sum shows NaN and inf in one pass without a copy; only if it does, look which
+    # The sum detects NaN and inf in one pass without a copy. They are counted only if it is not
+    # finite.
     if inexact and array.size and not sum_is_finite(array):
         bad = sum(int(np.sum(~np.isfinite(row))) for row in array)
         if bad:
@@ -226,7 +230,7 @@ def _checked_values(values: Any) -> Array:
 
 
 def _axis_list(axes: Any, ndim: int) -> list[Any]:
-    """Return one entry per axis; for a line of values its positions may stand alone."""
+    """Return one entry per axis; for values on a line, ``axes`` may be a single array."""
     if ndim <= 2 and is_array(axes) and axes.ndim == 1:
         return [axes]
     if not isinstance(axes, list | tuple):
@@ -248,7 +252,7 @@ def _dimensions(
             "channels",
             describe(channels),
             "True, False or None",
-            "Say whether the last axis is channels.",
+            "State whether the last axis holds channels.",
         )
     known = (
         len(axes)
@@ -268,13 +272,13 @@ def _dimensions(
             "values",
             f"shape {shape}",
             f"{known} axes{' and one of channels' if channels else ''}",
-            "Axes and encoding say how many axes there are; channels come last.",
+            "The number of axes follows from axes or encoding; channels come last.",
         )
     return known, bool(channels)
 
 
 def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[Array], list[bool]]:
-    """Return rising float64 positions per axis, and which axes of the values to turn round for that."""
+    """Return increasing float64 positions per axis, and which axes of the values to reverse."""
     if axes is None:
         if domain is None:
             return [np.arange(n, dtype=np.float64) for n in shape], [False] * len(shape)
@@ -289,7 +293,7 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
                 f"axes[{i}]",
                 describe(x),
                 f"shape ({n},), as values have",
-                "One position per sample.",
+                "Pass one position per sample.",
             )
         falling = n > 1 and bool(x[0] > x[-1])
         x = x[::-1] if falling else x
@@ -297,8 +301,8 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
             raise problem(
                 f"axes[{i}]",
                 describe(x),
-                "positions that rise or fall all the way",
-                "Sort them; merge any that are equal.",
+                "positions that strictly increase or decrease",
+                "Sort the positions, and merge samples at equal positions.",
             )
         if n > 1:
             check_length(f"axes[{i}]", float(x[0]), float(x[-1]))
@@ -308,7 +312,10 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
 
 
 def _even_but_for_rounding(x: Array, given: Any) -> Array:
-    """Return positions that came in few digits and are even within them as exactly even; others as they are."""
+    """Return exactly even positions if those in low precision are even up to rounding.
+
+    Positions in float64, and positions that are not even, are returned unchanged.
+    """
     dtype = getattr(given, "dtype", None)
     if len(x) < 3 or not isinstance(dtype, np.dtype) or dtype.kind != "f" or dtype.itemsize >= 8:
         return x
@@ -318,7 +325,7 @@ def _even_but_for_rounding(x: Array, given: Any) -> Array:
 
 
 def checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
-    """Return D pairs low < high."""
+    """Return the domain as D pairs (low, high) with low < high."""
     remedy = "Pass one (low, high) per axis, low < high."
     try:
         pairs = [(float(low), float(high)) for low, high in domain]
@@ -332,11 +339,12 @@ def checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
 
 
 def _frames(axes: Any, domain: Any, positions: list[Array]) -> list[Frame]:
-    """Return where the embedders' unit interval lies on each axis; see the conventions page."""
+    """Return the frame of each axis: where the unit interval of its embedder lies."""
     if domain is None:
         return [sample_frame(axis) for axis in positions]
     pairs = checked_domain(domain, len(positions))
-    if axes is None:  # cells of the domain: centres sit on samples, half a cell in
+    # Samples are the centres of equal cells of the domain. The first lies half a cell inside.
+    if axes is None:
         return [
             Frame(float(x[0]), high - low, low, high)
             for x, (low, high) in zip(positions, pairs, strict=True)
@@ -346,33 +354,33 @@ def _frames(axes: Any, domain: Any, positions: list[Array]) -> list[Frame]:
             raise problem(
                 "domain",
                 (low, high),
-                f"to hold axes[{i}], from {x[0]:g} to {x[-1]:g}",
+                f"a domain that contains axes[{i}], from {x[0]:g} to {x[-1]:g}",
                 "Widen the domain.",
             )
     return [Frame(low, high - low, low, high) for low, high in pairs]
 
 
 def checked_roughness(roughness: Any) -> tuple[float, float]:
-    """Return the two weights of a roughness, zero or more; (0, 0) where none is given."""
+    """Return the two weights of a roughness, zero or positive; (0, 0) if none is given."""
     if roughness is None:
         return (0.0, 0.0)
     try:
         first, second = roughness
     except (TypeError, ValueError) as error:
         raise problem(
-            "roughness", describe(roughness), "a pair", "Pass (first, second), either may be 0."
+            "roughness", describe(roughness), "a pair", "Pass (first, second); either may be 0."
         ) from error
     return checked_penalty("roughness", first), checked_penalty("roughness", second)
 
 
 def checked_penalty(argument: str, weight: Any) -> float:
-    """Return the weight of a penalty, zero or more."""
+    """Return the weight of a penalty, zero or positive."""
     remedy = "Penalty weights are zero or positive; leave them out to have them chosen."
     return real(argument, weight, low=0.0, high=1e300, remedy=remedy)
 
 
 def checked_encoding(encoding: Any, D: int) -> Kronecker | None:
-    """Return a Kronecker encoding of D axes; one embedder stands for the same on each."""
+    """Return a Kronecker encoding of D axes; a single embedder is used on every axis."""
     if encoding is None:
         return None
     if isinstance(encoding, Embedder):
@@ -382,7 +390,7 @@ def checked_encoding(encoding: Any, D: int) -> Kronecker | None:
             "encoding",
             describe(encoding),
             "a Kronecker encoding or an embedder",
-            "Or leave it out.",
+            "Pass for example kf.Triangle(32, 2 / 32).",
             TypeError,
         )
     if encoding.dimensions != D:
@@ -390,20 +398,20 @@ def checked_encoding(encoding: Any, D: int) -> Kronecker | None:
             "encoding",
             f"{encoding.dimensions} embedders",
             f"{D}, one per axis of values",
-            "Add or drop some.",
+            "Pass one embedder per axis.",
         )
     return encoding
 
 
-# Weights and values from 2 to minus this to 2 to this are computed with as they are; others are
-# scaled first.
+# Weights and values outside of 2^-MODERATE to 2^MODERATE are scaled before they are used.
 MODERATE = 40
 
 
 class PointInput:
-    """Checked points (P, D), planar values (C, P) and weights (P,) or None; points whose value is missing are dropped.
+    """Checked points (P, D), planar values (C, P) and weights (P,) or None.
 
-    The weights given are ``weights`` times 2 to the ``weight_exponent``.
+    Points with a missing value are dropped. The weights of the user are ``weights`` times
+    2^``weight_exponent``.
     """
 
     def __init__(self, points: Any, values: Any, weights: Any, domain: Any, encoding: Any) -> None:
@@ -420,8 +428,8 @@ class PointInput:
             raise problem(
                 "values",
                 got,
-                "one at least that counts",
-                "NaN is missing; points of weight 0 do not count.",
+                "at least one value with a positive weight",
+                "NaN means missing; points of weight 0 are ignored.",
             )
         self.points, self.D = X, X.shape[1]
         self.weights, self.weight_exponent = scaled_weights(w)
@@ -435,8 +443,8 @@ class PointInput:
             raise problem(
                 "values",
                 f"inf among {describe(y)}",
-                "finite numbers, or NaN where one is missing",
-                "Drop them.",
+                "finite numbers, or NaN for missing values",
+                "Remove these points, or replace inf by NaN.",
             )
         self.box = bounding_box(X)
         self.domain = None if domain is None else checked_domain(domain, self.D)
@@ -448,7 +456,7 @@ class PointInput:
         self.encoding = checked_encoding(encoding, self.D)
 
     def frames(self) -> tuple[Frame, ...]:
-        """Return where the axes of the given encoding lie."""
+        """Return the frames of the given encoding."""
         assert self.encoding is not None
         return frames_for(self.encoding, self.domain, self.box)
 
@@ -456,7 +464,10 @@ class PointInput:
 def frames_for(
     encoding: Kronecker, domain: Any, box: list[tuple[float, float]]
 ) -> tuple[Frame, ...]:
-    """Return the frames of an encoding on a domain; without one, the first and last centre lie at the ends of the box."""
+    """Return the frames of an encoding on a domain.
+
+    Without a domain, the first and last centre lie at the ends of the box.
+    """
     if domain is not None:
         return tuple(Frame(low, high - low, low, high) for low, high in domain)
     return tuple(
@@ -472,7 +483,10 @@ def _frame(embedder: Embedder, low: float, high: float) -> Frame:
 
 
 def bounding_box(points: Array) -> list[tuple[float, float]]:
-    """Return (low, high) on each axis; an axis on which all points agree gets half a unit to either side."""
+    """Return (low, high) on each axis.
+
+    If all points have the same position on an axis, its box extends half a unit to either side.
+    """
     box = []
     for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True):
         wide = (
@@ -485,31 +499,33 @@ def bounding_box(points: Array) -> list[tuple[float, float]]:
 
 
 def check_inside(points: Array, domain: list[tuple[float, float]]) -> None:
-    """Refuse points outside of the domain."""
+    """Raise an error if points lie outside of the domain."""
     for axis, (low, high) in enumerate(domain):
         x = points[:, axis]
         outside = int(np.sum((x < low) | (x > high)))
         if outside:
             raise problem(
-                "points", f"{outside} of {len(x)} outside on axis {axis}, from {x.min():g} to {x.max():g}",
-                f"all in the domain, {low:g} to {high:g}", "Widen the domain, or drop those points.",
-            )  # fmt: skip
+                "points",
+                f"{outside} of {len(x)} outside on axis {axis}, from {x.min():g} to {x.max():g}",
+                f"all points in the domain, {low:g} to {high:g}",
+                "Widen the domain, or remove these points.",
+            )
 
 
 def _point_positions(points: Any) -> Array:
-    """Return positions (P, D), one at least."""
+    """Return positions (P, D) of at least one point."""
     X = real_numbers("points", points)
     if X.ndim != 2 or X.shape[1] < 1:
         raise problem(
-            "points", describe(X), "shape (P, D)", "One row per point: for a line pass x[:, None]."
+            "points", describe(X), "shape (P, D)", "Pass one row per point: for a line, x[:, None]."
         )
     if not len(X):
-        raise problem("points", describe(X), "at least one point", "Pass (P, D) positions.")
+        raise problem("points", describe(X), "at least one point", "Pass positions (P, D).")
     return X
 
 
 def _point_values(values: Any, P: int) -> tuple[Array, Array]:
-    """Return values (P,) or (P, C) and which rows have one missing."""
+    """Return values (P,) or (P, C), and which rows have a missing value."""
     masked = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     y = number_array("values", np.ma.getdata(values) if masked is not None else values)
     if y.ndim not in (1, 2) or len(y) != P or 0 in y.shape[1:]:
@@ -517,7 +533,7 @@ def _point_values(values: Any, P: int) -> tuple[Array, Array]:
             "values",
             describe(y),
             f"shape ({P},) or ({P}, C), one row per point",
-            "Points and values go together.",
+            "Points and values must have the same length.",
         )
     missing = np.zeros(y.shape, dtype=bool) if masked is None else masked.copy()
     if np.issubdtype(y.dtype, np.inexact):
@@ -526,7 +542,10 @@ def _point_values(values: Any, P: int) -> tuple[Array, Array]:
 
 
 def scaled_weights(weights: Array | None) -> tuple[Array | None, int]:
-    """Return weights divided by a power of 2, and its exponent: 0, unless float32 could not hold their products."""
+    """Return weights divided by a power of 2, and its exponent.
+
+    The exponent is 0 unless products of the weights could overflow or underflow in float32.
+    """
     if weights is None:
         return None, 0
     exponent = exponent_beyond(float(weights.max()))
@@ -534,7 +553,7 @@ def scaled_weights(weights: Array | None) -> tuple[Array | None, int]:
 
 
 def exponent_beyond(size: float) -> int:
-    """Return the exponent of 2 that brings a positive size to about 1; 0 if it is moderate as it is."""
+    """Return the exponent of 2 that scales a positive size to about 1; 0 if it is moderate."""
     exponent = math.frexp(size)[1]
     return exponent if abs(exponent) > MODERATE else 0
 
@@ -544,10 +563,9 @@ def _point_weights(weights: Any, P: int) -> Array | None:
         return None
     w = real_numbers("weights", weights)
     if w.shape != (P,):
-        raise problem("weights", describe(w), f"shape ({P},)", "One for each point.")
+        raise problem("weights", describe(w), f"shape ({P},)", "Pass one weight per point.")
     if np.any(w < 0):
-        got = f"{int(np.sum(w < 0))} below 0, the least {float(w.min()):g}"
-        raise problem(
-            "weights", got, "zero or more", "A point counts by its weight, 1 over variance."
-        )
+        got = f"{int(np.sum(w < 0))} below 0, the lowest {float(w.min()):g}"
+        remedy = "Pass 1 over the variance of the noise of each point."
+        raise problem("weights", got, "zero or positive weights", remedy)
     return w

@@ -1,4 +1,8 @@
-"""Choosing what `fit_points` was not told: the grid, the features and the penalty, by points held out."""
+"""The choice of grid, features and penalty in `fit_points`, by the error at held-out points.
+
+This is cross-validation (Stone, 1974). The widths and the ridge of Gaussians are chosen by
+likelihood.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
+from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import (
     Axis,
     Lattice,
@@ -21,7 +26,6 @@ from kronfield.fitting.point_grids import (
     mean_distances,
     spline_axis,
 )
-from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_search import HeldOutWalk, Trial, Walk, ladder_for
 from kronfield.fitting.report import Candidate, choose_lowest
 from kronfield.fitting.settings import PointSettings
@@ -37,15 +41,28 @@ class PointSamples:
     weights: Array | None
 
     def too_few(self, fewest: int) -> bool:
-        """Tell whether there is too little to choose by: few points, or all values the same."""
+        """Return whether there is too little data for a choice: few points, or equal values."""
         return len(self.points) < fewest or not np.ptp(self.values)
 
 
 @dataclass(frozen=True)
 class PointChoice:
-    """Features, where they lie, the penalty, the error that is expected relative to the spread of values, and why.
+    """The features and the penalty of a fit, and how they were chosen.
 
-    ``gaussians`` has the constant that the penalty leaves alone, where there is one.
+    Attributes
+    ----------
+    encoding, frames
+        The features, and the frame of each axis.
+    penalty : Penalty
+        The penalty, as given or chosen.
+    relative_error : float
+        The predicted error, relative to the standard deviation of the values.
+    chosen_by : str
+        How the choice was made.
+    candidates : list of Candidate
+        The candidates, with their scores.
+    gaussians : GaussianFit or None
+        The Gaussians if they were chosen; they have a constant that is not penalised.
     """
 
     encoding: Kronecker
@@ -63,7 +80,7 @@ def choose_points(
     lattice: list[Lattice] | None,
     options: PointOptions,
 ) -> PointChoice:
-    """Return features, grid and, unless given, penalty for points in ``box``."""
+    """Return features, their grid and, unless it is given, the penalty for points in ``box``."""
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
     grids = _grids(box, count, lattice, settings.points)
@@ -105,7 +122,7 @@ def choose_points(
 
 @dataclass(frozen=True)
 class _Grid:
-    """One kind of features on a grid: their name, how an axis of them is made, and the nodes on each axis."""
+    """Features of one kind on a grid: name, function that makes an axis, and nodes per axis."""
 
     name: str
     make: Axis
@@ -118,7 +135,7 @@ def _grids(
     lattice: list[Lattice] | None,
     settings: PointSettings,
 ) -> list[_Grid]:
-    """Return the grids to choose among: the lattice of the points if they lie on one, else splines and hats."""
+    """Return the candidate grids: the lattice of the points if it exists, or splines and hats."""
     if lattice is not None:
         return [_Grid("hats on the lattice", hat_axis, [axis.count for axis in lattice])]
     few = points <= settings.few_points
@@ -132,11 +149,11 @@ def _grids(
 def _units(
     box: Sequence[tuple[float, float]], points: int, lattice: list[Lattice] | None
 ) -> tuple[float, ...]:
-    """Return the length on each axis that counts as 1: that at which points lie equally far apart on all of them."""
+    """Return the unit of length on each axis in which points are equally far apart on all axes."""
     units = mean_distances(box, points)
     if lattice is None:
         return units
-    # nodes of a lattice are as far apart on every axis
+    # The nodes of a lattice are one step apart on every axis: units are proportional to the steps.
     mean = math.prod(u / axis.step for u, axis in zip(units, lattice, strict=True)) ** (
         1 / len(units)
     )
@@ -151,18 +168,17 @@ def _walks(
     options: PointOptions,
     score: float,
 ) -> list[Walk]:
-    """Return the search for a penalty on each grid, as far as it may beat the ``score`` of Gaussians."""
+    """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians."""
     walks: list[Walk] = []
     for grid in grids:
-        # what is so smooth that Gaussians are ahead of splines is nothing for hats
+        # If Gaussians are better than splines, the values are too smooth for hats: skip them.
         if walks and score < walks[0].lowest:
             break
         part = grid_of(grid.make, *trial.restrict(box, grid.counts))
         equations = trial.equations(*part, options.rows)
         ladder = ladder_for(equations[0], units, options.penalty)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
-        # finer steps gain little: what is behind Gaussians after the first will not get ahead of
-        # them
+        # Finer steps gain little. Skip them if the coarse steps do not beat Gaussians.
         walks.append(walk.run(walks[0].best if walks else None, worth=score))
     return walks
 
@@ -170,7 +186,7 @@ def _walks(
 def choose_penalty(
     samples: PointSamples, encoding: Kronecker, frames: tuple[Frame, ...], options: PointOptions
 ) -> PointChoice:
-    """Return the given encoding with the penalty given, or else chosen by points held out."""
+    """Return the given encoding with a penalty, as given or chosen by held-out points."""
     if options.penalty is not None:
         return PointChoice(encoding, frames, options.penalty, 1.0, "given", [])
     if samples.too_few(options.settings.points.fewest):

@@ -1,4 +1,4 @@
-"""Grids for scattered points: the lattice they lie on, if any, or one made for their number."""
+"""Grids for scattered points: the lattice that they lie on, or a grid for their number."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kronfield.embedders import TensionSpline, Triangle
 from kronfield.encoding import Kronecker
 from kronfield.solvers.points.systems import fast_size
 
-# Points lie on a lattice if there are no more than this many nodes for each, or so few in all.
+# A lattice of up to this many nodes is accepted, even if it has many nodes per point.
 FEW_NODES = 4096
-# The most unknowns that are chosen unasked.
+# Upper limit for the number of unknowns of a grid that is chosen.
 MOST_UNKNOWNS = 1 << 24
-# The tension of splines for smooth data: next to none.
+# The tension of splines for smooth data: almost cubic.
 SPLINE_TENSION = 0.05
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Even positions on one axis: ``origin + i step``, i = 0 ... count - 1."""
+    """Even positions on one axis: ``origin + i step`` for i = 0, ..., count - 1."""
 
     origin: float
     step: float
@@ -32,7 +32,10 @@ class Lattice:
 
 
 def find_lattice(points: Array, sparsest: int) -> list[Lattice] | None:
-    """Return the lattice that all points lie on, if there is one and points are not too few for it."""
+    """Return the lattice that all points lie on, or None.
+
+    A lattice may have at most ``sparsest`` nodes per point, or FEW_NODES in total.
+    """
     axes = []
     for x in points.T:
         unique = np.unique(x)
@@ -54,7 +57,7 @@ def find_lattice(points: Array, sparsest: int) -> list[Lattice] | None:
 
 
 def even_lattice(axes: Sequence[Array]) -> list[Lattice] | None:
-    """Return the lattice of rising axes, if all are even."""
+    """Return the lattice of increasing axes if all are even, otherwise None."""
     lattice = []
     for x in axes:
         if not is_even(x):
@@ -64,14 +67,20 @@ def even_lattice(axes: Sequence[Array]) -> list[Lattice] | None:
 
 
 def hat_axis(low: float, high: float, count: int) -> tuple[Triangle, Frame]:
-    """Return hats with ``count`` nodes from low to high, and a few beyond where that is faster to transform."""
+    """Return hats with ``count`` nodes from low to high, and their frame.
+
+    A few nodes are added above ``high`` if their number has a faster cosine transform.
+    """
     size = fast_size(count) if count > 1 else 1
     step = (high - low) / (count - 1) if count > 1 else high - low
     return Triangle(size, 2.0 / size), Frame(low, step * size, low, high)
 
 
 def spline_axis(low: float, high: float, count: int) -> tuple[TensionSpline, Frame]:
-    """Return splines in tension with ``count`` nodes from low to high and one past each end at least."""
+    """Return splines in tension with ``count`` nodes from low to high, and their frame.
+
+    There is at least one more node beyond each end. See Schweikert (1966).
+    """
     size = fast_size(max(count, 2) + 2)
     step = (high - low) / (max(count, 2) - 1)
     inside = size - 2
@@ -84,18 +93,18 @@ Axis = Callable[[float, float, int], tuple[Triangle | TensionSpline, Frame]]
 def grid_of(
     make: Axis, box: Sequence[tuple[float, float]], counts: Sequence[int]
 ) -> tuple[Kronecker, tuple[Frame, ...]]:
-    """Return the encoding and frames of one kind of feature on every axis of a box."""
+    """Return the encoding and the frames of one kind of features on all axes of a box."""
     pairs = [make(low, high, count) for (low, high), count in zip(box, counts, strict=True)]
     return Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)
 
 
 def counts_for(box: Sequence[tuple[float, float]], points: int, cells: float) -> list[int]:
-    """Return nodes per axis: ``cells`` for each point, as many on every axis."""
+    """Return the number of nodes per axis, equal on all axes, for ``cells`` cells per point."""
     per_axis = max(2.0, (cells * points) ** (1 / len(box)))
     return [min(math.ceil(per_axis) + 1, MOST_UNKNOWNS) for _ in box]
 
 
 def mean_distances(box: Sequence[tuple[float, float]], points: int) -> tuple[float, ...]:
-    """Return the distance of neighbours on each axis if so many points were spread evenly over the box."""
+    """Return the distance of neighbours on each axis for ``points`` points spread evenly."""
     per_axis = max(points, 1) ** (1 / len(box))
     return tuple((high - low) / per_axis for low, high in box)

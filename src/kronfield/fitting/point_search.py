@@ -1,4 +1,8 @@
-"""The search for a penalty: ladders to walk on, and two ways to score a place, by points held out or by cross-validation."""
+"""The search for a penalty, by the error at held-out points or by generalised cross-validation.
+
+A ladder is a table of penalties, and a walk is a coordinate search on it. Subclasses of the walk
+supply the score.
+"""
 
 from __future__ import annotations
 
@@ -20,42 +24,45 @@ from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
 from kronfield.solvers.points.rows import axis_runs, sparse_rows, taps_in_reach
 from kronfield.solvers.points.systems import BasisSystem
 
-# Iterations of a trial, and its tolerance: a part of the relative error of the best candidate so
-# far, within a range. Trials need not be solved to more digits than the comparison of errors needs.
+# A trial takes at most TRIAL_LIMIT iterations. Its tolerance is TRIAL_TOLERANCE times the relative
+# error of the best candidate so far, clipped to TIGHTEST and LOOSEST: more digits would not change
+# the comparison of errors.
 TRIAL_LIMIT, TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 400, 0.05, 1e-5, 2e-2
-# Random probes for the trace of a hat matrix (Hutchinson 1990).
+# Random probes for the trace of a hat matrix (Hutchinson, 1990).
 PROBES = 4
 
 Place = tuple[float, int]
 
 
 class Ladder(Protocol):
-    """What the search walks on: places are (decade, rung), each a penalty."""
+    """A table of penalties for the search. A place on it is (decade, rung)."""
 
     @property
     def start(self) -> Place:
-        """Where to start."""
+        """The place where the search starts."""
 
     @property
     def decades(self) -> tuple[float, float]:
-        """The first and last decade."""
+        """The lowest and the highest decade."""
 
     @property
     def rungs(self) -> int:
-        """How many rungs there are."""
+        """The number of rungs."""
 
     @property
     def steps(self) -> Sequence[float]:
-        """Steps along the decades, coarse to fine."""
+        """The steps along the decades, coarse to fine."""
 
     def penalty(self, at: Place) -> Penalty:
         """Return the penalty at a place."""
 
 
 class RoughnessLadder:
-    """Decades of the weight of second derivatives, rungs of that of first ones relative to it.
+    """Penalties of derivatives.
 
-    Units of length are those of each axis: the mean distance of points if they were spread evenly.
+    The decade is that of the weight of second derivatives. The rung is the ratio of the weight of
+    first derivatives to it. The unit of length on each axis is usually the mean distance of points
+    that are spread evenly.
     """
 
     ratios = (0.0, 0.1, 1.0, 4.0, 16.0, 64.0)
@@ -71,7 +78,7 @@ class RoughnessLadder:
 
 
 class RidgeLadder:
-    """Decades of the ridge, relative to what the data say of the strongest mix of features."""
+    """Ridges. The decade is relative to ``strongest``, the largest eigenvalue of the data term."""
 
     decades, rungs, start, steps = (-12.0, 4.0), 1, (-6.0, 0), (2.0, 1.0, 0.5)
 
@@ -84,7 +91,7 @@ class RidgeLadder:
 
 
 class FixedLadder:
-    """One penalty: nothing to search."""
+    """A single penalty, if one is given: there is nothing to search."""
 
     decades, rungs, start, steps = (0.0, 0.0), 1, (0.0, 0), ()
 
@@ -92,7 +99,7 @@ class FixedLadder:
         self._penalty = penalty
 
     def penalty(self, at: Place) -> Penalty:
-        """Return it."""
+        """Return the given penalty."""
         del at
         return self._penalty
 
@@ -100,7 +107,10 @@ class FixedLadder:
 def ladder_for(
     equations: NormalEquations, units: tuple[float, ...], penalty: Penalty | None
 ) -> Ladder:
-    """Return the ladder that suits a system: roughness for local features, else a ridge; or none if one is given."""
+    """Return the ladder for a system: roughness if rows are exact, otherwise ridges.
+
+    A given ``penalty`` is the only place of its ladder.
+    """
     if penalty is not None:
         return FixedLadder(penalty)
     if equations.nodes is None:
@@ -111,10 +121,19 @@ def ladder_for(
 
 
 class Walk:
-    """A walk downhill on a ladder: along decades, then along rungs, then with finer steps.
+    """A coordinate search on a ladder: along decades, then along rungs, then with finer steps.
 
-    Subclasses supply `_score`, which may keep what it needs to start warm when told that a place is
-    the best so far.
+    Subclasses supply `_score`, and `_keep` if they reuse the solution of the best place as a start
+    for the next.
+
+    Parameters
+    ----------
+    ladder : Ladder
+        The penalties to choose from.
+    name : str
+        The kind of the candidates.
+    gain : float
+        The search continues in one direction while a step lowers the score by this fraction.
     """
 
     def __init__(self, ladder: Ladder, name: str, gain: float) -> None:
@@ -123,14 +142,14 @@ class Walk:
         self.best: Place = ladder.start
 
     def _score(self, penalty: Penalty, best: float) -> float:
-        """Return the score of a penalty; the lowest so far is ``best``."""
+        """Return the score of a penalty; ``best`` is the lowest score so far."""
         raise NotImplementedError
 
     def _keep(self) -> None:
-        """Take note that what was scored last is the best so far."""
+        """Record that the last score is the lowest so far."""
 
     def score(self, at: Place) -> float:
-        """Return the score at a place; infinite where the solver does not get there."""
+        """Return the score at a place; infinite if the solver does not converge."""
         if at not in self.known:
             best = min(self.known.values(), default=math.inf)
             try:
@@ -143,7 +162,7 @@ class Walk:
         return self.known[at]
 
     def run(self, start: Place | None = None, worth: float = math.inf) -> Walk:
-        """Walk from ``start``; with finer steps only if the first have led below ``worth``."""
+        """Search from ``start``; use finer steps only if the score is below ``worth`` by then."""
         self.best = start or self.ladder.start
         self.score(self.best)
         for step in self.ladder.steps:
@@ -168,16 +187,16 @@ class Walk:
 
     @property
     def penalty(self) -> Penalty:
-        """The best penalty found."""
+        """The penalty with the lowest score."""
         return self.ladder.penalty(self.best)
 
     @property
     def lowest(self) -> float:
-        """Its score."""
+        """The lowest score."""
         return self.known[self.best]
 
     def candidates(self) -> list[Candidate]:
-        """Return all that was tried."""
+        """Return all candidates that were scored."""
         return [
             Candidate(self.name, penalty_parameters(self.ladder.penalty(at)), score)
             for at, score in self.known.items()
@@ -185,12 +204,17 @@ class Walk:
 
 
 def penalty_parameters(penalty: Penalty) -> dict[str, Parameter]:
-    """Return a penalty as the parameters of a candidate."""
+    """Return the parameters of a candidate with this penalty."""
     return {"ridge": penalty.ridge} if penalty.ridge else {"roughness": penalty.roughness}
 
 
 class Trial:
-    """Points to judge by, in folds: of each, some are held out and the rest fitted."""
+    """Points to compare candidates on, in folds: some points are held out, the others fitted.
+
+    Unless ``cropped`` is false, large sets are reduced to the points nearest to the middle. If
+    points are few, every fold is held out in turn, otherwise only the first. Channels are reduced
+    to their first principal component.
+    """
 
     def __init__(
         self,
@@ -217,13 +241,13 @@ class Trial:
 
     @property
     def judged(self) -> int:
-        """How many points are predicted."""
+        """The number of held-out points in all folds."""
         return sum(int(held.sum()) for held in self.folds)
 
     def restrict(
         self, box: Sequence[tuple[float, float]], counts: Sequence[int]
     ) -> tuple[list[tuple[float, float]], list[int]]:
-        """Return the part of a grid, given by its box and nodes per axis, that the points of the trial lie in."""
+        """Return the box and the nodes per axis of the part of a grid that contains the points."""
         parts, sizes = [], []
         for (low, high), count, (first, last) in zip(box, counts, self.box, strict=True):
             step = (high - low) / (count - 1) if count > 1 else 1.0
@@ -238,7 +262,7 @@ class Trial:
     def equations(
         self, encoding: Kronecker, frames: tuple[Frame, ...], rows: str | None
     ) -> list[NormalEquations]:
-        """Return the normal equations of the points kept, for each fold."""
+        """Return the normal equations of the fitted points of each fold."""
         rule = RowRule.choose(encoding, frames, rows, len(self.points))
         weights = [None if self.weights is None else self.weights[~held] for held in self.folds]
         return [
@@ -248,7 +272,7 @@ class Trial:
 
 
 class HeldOutWalk(Walk):
-    """Scores by the mean squared error at the points held out, relative to the variance of all values."""
+    """A search by the mean squared error at held-out points, relative to the variance of values."""
 
     def __init__(
         self, trial: Trial, equations: list[NormalEquations], ladder: Ladder, name: str
@@ -282,7 +306,10 @@ class HeldOutWalk(Walk):
         )
 
     def _at_held(self, held: Array, equations: NormalEquations, weights: Array) -> Array:
-        """Return the values (C, P) at the points held out; of local features their rows are made once."""
+        """Return the values (C, P) at the held-out points.
+
+        The rows of local features are computed once and kept.
+        """
         key = id(equations)
         if key not in self._rows:
             units = [
@@ -312,10 +339,11 @@ class HeldOutWalk(Walk):
 
 
 class GcvWalk(Walk):
-    """Scores by generalised cross-validation, n RSS / (n - dof)^2: for statistics, of which the points are gone.
+    """A search by generalised cross-validation, n RSS / (n - dof)^2 (Craven and Wahba, 1979).
 
-    The trace of the hat matrix comes from a few random probes v, seeded: the mean of v' A^-1 B'WB
-    v.
+    It needs only the normal equations, not the points. dof is the trace of the hat matrix. It is
+    estimated as the mean of v' A^-1 B'WB v over a few random probes v with entries 1 or -1
+    (Hutchinson, 1990).
     """
 
     def __init__(
@@ -363,7 +391,10 @@ class GcvWalk(Walk):
 
 
 def _nearest_to_the_middle(points: Array, count: int) -> Array:
-    """Return the indices, rising, of the points nearest to the median, by the largest of the distances along the axes."""
+    """Return the increasing indices of the ``count`` points nearest to the median.
+
+    The distance is the largest over the axes, relative to the spread of the points.
+    """
     if len(points) <= count:
         return np.arange(len(points))
     spread = np.ptp(points, axis=0)
@@ -372,7 +403,7 @@ def _nearest_to_the_middle(points: Array, count: int) -> Array:
 
 
 def _main_channel(values: Array) -> Array:
-    """Return the mix of channels that varies most, (1, P): one is enough to choose by."""
+    """Return the first principal component of the channels, (1, P): enough to compare errors."""
     if len(values) == 1:
         return values
     centred = values.astype(np.float64) - values.mean(axis=1, dtype=np.float64, keepdims=True)

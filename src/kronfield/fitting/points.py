@@ -1,4 +1,4 @@
-"""`fit_points`: values at scattered points in, a field out; what is left open is chosen from the data."""
+"""`fit_points`: values at scattered points to a field; open settings are chosen from the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, fit_overflow, problem, real, real_numbers, whole
+from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame, sample_frame
 from kronfield._core.threads import with_one_blas_thread
@@ -36,10 +36,9 @@ from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
-from kronfield.solvers.points.normal import Penalty, Progress
 
-# The solver's tolerance where none is given, and the range of one that is derived from the expected
-# error: a tighter one is below the rounding of float32, a looser one can be seen.
+# The default tolerance of the solver, and the limits of a tolerance that is derived from the
+# predicted error: below TIGHTEST float32 rounding dominates, above LOOSEST the error is visible.
 TOLERANCE, TIGHTEST, LOOSEST = 1e-3, 1e-6, 2e-2
 
 
@@ -79,48 +78,63 @@ def fit_points(
     Parameters
     ----------
     points : array of shape (P, D)
-        Positions in any units; duplicates and clusters are fine.
+        Positions in any units; duplicates and clusters are allowed.
     values : array of shape (P,) or (P, C)
-        Real, integer or complex. A point with NaN or a masked value is dropped and counted in the
+        Real, integer or complex. Points with NaN or a masked value are dropped and counted in the
         report.
     encoding : Kronecker or Embedder, optional
-        By default chosen from the data, with its grid: Gaussians, splines or hats. One embedder
-        stands for the same on each axis.
+        The features. By default Gaussians, splines or hats, chosen from the data with their grid.
+        A single embedder is used on every axis.
     domain : sequence of D pairs (low, high), optional
-        Where the field is defined and the unit interval of the embedders lies; by default the box
-        of the points.
+        The box on which the field is defined, and the unit interval of the embedders; by default
+        the bounding box of the points.
     weights : array of shape (P,), optional
-        How much each point counts: one over the variance of its noise.
+        The weight of each point: one over the variance of its noise.
     ridge : float, optional
-        Weight of the sum of squared weights.
+        The factor of the sum of squared weights of the features, which is added to the sum of
+        squared residuals.
     roughness : (float, float), optional
-        What to add to the mean squared residual: these times the mean of |gradient|^2 and of
-        |second derivatives|^2, taken from differences of weights. By default chosen by points held
-        out, unless a ridge is given or Gaussians are chosen.
+        The factors of the mean of |gradient|^2 and of |second derivatives|^2, which are added to
+        the mean squared residual. Derivatives are differences of the weights of the features
+        (Eilers and Marx, 1996). By default chosen by the error at held-out points, unless a ridge
+        is given or Gaussians are chosen.
     units : sequence of D floats, optional
-        A length on each axis; derivatives are by position in these units, so that axes of different
-        kinds (metres and seconds, say) can be compared. By default 1 if a roughness is given; where
-        one is chosen, so that points lie equally far apart on every axis.
+        The unit of length on each axis. Derivatives are with respect to position in these units,
+        so that axes of different kinds (metres and seconds, for example) can be compared. By
+        default 1 if a roughness is given. If the roughness is chosen, the units are those in which
+        points are equally far apart on every axis.
     rows : "exact", "blending" or "linear", optional
-        Exact features of every point (sparse where features are local), the paper's blending on a
-        virtual grid, or linear blending there. By default exact where a point sees no more than 256
-        features, or all points together no more than 4 million, else the paper's.
+        How the features of a point are computed: exactly, by the paper's blending on a virtual
+        grid, or by linear blending on that grid. By default exactly if at most 256 features are
+        within reach of a point, or at most 4 million of all points together; otherwise by the
+        paper's blending.
     tolerance : float, optional
-        How far the solver may stop from the solution, relative to the spread of the field; by
-        default 1e-3, or a twentieth of the error expected where settings are chosen.
+        The largest error of the solver, relative to the spread of the field. By default 1e-3, or a
+        twentieth of the predicted error if settings are chosen from the data.
     iterations : int
-        The most the solver may take; if they are not enough, `ConvergenceError` is raised.
+        The maximum number of iterations of the solver. `ConvergenceError` is raised if it has not
+        converged by then.
     seed : int
-        Decides which points are held out.
+        Seed of the random choice of held-out points.
     progress : function, optional
         Called with (iteration, relative residual) during the final solve.
     settings : Settings, optional
-        Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
+        Settings for experiments, to be used instead of `kronfield.fitting.settings.DEFAULT`.
 
     Returns
     -------
     Field
-        With what was done in ``field.report``, and ``field.standard_error``.
+        The fit; ``field.report`` states the settings and the residual.
+
+    See Also
+    --------
+    fit : Values on a grid.
+    Statistics : Points in chunks that need not fit in memory together.
+
+    References
+    ----------
+    P. H. C. Eilers and B. D. Marx, Flexible smoothing with B-splines and penalties, Statistical
+    Science 11 (1996).
     """
     started = time.perf_counter()
     given = PointInput(points, values, weights, domain, encoding)
@@ -154,11 +168,24 @@ def fit_checked(
     frames: tuple[Frame, ...] | None = None,
     loosest: float = LOOSEST,
 ) -> Field:
-    """Fit checked input: choose, assemble, solve, wrap up. ``frames`` belong to a given encoding.
+    """Return the field of checked input: choose the open settings, then assemble and solve.
 
-    ``loosest`` is the largest tolerance that may be chosen.
+    Parameters
+    ----------
+    given : PointInput
+        Points, values and weights.
+    lattice : list of Lattice, or None
+        The lattice that the points lie on, if any.
+    options : PointOptions
+        The options of the caller.
+    started : float
+        The time at which the fit started.
+    frames : tuple of Frame, optional
+        The frames of a given encoding.
+    loosest : float
+        The largest tolerance that may be chosen.
     """
-    if options.penalty is not None:  # the ridge goes with the weights, which may have been scaled
+    if options.penalty is not None:  # the ridge is scaled like the weights of the points
         ridge = scaled_ridge(options.penalty.ridge, -given.weight_exponent)
         options = replace(options, penalty=replace(options.penalty, ridge=ridge))
     scale = float(np.abs(given.values).max()) or 1.0
@@ -173,14 +200,7 @@ def fit_checked(
         choice = choose_points(samples, box, lattice, options)
     else:
         choice = choose_penalty(samples, given.encoding, frames or given.frames(), options)
-    tolerance = options.tolerance
-    if tolerance is None:
-        tolerance = TOLERANCE
-        if choice.candidates:
-            part = options.settings.points.part_of_error
-            tolerance = min(max(part * choice.relative_error, TIGHTEST), loosest)
-        if given.dtype == np.float32:
-            tolerance = max(tolerance, 1e-5)
+    tolerance = _tolerance(choice, options, given.dtype, loosest)
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points))
     level = _Constant.of(choice, given.points, given.weights)
 
@@ -188,8 +208,21 @@ def fit_checked(
     return fitted.field(given.values, choice.candidates, started)
 
 
+def _tolerance(
+    choice: PointChoice, options: PointOptions, dtype: np.dtype[Any], loosest: float
+) -> float:
+    """Return the tolerance of the solver: as given, or a fraction of the predicted error."""
+    if options.tolerance is not None:
+        return options.tolerance
+    tolerance = TOLERANCE
+    if choice.candidates:
+        part = options.settings.points.part_of_error
+        tolerance = min(max(part * choice.relative_error, TIGHTEST), loosest)
+    return max(tolerance, 1e-5) if dtype == np.float32 else tolerance
+
+
 class PointFit:
-    """The way from values at points to their field, with all that was given or chosen; fits other values too."""
+    """Fits values at known points with all settings that were given or chosen."""
 
     def __init__(
         self,
@@ -205,7 +238,7 @@ class PointFit:
         self.level, self.options, self.tolerance = level, options, tolerance
 
     def without_samples(self) -> NeedsSamples:
-        """Return what a pickled field keeps of this."""
+        """Return the placeholder for this object in a pickled field."""
         return NeedsSamples(
             "refit",
             "the field that fit_points returned",
@@ -224,15 +257,15 @@ class PointFit:
             raise problem(
                 "values",
                 describe(values),
-                f"{len(given.points)} values as before",
-                "Use fit_points.",
+                f"{len(given.points)} values with the same dtype and channels as before",
+                "To fit other values, call fit_points.",
             )
         return self.field(new.values, [], started)
 
     def field(self, values: Array, candidates: Sequence[Candidate], started: float) -> Field:
-        """Solve for values (C, P), and make the field and its report."""
+        """Return the field of values (C, P), with its report."""
         given, choice, options = self.given, self.choice, self.options
-        scale = float(np.abs(values).max()) or 1.0  # all is solved for values up to 1
+        scale = float(np.abs(values).max()) or 1.0  # values are divided by their largest
         left, constant = self.level.split(values / given.dtype.type(scale))
         equations = assemble(self.rule, given.points, left, given.weights)
         solve = functools.partial(
@@ -243,14 +276,14 @@ class PointFit:
         except ConvergenceError:
             if options.tolerance is not None or not choice.candidates:
                 raise
-            # where nobody asked for more; the report says how far it came
+            # No tolerance was given: accept the loosest. The report states the remaining error.
             solution = solve(tolerance=LOOSEST)
         solution = replace(solution, weights=self.level.join(solution.weights, constant))
-        # wide Gaussians need the digits
+        # Wide Gaussians are ill conditioned and need float64.
         dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype
         planes = solution.weights.astype(dtype, copy=False)
         encoding, frames, positions = choice.encoding, choice.frames, self._positions()
-        if self.lattice is not None:  # the lattice is complete now: interpolate it smoothly
+        if self.lattice is not None:  # all nodes have values now: interpolate them by splines
             encoding, frames, positions, planes = self._complete(self.lattice, planes)
         planes = np.ascontiguousarray(planes) * dtype.type(scale)
         uncertainty = Uncertainty(
@@ -299,7 +332,7 @@ class PointFit:
         )
 
     def _positions(self) -> list[Array]:
-        """Return where `on_grid` evaluates by default: as many positions as there are features."""
+        """Return the default positions of `on_grid`: about one per feature on each axis."""
         return [
             np.linspace(
                 frame.low,
@@ -312,7 +345,7 @@ class PointFit:
     def _complete(
         self, lattice: list[Lattice], planes: Array
     ) -> tuple[Kronecker, tuple[Frame, ...], list[Array], Array]:
-        """Return encoding, frames, nodes and weights of splines through the values at all nodes of a lattice."""
+        """Return encoding, frames, nodes and weights of splines through all nodes of a lattice."""
         given = self.given
         nodes = [axis.origin + axis.step * np.arange(axis.count) for axis in lattice]
         frames = tuple(sample_frame(axis) for axis in nodes)
@@ -333,7 +366,7 @@ class PointFit:
 
 @dataclass(frozen=True, eq=False)
 class PointResidual:
-    """The root mean square, by weight, of value minus fit at the points, when it is asked for."""
+    """The weighted root mean square of value minus fit at the points, computed when called."""
 
     encoding: Kronecker
     planes: Array
@@ -345,18 +378,18 @@ class PointResidual:
 
     @with_one_blas_thread
     def __call__(self) -> float:
-        """Return it, in the units of the values."""
+        """Return the residual in the units of the values."""
         units = [frame.unit(self.points[:, i]) for i, frame in enumerate(self.frames)]
         away = at_points(self.encoding, self.planes, units, [0] * len(units)).astype(np.float64)
         away -= self.values
-        away /= self.scale  # so that squares do not overflow
+        away /= self.scale  # avoids overflow of the squares
         return self.scale * math.sqrt(
             float(np.average(np.mean(away**2, axis=0), weights=self.weights))
         )
 
 
 def scaled_ridge(ridge: float, exponent: int) -> float:
-    """Return a ridge times 2 to the ``exponent``, at most 1e300: it goes with the weights of the points."""
+    """Return the ridge for point weights scaled by 2^``exponent``, at most 1e300."""
     try:
         return min(math.ldexp(ridge, exponent), 1e300)
     except OverflowError:
@@ -365,12 +398,15 @@ def scaled_ridge(ridge: float, exponent: int) -> float:
 
 @dataclass(frozen=True)
 class _Constant:
-    """A constant that is taken off the values before they are solved for, and put back into the weights."""
+    """A constant that is subtracted from the values before the solve and added to the weights.
 
-    functional: Array | None  # (P,): the constant of centred values
-    share: Array | None  # (P,): their mean
+    The ridge of Gaussians does not penalise it. Without Gaussians there is no constant.
+    """
+
+    functional: Array | None  # (P,): its product with centred values is their constant
+    share: Array | None  # (P,): its product with values is their weighted mean
     unit: Array | None  # (K_1, ..., K_D): weights of the function 1
-    seen: Array | None  # (P,): what it comes to at the points
+    seen: Array | None  # (P,): the function of these weights at the points, about 1
 
     @classmethod
     def of(cls, choice: PointChoice, points: Array, weights: Array | None) -> _Constant:
@@ -384,21 +420,21 @@ class _Constant:
         return cls(choice.gaussians.constant(points, weights), share, unit, seen)
 
     def split(self, values: Array) -> tuple[Array, Array]:
-        """Return values (C, P) less their constants, and those (C,)."""
+        """Return values (C, P) minus their constants, and the constants (C,)."""
         if self.functional is None or self.share is None or self.seen is None:
             return values, np.zeros(len(values))
-        wide = values.astype(np.float64)  # wide Gaussians need the digits
+        wide = values.astype(np.float64)  # wide Gaussians are ill conditioned
         mean = wide @ self.share
         constant = mean + (wide - mean[:, None]) @ self.functional
         return wide - np.multiply.outer(constant, self.seen), constant
 
     def join(self, weights: Array, constant: Array) -> Array:
-        """Return the weights with the constants in them."""
+        """Return the weights of the fit plus those of the constants."""
         return weights if self.unit is None else weights + np.multiply.outer(constant, self.unit)
 
 
 def _covering(axis: Lattice, low: float, high: float) -> Lattice:
-    """Return the lattice extended so that no place of [low, high] is more than half a step from a node."""
+    """Return the lattice, extended until [low, high] is within half a step of its nodes."""
     before = max(0, math.ceil((axis.origin - low) / axis.step - 0.5 - 1e-9))
     last = axis.origin + (axis.count - 1) * axis.step
     after = max(0, math.ceil((high - last) / axis.step - 0.5 - 1e-9))

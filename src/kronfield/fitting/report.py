@@ -1,4 +1,4 @@
-"""What a fit chose, why, and how well it did."""
+"""Reports of fits: the settings that were chosen, why, and how well they fit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kronfield.embedders import Embedder
 from kronfield.solvers.points.cg import Convergence, ConvergenceError
 from kronfield.solvers.points.normal import Penalty
 
-# Up to this many samples the stable rank of an axis is measured. Beyond, the closed form is as good
-# and costs nothing.
+# The stable rank of an axis is computed from its features up to this many samples. For more samples
+# the closed form is as accurate and takes no time.
 MEASURED_UP_TO = 1024
 
 Parameter = float | str | tuple[float, ...] | tuple[str, ...]
@@ -28,7 +28,7 @@ Parameter = float | str | tuple[float, ...] | tuple[str, ...]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One setting that was tried.
+    """A setting that was compared with others.
 
     Examples
     --------
@@ -40,11 +40,11 @@ class Candidate:
     kind : str
         The family: "splines", "slopes", "roughness", "ridge", ...
     parameters : dict
-        Its settings by name: numbers, words, or tuples of either.
+        Its settings by name: numbers, strings, or tuples of either.
     score : float
         Its error or cross-validation score; lower is better.
     chosen : bool
-        Whether it was chosen; a lower score does not always decide.
+        Whether it was chosen. The lowest score is not always chosen.
     """
 
     kind: str
@@ -74,14 +74,14 @@ def _text(value: Parameter) -> str:
 
 
 def choose_lowest(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates with the one of the lowest score marked as chosen."""
+    """Return the candidates, of which that with the lowest score is marked as chosen."""
     scores = [math.inf if math.isnan(one.score) else one.score for one in candidates]
     best = scores.index(min(scores)) if scores else -1
     return [replace(one, chosen=i == best) for i, one in enumerate(candidates)]
 
 
 class Report(ABC):
-    """What every fit reports; prints readably. What takes time is computed when it is asked for.
+    """The part of the report that all fits share; expensive quantities are computed on demand.
 
     Attributes
     ----------
@@ -92,14 +92,14 @@ class Report(ABC):
     ridge, roughness : float, (float, float)
         The penalty used.
     chosen_by : str
-        What decided; "given" if nothing was left open.
+        How the settings were chosen; "given" if no setting was open.
     candidates : list of Candidate
-        Every setting that was tried, with its score.
+        Every setting that was compared, with its score.
     seconds : float
-        How long the fit took.
+        The duration of the fit.
     """
 
-    #: Attributes that are functions of the samples, which a pickle does not hold.
+    #: Attributes that are functions of the samples, which a pickle does not contain.
     _of_samples: tuple[str, ...] = ("_measure_residual",)
 
     def __init__(
@@ -121,19 +121,19 @@ class Report(ABC):
 
     @functools.cached_property
     def residual(self) -> float:
-        """The root mean square, by weight, of value minus fit, in the units of the values."""
+        """The weighted root mean square of value minus fit, in the units of the values."""
         assert self._measure_residual is not None
         value = self._measure_residual()
-        self._measure_residual = None  # the values can be freed
+        self._measure_residual = None  # so that the values can be freed
         return value
 
     @property
     def chosen(self) -> Candidate | None:
-        """The candidate that was chosen; None if nothing was left open."""
+        """The candidate that was chosen; None if no setting was open."""
         return next((one for one in self.candidates if one.chosen), None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle holds: the residual, which needs the samples, but not the samples."""
+        """Return the state for a pickle: with the residual, but without the samples."""
         without = dict.fromkeys(self._of_samples)
         return {"residual": self.residual, **self.__dict__, **without}
 
@@ -145,11 +145,11 @@ class Report(ABC):
 
     @abstractmethod
     def _head(self) -> list[str]:
-        """Return the first lines of the text: samples, features, how it was solved."""
+        """Return the first lines of the text: samples, features and method of solution."""
 
     @abstractmethod
     def _freedom(self) -> str:
-        """Return the degrees of freedom in words."""
+        """Return the degrees of freedom as text."""
 
     def _penalty(self) -> str:
         first, second = self.roughness
@@ -182,7 +182,7 @@ def _channels(count: int) -> str:
 
 
 class FitReport(Report):
-    """What `fit` did; prints readably. What takes time is computed when it is asked for.
+    """The report of `fit`; expensive quantities are computed on demand.
 
     Attributes
     ----------
@@ -201,15 +201,15 @@ class FitReport(Report):
     roughness : (float, float)
         The roughness weights used.
     chosen_by : str
-        What decided; "given" if nothing was left open.
+        How the settings were chosen; "given" if no setting was open.
     candidates : list of Candidate
-        Every setting that was tried, with its score.
+        Every setting that was compared, with its score.
     refined : bool
-        Whether slopes were taken from the data, on a lattice twice as fine; see `fit`.
+        Whether slopes were estimated from the data, on a lattice twice as fine; see `fit`.
     degrees_of_freedom : float
         The trace of the hat matrix, per channel.
     seconds : float
-        How long the fit took.
+        The duration of the fit.
     """
 
     def __init__(
@@ -267,12 +267,12 @@ class FitReport(Report):
 
 
 class PointReport(Report):
-    """What `fit_points` did; prints readably. What takes time is computed when it is asked for.
+    """The report of `fit_points`; expensive quantities are computed on demand.
 
     Attributes
     ----------
     points, dropped : int
-        How many points were fitted, and how many were left out because a value was missing.
+        The number of fitted points, and of points dropped because of a missing value.
     channels : int
         The number of channels.
     embedders : list of Embedder
@@ -280,17 +280,17 @@ class PointReport(Report):
     rows : str
         How the features of a point are computed: exact rows, or blending.
     method, reason : str
-        How the system was solved, and why in this way.
+        How the system was solved, and why this method was selected.
     convergence : Convergence
         Iterations, relative residual and last relative change of the solver.
     ridge, roughness : float, (float, float)
         The penalty used.
     units : tuple of float or None
-        The length on each axis that counts as 1 in the roughness; None for the units of the points.
+        The unit of length of each axis in the roughness; None for the units of the points.
     chosen_by, candidates : str, list of Candidate
-        What decided, and every setting that was tried.
+        How the settings were chosen, and every setting that was compared.
     seconds : float
-        How long the fit took.
+        The duration of the fit.
     """
 
     _of_samples = ("_measure_residual", "_measure_freedom")
@@ -316,13 +316,13 @@ class PointReport(Report):
 
     @functools.cached_property
     def degrees_of_freedom(self) -> float:
-        """The trace of the hat matrix, per channel, estimated with seeded random probes."""
+        """The trace of the hat matrix per channel, exact or estimated with random probes."""
         if self._measure_freedom is None:
             raise problem(
                 "degrees_of_freedom",
                 "a report that was pickled before they were computed",
                 "the report of the field that fit_points returned",
-                "Ask for them before pickling: they take several solves, which need the points.",
+                "Read them before pickling: they take several solves, which need the points.",
             )
         with one_blas_thread():
             return self._measure_freedom()
@@ -333,9 +333,10 @@ class PointReport(Report):
         return "degrees_of_freedom" in self.__dict__ or self._measure_freedom is not None
 
     def to_dict(self, *, freedom: bool = True) -> dict[str, Any]:
-        """Return the report as plain data that JSON can hold; ``freedom`` is what may take long.
+        """Return the report as plain data that JSON can hold.
 
-        Degrees of freedom are None without it, and after pickling if they were not computed before.
+        Degrees of freedom may take long. They are None without ``freedom``, and after pickling if
+        they were not computed before.
         """
         return {
             "points": self.points,

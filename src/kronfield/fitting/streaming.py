@@ -1,4 +1,4 @@
-"""`Statistics`: points in any number and order in, a summary of fixed size out, from which fields are solved."""
+"""`Statistics`: a summary of fixed size of any number of points, from which fields are solved."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import mean_gram
 
-# Numbers in a summary: more than this is a mistake, not a request (32 GiB).
+# Upper limit for the numbers in a summary (32 GiB): larger summaries are input mistakes.
 LARGEST = 1 << 32
 
 
 class Statistics:
-    """All that a fit needs to know of any number of points: B'WB as a stencil, B'Wy, the sum of w y^2, and counts.
+    """A summary of any number of points that is sufficient to fit them.
 
-    Its size depends on the grid alone. Points are added in chunks or taken back out; summaries of
-    shards add up to that of all; one summary serves every penalty.
+    It holds B'WB as a stencil, B'Wy, the sum of w y^2, and counts. Its size depends only on the
+    grid. Points are added in chunks and can be removed again. The summaries of parts of the data
+    add up to the summary of all data. One summary serves every penalty.
 
     Examples
     --------
@@ -63,12 +64,12 @@ class Statistics:
     Parameters
     ----------
     encoding : Kronecker or Embedder
-        The features; one embedder stands for the same on each axis of the domain.
+        The features; a single embedder is used on every axis of the domain.
     domain : sequence of D pairs (low, high)
-        Where points may lie; the unit interval of the embedders.
+        The box that contains all points, and the unit interval of the embedders.
     rows : "exact", "blending" or "linear", optional
-        As in `fit_points`. Linear blending does not depend on the embedders, so that one summary
-        serves every encoding: see ``solve``.
+        As in `fit_points`. Linear blending does not depend on the embedders, so one summary serves
+        every encoding: see ``solve``.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Statistics:
         checked = checked_encoding(encoding, dimensions)
         if checked is None:
             raise problem(
-                "encoding", None, "a Kronecker encoding or an embedder", "Say what features to use."
+                "encoding", None, "a Kronecker encoding or an embedder", "Pass the features to use."
             )
         box = checked_domain(domain, dimensions)
         self._rule = RowRule.choose(checked, frames_for(checked, box, box), rows)
@@ -90,9 +91,11 @@ class Statistics:
         offsets = (math.prod(2 * t - 1 for t in self._rule.taps) + 1) // 2
         if offsets * math.prod(self._rule.shape) > LARGEST:
             raise problem(
-                "encoding", f"{offsets} offsets on a grid of {self._rule.shape}", f"at most {LARGEST} numbers",
+                "encoding",
+                f"{offsets} offsets on a grid of {self._rule.shape}",
+                f"at most {LARGEST} numbers",
                 "Use fewer or narrower features.",
-            )  # fmt: skip
+            )
         self._stencil = Stencil(self._rule.shape, self._rule.taps)
         self._grams = [np.zeros(t) for t in self._rule.taps]
         self._rhs = np.zeros((0, *self._rule.shape))
@@ -109,15 +112,18 @@ class Statistics:
 
     @property
     def domain(self) -> tuple[tuple[float, float], ...]:
-        """(low, high) on each axis."""
+        """The domain: (low, high) on each axis."""
         return tuple((frame.low, frame.high) for frame in self._rule.frames)
 
     def add(self, points: Any, values: Any, weights: Any = None) -> None:
-        """Add points (P, D) with values (P,) or (P, C); those with a value missing are dropped and counted."""
+        """Add points (P, D) with values (P,) or (P, C).
+
+        Points with a missing value are dropped and counted in ``dropped``.
+        """
         self._change(points, values, weights, 1)
 
     def remove(self, points: Any, values: Any, weights: Any = None) -> None:
-        """Take points back out that were added before."""
+        """Remove points that were added before."""
         self._change(points, values, weights, -1)
 
     @with_one_blas_thread
@@ -127,8 +133,8 @@ class Statistics:
             raise problem(
                 "points",
                 f"{new.D} columns",
-                f"{len(self.domain)}, one per axis",
-                "As the domain has.",
+                f"{len(self.domain)}, one per axis of the domain",
+                "Pass positions of shape (P, D).",
             )
         kind = (new.channels, new.is_complex)
         if self._kind not in (None, kind) or (self._kind and len(new.values) != len(self._energy)):
@@ -136,16 +142,16 @@ class Statistics:
                 "values",
                 describe(values),
                 f"{len(self._energy)} channels of the same kind",
-                "As added before.",
+                "All values of one summary need the same channels and must all be real or complex.",
             )
         if sign < 0 and len(new.points) > self.count:
             raise problem(
                 "points",
                 f"{len(new.points)} to remove",
                 f"at most {self.count}",
-                "So many were added.",
+                "Remove only points that were added.",
             )
-        self._check_range(new)
+        self._check_range(new)  # before anything is changed
         if self._kind is None:
             self._kind = kind
             self._rhs, self._energy = (
@@ -174,7 +180,7 @@ class Statistics:
 
     @staticmethod
     def _check_range(new: PointInput) -> None:
-        """Refuse points whose weight times value squared float64 cannot hold, before anything is changed."""
+        """Raise an error if weight times squared value could overflow or underflow in float64."""
         largest, weight = float(np.abs(new.values).max()), 1.0
         if new.weights is not None:
             with np.errstate(over="ignore", under="ignore"):
@@ -182,9 +188,11 @@ class Statistics:
         energy = weight * largest * largest * len(new.points)
         if largest and not 1e-304 < energy < 1e304:
             raise problem(
-                "weights", f"up to {weight:g}, for values up to {largest:g}",
-                "ones whose products with squared values lie between 1e-304 and 1e304", "Scale weights or values.",
-            )  # fmt: skip
+                "weights",
+                f"up to {weight:g}, for values up to {largest:g}",
+                "weights whose products with squared values lie between 1e-304 and 1e304",
+                "Scale weights or values.",
+            )
 
     # Sums
     # ------------------------------------------------------------------------------------------
@@ -201,16 +209,16 @@ class Statistics:
         if not self._goes_with(other):
             raise problem(
                 "statistics",
-                "two of different grids or values",
-                "one encoding, domain and kind of values",
-                "Check.",
+                "two summaries of different grids or values",
+                "one encoding, one domain and one kind of values",
+                "Create both with the same encoding, domain and rows.",
             )
         if sign < 0 and other.count > self.count:
             raise problem(
                 "statistics",
                 f"{other.count} points to remove",
                 f"at most {self.count}",
-                "So many were added.",
+                "Remove only points that were added.",
             )
         result = Statistics(self.encoding, self.domain, rows=self._rows)
         result._kind = self._kind or other._kind
@@ -227,7 +235,11 @@ class Statistics:
         return result
 
     def _goes_with(self, other: Statistics) -> bool:
-        """Tell whether two summaries are of one grid and, where both have values, of one kind of values."""
+        """Return whether two summaries can be added.
+
+        They need the same grid and, if both have values, the same channels, all real or all
+        complex.
+        """
         grids = [(one.encoding, one._rule.frames, one._rule.name) for one in (self, other)]
         kinds = [(one._kind, len(one._energy)) for one in (self, other) if one._kind is not None]
         return grids[0] == grids[1] and len(set(kinds)) <= 1
@@ -257,13 +269,13 @@ class Statistics:
         Parameters
         ----------
         ridge, roughness, units, tolerance, iterations, progress, settings
-            As in `fit_points`. A penalty left open is chosen by generalised cross-validation, with
-            a stochastic trace.
+            As in `fit_points`. Without a penalty, it is chosen by generalised cross-validation
+            (Craven and Wahba, 1979) with a stochastic trace (Hutchinson, 1990).
         encoding : Kronecker or Embedder, optional
-            Other features on the same nodes; of statistics with linear blending only, which do not
-            depend on them.
+            Other features on the same nodes. Only possible for statistics with linear blending,
+            which do not depend on the features.
         seed : int
-            Of the trace.
+            Seed of the random probes for the trace.
         """
         started = time.perf_counter()
         options = PointOptions.checked(
@@ -278,7 +290,7 @@ class Statistics:
             settings=settings,
         )
         if self.count < 1 or self._kind is None or not self.total > 0:
-            raise problem("statistics", f"{self.count} points", "one at least", "Add points first.")
+            raise problem("statistics", f"{self.count} points", "at least one", "Add points first.")
         heavy, large = self._exponents()
         equations = self._equations(encoding, heavy, large)
         chosen_by, candidates = "given", []
@@ -288,7 +300,7 @@ class Statistics:
             walk = GcvWalk(equations, lengths, options).run()
             penalty, candidates = walk.penalty, choose_lowest(walk.candidates())
             chosen_by = "generalised cross-validation"
-        else:  # the ridge goes with the weights of the points
+        else:  # the ridge is scaled like the weights of the points
             penalty = replace(penalty, ridge=scaled_ridge(penalty.ridge, -heavy))
         solution = equations.solve(
             penalty,
@@ -297,7 +309,7 @@ class Statistics:
             progress=options.progress,
         )
         dtype = np.dtype(np.float32 if self._single else np.float64)
-        with np.errstate(over="ignore"):  # checked at once
+        with np.errstate(over="ignore"):  # wrap_up checks for overflow
             planes = np.ldexp(solution.weights.astype(np.float64), large).astype(dtype)
         report = PointReport(
             points=self.count,
@@ -317,8 +329,10 @@ class Statistics:
                 equations.degrees_of_freedom, penalty, options.iterations
             ),
         )
-        nodes = [np.linspace(frame.low, frame.high, max(2, emb.size))
-                 for emb, frame in zip(equations.encoding.embedders, equations.frames, strict=True)]  # fmt: skip
+        nodes = [
+            np.linspace(frame.low, frame.high, max(2, emb.size))
+            for emb, frame in zip(equations.encoding.embedders, equations.frames, strict=True)
+        ]
         return wrap_up(
             equations.encoding,
             planes,
@@ -331,7 +345,7 @@ class Statistics:
         )
 
     def _exponents(self) -> tuple[int, int]:
-        """Return exponents of 2 by which to divide weights and values, where float32 could not hold their products."""
+        """Return exponents of 2 by which to scale weights and values, to avoid float32 overflow."""
         heavy = exponent_beyond(self.total / self.count)
         mean_square = float(self._energy.max(initial=0.0)) / self.total
         return heavy, exponent_beyond(math.sqrt(mean_square)) if mean_square > 0 else 0
@@ -339,15 +353,15 @@ class Statistics:
     def _equations(
         self, encoding: Kronecker | Embedder | None, heavy: int, large: int
     ) -> NormalEquations:
-        """Return the equations of values over 2^large with weights over 2^heavy."""
+        """Return the equations for values divided by 2^large and weights divided by 2^heavy."""
         used = self.encoding
         if encoding is not None:
             if self._rule.blending is None or not self._rule.blending.linear:
                 raise problem(
                     "encoding",
                     describe(encoding),
-                    "none",
-                    'Make the statistics with rows="linear" for that.',
+                    "no encoding",
+                    'To change the encoding, create the statistics with rows="linear".',
                 )
             used = checked_encoding(encoding, len(self.domain)) or used
         frames = frames_for(used, self.domain, list(self.domain))
@@ -367,7 +381,7 @@ class Statistics:
     # ------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save to one file, whole or not at all."""
+        """Save to one file, completely or not at all."""
         offsets = sorted(self._stencil.planes)
         metadata = {
             "kind": "statistics",
@@ -392,13 +406,13 @@ class Statistics:
     def load(
         cls, path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> Self:
-        """Return statistics that `save` wrote; no code in the file is run.
+        """Return statistics from a file that `save` wrote; no code in the file is run.
 
-        ``functions`` are those of any `ShiftedBasis`, by name.
+        ``functions`` maps names to the functions of `ShiftedBasis` embedders.
         """
         arrays, metadata = storage.read(path)
         if metadata.get("kind") != "statistics":
-            raise problem("path", path, "saved statistics", "For a field use load.")
+            raise problem("path", path, "saved statistics", "Load a field with kf.load.")
         try:
             encoding = Encoding.from_dict(metadata["encoding"], functions)
             result = cls(encoding, metadata["domain"], rows=metadata["rows"])  # type: ignore[arg-type]
@@ -417,7 +431,7 @@ class Statistics:
         except (KeyError, TypeError, IndexError, ValueError) as error:
             text = f"{path} ({type(error).__name__}: {error})"
             raise problem(
-                "path", text, "saved statistics", "It is damaged or altered: save it again."
+                "path", text, "saved statistics", "The file is damaged or altered: save it again."
             ) from error
         shape = result._rule.shape
         consistent = (
@@ -432,14 +446,14 @@ class Statistics:
                 "path",
                 f"{path}, whose parts do not fit together",
                 "saved statistics",
-                "Save it again.",
+                "The file is damaged or altered: save it again.",
             )
         result._stencil.planes = dict(zip(offsets, stencil, strict=True))
         return result
 
 
 def _sum(one: Array, other: Array, sign: int) -> Array:
-    """Return the sum or difference, where either may be empty: of a summary without points."""
+    """Return the sum or difference; the array of a summary without points is empty."""
     if not len(other):
         return one.copy()
     return one + sign * other if len(one) else sign * other
@@ -447,7 +461,7 @@ def _sum(one: Array, other: Array, sign: int) -> Array:
 
 @dataclass(frozen=True)
 class _Known:
-    """A number that is known, as a function without arguments."""
+    """A known number as a function without arguments."""
 
     value: float
 
@@ -458,7 +472,7 @@ class _Known:
 def _root_mean(
     equations: NormalEquations, solution: Solution, penalty: Penalty, large: int
 ) -> float:
-    """Return the root of the weighted mean of squared residuals, of values times 2^large."""
+    """Return the root of the weighted mean of squared residuals, times 2^large."""
     energy = float(np.mean(equations.residual_energy(solution, penalty)))
     return math.ldexp(math.sqrt(energy / equations.total), large)
 
@@ -468,5 +482,5 @@ def _length(domain: Any) -> int:
         return len(domain)
     except TypeError as error:
         raise problem(
-            "domain", describe(domain), "pairs (low, high)", "One per axis.", TypeError
+            "domain", describe(domain), "pairs (low, high)", "Pass one per axis.", TypeError
         ) from error
