@@ -15,7 +15,7 @@ rng = np.random.default_rng(0)
 
 
 def dense_fit(values, encoding, axes, D):
-    """The paper's problem as it stands: least squares with the whole Kronecker matrix."""
+    """Return the solution of the paper's problem: least squares with the full Kronecker matrix."""
     big = np.ones((1, 1))
     for emb, x in zip(encoding.embedders, axes, strict=True):
         big = np.kron(big, emb(x))
@@ -97,7 +97,7 @@ def test_interpolation_meets_any_samples(shape, channels, dtype):
     assert back.shape == values.shape
     assert back.dtype == {np.uint8: np.float32}.get(dtype, dtype)
     np.testing.assert_allclose(back, values, atol=2e-4 if back.dtype == np.float32 else 1e-6)
-    # bit for bit
+    # the result is reproducible bit for bit
     assert np.array_equal(
         kf.fit(values, channels=channels is not None, ridge=0.0).weights, field.weights
     )
@@ -105,9 +105,14 @@ def test_interpolation_meets_any_samples(shape, channels, dtype):
 
 def test_dtypes():
     for dtype, wanted in (
-        (np.float16, np.float32), (np.float32, np.float32), (np.float64, np.float64), (np.int16, np.float32),
-        (np.int64, np.float64), (np.bool_, np.float32), (np.complex64, np.complex64),
-    ):  # fmt: skip
+        (np.float16, np.float32),
+        (np.float32, np.float32),
+        (np.float64, np.float64),
+        (np.int16, np.float32),
+        (np.int64, np.float64),
+        (np.bool_, np.float32),
+        (np.complex64, np.complex64),
+    ):
         assert kf.fit(np.ones((20, 20), dtype)).on_grid((5, 5)).dtype == wanted
 
 
@@ -157,7 +162,7 @@ def test_strongly_uneven_axes():
     for axis, function, bound in (
         (np.logspace(0, 2, 50), np.log, 1e-3),
         (np.logspace(0, 3, 50), np.log, 0.2),
-        # a gap ten times as long as the rest
+        # a gap about ten times as long as either part
         (np.r_[np.arange(20.0), np.arange(200.0, 220.0)], lambda x: x, 1e-3),
     ):
         field = kf.fit(function(axis), [axis])
@@ -173,7 +178,7 @@ def test_falling_axes_come_back_in_their_order(tmp_path):
     np.testing.assert_allclose(field.on_grid(), values, atol=1e-9)
     field.save(tmp_path / "a.field")
     np.testing.assert_allclose(kf.load(tmp_path / "a.field").on_grid(), values, atol=1e-9)
-    # a line's axis alone
+    # the axis of a line may be a single array
     np.testing.assert_allclose(kf.fit(values[:, 3], x).on_grid(), values[:, 3], atol=1e-9)
 
 
@@ -198,7 +203,7 @@ def test_derivative_of_a_line_may_be_a_number():
 
 
 def test_long_axes_stay_banded():
-    for n in (32768, 100_003):  # whatever is left over in the last block of rows
+    for n in (32768, 100_003):  # with full and with partial last blocks of rows
         signal = np.sin(np.arange(n) / 9)
         field = kf.fit(signal)
         assert field.report.methods == ["banded"]
@@ -227,7 +232,7 @@ def test_channels_are_inferred_or_told():
         kf.fit(np.ones((20, 7, 3, 3)), [np.arange(20.0), np.arange(7.0)])
 
 
-# What was chosen
+# The choice of settings
 # ------------------------------------------------------------------------------------------
 
 
@@ -347,7 +352,7 @@ def test_refit_gives_what_fit_gives():
         ({"values": [[1.0], [1.0, 2.0]]}, "values"),
         ({"values": np.ones((4, 4)), "axes": [np.arange(4.0)] * 3}, "3 axes"),
         ({"values": np.ones(4), "axes": [np.arange(5.0)]}, r"axes\[0\].*shape \(4,\)"),
-        ({"values": np.ones(4), "axes": [np.array([0.0, 1.0, 1.0, 2.0])]}, "rise or fall"),
+        ({"values": np.ones(4), "axes": [np.array([0.0, 1.0, 1.0, 2.0])]}, "strictly increase"),
         ({"values": np.ones(4), "axes": [np.array([0.0, np.nan, 1.0, 2.0])]}, "NaN"),
         ({"values": np.ones(4), "axes": [np.arange(4.0)], "domain": [(0, 2)]}, "Widen the domain"),
         ({"values": np.ones(4), "domain": [(1, 0)]}, "low < high"),
@@ -358,15 +363,25 @@ def test_refit_gives_what_fit_gives():
         ({"values": np.ones(4), "axes": [np.arange(4) + 1j]}, "real numbers"),
         ({"values": torch.ones(4, requires_grad=True)}, "values"),
         ({"values": np.ones(4), "encoding": "gaussian"}, "Kronecker encoding"),
-        ({"values": np.ones((4, 4)), "axes": [np.arange(4.0)] * 2, "encoding": kf.Kronecker(kf.Impulse(4))}, "one per axis"),
+        (
+            {
+                "values": np.ones((4, 4)),
+                "axes": [np.arange(4.0)] * 2,
+                "encoding": kf.Kronecker(kf.Impulse(4)),
+            },
+            "one per axis",
+        ),
         ({"values": np.ones(4), "ridge": -1.0}, "ridge"),
         ({"values": np.ones(4), "roughness": 3}, "roughness"),
         ({"values": np.ones(4), "roughness": "best"}, "gcv"),
         ({"values": np.ones(4), "channels": "yes"}, "channels"),
         ({"values": np.ones(4), "rcond": 2.0}, "rcond"),
-        ({"values": np.ones(4), "encoding": kf.Rectangle(4, 0.3), "roughness": (1.0, 0.0)}, "derivative"),
+        (
+            {"values": np.ones(4), "encoding": kf.Rectangle(4, 0.3), "roughness": (1.0, 0.0)},
+            "derivative",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_to_fit(arguments, words):
     with pytest.raises(kf.InputError, match=words):
         kf.fit(**arguments)
@@ -396,16 +411,28 @@ def test_one_noisy_channel_on_a_line_is_smoothed_where_the_signal_is_plain():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: kf.fit(np.ones((4, 5)), mask=np.ones((4, 5), bool)), "mask: got True at all of 20.*~mask"),
+        (
+            lambda: kf.fit(np.ones((4, 5)), mask=np.ones((4, 5), bool)),
+            "mask: got True at all of 20.*~mask",
+        ),
         (lambda: kf.fit(np.ones((4, 5)), mask=np.ones((4, 5))), "mask.astype"),
         (lambda: kf.fit([[1.0, 2.0], [3.0]]), "Rows of a list must have equal lengths"),
         (lambda: kf.fit(np.array([1.0, np.inf, 2.0])), "mask=~np.isfinite"),
-        (lambda: kf.fit_points(np.ones((0, 2)), np.ones(0)), "points: got .*; expected at least one point"),
-        (lambda: kf.fit_points(np.ones((3, 2)), np.ones(3), weights=-np.ones(3)), "weights: got 3 below 0, the least -1"),
-        (lambda: kf.fit_points(np.ones((3, 2)), np.ones(3), weights=np.zeros(3)), "no weight above 0"),
+        (
+            lambda: kf.fit_points(np.ones((0, 2)), np.ones(0)),
+            "points: got .*; expected at least one point",
+        ),
+        (
+            lambda: kf.fit_points(np.ones((3, 2)), np.ones(3), weights=-np.ones(3)),
+            "weights: got 3 below 0, the lowest -1",
+        ),
+        (
+            lambda: kf.fit_points(np.ones((3, 2)), np.ones(3), weights=np.zeros(3)),
+            "no weight above 0",
+        ),
         (lambda: kf.width_for_rank(kf.Gaussian(10, 0.1), 50), "Pass Gaussian, without settings"),
     ],
-)  # fmt: skip
+)
 def test_errors_say_what_to_do(call, words):
     with pytest.raises(ValueError, match=words):
         call()
@@ -427,7 +454,7 @@ def test_modules_are_attributes():
 
 def test_noise_is_not_looked_for_in_what_is_all_but_exact():
     x = np.arange(400) / 400
-    smooth = (np.sin(7 * x)[:, None] * np.cos(5 * x)).astype(np.float32)  # its rounding is no noise
+    smooth = (np.sin(7 * x)[:, None] * np.cos(5 * x)).astype(np.float32)  # rounding is not noise
     field = kf.fit(smooth)
     assert field.report.roughness == (0.0, 0.0)
 

@@ -19,7 +19,7 @@ def square(P, seed=0):
     return np.random.default_rng(seed).random((P, 2))
 
 
-# What comes out
+# Accuracy and inputs
 # ------------------------------------------------------------------------------------------
 
 
@@ -63,7 +63,7 @@ def test_random_pixels_of_a_photograph():
 
 
 def test_weights_count():
-    """Points with weight 2 are points given twice; with weight 0, not at all."""
+    """A point of weight 2 is equal to two points; a point of weight 0 is ignored."""
     points, hats = square(200), kf.Triangle(12, 2 / 12)
     values = wavy(points)
     weights = np.where(np.arange(200) < 50, 2.0, 1.0)
@@ -107,7 +107,7 @@ def test_duplicates_and_clusters():
 
 
 def test_where_no_data_falls_the_penalty_decides_smoothly():
-    """A plane, with a quarter of the domain empty: second derivatives go on straight."""
+    """A penalty of second derivatives continues a plane into an empty quarter of the domain."""
     points = square(600)
     points = points[(points[:, 0] < 0.5) | (points[:, 1] < 0.5)]
     plane = 2 * points[:, 0] - points[:, 1]
@@ -124,7 +124,7 @@ def test_one_point_and_few_points():
     ] == pytest.approx(7.0)
     few = kf.fit_points(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]))
     assert few(np.array([[0.5], [1.5]])) == pytest.approx([2.0, 4.0], abs=0.05)
-    # one plane of many
+    # many planes fit these points
     line = kf.fit_points(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), np.arange(3.0))
     assert np.all(np.isfinite(line.on_grid((5, 5))))
     constant = kf.fit_points(square(50), np.full(50, 4.0))
@@ -232,14 +232,17 @@ def test_report_is_plain_data():
 
 
 def test_blending_approaches_exact_rows():
-    """The finer the virtual grid (it has the spacing of the features), the nearer."""
+    """The difference decreases with the spacing of the virtual grid, that of the features."""
     points = square(800)
     values = wavy(points)
     apart = []
     for K in (14, 36):
         emb = kf.Gaussian(K + 8, 0.06, padding=4)
-        pair = [kf.fit_points(points, values, emb, domain=[(0, 1)] * 2, ridge=1e-3, rows=rows, tolerance=1e-9)(points)
-                for rows in ("exact", "blending")]  # fmt: skip
+        options = {"domain": [(0, 1)] * 2, "ridge": 1e-3, "tolerance": 1e-9}
+        pair = [
+            kf.fit_points(points, values, emb, rows=rows, **options)(points)
+            for rows in ("exact", "blending")
+        ]
         apart.append(np.sqrt(np.mean((pair[0] - pair[1]) ** 2)))
     assert apart[1] < apart[0] / 3
     assert apart[1] < 0.015
@@ -261,7 +264,7 @@ def test_features_that_are_not_local(emb):
 
 
 def test_roughness_means_what_it_means_on_grids():
-    """All pixels given as points, splines on the pixels: `fit` and `fit_points` smooth alike."""
+    """With all pixels as points and splines on the pixels, both functions smooth equally."""
     x = np.arange(40) / 40
     image = np.sin(9 * x)[:, None] * np.cos(7 * x) + 0.3 * np.random.default_rng(0).standard_normal(
         (40, 40)
@@ -285,7 +288,7 @@ def test_roughness_means_what_it_means_on_grids():
 
 
 def test_masks_on_grids():
-    x, y = np.linspace(0, 2, 30), np.linspace(5, 1, 40)  # the second falls
+    x, y = np.linspace(0, 2, 30), np.linspace(5, 1, 40)  # the second decreases
     truth = np.sin(2 * x)[:, None] * np.cos(y)
     missing = np.random.default_rng(0).random(truth.shape) < 0.4
     field = kf.fit(np.where(missing, np.nan, truth), axes=[x, y], mask=missing)
@@ -317,7 +320,7 @@ def test_masks_with_channels_and_encoding():
     assert field.encoding == encoding
     np.testing.assert_allclose(field.on_grid(), image, atol=0.02)
     whole = kf.fit(image, mask=np.zeros((20, 25), dtype=bool))
-    # nothing missing: an ordinary fit
+    # without missing samples it is an ordinary fit
     np.testing.assert_array_equal(whole.weights, kf.fit(image).weights)
 
 
@@ -337,7 +340,7 @@ def test_a_hole_in_a_photograph_is_filled_smoothly():
 
 
 def coverage(P, noise, settings, queries=400, seeds=6):
-    """The part of places at which the truth lies within two standard errors, over several draws of the noise."""
+    """Return the fraction of queries with the truth within two standard errors, over all seeds."""
     inside = []
     for seed in range(seeds):
         points, at = square(P, seed), 0.03 + 0.94 * square(queries, 100 + seed)
@@ -354,7 +357,7 @@ def test_coverage_where_exact():
 
 
 def test_coverage_where_stochastic():
-    """Truths drawn from the prior that the penalty is: then two standard errors hold it 95.4 % of the time."""
+    """Two standard errors cover 95.4 % of truths that are drawn from the prior of the penalty."""
     from scipy.sparse.linalg import spsolve
 
     from kronfield.solvers.points.direct import sparse_penalty
@@ -362,8 +365,8 @@ def test_coverage_where_stochastic():
 
     K, P, noise, roughness, ridge = 56, 2000, 0.3, 1e-6, 0.02
     emb, box = kf.Triangle(K, 2 / K), [(0, 1)] * 2
-    # the fit weighs sum r^2 + ridge |w|^2 + P mean |f''|^2, so noise^2 times the inverse of that
-    # matrix is the prior
+    # The fit minimises sum r^2 + ridge |w|^2 + P roughness mean |f''|^2. The covariance of its
+    # prior is noise^2 times the inverse of the matrix of the penalty.
     prior = DifferencePenalty((K, K), (1 / K, 1 / K), 0.0, P * roughness / K**2, ridge)
     matrix = sparse_penalty(prior).tocsc()
     inside = []
@@ -468,9 +471,9 @@ WIDE = kf.Gaussian(9, 0.5)
         ({"points": np.ones((5, 2)), "values": np.full(5, np.nan)}, "5 missing of 5"),
         ({"points": np.ones((5, 2)), "values": np.full(5, np.inf)}, "inf"),
         ({"points": np.ones((5, 2)), "values": ["a"] * 5}, "numbers"),
-        ({"weights": -np.ones(9)}, "zero or more"),
+        ({"weights": -np.ones(9)}, "zero or positive"),
         ({"weights": np.ones(4)}, "weights"),
-        ({"weights": np.zeros(9)}, "one at least that counts"),
+        ({"weights": np.zeros(9)}, "at least one value with a positive weight"),
         ({"domain": [(0, 1)]}, "domain"),
         ({"domain": [(0, 0.1), (0, 1)]}, "Widen the domain"),
         ({"ridge": -1.0}, "ridge"),
@@ -531,7 +534,7 @@ def test_standard_error_needs_residuals():
 def test_memory_is_linear_in_points_and_unknowns():
     points = square(40_000)
     values = wavy(points).astype(np.float32)
-    # imports
+    # import all modules before memory is traced
     kf.fit_points(points[:100], values[:100], kf.Triangle(8, 2 / 8), roughness=(0.0, 1e-9))
     tracemalloc.start()
     kf.fit_points(points, values, kf.Triangle(256, 2 / 256), roughness=(0.0, 1e-9))
@@ -541,7 +544,7 @@ def test_memory_is_linear_in_points_and_unknowns():
 
 
 def test_gaps_are_filled_to_the_end():
-    """A solver that stops where the known samples are met leaves a hole half filled."""
+    """A solver that stops as soon as it fits the known samples leaves a hole half filled."""
     from skimage import data
 
     picture = data.astronaut()[:160, :160].astype(np.float32) / 255

@@ -1,4 +1,4 @@
-"""Gaussians with a ridge for scattered points: the algebra against dense references, and when `fit_points` takes them."""
+"""Gaussians with a ridge: the algebra against dense references, and the choice of `fit_points`."""
 
 import math
 
@@ -33,7 +33,7 @@ def features(D, width=0.3, padding=PADDING[0]):
 
 
 def hills(points):
-    """A smooth function of any number of coordinates."""
+    """Return a smooth function of any number of coordinates."""
     return np.sin(4 * points[:, 0]) + sum(np.cos(3 * x + 1) for x in points.T[1:])
 
 
@@ -98,7 +98,7 @@ def test_the_constant_is_free(P, weighted, rng):
     y = hills(points) + 100
     w = rng.random(P) + 0.1 if weighted else np.ones(P)
     B = fit.rows(points)
-    # least squares with a column of ones that the ridge leaves alone
+    # least squares with a column of ones that is not penalised
     whole = np.column_stack([np.ones(P), B]) * np.sqrt(w)[:, None]
     ridge = math.sqrt(0.05) * np.eye(B.shape[1] + 1)[1:]
     expected = np.linalg.lstsq(
@@ -120,8 +120,8 @@ def test_the_likelihood_against_its_definition(P, weighted, rng):
     w = rng.random(P) + 0.1 if weighted else None
     values = (hills(points) + 0.1 * rng.standard_normal(P))[None]
     found = _likeliest_ridge(points, values[0], w, encoding, frames)
-    # restricted likelihood: of the values less what a constant explains, in an orthonormal basis of
-    # what is left
+    # The restricted likelihood is that of the values in an orthonormal basis of the complement of
+    # the constant.
     root = np.ones(P) if w is None else np.sqrt(w)
     B = found.rows(points) * root[:, None]
     basis = np.linalg.qr(np.column_stack([root, np.eye(P)[:, 1:]]))[0][:, 1:]
@@ -176,11 +176,11 @@ def test_weights_that_leave_nothing_to_tell(rng):
     alone = np.zeros(60)
     alone[5] = 1.0
     assert np.isfinite(kf.fit_points(points, hills(points), weights=alone)(points)).all()
-    points[:20] = points[0]  # all that count at one place
+    points[:20] = points[0]  # all points with a weight are at one position
     place = (np.arange(60) < 20).astype(float)
     found = kf.fit_points(points, hills(points) + rng.standard_normal(60), weights=place)(points)
     assert np.abs(found).max() < 10
-    # points of no weight are as good as not there
+    # points of weight 0 are ignored
     some = np.where(np.arange(60) < 30, 1.0, 0.0)
     y = hills(rng.random((60, 2)))
     box = [(0.0, 1.0)] * 2
@@ -214,7 +214,7 @@ def test_held_out_is_what_fits_without_those_points_say(rng):
     assert fit.held_out(trial) == pytest.approx(total / 40 / np.var(values), rel=1e-3)
 
 
-# What fit_points does with them
+# The choice of fit_points
 # ---------------------------------------------------------------------------------
 
 
@@ -242,7 +242,7 @@ def test_rough_values_do_not():
     for seed in range(4):
         points = np.random.default_rng(seed).random((300, 1))
         fields.append(kf.fit_points(points, np.floor(6 * points[:, 0]) % 2))
-    assert sum(map(is_gaussian, fields)) <= 1  # it is a judgement by points held out
+    assert sum(map(is_gaussian, fields)) <= 1  # a choice by held-out points can be wrong
 
 
 def test_what_is_given_leaves_no_room_for_them(rng):
@@ -256,7 +256,7 @@ def test_few_points_and_many(rng):
     assert not is_gaussian(kf.fit_points(points, hills(points)))
     many = rng.random((6001, 2))
     assert likely_gaussians(Trial(many, hills(many)[None], None, 0), [(0.0, 1.0)] * 2) is None
-    wide = rng.random((20, 8))  # more dimensions than there is room for
+    wide = rng.random((20, 8))  # too many features in 8 dimensions
     assert likely_gaussians(Trial(wide, hills(wide)[None], None, 0), [(0.0, 1.0)] * 8) is None
 
 
@@ -296,7 +296,7 @@ def test_channels_complex_values_weights_and_float32(rng):
     small = kf.fit_points(points, values.astype(np.float32))
     assert small.dtype == np.float32
     np.testing.assert_allclose(small(at), hills(at), atol=0.02)
-    # a point of weight 4 is four points
+    # a point of weight 4 is equal to four points
     weights = np.where(np.arange(90) < 20, 4.0, 1.0)
     repeated = np.concatenate([np.arange(90), *[np.arange(20)] * 3])
     fit = GaussianFit(*features(2), 0.01, 0.0)
@@ -338,7 +338,7 @@ def test_points_that_coincide(rng):
 
 
 def test_the_constant_is_a_degree_of_freedom(rng):
-    """Of noise only the mean is left, and its error: sigma / sqrt(P)."""
+    """A fit of pure noise is its mean, with the standard error sigma / sqrt(P)."""
     points = rng.random((40, 2))
     fields = [
         kf.fit_points(points, 5 + rng.standard_normal(40), domain=[(0, 1)] * 2) for _ in range(12)

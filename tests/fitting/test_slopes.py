@@ -1,4 +1,4 @@
-"""Slopes from the data: a lattice twice as fine, and when `fit` takes it."""
+"""Slopes from the data on a lattice twice as fine, and when `fit` chooses them."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_slopes_are_the_mean_of_pchip_and_modified_akima(rng):
     x = np.arange(40.0)
     akima = Akima1DInterpolator(x, y, method="makima").derivative()(x)
     pchip = PchipInterpolator(x, y).derivative()(x)
-    # the ends of PCHIP have a rule of their own
+    # PCHIP uses another rule at the ends
     np.testing.assert_allclose(slopes(y)[1:-1], ((akima + pchip) / 2)[1:-1], atol=1e-12)
 
 
@@ -67,7 +67,7 @@ def test_steps_do_not_ring():
     fine = lattice(16)(step[None])[0]
     assert fine.min() == 0
     assert fine.max() == 1
-    assert kf.fit(step).on_grid((640,)).min() > -0.03  # and little between the nodes
+    assert kf.fit(step).on_grid((640,)).min() > -0.03  # only slightly between the nodes
 
 
 def test_nodes_are_the_middles_of_the_cubics(rng):
@@ -117,7 +117,7 @@ def test_where_there_is_no_finer_lattice(rng):
 
 
 def test_axes_that_are_all_but_even():
-    """Every second position may be less even than all are."""
+    """Every second position may be less even than all positions together."""
     for seed in range(30):
         own = np.random.default_rng(seed)
         x = np.arange(16.0) + 1.3e-6 * own.random(16)
@@ -140,7 +140,7 @@ def test_huge_values(dtype, top, rng):
     assert large.report.refined
     np.testing.assert_allclose(large.on_grid() / dtype(top / 8), blocks, atol=1e-5)
     with pytest.raises(kf.InputError, match="so large"):
-        kf.fit((2 * blocks - 1) * dtype(top))  # what lies past the ends is beyond all numbers
+        kf.fit((2 * blocks - 1) * dtype(top))  # the extrapolated ends overflow
 
 
 def test_axes_in_few_digits_are_even():
@@ -158,7 +158,7 @@ def test_axes_in_few_digits_are_even():
     assert not kf.fit(image[:39], [uneven, axes[1]]).report.refined
 
 
-# What fit does with it
+# The choice of fit
 # ------------------------------------------------------------------------------------------
 
 
@@ -228,7 +228,7 @@ def test_refit_save_and_short_axes(tmp_path):
     )
     thin = kf.fit(frames, channels=False)
     assert thin.report.refined
-    assert thin.encoding.shape == (6 + 4, 97 + 4, 97 + 4)  # an axis of six samples stays as it is
+    assert thin.encoding.shape == (6 + 4, 97 + 4, 97 + 4)  # an axis of six samples is not refined
     np.testing.assert_allclose(thin.on_grid(), frames, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""`Statistics`: sums that merge, subtract, stream and save; fields solved from them."""
+"""`Statistics`: add, subtract, stream and save summaries, and solve for fields."""
 
 import itertools
 import tracemalloc
@@ -84,7 +84,7 @@ def test_the_field_is_that_of_fit_points(encoding, rows, penalty):
     direct = kf.fit_points(
         points, values, encoding, domain=BOX, rows=rows, tolerance=1e-9, **penalty
     )
-    # wide Gaussians are ill conditioned
+    # the tolerance allows for wide Gaussians, which are ill conditioned
     np.testing.assert_allclose(field(points), direct(points), atol=1e-3)
     assert field.report.residual == pytest.approx(direct.report.residual, rel=0.02)
     assert field.report.degrees_of_freedom == pytest.approx(
@@ -206,17 +206,28 @@ def test_memory_does_not_grow_with_points():
         (lambda: kf.Statistics(None, BOX), "encoding"),
         (lambda: kf.Statistics(kf.Triangle(4, 0.5), 3), "domain"),
         (lambda: kf.Statistics(kf.Triangle(4, 0.5), [(1, 0)]), "low < high"),
-        (lambda: kf.Statistics(kf.Kronecker(*[kf.Triangle(4000, 0.1)] * 3), [(0, 1)] * 3, rows="exact"), "fewer"),
+        (
+            lambda: kf.Statistics(
+                kf.Kronecker(*[kf.Triangle(4000, 0.1)] * 3), [(0, 1)] * 3, rows="exact"
+            ),
+            "fewer",
+        ),
         (lambda: summary().solve(ridge=1.0), "Add points"),
         (lambda: summary(points_and_values(5)).remove(*points_and_values(6)), "at most 5"),
         (lambda: summary(points_and_values(5)) - summary(points_and_values(6)), "at most 5"),
         (lambda: summary(points_and_values(5)).add(np.ones((2, 2)), np.ones((2, 2))), "channels"),
         (lambda: summary(points_and_values(5)).add(np.full((2, 2), 9.0), np.ones(2)), "Widen"),
         (lambda: summary(points_and_values(5)).add(np.ones((2, 3)), np.ones(2)), "3 pairs"),
-        (lambda: summary(points_and_values(5)) + summary(encoding=kf.Triangle(11, 0.2)), "one encoding"),
-        (lambda: summary(points_and_values(5)) + summary(points_and_values(5, channels=2)), "one encoding"),
+        (
+            lambda: summary(points_and_values(5)) + summary(encoding=kf.Triangle(11, 0.2)),
+            "one encoding",
+        ),
+        (
+            lambda: summary(points_and_values(5)) + summary(points_and_values(5, channels=2)),
+            "one encoding",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input(call, words):
     with pytest.raises(kf.InputError, match=words):
         call()
