@@ -1,4 +1,8 @@
-"""Preconditioned conjugate gradients for several right-hand sides, with convergence measured and said."""
+"""Preconditioned conjugate gradients (Hestenes and Stiefel, 1952) for several right-hand sides.
+
+The iterations stop when both the residual and the estimated remaining change of the solution are
+below the tolerance.
+"""
 
 from __future__ import annotations
 
@@ -14,43 +18,58 @@ from kronfield._core.arrays import Array
 from kronfield._core.errors import KronfieldError
 from kronfield._core.slabs import each_slab
 
-# The solution is compared with what it was so large a part of the iterations ago, for the first
-# time after so many.
+# The solution is compared with an earlier estimate for the first time after FIRST_LOOK iterations.
+# Later comparisons look back over the fraction LOOK_BACK of all iterations: where these are slow,
+# a longer window averages over more of them.
 LOOK_BACK, FIRST_LOOK = 0.15, 4
+
+Progress = Callable[[int, float], Any]
 
 
 class ConvergenceError(KronfieldError, RuntimeError):
-    """The iterations ended before the residual was small enough; nothing was returned."""
+    """The iterations ended before the residual was small enough; nothing was returned.
+
+    ``iterations`` is their number, and ``unknowns`` the last estimate where a solver keeps it.
+    """
+
+    iterations: int = 0
+    unknowns: Array | None = None
 
 
 class System(Protocol):
     """A symmetric system (data + penalty) x = b.
 
-    Where the preconditioner gives the penalty away with what it computes anyway, it says so; else
-    it says None, and the penalty is part of `data`.
+    Some preconditioners compute the product of the penalty with z on their way. They return it, so
+    that it is not computed again. Others return None, and the penalty is part of `data`.
     """
 
     def data(self, x: Array, out: Array | None = None) -> Array:
-        """Return the data term times x with all that `penalty` leaves out, in a new array or in ``out``."""
+        """Return the product with x of all but `penalty`, in a new array or in ``out``."""
 
     def penalty(self, x: Array) -> Array | None:
         """Return the penalty times x in a new array, or None if it is part of `data`."""
 
     def precondition(self, r: Array, out: Array | None = None) -> tuple[Array, Array | None]:
-        """Return z, the residual r preconditioned, in a new array or in ``out``, and the penalty of z or None."""
+        """Return the preconditioned residual z, new or in ``out``, and the penalty of z or None."""
 
     @property
     def inverse_diagonal(self) -> Array | None:
-        """What r is multiplied by where that is all the preconditioner does; else None."""
+        """The factors of r if the preconditioner is diagonal; else None."""
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """How the iterations ended: their number, the residual relative to that of a constant, and the last relative change.
+    """How the iterations ended.
 
-    ``change`` is how far the solution would still move: what it moved over the last seventh of the
-    iterations, and how much less that was than before, root mean square over the grid and relative
-    to its distance from the best constant.
+    Attributes
+    ----------
+    iterations : int
+        Their number.
+    residual : float
+        The norm of the residual, relative to the residual of the best constant.
+    change : float
+        How far the solution would still move, estimated from its last moves: root mean square over
+        the grid, relative to its distance from the best constant.
     """
 
     iterations: int
@@ -67,35 +86,33 @@ def conjugate_gradients(
     limit: int,
     origin: Array | None = None,
     reference: Array | None = None,
-    progress: Callable[[int, float], Any] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Array, Convergence]:
-    """Return x (C, ...) that has stopped moving: by less than ``tolerance`` from here on, as far as the last moves tell.
+    """Return x (C, ...) once its estimated remaining change is below ``tolerance``.
 
-    The residual, in the norm of the preconditioner, must be below ``tolerance`` too. Alone it would
-    not do: where there are no points it is small however far from the solution x is.
+    The residual, in the norm of the preconditioner, must be below ``tolerance`` too. The residual
+    alone is no sufficient criterion: where there are no points it is small even if x is far from
+    the solution.
 
     Parameters
     ----------
     system : System
-        What to solve.
+        The system to solve.
     b : array of shape (C, ...)
         Right-hand sides; each has its own step lengths.
     start : array of shape (C, ...)
-        Where to start; overwritten with the solution.
+        The first estimate; overwritten with the solution.
     tolerance, limit : float, int
-        When to stop, and after how many iterations to give up with `ConvergenceError`.
+        When to stop, and after how many iterations to raise `ConvergenceError`.
     origin : array that broadcasts to (C, ...), optional
-        Where distances are measured from; by default 0.
+        The point from which distances are measured; by default 0.
     reference : array of shape (C,), optional
-        Norms of residuals to measure against; by default those of zero.
+        The norms to which residuals are relative; by default those of x = 0.
     progress : function, optional
         Called with (iterations, relative residual).
     """
     x = start
-    r = b - system.data(x)
-    of_start = system.penalty(x)
-    if of_start is not None:
-        r -= of_start
+    r = _residual(system, b, x)
     z, penalty_p = system.precondition(r)
     rz = _dot(r, z)
     whole = np.sqrt(_dot(b, system.precondition(b)[0]).clip(0.0))  # the residual of zero
@@ -105,85 +122,125 @@ def conjugate_gradients(
     floor = eps * whole
     p, q = z, np.empty_like(b)
     spare = np.empty_like(b)
-    # moves below this are rounding, by the size of what the distances are measured from
-    level = (
-        np.zeros(len(b)) if origin is None else np.array([float(np.abs(at).max()) for at in origin])
-    )
-    rounding = 10 * eps / tolerance * level * math.sqrt(b[0].size)
-    moved, speed = np.full(len(b), np.inf), list[Array]()
-    snapshot, before, looked, look = x.copy(), 0, 0, FIRST_LOOK
+    movement = _Movement(x, origin, rounding=10 * eps / tolerance)
     for iteration in range(limit + 1):
         norms = np.sqrt(np.maximum(rz, 0.0))
         if not np.all(np.isfinite(norms)):
-            raise ConvergenceError(
-                _ADVICE.format(what="the numbers overflowed", iterations=iteration)
-            )
+            raise _not_converged("the numbers overflowed", iteration)
         if progress is not None:
             progress(iteration, float(np.max(norms / scale)))
-        if iteration == look:
-            span = np.maximum(_distance(x, origin), rounding)
-            # per iteration
-            speed.append(_distance(x, snapshot) / np.where(span > 0, span, 1.0) / (look - looked))
-            moved = _still_to_come(speed, look - looked, looked - before)
-            snapshot[...] = x
-            before, looked, look = looked, look, max(look + 2, math.ceil(look / (1 - LOOK_BACK)))
+        movement.update(x, iteration)
         small = norms <= np.maximum(tolerance * scale, floor)
-        active = ~(small & (moved <= tolerance)) & (norms > floor)
+        active = ~(small & (movement.remaining <= tolerance)) & (norms > floor)
         if not active.any():
-            return x, Convergence(
-                iteration,
-                float(np.max(norms / scale)),
-                float(np.max(moved, where=norms > floor, initial=0.0)),
-            )
+            change = np.max(movement.remaining, where=norms > floor, initial=0.0)
+            return x, Convergence(iteration, float(np.max(norms / scale)), float(change))
         if iteration == limit:
             break
+        # step = r'z / p'Ap
         q = system.data(p, q)
         if penalty_p is not None:
             _add_scaled(q, penalty_p, np.ones(len(b)))
-        pq = _dot(p, q)
-        step = np.where(active & (pq > 0), rz / np.where(pq > 0, pq, 1.0), 0.0)
+        step = np.where(active, _quotient(rz, _dot(p, q)), 0.0)
         if not np.any(step):
-            raise ConvergenceError(_ADVICE.format(what="rounding stalled it", iterations=iteration))
-        if system.inverse_diagonal is not None:
-            z, penalty_z, new = (
-                spare,
-                None,
-                _advance(x, p, r, q, spare, system.inverse_diagonal, step),
-            )
-        else:
-            _add_scaled(x, p, step)
-            _add_scaled(r, q, -step)
-            z, penalty_z = system.precondition(r, spare)
-            new = _dot(r, z)
-        beta = np.where(active & (rz > 0), new / np.where(rz > 0, rz, 1.0), 0.0)
+            raise _not_converged("rounding prevented any progress", iteration)
+        z, penalty_z, new = _advance(system, x, p, r, q, spare, step)
+        # p = z + beta p with beta = new r'z / old r'z. The penalty of p follows in the same way: it
+        # is never computed again.
+        beta = np.where(active, _quotient(new, rz), 0.0)
         rz = new
-        # p = z + beta p, and with it its penalty, which is never computed anew
         _add_scaled(z, p, beta)
         if penalty_p is not None and penalty_z is not None:
             _add_scaled(penalty_z, penalty_p, beta)
-        # an array of that size is not made anew in every round
+        # the array of the old p is reused for the next z
         spare, p, penalty_p = p, z, penalty_z
-    what = (
-        f"the solution still moved by {float(np.max(moved)):.2g}, the tolerance is {tolerance:.2g}"
+    moved = float(np.max(movement.remaining))
+    raise _not_converged(
+        f"the solution still moved by {moved:.2g}, the tolerance is {tolerance:.2g}", limit
     )
-    raise ConvergenceError(_ADVICE.format(what=what, iterations=limit))
 
 
-_ADVICE = (
-    "conjugate gradients: after {iterations} iterations {what}. Use more roughness or a ridge, a coarser grid, a larger "
-    "tolerance= or iterations=, or float64 values."
-)
+def _not_converged(what: str, iterations: int) -> ConvergenceError:
+    error = ConvergenceError(
+        f"conjugate gradients: after {iterations} iterations {what}. Use more roughness or a "
+        "ridge, a coarser grid, a larger tolerance= or iterations=, or float64 values."
+    )
+    error.iterations = iterations
+    return error
 
 
-def _still_to_come(speed: list[Array], window: int, window_before: int) -> Array:
-    """Return how far x will still move if its speed goes on falling as it did between the last two looks.
+def _residual(system: System, b: Array, x: Array) -> Array:
+    """Return b - A x."""
+    r = b - system.data(x)
+    penalty = system.penalty(x)
+    if penalty is not None:
+        r -= penalty
+    return r
 
-    With speed v, falling by a factor rho each iteration, that is v rho^(window/2) / (1 - rho) from
-    the end of the window. What was first seen includes the jump from the start, and does not count.
+
+def _quotient(a: Array, b: Array) -> Array:
+    """Return a / b where b is positive, else 0."""
+    return np.where(b > 0, a / np.where(b > 0, b, 1.0), 0.0)
+
+
+def _advance(
+    system: System, x: Array, p: Array, r: Array, q: Array, out: Array, step: Array
+) -> tuple[Array, Array | None, Array]:
+    """Do x += step p and r -= step q in place; return z, the penalty of z or None, and r'z."""
+    if system.inverse_diagonal is not None:
+        return out, None, _advance_diagonal(x, p, r, q, out, system.inverse_diagonal, step)
+    _add_scaled(x, p, step)
+    _add_scaled(r, q, -step)
+    z, penalty = system.precondition(r, out)
+    return z, penalty, _dot(r, z)
+
+
+class _Movement:
+    """An estimate of how far x will still move, from its distance to earlier estimates.
+
+    ``remaining`` (C,) is relative to the distance of x from ``origin``. It is infinite until enough
+    is known.
     """
-    if len(speed) < 3:
-        return np.full_like(speed[-1], np.inf)
-    now, then = speed[-1], speed[-2]
+
+    def __init__(self, x: Array, origin: Array | None, rounding: float) -> None:
+        self.remaining = np.full(len(x), np.inf)
+        self._origin = origin
+        # distances from the origin below this multiple of its own size are rounding
+        level = (
+            np.zeros(len(x))
+            if origin is None
+            else np.array([float(np.abs(at).max()) for at in origin])
+        )
+        self._rounding = rounding * level * math.sqrt(x[0].size)
+        self._speeds: list[Array] = []
+        self._snapshot = x.copy()
+        # the iterations of the last two comparisons, and of the next
+        self._before, self._last, self._next = 0, 0, FIRST_LOOK
+
+    def update(self, x: Array, iteration: int) -> None:
+        """If it is time to look, compare x with the last snapshot and replace the snapshot."""
+        if iteration != self._next:
+            return
+        window = iteration - self._last
+        span = np.maximum(_distance(x, self._origin), self._rounding)
+        moved = _distance(x, self._snapshot) / np.where(span > 0, span, 1.0)
+        self._speeds.append(moved / window)  # per iteration
+        self.remaining = _still_to_come(self._speeds, window, self._last - self._before)
+        self._snapshot[...] = x
+        self._before, self._last = self._last, iteration
+        self._next = max(iteration + 2, math.ceil(iteration / (1 - LOOK_BACK)))
+
+
+def _still_to_come(speeds: list[Array], window: int, window_before: int) -> Array:
+    """Return how far x will still move if its speed keeps falling at the rate of the last windows.
+
+    If the speed v falls by a factor rho in each iteration, the remaining distance at the end of a
+    window is v rho^(window/2) / (1 - rho). The first window contains the jump from the start and is
+    not used.
+    """
+    if len(speeds) < 3:
+        return np.full_like(speeds[-1], np.inf)
+    now, then = speeds[-1], speeds[-2]
     known = (then > 0) & (now < then)
     rho = np.where(
         known,
@@ -191,11 +248,11 @@ def _still_to_come(speed: list[Array], window: int, window_before: int) -> Array
         1.0,
     )
     rest = np.where(known, now * rho ** (window / 2) / np.maximum(1 - rho, 1e-12), np.inf)
-    return np.minimum(rest, 50 * now)  # rounding makes the factor meaningless in the end
+    return np.minimum(rest, 50 * now)  # near the end rounding makes rho meaningless
 
 
 def _dot(a: Array, b: Array) -> Array:
-    # einsum, not BLAS: its threads would go on spinning and take the cores from the transforms
+    # einsum instead of BLAS: idle BLAS threads would keep the cores busy that the transforms need
     return np.array([_inner(u.reshape(-1), v.reshape(-1)) for u, v in zip(a, b, strict=True)])
 
 
@@ -215,10 +272,10 @@ def _add_scaled(target: Array, other: Array, factors: Array) -> None:
             each_slab(functools.partial(work, *flat, target.dtype.type(a)), y.size, 1)
 
 
-def _advance(
+def _advance_diagonal(
     x: Array, p: Array, r: Array, q: Array, z: Array, inverse: Array, step: Array
 ) -> Array:
-    """Do x += step p, r -= step q, z = inverse r and return the products of r and z, all in one pass over the memory."""
+    """Do x += step p, r -= step q and z = inverse r in one pass over the memory; return r'z."""
 
     def work(c: int, a: Any, i: int, j: int) -> float:
         part = slice(i, j)
@@ -244,8 +301,8 @@ def _distance(x: Array, origin: Array | None) -> Array:
     if origin is None:
         return np.sqrt(_dot(x, x))
 
-    def work(one: Array, at: Array, i: int, j: int) -> float:
-        away = (one[i:j] - at[i:j]).reshape(-1)
+    def work(plane: Array, at: Array, i: int, j: int) -> float:
+        away = (plane[i:j] - at[i:j]).reshape(-1)
         return float(np.einsum("i,i->", away, away))
 
     pairs = zip(x, np.broadcast_to(origin, x.shape), strict=True)

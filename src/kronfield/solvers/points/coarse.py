@@ -1,8 +1,9 @@
-"""A start for conjugate gradients where points leave gaps: the same problem on a grid coarse enough to be factored.
+"""First estimates for conjugate gradients: local means, or a coarser grid if points leave gaps.
 
-What reaches across a large gap takes conjugate gradients very many iterations; on a coarse grid it
-is found at once, and the grids in between only add detail. A start is all that is wanted, so the
-data term is lumped: every node has the sum of its row as weight and what it says as value.
+Conjugate gradients need many iterations to carry values across a large gap. On a grid that is
+coarse enough the system can be factored, and the finer grids add only detail (nested iteration).
+The result is only a first estimate, so the data term is lumped: the sum of each row of B'WB becomes
+the weight of its node, and all other entries are dropped.
 """
 
 from __future__ import annotations
@@ -21,37 +22,38 @@ from kronfield.solvers.points.systems import DataTerm, LocalSystem, cosines, fas
 
 # Axes shorter than this are not halved.
 SHORTEST = 12
-# A coarse grid is solved to this many times the tolerance, and no more loosely than that.
+# A coarse grid is solved to LOOSER times the tolerance, but at most to LOOSEST.
 LOOSER, LOOSEST = 2.0, 0.01
-# Iterations on a coarse grid, after which its solution is taken as it is: only a start is wanted.
+# The most iterations on a coarse grid. Its result is used even if it has not converged, since it is
+# only a first estimate.
 ENOUGH = 200
-# How far local means reach, in squared distances of points.
+# The time of the heat kernel of local means, in squared distances between points.
 WARMTH = 0.1
-# There are gaps if a block of so many cells a side is empty.
+# Points leave a gap if an aligned block of BLOCK cells per axis is empty.
 BLOCK = 8
 
 
 def row_sums(term: DataTerm, b: Array) -> Array:
-    """Return the weight of every node, (1, K_1, ..., K_D): what the data term says of a constant."""
+    """Return the sum of each row of B'WB, (1, K_1, ..., K_D): its product with ones."""
     return np.maximum(term.apply(np.ones((1, *b.shape[1:]), dtype=b.dtype)), 0.0)
 
 
 def has_gaps(mass: Array) -> bool:
-    """Tell whether there are places of several cells a side without any point."""
+    """Return whether a block of `BLOCK` cells per axis has no point; ``mass`` is `row_sums`."""
     sums = mass[0]
     for axis, n in enumerate(sums.shape):
         if n >= BLOCK:
-            # what is left over goes to the last
+            # the last block also has the cells that do not fill another
             sums = np.add.reduceat(sums, np.arange(n // BLOCK) * BLOCK, axis=axis)
     return not sums.min() > 0
 
 
 def local_means(mass: Array, b: Array) -> Array:
-    """Return the weighted mean around every node: a start where there are points everywhere."""
+    """Return weighted local means: a first estimate where points leave no gaps."""
     mean = float(mass.mean())
-    # the squared distance of points, in cells
+    # the squared distance between points, in cells
     reach = (1.0 / max(mean / float(mass.max()), 1e-3)) ** (2 / mass[0].ndim)
-    # enough digits for a start
+    # float32 has enough digits for a first estimate
     both = cosines(np.concatenate([mass, b]).astype(np.float32), inverse=False)
     for axis, n in enumerate(mass.shape[1:], start=1):  # the heat kernel is a product over the axes
         heat = np.exp(-WARMTH * reach * (2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n))).astype(
@@ -66,7 +68,7 @@ def local_means(mass: Array, b: Array) -> Array:
 def coarse_start(
     mass: Array, b: Array, penalty: DifferencePenalty, tolerance: float, limit: int
 ) -> Array:
-    """Return a start for (diag(mass) + penalty) x = b from the same on a grid half as fine, and so on down."""
+    """Return an estimate of the solution of (diag(mass) + penalty) x = b from coarser grids."""
     shape = b.shape[1:]
     halved = _halved(shape)
     coarse_mass, coarse_b = _restricted(mass), _restricted(b)
@@ -100,14 +102,18 @@ def _restricted(x: Array) -> Array:
 def _solve(
     mass: Array, b: Array, penalty: DifferencePenalty, tolerance: float, limit: int
 ) -> Array:
-    """Return the solution of (diag(mass) + penalty) x = b: exact if that is affordable, else from a coarser grid up."""
+    """Return the solution of (diag(mass) + penalty) x = b.
+
+    It is exact if a factorisation is affordable. Otherwise conjugate gradients start from the
+    solution on a coarser grid.
+    """
     shape = b.shape[1:]
     if affordable(shape):
         exact = direct_solve(_diagonal(mass[0]), penalty, b)
         if exact is not None:
             return exact
     start = coarse_start(mass, b, penalty, tolerance, limit) if _halved(shape) else np.zeros_like(b)
-    # a few nodes more, without data, where that transforms faster
+    # pad with nodes without data to lengths with a fast cosine transform
     sizes = tuple(map(fast_size, shape))
     more = [(0, 0), *((0, size - n) for size, n in zip(sizes, shape, strict=True))]
     padded = DifferencePenalty(
@@ -118,7 +124,7 @@ def _solve(
         diagonal, padded, [np.ones(1)] * len(sizes), float(mass.mean()), diagonal.diagonal, b.dtype
     )
     x = np.pad(start, more, mode="edge")
-    # a start need not be good; x is as far as the iterations came
+    # if they do not converge, x is the last estimate, which is good enough to start from
     with contextlib.suppress(ConvergenceError):
         conjugate_gradients(
             system, np.pad(b, more), x, tolerance=tolerance, limit=min(limit, ENOUGH)
@@ -133,7 +139,10 @@ def _diagonal(mass: Array) -> Stencil:
 
 
 def prolong(x: Array, axis: int, size: int) -> Array:
-    """Return values on a grid twice as fine along ``axis``, linear in between: node i becomes node 2i."""
+    """Return ``x`` on a grid twice as fine along ``axis``, interpolated linearly.
+
+    Node i becomes node 2i.
+    """
     coarse = np.moveaxis(x, axis, 0)
     fine = np.empty((size, *coarse.shape[1:]), dtype=x.dtype)
     even, odd = (size + 1) // 2, size // 2

@@ -1,4 +1,4 @@
-"""The same systems by factorisation, banded or sparse: for grids small enough, where conjugate gradients would take long."""
+"""Solutions by factorisation, dense, banded or sparse, for systems of moderate size."""
 
 from __future__ import annotations
 
@@ -16,24 +16,31 @@ from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import DataTerm, RowsTerm
 
-# Unknowns up to which a factorisation is affordable: on a plane, and in space, where it fills in
-# more.
+# The most unknowns for which a factorisation is affordable: with at most two axes, and with more.
+# With more axes the factors have more nonzero entries (fill-in).
 LARGEST_PLANE, LARGEST_SPACE = 30_000, 4_500
-# Products of a banded Cholesky factorisation up to which it is quicker than a sparse one, n times
-# the bandwidth squared.
+# A banded Cholesky factorisation takes about n times the squared bandwidth products. Up to this
+# many it is faster than a sparse factorisation.
 BANDED_WORK = 5e7
 
 
+def largest_affordable(shape: Sequence[int]) -> int:
+    """Return the most unknowns for which a grid of as many axes as ``shape`` is factored."""
+    return LARGEST_PLANE if sum(n > 1 for n in shape) <= 2 else LARGEST_SPACE
+
+
 def affordable(shape: Sequence[int]) -> bool:
-    """Tell whether a grid is small enough."""
-    wide = sum(n > 1 for n in shape)
-    return math.prod(shape) <= (LARGEST_PLANE if wide <= 2 else LARGEST_SPACE)
+    """Return whether a grid is small enough to be factored."""
+    return math.prod(shape) <= largest_affordable(shape)
 
 
 def direct_solve(
     term: DataTerm, penalty: DifferencePenalty, b: Array, band: Array | None = None
 ) -> Array | None:
-    """Return the solution (C, K_1, ..., K_D), or None if the system is singular; ``band`` is `data_band` of the term."""
+    """Return the solution (C, K_1, ..., K_D), or None if the matrix is singular to rounding.
+
+    ``band`` is `data_band` of the term, if it has been computed already.
+    """
     if isinstance(term, DenseTerm):
         return dense_solve(term.matrix + sparse_penalty(penalty).toarray(), b)
     if band is None:
@@ -44,13 +51,14 @@ def direct_solve(
 
 
 def data_band(term: DataTerm, shape: Sequence[int]) -> Array:
-    """Return the data term as the lower diagonals of a matrix, (bandwidth + 1, n); none if a band would be too wide.
+    """Return the lower diagonals of the data term, (bandwidth + 1, n); (0, n) if that is too wide.
 
-    Neighbours on the first axis are a whole row of the grid apart: two of them, for second
-    differences, are the band.
+    Neighbours on the first axis are prod(shape[1:]) unknowns apart. Second differences reach two
+    neighbours: the bandwidth is twice that.
     """
     n, reach = math.prod(shape), 2 * math.prod(shape[1:])
-    if len(shape) == 1 and isinstance(term, Stencil):  # its planes are the diagonals
+    # on a line the planes of a stencil are the diagonals
+    if len(shape) == 1 and isinstance(term, Stencil):
         return np.stack(
             [term.planes[(offset,)] for offset in range(min(len(term.planes), n))]
         ).astype(np.float64)
@@ -60,11 +68,11 @@ def data_band(term: DataTerm, shape: Sequence[int]) -> Array:
 
 
 def lower_band(matrix: Any) -> Array:
-    """Return the diagonals of a symmetric sparse matrix from the main one downwards: band[i - j, j] = matrix[i, j]."""
+    """Return the lower diagonals of a symmetric sparse matrix: band[i - j, j] = matrix[i, j]."""
     entries = matrix.tocoo()
     lower = entries.row >= entries.col
     offsets, columns = (entries.row - entries.col)[lower], entries.col[lower]
-    # as LAPACK has it
+    # the order of LAPACK
     band = np.zeros((int(offsets.max(initial=0)) + 1, matrix.shape[1]), order="F")
     np.add.at(band, (offsets, columns), entries.data[lower])
     return band
@@ -89,7 +97,8 @@ def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | 
     return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
 
 
-@functools.lru_cache(maxsize=2)  # for the folds of one trial
+# The last two are kept: all folds of a cross-validation need the same penalty.
+@functools.lru_cache(maxsize=2)
 def _penalty_band(
     shape: tuple[int, ...],
     spacings: tuple[float, ...],
@@ -98,7 +107,7 @@ def _penalty_band(
     ridge: float,
     least: int,
 ) -> Array:
-    """Return the penalty as a band, of ``least`` diagonals or more."""
+    """Return the penalty as a band with at least ``least`` diagonals."""
     parts = [
         (weight, part)
         for weight, part in zip((first, second), _penalty_bands(shape, spacings), strict=True)
@@ -113,17 +122,20 @@ def _penalty_band(
 
 @functools.lru_cache(maxsize=8)
 def _penalty_bands(shape: tuple[int, ...], spacings: tuple[float, ...]) -> tuple[Array, Array]:
-    """Return the penalties on first and on second derivatives, each of weight 1, as bands."""
-    one, other = (
-        DifferencePenalty(shape, spacings, *weights) for weights in ((1.0, 0.0), (0.0, 1.0))
-    )
+    """Return the penalties of weight 1 on first and on second derivatives, as bands."""
+    first = DifferencePenalty(shape, spacings, first=1.0)
+    second = DifferencePenalty(shape, spacings, second=1.0)
     if len(shape) == 1:
-        return _line_band(one), _line_band(other)
-    return lower_band(sparse_penalty(one)), lower_band(sparse_penalty(other))
+        return _line_band(first), _line_band(second)
+    return lower_band(sparse_penalty(first)), lower_band(sparse_penalty(second))
 
 
 def _line_band(penalty: DifferencePenalty) -> Array:
-    """Return the penalty of a line as a band: (D'D)[k, k + j] is the sum over rows of D, which are all the same."""
+    """Return the penalty of a line as a band.
+
+    All rows of a difference matrix D are equal but for their position, so that D'D is a sum of
+    products of the entries of one row.
+    """
     n = penalty.shape[0]
     band = np.zeros((min(n, 3), n))
     for weight, (order,) in penalty.factors():
@@ -135,7 +147,7 @@ def _line_band(penalty: DifferencePenalty) -> Array:
 
 
 def sparse_solve(term: DataTerm, penalty: DifferencePenalty, b: Array) -> Array | None:
-    """Return the same by a sparse factorisation."""
+    """Return the solution by a sparse LU factorisation; None if the matrix is singular."""
     import scipy.sparse.linalg
 
     matrix = (sparse_term(term, penalty.shape) + sparse_penalty(penalty)).tocsc()
@@ -168,7 +180,7 @@ def sparse_penalty(penalty: DifferencePenalty) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _squared_differences(shape: tuple[int, ...], orders: tuple[int, ...]) -> Any:
-    """Return D'D of the differences of ``orders`` along the axes: a Kronecker product of one matrix per axis."""
+    """Return D'D of differences of ``orders``: the Kronecker product of one matrix per axis."""
     import scipy.sparse
 
     result = scipy.sparse.csr_array(np.ones((1, 1)))

@@ -1,46 +1,47 @@
-"""Normal equations of points on a grid of features: what is known of the data, and the solve for any penalty."""
+"""Normal equations of points on a grid of features, and their solution for any penalty."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame
-from kronfield._core.slabs import SEVERAL
-from kronfield._core.threads import in_threads
 from kronfield.embedders import LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.grid.separable import GridSolver
-from kronfield.solvers.points.cg import Convergence, ConvergenceError, conjugate_gradients
-from kronfield.solvers.points.coarse import coarse_start, has_gaps, local_means, row_sums
-from kronfield.solvers.points.direct import affordable, data_band, direct_solve
+from kronfield.solvers.points.cg import ConvergenceError, Progress
+from kronfield.solvers.points.coarse import has_gaps, row_sums
+from kronfield.solvers.points.direct import data_band
 from kronfield.solvers.points.penalty import DifferencePenalty
-from kronfield.solvers.points.stencil import Stencil
+from kronfield.solvers.points.strategies import (
+    Attempt,
+    Iterations,
+    Selection,
+    SingularError,
+    Solution,
+    select_fallback,
+    select_strategy,
+)
 from kronfield.solvers.points.systems import BasisSystem, DataTerm, LocalSystem, feature_sum
 
-# Factor systems up to AT_ONCE unknowns immediately. Larger systems are factored only if conjugate
-# gradients have not converged after PATIENCE iterations, and if a factorisation is affordable.
-AT_ONCE, PATIENCE = 2500, 60
-# Unknowns of a channel from which it gets a thread of its own.
-WORTH_A_THREAD = 1 << 14
-# Random probes for the trace of a hat matrix.
+# Random probes for the trace of a hat matrix (Hutchinson, 1990).
 PROBES = 16
 
-Progress = Callable[[int, float], Any]
+__all__ = ["NormalEquations", "Penalty", "Progress", "Solution"]
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """A ridge on the weights, and the mean squares of first and second derivatives, as `fit` has them.
+    """A ridge on the weights, and weights of the mean squared first and second derivatives.
 
-    Derivatives are by position in ``units``, one length per axis; without, in the units of the
-    points.
+    Derivatives are with respect to position in ``units``, one length per axis; by default in the
+    units of the points.
     """
 
     ridge: float = 0.0
@@ -52,24 +53,16 @@ class Penalty:
         return f"ridge {self.ridge:.3g}" if self.ridge else f"roughness ({first:.3g}, {second:.3g})"
 
 
-@dataclass(frozen=True)
-class Solution:
-    """Weights, planar, with how the solver got there; ``unknowns`` is where to start the next one."""
-
-    weights: Array
-    unknowns: Array
-    convergence: Convergence
-    method: str
-
-
 @dataclass(frozen=True, eq=False)
 class NormalEquations:
-    """B'WB, B'Wy and what goes with them.
+    """B'WB, B'Wy and the sums over points that penalties and reports need.
+
+    B has one row of features per point, W holds the weights of the points, y the values.
 
     Attributes
     ----------
     encoding, frames
-        The features, and where their axes lie.
+        The features, and the frame of each axis.
     term : DataTerm
         B'WB, on the weights of the encoding, or on the nodes of a virtual grid.
     rhs : (C, K_1, ..., K_D) or (C, nodes of the virtual grid)
@@ -79,9 +72,9 @@ class NormalEquations:
     total, count : float, int
         The sum of the weights of the points, and their number.
     grams : list of arrays
-        Per axis the sum over points of w times the products of a feature with its neighbours.
+        For each axis, the sum over points of w times the products of a feature with its neighbours.
     nodes : list of arrays, or None
-        The positions of the nodes of the virtual grid; None where rows are exact.
+        The positions of the nodes of the virtual grid; None if rows are exact.
     """
 
     encoding: Kronecker
@@ -96,18 +89,28 @@ class NormalEquations:
 
     @property
     def spacings(self) -> list[float]:
-        """The distance of neighbouring features on each axis, in the units of the points."""
+        """The distance between neighbouring features on each axis, in the units of the points."""
         local = [emb for emb in self.encoding.embedders if isinstance(emb, LocalEmbedder)]
         return [emb.spacing * frame.length for emb, frame in zip(local, self.frames, strict=True)]
 
     @functools.cached_property
-    def _data_band(self) -> Array:
-        """B'WB as a band, for factorisations, kept for the next penalty."""
+    def data_band(self) -> Array:
+        """B'WB as a band for factorisations; kept, since all penalties need the same."""
         return data_band(self.term, self.encoding.shape)
 
     @functools.cached_property
+    def node_weights(self) -> Array:
+        """The sum of each row of B'WB, (1, K_1, ..., K_D): the weight of the points near a node."""
+        return row_sums(self.term, self.rhs)
+
+    @functools.cached_property
+    def gaps(self) -> bool:
+        """Whether the points leave gaps in the domain; see `has_gaps`."""
+        return has_gaps(self.node_weights[(slice(None), *self._inside())])
+
+    @functools.cached_property
     def _mean_slope(self) -> float:
-        """What turns a sum of squared differences of weights into W times the mean of squared derivatives."""
+        """The factor from summed squared differences to W times the mean squared derivative."""
         cell = math.prod(self.spacings)
         volume = math.prod(frame.high - frame.low for frame in self.frames)
         return (
@@ -127,7 +130,11 @@ class NormalEquations:
     def system(self, penalty: Penalty) -> LocalSystem | BasisSystem:
         """Return the system to solve."""
         if self.nodes is not None:
-            return self._basis_system(penalty)
+            return self.basis_system(penalty)
+        return self.local_system(penalty)
+
+    def local_system(self, penalty: Penalty, *, in_cosines: bool | None = None) -> LocalSystem:
+        """Return the system of exact rows; ``in_cosines`` as in `LocalSystem`."""
         grams = [gram / (self.total or 1.0) for gram in self.grams]
         cells = math.prod(self.encoding.shape)
         diagonal = np.asarray(self.term.diagonal).reshape(self.encoding.shape)
@@ -138,18 +145,22 @@ class NormalEquations:
             self.total / cells,
             diagonal,
             self.rhs.dtype,
+            in_cosines,
         )
 
-    def _basis_system(self, penalty: Penalty) -> BasisSystem:
+    def basis_system(self, penalty: Penalty) -> BasisSystem:
+        """Return the system of blended rows."""
         assert self.nodes is not None
         density = self.total / math.prod(map(len, self.nodes))
         if penalty.ridge and any(penalty.roughness):
             raise problem(
-                "ridge and roughness", penalty, "one of them to be 0, where rows are blended",
-                "No one basis is diagonal for both: leave one out, or use narrower features with exact rows.",
-            )  # fmt: skip
-        # without any penalty the basis of a ridge serves, and the singular values that are zero
-        # stay out
+                "ridge and roughness",
+                penalty,
+                "one of them to be 0 if rows are blended",
+                "No basis makes both diagonal: leave one out, or use narrower features with exact "
+                "rows.",
+            )
+        # Without any penalty the basis of a ridge is used: it leaves out singular values of zero.
         first, second = penalty.roughness
         shape = (
             Penalty(roughness=(float(first > 0), float(second > 0)))
@@ -176,6 +187,10 @@ class NormalEquations:
             density,
         )
 
+    def strategy(self, penalty: Penalty) -> Selection:
+        """Return how `solve` will begin under ``penalty``, and why; see `select_strategy`."""
+        return select_strategy(self, penalty)
+
     def solve(
         self,
         penalty: Penalty,
@@ -187,114 +202,50 @@ class NormalEquations:
         prior: Array | None = None,
         progress: Progress | None = None,
     ) -> Solution:
-        """Return the weights under ``penalty``.
+        """Return the weights under ``penalty``, with the strategy that was used and why.
 
-        ``start`` are the unknowns of an earlier solution; ``rhs`` other right-hand sides than the
-        data's, to which ``prior`` is added, on the unknowns.
+        Parameters
+        ----------
+        penalty : Penalty
+            The penalty on the weights.
+        tolerance, limit : float, int
+            When to stop iterating; see `conjugate_gradients`.
+        start : array, optional
+            The unknowns of an earlier solution, from which to start.
+        rhs : array of the shape of ``self.rhs``, but for the channels, optional
+            Other right-hand sides than those of the data.
+        prior : array on the unknowns, optional
+            Added to the right-hand sides.
+        progress : function, optional
+            Called with (iterations, relative residual).
         """
-        b = self.rhs if rhs is None else rhs.astype(self.rhs.dtype)
-        if self.nodes is not None:
-            return self._in_eigenbasis(
-                penalty, b, start, prior, tolerance=tolerance, limit=limit, progress=progress
-            )
+        b = self._on_unknowns(self.rhs if rhs is None else rhs.astype(self.rhs.dtype), penalty)
         if prior is not None:
             b = b + prior.astype(b.dtype)
-        if self.factored_at_once:
-            solution = self._factored(penalty, b)
-            if solution is not None:
-                return solution
-        return self._iterated(
-            penalty, b, start, tolerance=tolerance, limit=limit, progress=progress
-        )
-
-    @property
-    def factored_at_once(self) -> bool:
-        """Whether the system is factored before anything else is tried: lines, whose band is narrow, and few unknowns."""
-        shape = self.encoding.shape
-        return (len(shape) == 1 and isinstance(self.term, Stencil)) or math.prod(shape) <= AT_ONCE
-
-    def _factored(self, penalty: Penalty, b: Array) -> Solution | None:
-        """Return the weights by a factorisation; None if the system is singular."""
-        found = direct_solve(self.term, self.differences(penalty), b, self._data_band)
-        if found is None:
-            return None
-        banded = len(self.encoding.shape) == 1 and len(self._data_band)
-        return Solution(
-            found, found, Convergence(0, 0.0, 0.0), "banded Cholesky" if banded else "factorisation"
-        )
-
-    def _in_eigenbasis(
-        self,
-        penalty: Penalty,
-        b: Array,
-        start: Array | None,
-        prior: Array | None,
-        *,
-        tolerance: float,
-        limit: int,
-        progress: Progress | None,
-    ) -> Solution:
-        """Return the weights of blended rows by conjugate gradients in the eigenbasis of the virtual grid."""
-        system = self._basis_system(penalty)
-        b = system.adjoint(b)
-        if prior is not None:
-            b = b + prior
-        x = np.zeros_like(b) if start is None else start.copy()
-        x, convergence = conjugate_gradients(
-            system, b, x, tolerance=tolerance, limit=limit, progress=progress
-        )
-        return Solution(system.weights(x), x, convergence, "conjugate gradients in the eigenbasis")
-
-    def _iterated(
-        self,
-        penalty: Penalty,
-        b: Array,
-        start: Array | None,
-        *,
-        tolerance: float,
-        limit: int,
-        progress: Progress | None,
-    ) -> Solution:
-        """Return the weights by conjugate gradients, or by a factorisation where these take long and one is affordable."""
-        small = affordable(self.encoding.shape)
-        mass = row_sums(self.term, b)
-        gaps = has_gaps(mass[(slice(None), *self._inside())])
-        if small and gaps and not self.factored_at_once:
-            solution = self._factored(penalty, b)
-            if solution is not None:
-                return solution
-        system = self.system(penalty)
-        assert isinstance(system, LocalSystem)
-        constant, left, reference = _constant(system, b, mass, penalty.ridge)
         if start is not None:
-            x = start.astype(b.dtype, copy=True)
-        elif gaps:
-            x = coarse_start(mass, left, self.differences(penalty), tolerance, limit) + constant
-        else:
-            x = local_means(mass, left) + constant
-        solve = functools.partial(
-            _each_channel,
-            system,
-            b,
-            tolerance=tolerance,
-            origin=constant,
-            reference=reference,
-            progress=progress,
-        )
-        try:
-            x, convergence = solve(x, limit=min(limit, PATIENCE) if small else limit)
-        except ConvergenceError:
-            solution = self._factored(penalty, b) if small else None
-            if solution is not None:
-                return solution
-            if not small:
-                raise
-            x, convergence = solve(x, limit=limit)
-        by = "in cosines" if system.in_cosines else "by the diagonal"
-        return Solution(x, x, convergence, f"conjugate gradients, preconditioned {by}")
+            start = start.astype(b.dtype, copy=False)
+        iterations = Iterations(tolerance, limit, start, progress)
+        selection, attempts = self.strategy(penalty), list[Attempt]()
+        while True:
+            strategy = selection.strategy
+            try:
+                solution = strategy.solve(self, penalty, b, iterations, selection.system)
+                return replace(solution, reason=selection.reason)
+            except (SingularError, ConvergenceError) as error:
+                attempts.append(Attempt(strategy, _failure(error)))
+                following = select_fallback(self, penalty, attempts)
+                if following is None:
+                    raise
+                if isinstance(error, ConvergenceError):
+                    iterations = replace(iterations, start=error.unknowns)
+            selection = following
+
+    def _on_unknowns(self, values: Array, penalty: Penalty) -> Array:
+        """Return B'Wy on the unknowns of the system."""
+        return values if self.nodes is None else self.basis_system(penalty).adjoint(values)
 
     def _inside(self) -> list[slice]:
-        """Return which weights have their centre in the domain, on each axis."""
+        """Return, for each axis, the slice of weights whose centres lie in the domain."""
         result = []
         for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
             assert isinstance(emb, LocalEmbedder)
@@ -306,25 +257,28 @@ class NormalEquations:
         return result
 
     def sample_penalty(self, penalty: Penalty, rng: np.random.Generator, count: int) -> Any:
-        """Return random right-hand sides, on the unknowns, whose covariance is the penalty matrix."""
+        """Return random right-hand sides on the unknowns whose covariance is the penalty."""
         if self.nodes is None:
             return self.differences(penalty).sample(rng, count)
-        system = self._basis_system(penalty)
+        system = self.basis_system(penalty)
         draws: Array = rng.standard_normal((count, *system.symbol.shape))
         return draws * np.sqrt(system.symbol)
 
     def data_of(self, x: Array, penalty: Penalty) -> Array:
         """Return B'WB x on the unknowns."""
-        return self.term.apply(x) if self.nodes is None else self._basis_system(penalty).data(x)
+        return self.term.apply(x) if self.nodes is None else self.basis_system(penalty).data(x)
 
     def unknown_shape(self, penalty: Penalty) -> tuple[int, ...]:
         """Return the shape of the unknowns of one channel."""
         return (
-            self.encoding.shape if self.nodes is None else self._basis_system(penalty).symbol.shape
+            self.encoding.shape if self.nodes is None else self.basis_system(penalty).symbol.shape
         )
 
     def degrees_of_freedom(self, penalty: Penalty, limit: int) -> float:
-        """Return the trace of the hat matrix, from seeded random probes v: the mean of v' A^-1 B'WB v."""
+        """Return the trace of the hat matrix: the mean of v' A^-1 B'WB v over seeded probes v.
+
+        The entries of v are 1 or -1 (Hutchinson, 1990).
+        """
         shape = self.unknown_shape(penalty)
         probes = (
             np.random.default_rng(0)
@@ -337,74 +291,26 @@ class NormalEquations:
         return float(np.sum(probes * solved.unknowns, dtype=np.float64)) / PROBES
 
     def data_energy(self, solution: Solution, penalty: Penalty) -> Array:
-        """Return x'B'WB x of every channel of a solution: the weighted sum of squares of its values at the points."""
+        """Return x'B'WB x, (C,): the weighted sum of squares of the fit at the points."""
         x = solution.unknowns
         return np.asarray(
             np.sum((x * self.data_of(x, penalty)).reshape(len(x), -1), axis=1, dtype=np.float64)
         )
 
     def residual_energy(self, solution: Solution, penalty: Penalty) -> Array:
-        """Return the sum of w (y - fit)^2 of every channel, (C,): y'Wy - 2 x'B'Wy + x'B'WB x."""
+        """Return the sum of w (y - fit)^2, (C,): y'Wy - 2 x'B'Wy + x'B'WB x."""
         x = solution.unknowns
-        b = self.rhs if self.nodes is None else self._basis_system(penalty).adjoint(self.rhs)
+        b = self._on_unknowns(self.rhs, penalty)
         cross = np.sum((x * b).reshape(len(x), -1), axis=1, dtype=np.float64)
         return np.asarray(
             np.maximum(self.energy - 2 * cross + self.data_energy(solution, penalty), 0.0)
         )
 
 
-def _constant(
-    system: LocalSystem, b: Array, mass: Array, ridge: float
-) -> tuple[Array, Array, Array]:
-    """Return the best equal weights, what they leave of b, and its norm: the scale on which to judge convergence."""
-    response = mass + b.dtype.type(ridge) if ridge else mass  # differences of a constant are 0
-    level = b.reshape(len(b), -1).sum(axis=1, dtype=np.float64) / (
-        float(response.sum(dtype=np.float64)) or 1.0
-    )
-    shaped = level.astype(b.dtype).reshape(-1, *[1] * (b.ndim - 1))
-    left = b - shaped * response
-    z, _ = system.precondition(left)
-    norms = [
-        math.sqrt(max(float(np.einsum("i,i->", u.reshape(-1), v.reshape(-1))), 0.0))
-        for u, v in zip(left, z, strict=True)
-    ]
-    return shaped, left, np.array(norms)
-
-
-def _each_channel(
-    system: LocalSystem,
-    b: Array,
-    start: Array,
-    *,
-    tolerance: float,
-    limit: int,
-    origin: Array,
-    reference: Array,
-    progress: Progress | None,
-) -> tuple[Array, Convergence]:
-    """Run conjugate gradients for every channel in a thread of its own: what one works on stays in its cache."""
-    settings = {"tolerance": tolerance, "limit": limit}
-    if len(b) == 1 or b[0].size < WORTH_A_THREAD or progress is not None:
-        return conjugate_gradients(
-            system, b, start, origin=origin, reference=reference, progress=progress, **settings
-        )  # type: ignore[arg-type]
-
-    def one(c: int) -> Convergence:
-        part = slice(c, c + 1)
-        return conjugate_gradients(
-            system, b[part], start[part], origin=origin[part], reference=reference[part], **settings  # type: ignore[arg-type]
-        )[1]  # fmt: skip
-
-    # a large channel keeps all threads busy
-    ends = (
-        [one(c) for c in range(len(b))] if b[0].size >= SEVERAL else in_threads(one, range(len(b)))
-    )
-    worst = (
-        max(end.iterations for end in ends),
-        max(end.residual for end in ends),
-        max(end.change for end in ends),
-    )
-    return start, Convergence(*worst)
+def _failure(error: SingularError | ConvergenceError) -> str:
+    if isinstance(error, SingularError):
+        return str(error)
+    return f"conjugate gradients had not converged after {error.iterations} iterations"
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,9 +1,12 @@
-"""Least squares at scattered points: sparse rows, a roughness penalty, conjugate gradients.
+"""The linear systems of scattered points, as conjugate gradients need them.
 
-Two ways to hold the data term B'WB: as a stencil on the grid of weights, of a size that does not
-depend on the number of points, or as the sparse rows B themselves, which is less where points are
-few and features many. Two spaces to solve in: the weights of local features, with the complete-grid
-solve in cosines as preconditioner, or the eigenbasis of any encoding, reached by blending.
+The data term B'WB has two sparse forms. A stencil on the grid of weights has a size that does not
+depend on the number of points. The sparse rows B themselves are smaller if points are few and
+features many.
+
+Systems are solved in one of two spaces. `LocalSystem` has the weights of local features as
+unknowns, preconditioned by the system of a complete grid or by the diagonal. `BasisSystem` has the
+coefficients in the eigenbasis of any encoding as unknowns; its rows are blended.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.rows import AxisRows
 from kronfield.solvers.points.stencil import Stencil
 
-# Lengths with a larger prime factor than this are transformed by a matrix product, unless they are
-# longer than that.
+# The fast cosine transform is slow for lengths with a prime factor above SMOOTH. Those lengths are
+# transformed by a matrix product, up to MATRIX_UP_TO.
 SMOOTH, MATRIX_UP_TO = 13, 2048
-# A penalty is weak if it adds less than this to the diagonal of the data term, relative to what is
-# there, where there are data: in general, and where points lie on the nodes. Measured: below, the
-# diagonal takes fewer or cheaper iterations.
+# A penalty is weak if its mean diagonal is not more than WEAK times the mean diagonal of the data
+# term, taken over the nodes that have data; WEAK_ON_NODES times if all points lie on nodes.
+# Measured: below these ratios the diagonal preconditioner needs fewer or cheaper iterations.
 WEAK, WEAK_ON_NODES = 5.0, 0.8
 
 
@@ -53,8 +56,8 @@ class RowsTerm:
     def __init__(self, rows: Any, weights: Array | None) -> None:
         self.rows, self.weights = rows, weights
         parts = [_Part.of(rows, i, j) for i, j in _shares(rows)]
-        # points in the order of the grid reach into neighbouring parts only: every second part can
-        # be worked on at once
+        # If the points are sorted along the grid, a part overlaps with its neighbours only. Then
+        # every second part can be computed at the same time.
         apart = all(
             first.stop <= third.start for first, third in zip(parts, parts[2:], strict=False)
         )
@@ -89,14 +92,14 @@ def _clear(array: Array, start: int, stop: int) -> None:
 
 
 def _shares(rows: Any) -> list[tuple[int, int]]:
-    """Return (first, end) of parts of the rows that fit the cache."""
+    """Return (first, end) of parts of the rows, each of which fits the cache."""
     count = max(1, math.ceil(rows.nnz / SLAB))
     return list(itertools.pairwise(np.linspace(0, rows.shape[0], count + 1).astype(int).tolist()))
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows ``first`` to ``end``, cut down to columns ``start`` to ``stop``: all that they touch."""
+    """Rows ``first`` to ``end``, reduced to the columns ``start`` to ``stop`` that they use."""
 
     first: int
     end: int
@@ -121,36 +124,38 @@ class _Part:
         )
 
     def add(self, x: Array, weights: Array | None, total: Array) -> None:
-        """Add B' (w (B x)) of these rows to ``total``: both products while the rows are in the cache."""
+        """Add B' (w (B x)) of these rows to ``total``, while the rows are in the cache."""
         seen = self.matrix @ x[self.start : self.stop]
         if weights is not None:
             seen *= weights[self.first : self.end]
-        # of a transposed matrix each row is scattered: no sorting
+        # SciPy multiplies by the transpose of a CSR matrix without converting it
         total[self.start : self.stop] += self.matrix.T @ seen
 
 
 class LocalSystem:
-    """Weights of local features, evenly spaced: the penalty is on differences of weights, the preconditioner in cosines.
+    """The system of the weights of local, evenly spaced features, with a penalty on differences.
 
-    Where the penalty is weak next to the data, the preconditioner is the diagonal instead: between
-    points only the penalty speaks, and what the complete grid would say there is of no use.
+    The preconditioner is the same system on a complete grid, with equal points in every cell. The
+    cosine transform makes it diagonal. If the penalty is weak relative to the data, the diagonal is
+    the preconditioner instead: a complete grid is then a poor model of the nodes without points.
 
     Parameters
     ----------
     term : DataTerm
         B'WB.
     penalty : DifferencePenalty
-        What is added to it.
+        The penalty that is added to it.
     gram : sequence of arrays
-        On each axis the mean over points of the products of a feature with itself and with its
-        neighbours to one side: what B'B would be if such points were everywhere, per point and
-        cell.
+        For each axis, the mean over points of the products of a feature with itself and with its
+        neighbours to one side: B'B of a complete grid, per point and cell.
     density : float
-        Points per cell, by weight.
+        The sum of the weights of the points per cell.
     diagonal : array
         The diagonal of B'WB.
     dtype : dtype
         float32 or float64.
+    in_cosines : bool, optional
+        Which preconditioner to use; by default the rule with `WEAK` decides.
     """
 
     def __init__(
@@ -161,19 +166,21 @@ class LocalSystem:
         density: float,
         diagonal: Array,
         dtype: Any,
+        in_cosines: bool | None = None,
     ) -> None:
         self.term, self._penalty = term, penalty
         on_nodes = isinstance(term, Stencil) and term.live == [(0,) * len(penalty.shape)]
-        # all there is of B'WB
+        # B'WB, if it is diagonal
         self._only = diagonal if on_nodes and diagonal.dtype == dtype else None
         symbol: Array = penalty.symbol
         self._symbol = symbol.astype(dtype)
-        stiffness = float(symbol.mean())  # the diagonal of the penalty, but for its ends
-        heaviest = float(np.sum(diagonal, dtype=np.float64)) / max(
-            int(np.count_nonzero(diagonal)), 1
-        )
+        # the diagonal of the penalty, except at the ends, and the mean of that of the data
+        self.stiffness = stiffness = float(symbol.mean())
+        filled = max(int(np.count_nonzero(diagonal)), 1)
+        self.data_diagonal = float(np.sum(diagonal, dtype=np.float64)) / filled
         self._flat = all(len(row) == 1 or not np.any(row[1:]) for row in gram)
-        self.in_cosines = stiffness > (WEAK_ON_NODES if self._flat else WEAK) * heaviest
+        self.weak_up_to = WEAK_ON_NODES if self._flat else WEAK
+        self.in_cosines = self._is_strong if in_cosines is None else in_cosines
         if self.in_cosines:
             own = math.prod(float(row[0]) for row in gram)
             complete: Any = density * (own if self._flat else _toeplitz(gram, penalty.shape))
@@ -184,8 +191,24 @@ class LocalSystem:
         smallest = max(float(np.finfo(dtype).tiny) * 1e6, 1e-14 * float(total.max()))
         self._inverse = (1.0 / np.maximum(total, smallest)).astype(dtype)
 
+    @property
+    def _is_strong(self) -> bool:
+        return self.stiffness > self.weak_up_to * self.data_diagonal
+
+    @property
+    def reason(self) -> str:
+        """The strength of the penalty, by which the preconditioner is selected, in words."""
+        ratio = self.stiffness / self.data_diagonal if self.data_diagonal else math.inf
+        return (
+            f"the penalty adds {ratio:.3g} times the diagonal of the data, "
+            f"{'more' if self._is_strong else 'not more'} than {self.weak_up_to:g}"
+        )
+
     def data(self, x: Array, out: Array | None = None) -> Array:
-        """Return B'WB x, less what the penalty in cosines charges too much at the ends; or with the whole penalty."""
+        """Return B'WB x plus the part of the penalty that `penalty` leaves out.
+
+        That is the correction at the ends if the penalty is applied in cosines, else all of it.
+        """
         if not self.in_cosines and self._only is not None:
             out = np.empty_like(x) if out is None else out
             self._penalty.add_to(out, x, self._only)
@@ -199,20 +222,23 @@ class LocalSystem:
 
     @property
     def inverse_diagonal(self) -> Array | None:
-        """One over the diagonal, where that is the preconditioner."""
+        """One over the diagonal, if that is the preconditioner."""
         return None if self.in_cosines else self._inverse
 
     def penalty(self, x: Array) -> Array | None:
-        """Return the penalty of x in cosines, ends not taken off."""
+        """Return the penalty of x in cosines, without the correction at the ends."""
         return self._back(self._symbol * self._cosines(x)) if self.in_cosines else None
 
     def precondition(self, r: Array, out: Array | None = None) -> tuple[Array, Array | None]:
-        """Return z = (complete grid + penalty)^-1 r, and the penalty of z; or r over the diagonal, and None."""
+        """Return z and the penalty of z, or None.
+
+        In cosines z = (complete grid + penalty)^-1 r; else z is r over the diagonal.
+        """
         if not self.in_cosines:
             return multiplied(r, self._inverse, out), None
         hat = self._cosines(r)
         hat *= self._inverse
-        if self._flat:  # the penalty of z is r less the complete grid's part, a multiple of z
+        if self._flat:  # the penalty of z is r minus a multiple of z: no transform is needed
             z = self._back(hat)
             penalty = z * r.dtype.type(-self._constant)
             penalty += r
@@ -241,7 +267,6 @@ def cosines(x: Array, *, inverse: bool) -> Array:
         transform = scipy.fft.idctn if inverse else scipy.fft.dctn
         workers = threads() if x.size >= SEVERAL else 1
         x = np.asarray(transform(x, axes=easy, norm="ortho", workers=workers))
-    # the fast transform is slow for lengths with large prime factors; a matrix product is not
     for axis in awkward:
         matrix = _cosine_matrix(x.shape[axis], x.dtype.str)
         x = apply(matrix.T if inverse else matrix, x, axis)
@@ -249,7 +274,7 @@ def cosines(x: Array, *, inverse: bool) -> Array:
 
 
 def fast_size(n: int) -> int:
-    """Return the next length of which the cosine transform is fast."""
+    """Return the smallest length of at least n with a fast cosine transform."""
     import scipy.fft
 
     return int(scipy.fft.next_fast_len(n, real=True))
@@ -274,10 +299,10 @@ def _largest_prime(n: int) -> int:
 
 
 class BasisSystem:
-    """Any encoding in its eigenbasis on a virtual grid: penalty and preconditioner are diagonal there.
+    """The system of any encoding in its eigenbasis on a virtual grid.
 
-    The unknowns z give values U z on the virtual grid, on which points are blended, and weights
-    back z.
+    Penalty and preconditioner are diagonal there. The unknowns z give the values U z on the virtual
+    grid, from which points are blended, and the weights back z.
     """
 
     def __init__(
@@ -289,7 +314,7 @@ class BasisSystem:
         density: float,
     ) -> None:
         self.term, self.bases, self.symbol = term, bases, penalty
-        self._strength = strength  # by which U z is multiplied: singular values for a ridge, else 1
+        self._strength = strength  # the factor of U z: singular values for a ridge, else 1
         total = penalty + density * strength**2
         self.largest = density * float(np.max(strength)) ** 2
         self._inverse = 1.0 / np.maximum(total, 1e-14 * float(total.max()))
@@ -301,7 +326,7 @@ class BasisSystem:
 
     @property
     def inverse_diagonal(self) -> Array | None:
-        """None: the penalty comes with the preconditioner."""
+        """None: the preconditioner also returns the penalty."""
         return None
 
     def forward(self, x: Array) -> Array:
@@ -335,7 +360,10 @@ class BasisSystem:
 
 
 def mean_gram(run: AxisRows, weights: Array | None) -> Array:
-    """Return the sum over points of the products of a feature with itself and with its neighbours to one side, (T,)."""
+    """Return the sum over points of the products of a feature with its T - 1 next neighbours.
+
+    The first of the T sums is over the squares of the feature itself.
+    """
     values = run.values if weights is None else run.values * weights
     return np.array(
         [float(np.sum(values[: run.taps - j] * run.values[j:])) for j in range(run.taps)]
@@ -343,7 +371,7 @@ def mean_gram(run: AxisRows, weights: Array | None) -> Array:
 
 
 def feature_sum(embedder: Embedder) -> float:
-    """Return what all features of a local embedder sum to, in the mean over positions: weights of 1 give this value."""
+    """Return the sum of all features, averaged over positions: the value that weights of 1 give."""
     assert isinstance(embedder, LocalEmbedder)
     h = embedder.spacing
     count = math.ceil(embedder.reach(1e-10) / h) + 1
@@ -360,14 +388,17 @@ def feature_sum(embedder: Embedder) -> float:
 def _psi(embedder: LocalEmbedder, u: Array) -> Array:
     from kronfield.embedders import Impulse
 
-    # one-hot of the nearest centre: a box one spacing wide, inside the domain
+    # the nearest centre has the value 1: inside the domain that is a box of one spacing
     if isinstance(embedder, Impulse):
         return ((u >= -embedder.spacing / 2) & (u < embedder.spacing / 2)).astype(np.float64)
     return np.asarray(embedder.on_line(u))
 
 
 def _toeplitz(gram: Sequence[Array], shape: Sequence[int]) -> Array:
-    """Return the eigenvalues, nearly, of the product of banded Toeplitz matrices: their symbols at the cosines' angles."""
+    """Return approximate eigenvalues of a Kronecker product of banded Toeplitz matrices.
+
+    These are the products of their symbols at the angles of the cosine transform.
+    """
     total: Any = 1.0
     for axis, (row, n) in enumerate(zip(gram, shape, strict=True)):
         angle = np.pi * np.arange(n) / n
