@@ -226,7 +226,7 @@ def test_ridge_against_the_dense_normal_equations(shape, ridge):
 @pytest.mark.parametrize("shape", [(9,), (9, 8), (8, 7, 9)])
 @pytest.mark.parametrize("roughness", [(0.3, 0.0), (0.3, 0.02)])
 def test_roughness_against_the_dense_normal_equations(shape, roughness):
-    """sum (y - f)^2 + a1 L + a2 L G^-1 L, with L the sum over axes of slope Grams times data Grams."""
+    """sum (y - f)^2 + a1 L + a2 L G^-1 L; L sums over axes slope Grams times data Grams."""
     solver = _solver(shape, roughness=roughness)
     y = np.random.default_rng(0).standard_normal((2, *shape))
     matrices, big = _dense_parts(solver)

@@ -161,7 +161,7 @@ def test_rows_in_several_parts_equal_the_whole(monkeypatch, ordered, weighted):
 
 
 def dense_penalty(shape, spacings, first, second, ridge):
-    """The sum of squares of all first and second differences, from Kronecker products of difference matrices."""
+    """The squares of all first and second differences, from Kronecker products of matrices."""
 
     def product(orders):
         result = np.ones((1, 1))

@@ -1,1 +1,1 @@
-"""Least squares at points: rows, normal equations, penalties, and the ways to solve them."""
+"""Least squares at points: rows, normal equations, penalties, and strategies to solve them."""

@@ -1,4 +1,4 @@
-"""B'WB as a dense matrix: for so few features, and so wide, that a point sees most of them."""
+"""B'WB as a dense matrix, for few and wide features: most of them are within reach of a point."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from kronfield._core.arrays import Array
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.points.rows import AxisRows
 
-# The most features for which it is used, and numbers in the rows of some points made at a time.
+# Use a dense matrix up to MOST_FEATURES features. Rows are computed in chunks of CHUNK numbers, to
+# bound the memory.
 MOST_FEATURES, CHUNK = 2500, 1 << 21
-# Pivots below this part of the largest mean that a system is singular.
+# A matrix is singular to rounding if a pivot is below this fraction of the largest.
 SINGULAR = 1e-14
 
 
 class DenseTerm:
-    """B'WB (n, n), summed up over points."""
+    """B'WB (n, n), summed over points."""
 
     def __init__(self, n: int) -> None:
         self.matrix = np.zeros((n, n))
@@ -44,7 +45,7 @@ class DenseTerm:
     def add(
         self, runs: Sequence[AxisRows], shape: Sequence[int], weights: Array | None, values: Array
     ) -> Array:
-        """Add the rows of points, each times its weight; return B'Wy (C, n) of values (C, P)."""
+        """Add the rows of points, times their weights; return B'Wy (C, n) of values (C, P)."""
         rhs = np.zeros((len(values), len(self.matrix)))
         P = len(runs[0].first)
         step = max(1, CHUNK // len(self.matrix))
@@ -60,12 +61,12 @@ class DenseTerm:
 
 
 def gram(rows: Array, others: Array | None = None) -> Array:
-    """Return rows' others, of the same rows if there are none."""
+    """Return rows' others; rows' rows if ``others`` is None."""
     return rows.T @ (rows if others is None else others)
 
 
 def dense_rows(runs: Sequence[AxisRows], shape: Sequence[int]) -> Array:
-    """Return the rows (P, K_1 ... K_D) of points of which the features on each axis are known."""
+    """Return the rows (P, K_1 ... K_D) of points from their features on each axis."""
     rows = np.ones((len(runs[0].first), 1))
     for run, size in zip(runs, shape, strict=True):
         axis = np.zeros((len(rows), size))
@@ -75,7 +76,7 @@ def dense_rows(runs: Sequence[AxisRows], shape: Sequence[int]) -> Array:
 
 
 def dense_solve(matrix: Array, b: Array) -> Array | None:
-    """Return the solution for right-hand sides (C, K_1, ..., K_D), or None if the matrix is singular."""
+    """Return the solution (C, K_1, ..., K_D) by Cholesky; None if the matrix is singular."""
     linalg = scipy_linalg()
 
     try:
@@ -91,6 +92,6 @@ def dense_solve(matrix: Array, b: Array) -> Array | None:
 
 
 def fits(shape: Sequence[int], taps: Sequence[int]) -> bool:
-    """Tell whether a dense matrix is no larger than a stencil would be."""
+    """Return whether a dense matrix is allowed and no larger than a stencil."""
     n = math.prod(shape)
     return n <= min(MOST_FEATURES, math.prod(2 * t - 1 for t in taps))

@@ -1,9 +1,9 @@
-"""The roughness of weights on a grid: squares of their differences, and what the cosine transform makes of them.
+"""The roughness of weights on a grid: the squares of their differences (Eilers and Marx, 1996).
 
-With L the Laplacian of the weights (ends free to take any value, so that its eigenvectors are
-cosines) the penalty is first L + second L^2, minus what L^2 says of the slopes at the ends:
-straight lines cost nothing then. This is the sum of squares of all first and second differences,
-mixed ones included.
+Let L be the Laplacian of the weights with free ends, whose eigenvectors are cosines. The penalty is
+first L + second L^2, minus the part of L^2 that penalises the slopes at the ends. Straight lines
+then cost nothing. This equals the sum of squares of all first and second differences, including
+mixed ones.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class DifferencePenalty:
     Parameters
     ----------
     shape : sequence of int
-        The grid of weights.
+        The shape of the grid of weights.
     spacings : sequence of float
-        The distance of neighbours on each axis.
+        The distance between neighbours on each axis.
     first, second, ridge : float
         The weights of the three terms.
     """
@@ -45,7 +45,7 @@ class DifferencePenalty:
 
     @property
     def symbol(self) -> Array:
-        """The penalty of each cosine, of the grid's shape; ends not taken off."""
+        """The penalty of each cosine, in the shape of the grid; see `subtract_ends`."""
         total: Any = 0.0
         for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True)):
             frequency = (2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n)) / h**2
@@ -55,7 +55,7 @@ class DifferencePenalty:
         return self.ridge + self.first * total + self.second * total**2
 
     def subtract_ends(self, out: Array, tensor: Array) -> None:
-        """Take from ``out`` what the squared Laplacian charges for the slopes at the ends of ``tensor`` (C, K_1, ...)."""
+        """Subtract from ``out`` the penalty of L^2 on the slopes of ``tensor`` at its ends."""
         if not self.second:
             return
         for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True), start=1):
@@ -71,13 +71,13 @@ class DifferencePenalty:
             result[-2] += high
 
     def add_to(self, out: Array, tensor: Array, diagonal: Array | None = None) -> None:
-        """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, the fast way: L (first + second L), in slabs.
+        """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, fast: in slabs.
 
-        With a ``diagonal`` (K_1, ..., K_D), its product with ``tensor`` is what is added to,
-        whatever was in ``out``.
+        With a ``diagonal`` (K_1, ..., K_D), ``out`` is first overwritten with the product of the
+        diagonal and ``tensor``.
 
-        A slab of rows fits the cache. L reaches one row further, and twice two, so that much is
-        added to either side and cut off again.
+        The product is L (first + second L) x. A slab of rows fits the cache. L couples neighbouring
+        rows and L^2 rows at distance 2, so two rows are added on either side and dropped again.
         """
         rows = self.shape[0]
 
@@ -86,8 +86,8 @@ class DifferencePenalty:
             slab = plane[low:high]
             if diagonal is not None:
                 np.multiply(plane[start:stop], diagonal[start:stop], out=result[start:stop])
-            # with L = M / h^2: L (first + second L) = M (first h^2 / second + M) second / h^4, or M
-            # first / h^2
+            # with L = M / h^2: L (first + second L) = M (first h^2 / second + M) second / h^4, or
+            # M first / h^2 if second is 0
             square = self.spacings[0] ** 2
             inner = slab * slab.dtype.type(self.second / square**2 or self.first / square)
             if self.second:
@@ -101,7 +101,7 @@ class DifferencePenalty:
         self.subtract_ends(out, tensor)
 
     def _laplacian(self, slab: Array, plus: float) -> Array:
-        """Return (h^2 L + plus) slab: L is minus second differences, nothing beyond the ends; h the first spacing."""
+        """Return (h^2 L + plus) slab, h the first spacing: L is minus the second differences."""
         weights = [slab.dtype.type((self.spacings[0] / h) ** 2) for h in self.spacings]
         out = slab * slab.dtype.type(plus + 2.0 * float(sum(weights)))
         for axis, weight in enumerate(weights):
@@ -111,18 +111,18 @@ class DifferencePenalty:
             low, high = (*before, slice(None, -1)), (*before, slice(1, None))
             out[low] -= neighbour[high]
             out[high] -= neighbour[low]
-            out[first] -= neighbour[first]  # the ends have one neighbour only
+            out[first] -= neighbour[first]  # the ends have only one neighbour
             out[last] -= neighbour[last]
         return out
 
     def factors(self) -> list[tuple[float, tuple[int, ...]]]:
-        """Return (weight, order of difference on each axis) of every square that the penalty is a sum of."""
+        """Return (weight, order of difference on each axis) of each square in the penalty."""
         D, h = len(self.shape), self.spacings
         terms: list[tuple[float, tuple[int, ...]]] = [(self.ridge, (0,) * D)]
         for i in range(D):
-            one = tuple(int(a == i) for a in range(D))
-            terms.append((self.first / h[i] ** 2, one))
-            terms.append((self.second / h[i] ** 4, tuple(2 * o for o in one)))
+            along = tuple(int(a == i) for a in range(D))
+            terms.append((self.first / h[i] ** 2, along))
+            terms.append((self.second / h[i] ** 4, tuple(2 * order for order in along)))
             for j in range(i):
                 both = tuple(int(a in (i, j)) for a in range(D))
                 terms.append((2 * self.second / (h[i] * h[j]) ** 2, both))
@@ -133,7 +133,7 @@ class DifferencePenalty:
         ]
 
     def apply(self, tensor: Array) -> Array:
-        """Return the product with ``tensor`` (C, K_1, ..., K_D), term by term: the slow, obvious way."""
+        """Return the product with ``tensor`` (C, K_1, ..., K_D) term by term: simple, but slow."""
         out = np.zeros_like(tensor)
         for weight, orders in self.factors():
             out += tensor.dtype.type(weight) * differences_transposed(
@@ -153,7 +153,7 @@ class DifferencePenalty:
 
 
 def differences(tensor: Array, orders: Sequence[int]) -> Array:
-    """Return differences of ``tensor`` (C, K_1, ..., K_D), so many times along each axis."""
+    """Return the differences of ``tensor`` (C, K_1, ..., K_D) of given orders along the axes."""
     for axis, order in enumerate(orders, start=1):
         tensor = np.diff(tensor, n=order, axis=axis)
     return tensor

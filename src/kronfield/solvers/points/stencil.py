@@ -1,4 +1,4 @@
-"""B'WB of sparse rows on a grid: one plane of numbers for each offset between two features that a point can see."""
+"""B'WB of sparse rows on a grid, stored as one plane per offset between two features of a row."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kronfield.solvers.points.rows import AxisRows, corners
 
 
 class Stencil:
-    """A symmetric matrix on a grid, of which entry (j, j + offset) is ``planes[offset][j]``, for offsets >= 0.
+    """A symmetric matrix on a grid: entry (j, j + offset) is ``planes[offset][j]``, offset >= 0.
 
     Parameters
     ----------
     shape : sequence of int
-        The grid.
+        The shape of the grid.
     taps : sequence of int
-        How many features a row has on each axis: offsets go up to one less.
+        The number of features of a row on each axis; the largest offset is one less.
     """
 
     def __init__(self, shape: Sequence[int], taps: Sequence[int]) -> None:
@@ -35,15 +35,15 @@ class Stencil:
         self._live: list[tuple[int, ...]] | None = None
 
     def add(self, runs: Sequence[AxisRows], weights: Array | None) -> None:
-        """Add the rows of some points, each times its weight; a negative weight takes a point out."""
+        """Add the rows of points, times their weights; a negative weight removes a point."""
         n = math.prod(self.shape)
         terms = list(corners(runs, self.shape))
         for i, (low, index, value) in enumerate(terms):
             weighted = value if weights is None else value * weights
-            for high, _, other in terms[i:]:  # in the order of product(), so that offsets are >= 0
+            for high, _, other in terms[i:]:  # later in the order of product(): offset >= 0
                 offset = tuple(b - a for a, b in zip(low, high, strict=True))
                 entries = weighted * other
-                if entries.any():  # points on the nodes of hats touch the diagonal only
+                if entries.any():  # points on the nodes of hats contribute to the diagonal only
                     self.planes[offset] += np.bincount(index, entries, minlength=n).reshape(
                         self.shape
                     )
@@ -51,14 +51,14 @@ class Stencil:
 
     @property
     def live(self) -> list[tuple[int, ...]]:
-        """The offsets at which anything is."""
+        """The offsets whose planes are not zero."""
         if self._live is None:
             self._live = [offset for offset, plane in self.planes.items() if plane.any()]
         return self._live
 
     @property
     def diagonal(self) -> Array:
-        """The diagonal, of the shape of the grid."""
+        """The diagonal, in the shape of the grid."""
         return self.planes[(0,) * len(self.shape)]
 
     def astype(self, dtype: Any) -> Stencil:
@@ -96,7 +96,7 @@ class Stencil:
         return out
 
     def combine(self, other: Stencil, sign: int) -> Stencil:
-        """Return the sum or difference with another of the same kind."""
+        """Return this matrix plus ``sign`` times another of the same shape and taps."""
         result = Stencil.__new__(Stencil)
         result.shape, result.taps, result._live = self.shape, self.taps, None
         result.planes = {
@@ -105,6 +105,6 @@ class Stencil:
         return result
 
     def toarray(self) -> Array:
-        """Return the matrix densely, for reference and small jobs."""
+        """Return the dense matrix, for tests and small systems."""
         n = math.prod(self.shape)
         return self.apply(np.eye(n).reshape(n, *self.shape)).reshape(n, n).T
