@@ -18,15 +18,21 @@ rng = np.random.default_rng(0)
 # ------------------------------------------------------------------------------------------
 
 FIELDS = {
-    "spline": lambda: kf.fit(rng.standard_normal((20, 15, 2)), [np.linspace(0, 4, 20), np.linspace(1, 2, 15)]),
-    "gaussian": lambda: kf.fit(rng.standard_normal((20, 15)), encoding=kf.Gaussian(12, 0.06), ridge=0.0),
-    "fourier": lambda: kf.fit(rng.standard_normal((20, 15)), encoding=kf.LinearFourier(8, 2.0), ridge=0.0),
+    "spline": lambda: kf.fit(
+        rng.standard_normal((20, 15, 2)), [np.linspace(0, 4, 20), np.linspace(1, 2, 15)]
+    ),
+    "gaussian": lambda: kf.fit(
+        rng.standard_normal((20, 15)), encoding=kf.Gaussian(12, 0.06), ridge=0.0
+    ),
+    "fourier": lambda: kf.fit(
+        rng.standard_normal((20, 15)), encoding=kf.LinearFourier(8, 2.0), ridge=0.0
+    ),
     "mixed": lambda: kf.fit(
         rng.standard_normal((9, 8, 7)),
         encoding=kf.Kronecker(kf.Gaussian(6, 0.1), kf.Sine(2, 0.5), kf.TensionSpline(5, 2.0)),
         ridge=0.0,
     ),
-}  # fmt: skip
+}
 each_field = pytest.mark.parametrize("make", FIELDS.values(), ids=FIELDS)
 
 

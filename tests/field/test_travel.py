@@ -111,9 +111,9 @@ def test_refit_after_a_journey(name):
 def test_what_needs_the_points_says_so(name):
     field = _fields()[name]()
     again = pickle.loads(pickle.dumps(field))
-    with pytest.raises(kf.InputError, match="refit: got a field that was pickled"):
+    with pytest.raises(kf.InputError, match="refit: got a pickled field"):
         again.refit(VALUES)
-    with pytest.raises(kf.InputError, match="standard_error: got a field that was pickled"):
+    with pytest.raises(kf.InputError, match="standard_error: got a pickled field"):
         again.standard_error(np.array([[0.5, 0.5]]))
 
 

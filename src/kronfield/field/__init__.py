@@ -1,4 +1,4 @@
-"""What can a fit do? Fields: values, derivatives, integrals, errors, files."""
+"""What can a fit do? Fields: values, derivatives, integrals, standard errors, files."""
 
 from kronfield.field.field import Field
 

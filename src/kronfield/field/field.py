@@ -1,4 +1,4 @@
-"""A field: an encoding and its weights, a continuous function that can be evaluated anywhere in its domain."""
+"""A field: an encoding and its weights, which are a continuous function on a domain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,15 @@ OUTSIDE = ("error", "clamp", "extrapolate", "nan")
 
 @dataclass(frozen=True)
 class Saved:
-    """What `Field.save` wrote: its size, and what a smaller dtype cost (0 where nothing was lost)."""
+    """The result of `Field.save`.
+
+    Attributes
+    ----------
+    path, bytes
+        The file and its size.
+    largest_error, rms_error
+        The rounding errors of the weights in a smaller dtype; 0 if there are none.
+    """
 
     path: str
     bytes: int
@@ -45,13 +53,13 @@ class Saved:
 
 
 class Refit(Protocol):
-    """The way from other values to their field, with the same settings."""
+    """A function from other values to their field, with the same settings."""
 
     def __call__(self, values: Any) -> Field:
         """Return the field of other values."""
 
     def without_samples(self) -> Refit | NeedsSamples:
-        """Return what a pickled field keeps of this."""
+        """Return the form of this in a pickled field, without samples."""
 
 
 class Field:
@@ -86,22 +94,26 @@ class Field:
         info: Mapping[str, Any] | None = None,
     ) -> None:
         self.encoding = encoding
-        self._planes = planes  # (C, K_1, ..., K_D), real; a complex channel is two
-        #: Where each axis lies.
+        self._planes = planes  # (C, K_1, ..., K_D), real; a complex channel has two planes
+        #: The frame of each axis: its origin, its length, and its ends in the domain.
         self.frames = tuple(frames)
         self._axes = axes if isinstance(axes, SampleAxes) else SampleAxes(axes)
         #: Whether values have an axis of channels, and whether they are complex.
         self.has_channels, self.is_complex = channels, is_complex
-        self._real = np.dtype(dtype or planes.dtype)  # of values; weights may need more digits
+        self._real = np.dtype(dtype or planes.dtype)  # of the values; weights may be more precise
         self.report = report
         self._again = again
         self._uncertainty = uncertainty
-        #: Anything that JSON can hold, kept when the field is saved: where the samples come from, units, a frame rate.
+        #: Anything that JSON can hold, saved with the field: the source of the samples, units, a
+        #: frame rate.
         self.info: dict[str, Any] = dict(info or {})
 
     @with_one_blas_thread
     def refit(self, values: Any) -> Field:
-        """Return the field of other values on the same grid, with the same settings and without factoring anew."""
+        """Return the field of other values on the same grid, with the same settings.
+
+        The factorisations are reused.
+        """
         if self._again is None:
             raise problem(
                 "refit",
@@ -113,8 +125,8 @@ class Field:
             raise self._again.error()
         return self._again(values)
 
-    # Copies: a pickle holds weights and settings, not the samples
-    # --------------------------------------------------
+    # Copies: a pickle holds weights and settings, but no samples
+    # ------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         again, uncertainty = self._again, self._uncertainty
@@ -142,7 +154,7 @@ class Field:
 
     @property
     def domain(self) -> tuple[tuple[float, float], ...]:
-        """(low, high) on each axis: where the field is defined."""
+        """The ends (low, high) of each axis, between which the field is defined."""
         return tuple((frame.low, frame.high) for frame in self.frames)
 
     @property
@@ -186,21 +198,22 @@ class Field:
         Parameters
         ----------
         axes : tuple of int, or sequence of arrays, optional
-            A shape: so many cells of equal size on each axis of the domain, evaluated at their
-            centres. Or the positions on each axis. By default the positions of the samples.
+            A shape: the domain is divided into cells of equal size, as many on each axis, and
+            evaluated at their centres. Or the positions on each axis. By default the positions of
+            the samples.
         derivative : sequence of int, optional
             How many times to differentiate along each axis.
         out : array or memory map, optional
-            Where to write the values, blockwise, so that no second copy is needed.
+            Where to write the values, block by block, without a second copy.
         outside : "error", "clamp", "extrapolate" or "nan"
-            What to do with positions outside the domain: refuse them, move them to its rim, use the
-            formula as it goes on (features fade out there), or return NaN.
+            What to do with positions outside the domain: raise an error, move them to its rim,
+            evaluate the features there (many fade to zero), or return NaN.
 
         Returns
         -------
         array of shape (M_1, ..., M_D) or (M_1, ..., M_D, C)
         """
-        # falling positions are evaluated rising, and written back to front
+        # descending positions are evaluated in ascending order and written in reverse
         given = self._grid(axes)
         falling = [len(x) > 1 and bool(x[0] > x[-1]) for x in given]
         positions = [x[::-1] if flip else x for x, flip in zip(given, falling, strict=True)]
@@ -221,7 +234,10 @@ class Field:
     def __call__(
         self, points: Any, derivative: Sequence[int] | None = None, *, outside: str = "error"
     ) -> Array:
-        """Return the values at ``points`` (P, D), as (P,) or (P, C); ``derivative`` and ``outside`` as in `on_grid`."""
+        """Return the values at ``points`` (P, D), as (P,) or (P, C).
+
+        ``derivative`` and ``outside`` are as in `on_grid`.
+        """
         X = self._points(points)
         orders = self._orders(derivative)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
@@ -239,7 +255,7 @@ class Field:
         return np.stack([self(points, tuple(row), outside=outside) for row in unit], axis=1)
 
     def laplacian(self, points: Any, *, outside: str = "error") -> Array:
-        """Return the sum of the second derivatives along the axes at ``points``, as (P,) or (P, C)."""
+        """Return the sum of the second derivatives at ``points`` (P, D), as (P,) or (P, C)."""
         twice = 2 * np.eye(self.dimensions, dtype=int)
         return np.sum([self(points, tuple(row), outside=outside) for row in twice], axis=0)
 
@@ -253,23 +269,23 @@ class Field:
         seed: int = 0,
         outside: str = "error",
     ) -> Array:
-        """Return the standard error of the fit at ``points`` (P, D), as (P,) or (P, C); of a fit to points only.
+        """Return the standard error of a fit to points at ``points`` (P, D), as (P,) or (P, C).
 
-        It is the spread that noise in the values and the penalty, taken as prior, leave: the fit
-        plus and minus twice this holds the truth in about 95 % of all places. Exact up to 2048
-        weights; above, from seeded random fits.
+        It is the standard deviation of the posterior, given the noise in the values and with the
+        penalty as prior. The fit plus or minus twice this contains the true value in about 95 % of
+        all places. It is exact up to 2048 weights; above, it is estimated from seeded random fits.
 
         Parameters
         ----------
         points : array of shape (P, D)
-            Where.
+            Where to evaluate it.
         noise : float, optional
-            The standard deviation of a value of weight 1; by default from the residuals.
+            The standard deviation of a value of weight 1; by default estimated from the residuals.
         samples : int
-            How many random fits to draw where there are too many weights to invert their matrix: 64
-            give the standard error to 9 %.
+            The number of random fits if there are too many weights for an exact result: 64 give the
+            standard error to 9 %.
         seed : int
-            Of the random fits.
+            The seed of the random fits.
         outside : "error", "clamp", "extrapolate" or "nan"
             As in `on_grid`.
         """
@@ -307,9 +323,9 @@ class Field:
 
     @with_one_blas_thread
     def integral(self, box: Sequence[Sequence[float]] | None = None) -> Any:
-        """Return the definite integral over ``box``, one (low, high) per axis, exactly; by default over the domain.
+        """Return the exact integral over ``box``, one (low, high) per axis; by default the domain.
 
-        A number, or an array of shape (C,).
+        The result is a number, or an array of shape (C,).
         """
         bounds = self.domain if box is None else box
         pairs = isinstance(bounds, list | tuple | np.ndarray) and all(
@@ -330,7 +346,7 @@ class Field:
             ends, _ = self._place("box", ends, axis, "error")
             low, high = frame.unit(ends)
             row = self.encoding.embedders[axis].integral(float(low), float(high)) * frame.length
-            total = np.tensordot(total, row, axes=([1], [0]))  # the axes left move up
+            total = np.tensordot(total, row, axes=([1], [0]))  # the next axis becomes axis 1
         result = self._unplanar(total)
         return result if self.has_channels else result[()]
 
@@ -338,21 +354,22 @@ class Field:
     # ------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, dtype: str | None = None) -> Saved:
-        """Save to one file, whole or not at all; see `load`.
+        """Save to one file, completely or not at all; see `load`.
 
         Parameters
         ----------
         path : path
-            The file to write; what was there is replaced.
+            The file to write; an existing file is replaced.
         dtype : "float16", "float32" or "float64", optional
-            How to store the weights; by default as they are. What that costs is in the result.
+            The dtype in which to store the weights; by default their own. The result holds the
+            rounding errors.
         """
         if dtype not in (None, "float16", "float32", "float64"):
             raise problem(
                 "dtype",
                 repr(dtype),
                 '"float16", "float32" or "float64"',
-                "Leave it out to keep them.",
+                "Leave it out to keep the dtype of the weights.",
             )
         with np.errstate(over="ignore"):
             stored = self._planes.astype(dtype or self._planes.dtype)
@@ -378,22 +395,22 @@ class Field:
         rms = float(np.sqrt(np.mean(error**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
 
-    # What a field of another kind does differently
-    # -------------------------------------------------------------------
+    # Methods that fields of other kinds override
+    # ------------------------------------------------------------------------------------------
 
     @property
     def _plane_count(self) -> int:
-        """The number of real planes: a complex channel is two."""
+        """The number of real planes: a complex channel has two."""
         return int(self._planes.shape[0])
 
     def _grid_blocks(
         self, units: list[Array], orders: tuple[int, ...]
     ) -> Iterator[tuple[Any, Array]]:
-        """Yield (where, planes (C, ...)) of parts of the grid of positions in units."""
+        """Yield the grid in parts (index, planes (C, ...)), for positions in embedder units."""
         return evaluation.grid_blocks(self.encoding, self._planes, units, orders)
 
     def _at_points(self, units: list[Array], orders: tuple[int, ...]) -> Array:
-        """Return planes (C, P) at points in units."""
+        """Return planes (C, P) at points in embedder units."""
         return evaluation.at_points(self.encoding, self._planes, units, orders)
 
     # Helpers
@@ -404,10 +421,12 @@ class Field:
             return [axis.copy() for axis in self._axes]
         if not isinstance(axes, list | tuple) or len(axes) != self.dimensions:
             raise problem(
-                "axes", describe(axes), f"a tuple of {self.dimensions} sizes, or of {self.dimensions} arrays",
+                "axes",
+                describe(axes),
+                f"a tuple of {self.dimensions} sizes, or of {self.dimensions} arrays",
                 "One per axis of the field.",
-            )  # fmt: skip
-        if all(isinstance(one, int | np.integer) for one in axes):
+            )
+        if all(isinstance(size, int | np.integer) for size in axes):
             sizes = [whole(f"axes[{i}]", size, at_least=1) for i, size in enumerate(axes)]
             cells = zip(self.frames, sizes, strict=True)
             return [cell_centres(f.low, f.high, n) for f, n in cells]
@@ -438,30 +457,31 @@ class Field:
         return tuple(whole("derivative", order, at_least=0) for order in orders)
 
     def _place(self, name: str, x: Array, axis: int, outside: str) -> tuple[Array, Array | None]:
-        """Return positions that may be evaluated, and which of them are to become NaN."""
+        """Return the positions to evaluate, and a mask of those whose values become NaN."""
         if outside not in OUTSIDE:
             raise problem(
                 "outside",
                 repr(outside),
                 f"one of {OUTSIDE}",
-                "Say what to do with positions outside.",
+                "It selects what to do with positions outside the domain.",
             )
         frame = self.frames[axis]
-        slack = 1e-9 * (frame.high - frame.low)  # rounding of positions on the rim
+        slack = 1e-9 * (frame.high - frame.low)  # for rounding of positions on the rim
         bad = (x < frame.low - slack) | (x > frame.high + slack)
         if outside == "extrapolate" or not np.any(bad):
             return x, None
         if outside == "error":
             where = float(x[bad][0])
             raise problem(
-                name, f"{where:g} on axis {axis} ({int(bad.sum())} of {x.size} are outside)",
+                name,
+                f"{where:g} on axis {axis} ({int(bad.sum())} of {x.size} are outside)",
                 f"positions in [{frame.low:g}, {frame.high:g}]",
                 'Pass outside="clamp", "extrapolate" or "nan", or give fit a larger domain.',
-            )  # fmt: skip
+            )
         return np.clip(x, frame.low, frame.high), bad if outside == "nan" else None
 
     def _scaled(self, values: Array, orders: tuple[int, ...]) -> Array:
-        """Apply the chain rule: derivatives by position, not by the embedder's unit."""
+        """Return derivatives by position from those by the embedder's unit (chain rule)."""
         if not any(orders):
             return values
         try:
@@ -471,24 +491,29 @@ class Field:
             )
         except OverflowError:
             scale = math.inf
-        with np.errstate(over="ignore", invalid="ignore"):  # checked at once
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             scaled = (values.astype(np.float64) * scale).astype(values.dtype)
         if not np.all(np.isfinite(scaled)):
             raise problem(
-                "derivative", orders, f"one whose values {values.dtype} can hold, in the units of the axes",
+                "derivative",
+                orders,
+                f"orders whose values {values.dtype} can hold, in the units of the axes",
                 "Use other units of length, or float64 values.",
-            )  # fmt: skip
+            )
         return scaled
 
     def _unplanar(self, planes: Array) -> Array:
-        """Return (C, ...) planes as (..., C), or (...) for a field without channels; pairs become complex."""
+        """Return planes (C, ...) as (..., C), or as (...) for a field without channels.
+
+        Of a complex field, each pair of planes becomes one channel.
+        """
         moved = np.moveaxis(planes, 0, -1)
         if self.is_complex:
             moved = joined_complex(moved)
         return moved if self.has_channels else moved[..., 0]
 
     def _write(self, target: Array, planes: Array) -> None:
-        """Write planes (C, ...) to ``target`` in the user's order."""
+        """Write planes (C, ...) to ``target``, where channels come last."""
         if self.has_channels and not self.is_complex:
             first_axis_last(planes, target)
         else:
@@ -509,7 +534,7 @@ class Field:
                 "out",
                 describe(out),
                 f"a NumPy array of shape {full} that holds {self.dtype}",
-                "Make it so.",
+                "Create it with numpy.empty, or leave it out.",
             )
         return out
 
@@ -554,7 +579,7 @@ def field_from(
 def _fit_together(
     encoding: Kronecker, planes: Array, frames: Sequence[Frame], is_complex: bool
 ) -> bool:
-    """Tell whether weights belong to an encoding, and both to frames that are in order."""
+    """Return whether weights, encoding and frames have matching shapes and valid numbers."""
     in_order = all(
         f.length > 0 and f.low < f.high and math.isfinite(f.origin + f.length + f.low + f.high)
         for f in frames

@@ -1,4 +1,4 @@
-"""Reading back what was saved: a field in closed form, or a network."""
+"""Loading saved fields: fits in closed form, and networks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load(
     path : path
         A file that `Field.save` wrote.
     functions : dict, optional
-        The functions of any `ShiftedBasis`, by name.
+        The functions of every `ShiftedBasis` in the encoding, by name.
     """
     arrays, metadata = storage.read(path)
     kind = metadata.get("kind", "field")
@@ -49,7 +49,7 @@ def load(
                 "path", got, "PyTorch", "Install it with: pip install 'kronfield[torch]'"
             ) from error
         return network_from(path, arrays, metadata, functions)
-    remedy = {"checkpoint": "Go on with train(..., checkpoint=..., resume=True)."}.get(
+    remedy = {"checkpoint": "Continue with train(..., checkpoint=..., resume=True)."}.get(
         kind, "Use Statistics.load."
     )
     raise problem("path", f"{path}, a file of {kind}", "a saved field", remedy)

@@ -1,4 +1,7 @@
-"""Saved fields: safetensors with JSON metadata. Loading runs no code; what is damaged or altered is refused."""
+"""Saved fields: safetensors files with JSON metadata and a checksum.
+
+Loading runs no code from the file, and a damaged or altered file raises an error.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import numpy as np
 from kronfield._core.arrays import Array, InputError, problem
 from kronfield._core.atomic import replacing
 
-# Raised when the layout of the metadata changes; a reader takes its own version and all before it.
+# Increase this when the layout of the metadata changes. A reader reads its own version and earlier.
 FORMAT_VERSION = 1
 FORMAT = "kronfield"
 _CHECKSUM = "sha256"
@@ -36,14 +39,14 @@ def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
 def write(
     path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: dict[str, Any]
 ) -> None:
-    """Write arrays and metadata to one file, whole or not at all."""
+    """Write arrays and metadata to one file, completely or not at all."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     text = json.dumps(
         {"format": FORMAT, "version": FORMAT_VERSION, **metadata}, allow_nan=False, sort_keys=True
     )
-    # others would be scrambled; a single number would become an array of one
+    # safetensors would scramble arrays that are not contiguous; reshape keeps 0-d arrays 0-d
     contiguous = {
         name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
     }
@@ -54,7 +57,7 @@ def write(
                 temporary,
                 metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)},
             )
-        # it tells the system's error in words alone: a full disk, say
+        # safetensors reports errors of the system, as of a full disk, only in its message
         except SafetensorError as error:
             found = re.search(r"os error (\d+)", str(error))
             number = int(found[1]) if found else errno.EIO
@@ -90,7 +93,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
 
 
 def stored_dtype(path: str | os.PathLike[str]) -> str:
-    """Return the dtype in which the weights of a field or network are stored: the smallest, if there are several."""
+    """Return the dtype of the stored weights of a field or network; if several, the smallest."""
     from safetensors import safe_open
 
     with safe_open(Path(path), framework="numpy") as file:
@@ -100,7 +103,7 @@ def stored_dtype(path: str | os.PathLike[str]) -> str:
 
 
 def _seen(target: Path) -> str:
-    """Return in words what a file is that is no field: by its first bytes, else cut short or damaged."""
+    """Return a description of a file that is not a field, judged by its first bytes."""
     with target.open("rb") as file:
         head = file.read(12)
     pictures = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*", b"MM\x00*")

@@ -1,9 +1,9 @@
-"""How far a fit to points may be off: the spread of fits that the data and the penalty leave possible.
+"""Standard errors of a fit to points, with the penalty as a Bayesian prior (Wahba, 1983).
 
-With noise of variance sigma^2 per unit weight and the penalty as prior, weights are spread around
-the fit with covariance sigma^2 A^-1, A = B'WB + penalty. Small systems are inverted; for large ones
-random fits with that covariance are drawn, by solving A x = B'W^(1/2) e + penalty^(1/2) e' for
-normal noise e and e'.
+Let the noise have variance sigma^2 at unit weight, and let the penalty be the prior. The posterior
+of the weights is centred on the fit and has covariance sigma^2 A^-1, with A = B'WB + penalty. Small
+matrices are inverted. For large systems random fits with that covariance are drawn, by solving
+A x = B'W^(1/2) e + penalty^(1/2) e' for normal noise e and e'.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ from kronfield.solvers.points.rows import sparse_rows
 EXACT_UP_TO = 2048
 # The tolerance to which random fits are solved.
 TOLERANCE = 3e-3
-# Query points whose exact variance is computed at a time.
+# Exact variances are computed for this many points at a time, to bound the memory.
 BLOCK = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """The covariance of a fit, in the two ways that are affordable.
+    """The covariance of a fit: exact for small systems, from random fits for large systems.
 
     Attributes
     ----------
     equations, penalty
         The system that was solved.
     rule, points, weights
-        The rows that went into it.
+        The rule for rows, and the points and weights that gave the rows of the system.
     solution, scale
-        What came out, of values divided by ``scale``.
+        The solution for the values divided by ``scale``.
     limit : int
         The most iterations of a solve.
     free : array or None
-        Weights (K_1, ..., K_D) of a function, a constant, that a ridge leaves alone.
+        Weights (K_1, ..., K_D) of a constant function, which the ridge does not penalise.
     weight_exponent : int
-        The weights given are ``weights`` times 2 to this.
+        The weights that the user gave are ``weights`` times 2 to this power.
+    known : dict
+        The random fits of the last (count, seed).
     """
 
     equations: NormalEquations
@@ -76,7 +78,7 @@ class Uncertainty:
         data = self.equations.term.apply(unit)
         matrix = (data + self.equations.differences(self.penalty).apply(unit)).reshape(n, n)
         if self.free is not None:
-            # the least over c of ridge |W - c u|^2 is ridge W'(1 - uu'/u'u) W
+            # the minimum over c of ridge |W - c u|^2 is ridge W'(1 - uu'/u'u) W
             direction = self.free.ravel() / np.linalg.norm(self.free)
             matrix -= self.penalty.ridge * np.outer(direction, direction)
         return np.linalg.pinv((matrix + matrix.T) / 2, hermitian=True, rcond=1e-13)
@@ -95,26 +97,28 @@ class Uncertainty:
 
     @property
     def noise(self) -> Array:
-        """The standard deviation of the noise at unit weight, per channel: residuals over what freedom was left."""
-        left = self.equations.count - self.degrees_of_freedom
-        if left < 0.01 * self.equations.count or left < 1:
+        """The standard deviation of the noise at unit weight, (C,), from the residuals."""
+        count, freedom = self.equations.count, self.degrees_of_freedom
+        left = count - freedom
+        if left < 0.01 * count or left < 1:
             raise problem(
-                "standard_error", f"{self.degrees_of_freedom:.0f} degrees of freedom for {self.equations.count} points",
-                "a fit that leaves residuals, from which to tell the noise",
+                "standard_error",
+                f"{freedom:.0f} degrees of freedom for {count} points",
+                "a fit that leaves residuals, from which to estimate the noise",
                 "Pass noise=, the standard deviation of the values, or use more roughness.",
-            )  # fmt: skip
+            )
         energy = self.equations.residual_energy(self.solution, self.penalty)
         return np.asarray(self.scale * np.sqrt(energy / left) * 2.0 ** (self.weight_exponent / 2))
 
     def _draws(self, count: int, seed: int) -> Solution:
-        """Return ``count`` random tensors of weights, (count, K_1, ..., K_D), of covariance A^-1."""
+        """Return ``count`` random weights (count, K_1, ..., K_D) with covariance A^-1."""
         if (count, seed) not in self.known:
             rng = np.random.default_rng(seed)
             rows = sparse_rows(self.rule.runs(self.points), self.rule.shape, np.float64)
             noise = rng.standard_normal((count, len(self.points)))
             if self.weights is not None:
                 noise *= np.sqrt(self.weights)
-            data = np.stack([(rows.T @ one).reshape(self.rule.shape) for one in noise])
+            data = np.stack([(rows.T @ draw).reshape(self.rule.shape) for draw in noise])
             prior = self.equations.sample_penalty(self.penalty, rng, count)
             self.known.clear()
             self.known[count, seed] = self.equations.solve(
@@ -123,11 +127,11 @@ class Uncertainty:
         return self.known[count, seed]
 
     def freedom(self) -> float:
-        """Return the degrees of freedom, for a report to ask for."""
+        """Return the degrees of freedom, as a method that a report can call."""
         return self.degrees_of_freedom
 
     def without_samples(self) -> NeedsSamples:
-        """Return what a pickled field keeps of this."""
+        """Return the placeholder for this in a pickled field."""
         return NeedsSamples(
             "standard_error",
             "the field that fit_points returned",
@@ -135,7 +139,7 @@ class Uncertainty:
         )
 
     def relative(self, points: Array, samples: int, seed: int) -> Array:
-        """Return the standard error at ``points`` (P, D) for noise of unit standard deviation, (P,)."""
+        """Return the standard error (P,) at ``points`` (P, D) for noise of standard deviation 1."""
         return self._relative(points, samples, seed) * 2.0 ** (-self.weight_exponent / 2)
 
     def _relative(self, points: Array, samples: int, seed: int) -> Array:
