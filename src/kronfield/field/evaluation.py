@@ -1,4 +1,4 @@
-"""Values of weights on grids and at points, in bounded memory."""
+"""The values of a field on grids and at points, computed from its weights in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from kronfield.encoding import Kronecker
 from kronfield.solvers.grid.banded import BlockBanded, apply, embedding_blocks
 from kronfield.solvers.points.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
 
-# Numbers in one block of output, and of intermediate results at points: 32 MB of float64.
+# The most numbers in a block of output, or of intermediate results at points: 32 MB of float64.
 BLOCK_NUMBERS = 1 << 22
-# Numbers of each array at points with few features within reach: they stay in the cache, and
-# threads share them out.
+# If few features are within reach, points are evaluated in chunks of CACHED_NUMBERS numbers, which
+# fit the cache, but of at least FEWEST_POINTS points. Threads share the chunks.
 CACHED_NUMBERS, FEWEST_POINTS = 1 << 15, 1 << 12
-# Products and sums of a small matrix product, and the fewest points for which it is worth while.
+# A matrix product of up to ONE_THREAD multiplications fits the cache of one core. Points are split
+# into products of that size if each of them has at least FEWEST_ALONE points.
 ONE_THREAD, FEWEST_ALONE = 1 << 18, 256
-# Up to this many features within reach of a point on each axis, points are summed feature by
-# feature.
+# With up to this many features within reach on each axis, values at points are sums over these
+# features; with more, they are matrix products.
 FEW_FEATURES = 32
-# Positions on a line from which they are treated as points.
+# Lines with at least this many positions are evaluated as points.
 LONG_LINE = 1 << 14
 
 
 def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBanded | Array:
-    """Return the embedding matrix of ``x``, in blocks where features are local."""
+    """Return the embedding matrix of ``x``, in blocks if features are local."""
     if order > embedder.smoothness:
-        embedder.derivative(np.zeros(1), order)  # raises the error that says why
+        embedder.derivative(np.zeros(1), order)  # raises an error with the reason
     if (
         isinstance(embedder, LocalEmbedder)
         and math.isfinite(embedder.reach())
@@ -47,7 +48,7 @@ def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBa
 def _axis_matrices(
     encoding: Kronecker, units: Sequence[Array], orders: Sequence[int], dtype: Any
 ) -> list[BlockBanded | Array]:
-    """Return the embedding matrix of every axis, computed once for axes that are alike."""
+    """Return the embedding matrix of every axis, computed once for equal axes."""
     known: dict[Any, BlockBanded | Array] = {}
     keys = [
         (emb, order, x.tobytes())
@@ -62,11 +63,10 @@ def _axis_matrices(
 def grid_blocks(
     encoding: Kronecker, planes: Array, units: Sequence[Array], orders: Sequence[int]
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield (rows, values) blocks, values (C, rows, M_2, ..., M_D), that together make up the grid."""
+    """Yield the grid in blocks (rows, values), with values of shape (C, rows, M_2, ..., M_D)."""
     taps = taps_in_reach(encoding.embedders[0])
     if len(units) == 1 and len(units[0]) >= LONG_LINE and taps is not None and taps <= FEW_FEATURES:
-        # on a line nothing is gained by a matrix: what few features each position sees is summed
-        # directly
+        # on a line a matrix saves nothing: the few features within reach are summed directly
         step = max(1, BLOCK_NUMBERS // planes.shape[0])
         for start in range(0, len(units[0]), step):
             some = slice(start, min(start + step, len(units[0])))
@@ -93,14 +93,14 @@ def at_points(
     out = np.empty((C, P), dtype=planes.dtype)
     for emb, order in zip(encoding.embedders, orders, strict=True):
         if order > emb.smoothness:
-            emb.derivative(np.zeros(1), order)  # raises the error that says why
+            emb.derivative(np.zeros(1), order)  # raises an error with the reason
     counts = [taps_in_reach(emb) for emb in encoding.embedders]
     sparse = all(count is not None and count <= FEW_FEATURES for count in counts)
-    # where a point sees nearly all features, products of matrices are quicker
+    # if most features are within reach, matrix products are faster
     sparse = sparse and 2 * math.prod(count or 1 for count in counts) < math.prod(encoding.shape)
     width = max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
     few = min(max(FEWEST_POINTS, CACHED_NUMBERS // C), max(1, BLOCK_NUMBERS // (8 * C)))
-    # products whose numbers stay in the cache
+    # the points of a product that fits the cache
     alone = ONE_THREAD // max(C * math.prod(encoding.shape), 1)
     step = (
         few
@@ -126,7 +126,7 @@ def at_points(
 def _sparse(
     encoding: Kronecker, planes: Array, xs: Sequence[Array], orders: Sequence[int]
 ) -> Array:
-    """Sum over the features within reach of each point: all combinations of one per axis."""
+    """Return values (C, P) as sums over the features within reach of each point."""
     flat = planes.reshape(planes.shape[0], -1)
     total = np.zeros((planes.shape[0], len(xs[0])))
     for _, index, value in corners(axis_runs(encoding.embedders, xs, orders), encoding.shape):
@@ -135,7 +135,7 @@ def _sparse(
 
 
 def _dense(encoding: Kronecker, planes: Array, xs: Sequence[Array], orders: Sequence[int]) -> Array:
-    """Contract one axis after the other, a point at a time in the first product and then row by row."""
+    """Return values (C, P) by contracting the axes one after the other."""
     rows = [
         np.asarray(emb.derivative(x, order)).astype(planes.dtype)
         for emb, x, order in zip(encoding.embedders, xs, orders, strict=True)

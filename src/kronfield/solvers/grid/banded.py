@@ -1,7 +1,7 @@
-"""Matrices that are zero, or as good as zero, away from a diagonal: stored and multiplied in dense blocks of rows.
+"""Banded matrices, stored and multiplied in dense blocks of rows.
 
-A block of rows times the few columns it touches is an ordinary matrix product, which runs at the
-speed of BLAS; banded routines work one column at a time and do not.
+The product of a block of rows with the few columns that it uses is an ordinary matrix product, and
+as fast as BLAS. Banded routines process one column at a time and are slower.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import in_threads, with_one_blas_thread
 from kronfield.embedders import LocalEmbedder
 
-# Rows in a block: the fewer, the fewer zeros are multiplied and the cheaper is a factorisation; the
-# more, the nearer BLAS is to its peak.
+# Rows in a block: FEW_ROWS, or MANY_ROWS for matrices of at least MANY_FROM rows. With fewer rows,
+# fewer zeros are multiplied and factorisations are cheaper. With more rows, BLAS is faster.
 FEW_ROWS, MANY_ROWS, MANY_FROM = 32, 64, 512
-# Multiplications in a part of a product that is worth handing to another thread.
+# The fewest multiplications for which a thread of its own saves time.
 WORTH_A_THREAD = 1 << 23
-# The fewest rows of a dense product that go to one thread: BLAS is slow on fewer.
+# The fewest rows of a dense product per thread: BLAS is slow on fewer.
 FEWEST_ROWS = 128
-# Below this many trailing columns, products with a dense matrix are quicker on a transposed copy.
+# Below this many trailing columns, products with a dense matrix are faster on a transposed copy.
 FEW_COLUMNS = 16
-# Lines that are so few that blocks which are one and the same are multiplied at once, and how many
-# such blocks.
+# For up to FEW_LINES lines, equal blocks are multiplied together, at most WINDOWS at a time.
 FEW_LINES, WINDOWS = 8, 1024
 
 
 def block_rows(size: int) -> int:
-    """Return the rows in a block of a matrix of so many rows."""
+    """Return the rows in a block of a matrix with ``size`` rows."""
     return FEW_ROWS if size < MANY_FROM else MANY_ROWS
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows ``rows`` of a matrix, which are zero but in the columns from ``column`` on that ``values`` covers."""
+    """Rows of a matrix: ``values`` starts at (row, column), and all other entries are zero."""
 
     row: int
     column: int
@@ -56,7 +55,7 @@ class BlockBanded:
     def apply(self, tensor: Array, axis: int) -> Array:
         """Return the mode product: ``axis`` of ``tensor``, of length N, becomes one of length M.
 
-        The result has the dtype of the matrix; a tensor of another is converted block by block.
+        The result has the dtype of the matrix. A tensor of another dtype is converted by blocks.
         """
         M, N = self.shape
         if self.is_identity:
@@ -93,7 +92,7 @@ class BlockBanded:
         in_threads(multiply, self._shares(flat.shape[0] * flat.shape[2]))
 
     def _shares(self, lines: int) -> list[list[Block]]:
-        """Return the blocks in runs, each worth a thread of its own in a product with ``lines`` lines."""
+        """Return the blocks in groups, each with enough work for a thread, for ``lines`` lines."""
         shares: list[list[Block]] = []
         work = WORTH_A_THREAD
         for block in self.blocks:
@@ -105,7 +104,7 @@ class BlockBanded:
         return shares
 
     def _along_lines(self, lines: Array, out: Array) -> None:
-        """Write the product with each of a few lines (L, N) to ``out`` (L, M): blocks that are one and the same at once."""
+        """Write the product with a few lines (L, N) to ``out`` (L, M), equal blocks together."""
         for first, count, step in self._repeats:
             block = self.blocks[first]
             rows, width = block.values.shape
@@ -119,7 +118,7 @@ class BlockBanded:
 
     @functools.cached_property
     def _repeats(self) -> list[tuple[int, int, int]]:
-        """Return (first, count, step): runs of blocks of the same values, each ``step`` columns after the one before."""
+        """The runs (first, count, step) of equal blocks, each ``step`` columns after the last."""
         runs: list[tuple[int, int, int]] = []
         for i, block in enumerate(self.blocks):
             if runs:
@@ -139,12 +138,12 @@ class BlockBanded:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the blocks, and so of the result."""
+        """The dtype of the blocks and of the result."""
         return self.blocks[0].values.dtype
 
     @functools.cached_property
     def is_identity(self) -> bool:
-        """Whether this is the identity, as for hats one spacing to either side with centres on the samples."""
+        """Whether this is the identity, as for hats two spacings wide centred on samples."""
         if self.shape[0] != self.shape[1] or any(
             block.column != block.row for block in self.blocks
         ):
@@ -155,7 +154,7 @@ class BlockBanded:
         )
 
     def rows(self, start: int, stop: int) -> BlockBanded:
-        """Return rows ``start`` to ``stop`` as a matrix of their own."""
+        """Return the matrix of rows ``start`` to ``stop``."""
         kept = []
         for block in self.blocks:
             first, last = max(start, block.row), min(stop, block.row + block.values.shape[0])
@@ -170,7 +169,7 @@ class BlockBanded:
         return BlockBanded((stop - start, self.shape[1]), tuple(kept))
 
     def astype(self, dtype: Any) -> BlockBanded:
-        """Return the matrix in another dtype; blocks that are shared stay shared."""
+        """Return the matrix in another dtype; shared blocks stay shared."""
         own = {id(block.values): block.values for block in self.blocks}
         cast = {key: values.astype(dtype, copy=False) for key, values in own.items()}
         return BlockBanded(
@@ -178,7 +177,7 @@ class BlockBanded:
         )
 
     def toarray(self) -> Array:
-        """Return the matrix densely."""
+        """Return the dense matrix."""
         dense = np.zeros(self.shape)
         for block in self.blocks:
             rows, columns = block.values.shape
@@ -189,7 +188,7 @@ class BlockBanded:
 
 
 def apply(operator: BlockBanded | Array, tensor: Array, axis: int) -> Array:
-    """Return the mode product of ``tensor`` with a matrix of either kind."""
+    """Return the mode product of ``tensor`` with a banded or dense matrix."""
     if isinstance(operator, BlockBanded):
         return operator.apply(tensor, axis)
     return dense_apply(operator, tensor, axis)
@@ -197,7 +196,7 @@ def apply(operator: BlockBanded | Array, tensor: Array, axis: int) -> Array:
 
 @with_one_blas_thread
 def dense_apply(matrix: Array, tensor: Array, axis: int) -> Array:
-    """Return the mode product with a dense matrix, as `mode_product`, cut into parts that threads share out.
+    """Return the mode product with a dense matrix, as `mode_product`, shared among threads.
 
     The result has the dtype of the matrix.
     """
@@ -229,7 +228,7 @@ def dense_apply(matrix: Array, tensor: Array, axis: int) -> Array:
 
 
 def _slices(count: int, work: int) -> list[slice]:
-    """Return slices of ``count`` items of so much ``work`` each, every one worth a thread."""
+    """Return slices of ``count`` items, of ``work`` multiplications each, one slice per thread."""
     step = max(FEWEST_ROWS, WORTH_A_THREAD // max(work, 1))
     return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
@@ -241,10 +240,10 @@ def embedding_blocks(
     tolerance: float = 1e-17,
     rows: int = MANY_ROWS,
 ) -> BlockBanded:
-    """Return the embedding matrix of positions ``x``, of which only what lies within reach is computed.
+    """Return the embedding matrix of positions ``x``, computed only within reach of the features.
 
-    The positions should be sorted, or nearly: a block covers all columns that any of its rows
-    reaches.
+    The positions should be sorted or nearly sorted: a block covers all columns within reach of any
+    of its rows.
     """
     blocks = []
     reach = embedder.reach(tolerance)

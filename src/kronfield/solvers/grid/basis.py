@@ -1,4 +1,4 @@
-"""One axis in the basis in which a ridge or a roughness penalty is a number per basis function."""
+"""The basis of one axis in which a ridge or a roughness penalty is diagonal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import embedding_blocks
 from kronfield.solvers.grid.inverse import dense_embedding, dense_inverse, smoothest
 
-# Gauss-Legendre nodes per panel of the integrals of squared derivatives, and panels per spacing of
-# the features.
+# Integrals of squared derivatives use NODES Gauss-Legendre nodes per panel, and PANELS panels per
+# spacing of the features.
 NODES, PANELS = 4, 2
-# Axes of up to this many samples or features have their basis kept.
+# The bases of axes up to this many samples or features are cached; larger ones take much memory.
 KEPT_UP_TO = 1024
 
 
 @dataclass(frozen=True)
 class AxisBasis:
-    """An orthonormal basis U of the fits on one axis, with what the penalty says of each of its members.
+    """An orthonormal basis U of the fits on one axis, with the strength of each basis function.
 
     Attributes
     ----------
@@ -32,8 +32,8 @@ class AxisBasis:
         The weights that give these values: Psi back = U (for a ridge: back = V, and Psi V = U
         diag(strength)).
     strength : (r,) array
-        For a ridge the singular values; for roughness what goes with the square of the frequency of
-        each member.
+        The singular values for a ridge. For roughness, a measure of the roughness of each basis
+        function that is proportional to its squared frequency.
     """
 
     U: Array
@@ -42,7 +42,10 @@ class AxisBasis:
 
 
 def ridge_basis(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
-    """Return the singular vectors of the embedding of ``x``; singular values below rcond of the largest are dropped."""
+    """Return the singular vectors of the embedding of ``x``.
+
+    Singular values below ``rcond`` times the largest are dropped.
+    """
     U, s, Vt = np.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
     kept = s > rcond * s[0]
     return AxisBasis(U[:, kept], Vt[kept].T, s[kept])
@@ -51,7 +54,7 @@ def ridge_basis(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
 def roughness_basis(
     embedder: Embedder, x: Array, low: float, high: float, *, rcond: float, smooth: int, order: int
 ) -> AxisBasis:
-    """Return `compute_roughness_basis`; the last few are kept, since every weight of a penalty needs the same."""
+    """Return `compute_roughness_basis`, cached: penalties of all weights need the same basis."""
     if max(len(x), embedder.size) > KEPT_UP_TO:
         return compute_roughness_basis(
             embedder, x, low, high, rcond=rcond, smooth=smooth, order=order
@@ -79,12 +82,12 @@ def _kept(
 def compute_roughness_basis(
     embedder: Embedder, x: Array, low: float, high: float, *, rcond: float, smooth: int, order: int
 ) -> AxisBasis:
-    """Return the basis that is orthonormal at the samples and in the roughness: U'U = I, back' S back = diag(roughness).
+    """Return the basis with U'U = I and back' S back = diag(roughness) (Demmler and Reinsch, 1975).
 
-    S is the integral of the products of derivatives of ``order`` 1 or 2 from ``low`` to ``high``;
-    strength is the roughness, or its root for the second derivative, so that both grow with the
-    square of frequency. With more features than samples, the smoothest of all weights that take the
-    same values stand for them.
+    S is the integral from ``low`` to ``high`` of the products of derivatives of ``order`` 1 or 2.
+    The strength is the roughness, or its root for the second derivative: both grow with the square
+    of frequency. If there are more features than samples, many weights give the same values. Then
+    the smoothest of them are used.
     """
     P = dense_embedding(embedder, x)
     E = smoothest(P, smooth) if len(x) < embedder.size else None
@@ -101,13 +104,16 @@ def compute_roughness_basis(
 
 
 def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
-    """Return the integral of the products of derivatives of ``order``, (K, K), by Gauss-Legendre panels."""
-    embedder.derivative(np.zeros(1), order)  # raises where it does not exist
+    """Return the integrals of the products of derivatives of ``order``, (K, K).
+
+    Each panel is integrated by Gauss-Legendre quadrature.
+    """
+    embedder.derivative(np.zeros(1), order)  # raises an error if it does not exist
     local = isinstance(embedder, LocalEmbedder)
     spacing = (
         embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
     )
-    # panels end where features have their kinks: at multiples of half a spacing
+    # panels end at multiples of half a spacing, where features can have kinks
     step = spacing / PANELS
     edges = np.unique(
         np.clip(np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step, low, high)

@@ -1,4 +1,4 @@
-"""The pseudo-inverse of one axis: banded where it falls off fast, dense where it does not."""
+"""The pseudo-inverse of one axis: banded if its entries fall off fast, else dense."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from kronfield._core.frames import is_even, mean_step
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import Block, BlockBanded, block_rows
 
-# Weights to either side of a block that are tried before the inverse is called dense.
+# The numbers of extra weights on either side of a block that are tried, in order. If the largest is
+# not enough, the inverse is dense.
 MARGINS = (16, 32, 64, 128)
-# Beyond this condition number the local normal equations lose too many digits; the dense way takes
-# over.
+# Local normal equations square the condition number. Above this condition number they lose too many
+# digits, and the dense inverse is used instead.
 LOCAL_CONDITION = 3e3
 # The largest matrix of one axis that is factored densely: 8192 x 8192, which takes minutes.
 LARGEST_DENSE = 1 << 26
-# Gaps so much alike that the blocks of an inverse are the same.
+# If the gaps between samples differ by less than this fraction, the blocks of an inverse are equal.
 SAME = 1e-9
-# Banded inverses kept: at 4096 samples one takes 1 MB.
+# The number of banded inverses that are cached: at 4096 samples each takes 1 MB.
 RECENT = 32
-# Weight of the differences that break ties among equally good smooth fits; their squares add 1e-12.
+# The weight of the differences that select the smoothest of equally good fits. Their squares enter
+# with a weight of 1e-12, which does not change the fit at the samples.
 TIE = 1e-6
 
 
 @dataclass(frozen=True)
 class AxisInverse:
-    """Samples on one axis to weights: W = A S along it.
+    """The map from samples to weights along one axis: W = A S.
 
     Attributes
     ----------
@@ -40,9 +42,9 @@ class AxisInverse:
     method : str
         "banded" or "dense".
     rank : int
-        The effective rank at the tolerance: below min(N, K), the fit is the one of least norm.
+        The effective rank. If it is below min(N, K), the fit has the least norm.
     condition : float
-        The largest over the smallest singular value kept; for banded ones a bound.
+        The largest over the smallest singular value kept; a bound on it for banded inverses.
     """
 
     operator: BlockBanded | Array
@@ -64,42 +66,44 @@ def invert_axis(
     Parameters
     ----------
     embedder : Embedder
-        Of one axis.
+        The embedder of the axis.
     x : float64 array of shape (N,)
         Sorted positions in the embedder's units.
     dtype : dtype
-        float32 or float64: what the operator will multiply, which sets how far it must be carried.
+        float32 or float64, the dtype of the samples: it sets the precision of the inverse.
     smooth : int
-        Where several weights fit equally well: 0 takes those of least norm, 1 those that go on as
-        flat as possible past the last sample, 2 those that go on as straight as possible.
+        Which weights to use if several fit equally well: 0 selects those of least norm, 1 or 2
+        those with the least first or second differences. Past the last sample these continue as
+        flat or as straight as possible.
     rcond : float
-        Singular values below this fraction of the largest count as zero, in the dense way.
+        Singular values below this fraction of the largest count as zero, in a dense inverse.
     """
     if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()):
         operator = _recent_local_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
         if operator is not None:
             return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
-    # float32 weights of an ill-conditioned fit would be noise
+    # the weights of an ill-conditioned fit need float64
     return AxisInverse(
         dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition
     )
 
 
 def dense_embedding(embedder: Embedder, x: Array) -> Array:
-    """Return the whole embedding matrix, if it is of a size that can be factored."""
+    """Return the dense embedding matrix; raise an error if it is too large to be factored."""
     if len(x) * embedder.size > LARGEST_DENSE:
         raise problem(
             "values",
             f"an axis of {len(x)} samples for {embedder!r}, which must be factored densely",
             f"at most {LARGEST_DENSE} numbers in its matrix",
-            "Use a local embedder whose width is close to the spacing and no penalty, or fewer samples or features.",
+            "Use a local embedder whose width is close to the spacing and no penalty, or fewer "
+            "samples or features.",
         )
     return np.asarray(embedder(x))
 
 
 def dense_inverse(P: Array, smooth: int, rcond: float) -> tuple[Array, int, float]:
-    """Return the pseudo-inverse of P at the tolerance ``rcond``, the rank, and the condition of what was inverted."""
+    """Return the pseudo-inverse of P at the tolerance ``rcond``, its rank and its condition."""
     U, s, Vt = np.linalg.svd(P, full_matrices=False)
     rank = int(np.sum(s > rcond * s[0])) if s[0] > 0 else 0
     condition = float(s[0] / s[rank - 1]) if rank else 1.0
@@ -112,19 +116,19 @@ def dense_inverse(P: Array, smooth: int, rcond: float) -> tuple[Array, int, floa
 def _recent_local_inverse(
     embedder: LocalEmbedder, positions: bytes, dtype: np.dtype[Any], smooth: int
 ) -> BlockBanded | None:
-    """Return the banded inverse; the last few are kept, so that images of one size are factored once."""
+    """Return the banded inverse, cached: images of one size are factored once."""
     tolerance = 3e-8 if dtype == np.float32 else 1e-13
     operator = _local_inverse(embedder, np.frombuffer(positions), smooth, tolerance)
     return None if operator is None else operator.astype(dtype)
 
 
 def forget() -> None:
-    """Drop the factorisations kept from earlier fits, as a benchmark of the first fit must."""
+    """Clear the cache of banded inverses, as a benchmark of a first fit must."""
     _recent_local_inverse.cache_clear()
 
 
 def smoothest(P: Array, order: int) -> Array:
-    """Return the right inverse of P, (K, N) with K > N, whose weights have the least differences of ``order``."""
+    """Return the right inverse (K, N) of P, K > N, with the least differences of ``order``."""
     n, k = P.shape
     ties = TIE * np.diff(np.eye(k), min(order, n, k - 1), axis=0) * np.abs(P).max()
     Q, R = np.linalg.qr(np.vstack([P, ties]))
@@ -134,7 +138,10 @@ def smoothest(P: Array, order: int) -> Array:
 def _local_inverse(
     embedder: LocalEmbedder, x: Array, smooth: int, tolerance: float
 ) -> BlockBanded | None:
-    """Return the pseudo-inverse block by block, each from the samples near it; None if it does not fall off."""
+    """Return the pseudo-inverse by blocks, each from the samples near it.
+
+    None if its entries do not fall off fast enough.
+    """
     windows = _Windows(embedder, x, smooth, tolerance)
     K, rows = embedder.size, windows.rows
     for margin in MARGINS:
@@ -152,7 +159,7 @@ def _local_inverse(
 
 @dataclass(frozen=True)
 class _Window:
-    """A block of the inverse, and whether it fell below the tolerance before its window ended on either side."""
+    """A block of the inverse, and whether it falls below the tolerance within its window."""
 
     block: Block
     has_fallen: bool
@@ -168,7 +175,10 @@ class _Windows:
         self.known: dict[tuple[int, int, int], _Window | None] = {}
 
     def samples(self, first: Any, last: Any) -> tuple[Array, Array]:
-        """Return the samples that belong to weights ``first`` to ``last``, of many at once; at the ends all the rest."""
+        """Return the range of samples of weights ``first`` to ``last``, for arrays of these.
+
+        The first and last weights get all samples beyond them.
+        """
         half = self.spacing / 2
         low = np.searchsorted(self.x, self.centres[first] - half)
         high = np.searchsorted(self.x, self.centres[np.asarray(last) - 1] + half)
@@ -177,7 +187,7 @@ class _Windows:
         )
 
     def inverse(self, start: int, stop: int, margin: int) -> _Window | None:
-        """Return rows ``start`` to ``stop`` of the inverse, from a window with ``margin`` more weights on each side."""
+        """Return rows ``start`` to ``stop`` of the inverse, from ``margin`` more on each side."""
         key = (start, stop, margin)
         if key not in self.known:
             self.known[key] = self._inverse(start, stop, margin)
@@ -198,7 +208,7 @@ class _Windows:
         return _Window(block, right and (block.column > low or low == 0))
 
     def whole(self) -> BlockBanded | None:
-        """Return the inverse from one window that holds everything, cut to what is not negligible."""
+        """Return the inverse from one window of all samples, without negligible entries."""
         window = self.inverse(0, self.embedder.size, 0)
         if window is None:
             return None
@@ -211,7 +221,7 @@ class _Windows:
         return BlockBanded((self.embedder.size, len(self.x)), tuple(blocks))
 
     def assemble(self, margin: int) -> BlockBanded | None:
-        """Return the whole inverse; on even positions all inner blocks are one and the same."""
+        """Return the whole inverse; if positions are even, all inner blocks are equal."""
         K = self.embedder.size
         shift = self._even_shift()
         blocks: list[Block] = []
@@ -239,7 +249,7 @@ class _Windows:
         return BlockBanded((K, len(self.x)), tuple(blocks))
 
     def _even_shift(self) -> int:
-        """Return by how many samples one block is shifted to the next, if they are even and it is whole; else 0."""
+        """Return the samples from one block to the next; 0 if uneven or not a whole number."""
         if len(self.x) < 2 or not is_even(self.x, SAME):
             return 0
         shift = self.rows * self.spacing / mean_step(self.x)
@@ -254,19 +264,19 @@ def _is_inverse(inverse: Array, P: Array, tolerance: float) -> bool:
 
 
 def _trim(block: Block, tolerance: float) -> Block:
-    """Return the block without the outer columns that are negligible."""
+    """Return the block without its negligible outer columns."""
     size = np.abs(block.values).max(axis=0)
-    # all of a block of zeros, whose features no sample sees
+    # all columns of a block of zeros, whose features have no samples within reach
     used = np.flatnonzero(size >= tolerance * size.max())
     kept = np.ascontiguousarray(block.values[:, used[0] : used[-1] + 1])
     return Block(block.row, block.column + int(used[0]), kept)
 
 
 def _window_inverse(P: Array, smooth: int) -> Array | None:
-    """Return the pseudo-inverse of a small well-conditioned matrix, or None if it is not well conditioned.
+    """Return the pseudo-inverse of a small matrix, or None if it is not well conditioned.
 
-    By NumPy alone: it and SciPy have each their own threads, which wait busily after their work and
-    get in each other's way.
+    Only NumPy is used. NumPy and SciPy each have their own BLAS threads, which keep the cores busy
+    while they wait and slow each other down.
     """
     n, k = P.shape
     try:

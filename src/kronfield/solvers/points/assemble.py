@@ -1,4 +1,8 @@
-"""From points to normal equations: exact rows where few features are in reach, blending on a virtual grid elsewhere."""
+"""From points to normal equations.
+
+The row of a point holds its exact features if only a few are within reach. Otherwise the point is
+blended from the nodes of a virtual grid.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +23,29 @@ from kronfield.solvers.points.rows import AxisRows, axis_runs, sparse_rows, taps
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import RowsTerm, mean_gram
 
-# Rows are exact if a point sees no more features than this, each above the given part of its peak;
-# else they are blended.
+# A feature is within reach of a point where it exceeds IN_SIGHT of its peak. Rows are exact if at
+# most MOST_TAPS features are within reach of a point, or if the rows of all points together have at
+# most FEW_ENTRIES entries. Otherwise they are blended, which takes less time and memory.
 MOST_TAPS, IN_SIGHT = 256, 1e-10
 FEW_ENTRIES = 1 << 22
+# Entries of a row below this fraction of the largest are rounding and set to 0.
 ROUNDING = 1e-11
-# More points than this are sorted along the grid.
+# More points than this are sorted along the grid. Sorting fewer costs more time than it saves.
 SORTED_FROM = 1 << 16
-# Points are put on the grid in parts of this many.
+# Points are added to the stencil in chunks of this many, to bound the memory.
 CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
 class RowRule:
-    """How a point becomes a row: by exact features, or blended on the nodes of a virtual grid.
+    """How a point becomes a row: from exact features, or blended on the nodes of a virtual grid.
 
     Attributes
     ----------
     encoding, frames
-        The features, and where their axes lie.
+        The features, and the frame of each axis.
     blending : Blending or None
-        The virtual grid, in the units of the embedders.
+        The virtual grid, in the units of the embedders; None for exact rows.
     """
 
     encoding: Kronecker
@@ -54,10 +60,17 @@ class RowRule:
         rows: str | None,
         points: int | None = None,
     ) -> RowRule:
-        """Return the rule for an encoding; ``rows`` is "exact", "blending", "linear", or None for what suits.
+        """Return the rule for an encoding.
 
-        Of ``points``, where their number is known, rows may be longer if all of them together are
-        still small.
+        Parameters
+        ----------
+        encoding, frames
+            The features, and the frame of each axis.
+        rows : "exact", "blending", "linear" or None
+            The kind of rows; None selects exact rows or blending by their length.
+        points : int, optional
+            The number of points. If it is known, longer rows can be exact, as long as all rows
+            together are small.
         """
         if rows not in (None, "exact", "blending", "linear"):
             raise problem(
@@ -66,20 +79,15 @@ class RowRule:
                 '"exact", "blending", "linear" or None',
                 "Leave it out to have it chosen.",
             )
-        taps = [taps_in_reach(emb, IN_SIGHT) for emb in encoding.embedders]
-        local = all(t is not None for t in taps)
-        entries = math.prod(t or 1 for t in taps)
-        few = local and (
-            entries <= MOST_TAPS or (points is not None and points * entries <= FEW_ENTRIES)
-        )
-        if rows == "exact" and not local:
+        entries = _entries_per_row(encoding)
+        if rows == "exact" and entries is None:
             raise problem(
                 "rows",
                 '"exact"',
                 "features that are local, for a sparse fit",
                 'Leave rows out, or pass "blending".',
             )
-        if (few and rows is None) or rows == "exact":
+        if rows == "exact" or (rows is None and _are_short(entries, points)):
             return cls(encoding, tuple(frames), None)
         nodes = [
             virtual_axis(emb, float(frame.unit(frame.low)), float(frame.unit(frame.high)))
@@ -89,12 +97,12 @@ class RowRule:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The grid that rows refer to: weights, or nodes."""
+        """The shape of the grid that rows refer to: of the weights, or of the nodes."""
         return self.encoding.shape if self.blending is None else self.blending.shape
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """How many entries of that grid a row touches on each axis."""
+        """The number of entries of a row on each axis."""
         if self.blending is not None:
             return (2,) * len(self.shape)
         return tuple(taps_in_reach(emb, IN_SIGHT) or 1 for emb in self.encoding.embedders)
@@ -110,11 +118,12 @@ class RowRule:
         ]
 
     def runs(self, points: Array) -> list[AxisRows]:
-        """Return what each point sees on every axis."""
+        """Return the entries of each point's row on every axis."""
         units = [frame.unit(points[:, i]) for i, frame in enumerate(self.frames)]
         if self.blending is None:
             runs = axis_runs(self.encoding.embedders, units, None, IN_SIGHT)
-            # a point on a node sees its neighbours by rounding only: such rows have one entry
+            # For a point on a node, the neighbouring features are 0 but for rounding. Setting them
+            # to 0 leaves a row with one entry.
             for run in runs:
                 run.values[
                     np.abs(run.values) < ROUNDING * float(np.abs(run.values).max(initial=0.0))
@@ -125,10 +134,24 @@ class RowRule:
 
     @property
     def name(self) -> str:
-        """What a report calls it."""
+        """The name in reports."""
         if self.blending is None:
             return "exact rows"
-        return f"{'linear ' if self.blending.linear else ''}blending on {' x '.join(map(str, self.shape))} nodes"
+        kind = "linear blending" if self.blending.linear else "blending"
+        return f"{kind} on {' x '.join(map(str, self.shape))} nodes"
+
+
+def _entries_per_row(encoding: Kronecker) -> int | None:
+    """Return the number of features within reach of a point; None if one axis is not local."""
+    taps = [taps_in_reach(emb, IN_SIGHT) for emb in encoding.embedders]
+    return None if None in taps else math.prod(t or 1 for t in taps)
+
+
+def _are_short(entries: int | None, points: int | None) -> bool:
+    """Return whether rows with ``entries`` entries are short enough to be exact."""
+    if entries is None:
+        return False
+    return entries <= MOST_TAPS or (points is not None and points * entries <= FEW_ENTRIES)
 
 
 def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None) -> NormalEquations:
@@ -151,7 +174,7 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
 def _along_the_grid(
     runs: list[AxisRows], values: Array, weights: Array | None, shape: Sequence[int]
 ) -> tuple[list[AxisRows], Array, Array | None]:
-    """Return points sorted along the grid: neighbours there become neighbours in memory."""
+    """Return points sorted along the grid, so that neighbours on it are neighbours in memory."""
     order = np.argsort(
         np.ravel_multi_index([run.first for run in runs], tuple(shape)), kind="stable"
     )
@@ -162,7 +185,7 @@ def _along_the_grid(
 def _data_term(
     rule: RowRule, runs: list[AxisRows], values: Array, weights: Array | None
 ) -> tuple[Any, Array]:
-    """Return B'WB in the form that takes the least room, and B'Wy."""
+    """Return B'WB in the form that takes the least memory, and B'Wy."""
     dtype, n, P = values.dtype, math.prod(rule.shape), values.shape[1]
     if rule.blending is None and fits(rule.shape, rule.taps):
         dense = DenseTerm(n)
@@ -175,7 +198,7 @@ def _data_term(
     weighted = values if w is None else values * w
     if len(rule.shape) > 1 and entries <= 64 * CHUNK and 3 * entries < n * offsets:
         rows = sparse_rows(runs, rule.shape, dtype)
-        rhs = np.stack([(rows.T @ one).reshape(rule.shape) for one in weighted])
+        rhs = np.stack([(rows.T @ channel).reshape(rule.shape) for channel in weighted])
         return (diagonal_term(rows, w, rule) if rows.nnz <= P else RowsTerm(rows, w)), rhs
     stencil, rhs = Stencil(rule.shape, rule.taps), np.zeros((len(values), *rule.shape))
     for start in range(0, P, CHUNK):
@@ -187,7 +210,7 @@ def _data_term(
 
 
 def diagonal_term(rows: Any, weights: Array | None, rule: RowRule) -> Stencil:
-    """Return the stencil of rows with one entry each: points on the nodes of hats."""
+    """Return the stencil of rows with one entry each, as of points on the nodes of hats."""
     entries = rows.data**2
     if weights is not None:
         entries = entries * np.repeat(weights, np.diff(rows.indptr))

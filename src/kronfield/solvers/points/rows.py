@@ -1,4 +1,4 @@
-"""The features that a point can see: one short run of indices per axis, and the sparse rows they multiply out to."""
+"""Sparse rows: the features within reach of a point, as one short run of indices per axis."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield.embedders import Embedder, Gaussian, Impulse, LocalEmbedder, TensionSpline, Triangle
 
-# A feature is left out where it is below this fraction of its peak.
+# A feature is left out where it is below this fraction of its peak: it changes no digit of float64.
 NEGLIGIBLE = 1e-17
 
 
 def _fades(embedder: Embedder, order: int) -> bool:
-    """Tell whether a feature, differentiated so often, goes to zero at the rim of its support; the slope of a hat jumps."""
+    """Return whether the derivative of ``order`` is zero at the rim of the support.
+
+    The slope of a hat is not: it jumps there.
+    """
     return isinstance(embedder, Gaussian | TensionSpline) or (
         isinstance(embedder, Triangle) and order == 0
     )
@@ -26,19 +29,22 @@ def _fades(embedder: Embedder, order: int) -> bool:
 
 @dataclass(frozen=True)
 class AxisRows:
-    """Along one axis: features ``first`` to ``first + T - 1`` of each point, with their values (T, P)."""
+    """The rows of points on one axis: values (T, P) of features ``first`` to ``first + T - 1``."""
 
     first: Array
     values: Array
 
     @property
     def taps(self) -> int:
-        """How many features T each point sees."""
+        """The number T of features of each point."""
         return len(self.values)
 
 
 def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int = 0) -> int | None:
-    """Return how many neighbouring features can be above ``tolerance`` of their peak at once; None for all of them."""
+    """Return how many features can exceed ``tolerance`` of their peak at one position.
+
+    None means all of them.
+    """
     if not isinstance(embedder, LocalEmbedder):
         return None
     if isinstance(embedder, Impulse):
@@ -46,7 +52,7 @@ def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int 
     reach = embedder.reach(tolerance)
     if not math.isfinite(reach):
         return None
-    # a feature that ends in a jump counts where it ends; one that fades to zero does not
+    # a feature that ends in a jump counts at its end; a feature that fades to zero does not
     ends = 0 if _fades(embedder, order) else 1
     return min(embedder.size, max(1, math.ceil(2 * reach / embedder.spacing - 1e-9) + ends))
 
@@ -54,7 +60,7 @@ def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int 
 def axis_run(
     embedder: Embedder, x: Array, order: int = 0, tolerance: float = NEGLIGIBLE
 ) -> AxisRows:
-    """Return the features within reach of each position ``x``, in the embedder's units."""
+    """Return the features within reach of each position ``x``, given in the embedder's units."""
     T = taps_in_reach(embedder, tolerance, order)
     if T is None or not isinstance(embedder, LocalEmbedder):
         values = np.asarray(embedder.derivative(x, order)).T
@@ -63,7 +69,7 @@ def axis_run(
         return AxisRows(np.asarray(embedder.nearest(np, x)).astype(np.int64), np.ones((1, len(x))))
     padding, per_unit = int(embedder.padding), 1.0 / embedder.spacing
     low = (x - embedder.reach(tolerance)) * per_unit
-    # the first centre at x - reach or beyond; of a feature that is zero there, the first beyond
+    # the first centre at or beyond x - reach; strictly beyond for a feature that is zero there
     start = (
         np.floor(low + 1e-9) + (1 + padding)
         if _fades(embedder, order)
@@ -92,7 +98,7 @@ def axis_runs(
 def corners(
     runs: Sequence[AxisRows], shape: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
-    """Yield (offsets, flat indices (P,), values (P,)) of every combination of one feature per axis."""
+    """Yield (offsets, flat indices (P,), values (P,)) for every choice of one feature per axis."""
     steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     base: Array = runs[0].first * steps[0]
     for run, step in zip(runs[1:], steps[1:], strict=True):
@@ -106,7 +112,7 @@ def corners(
 
 
 def sparse_rows(runs: Sequence[AxisRows], shape: Sequence[int], dtype: Any) -> Any:
-    """Return the rows of the encoding as a SciPy sparse array (P, K_1 ... K_D), zeros left out."""
+    """Return the rows of the encoding as a SciPy sparse array (P, K_1 ... K_D) without zeros."""
     import scipy.sparse
 
     P, n = len(runs[0].first), math.prod(shape)
@@ -118,7 +124,7 @@ def sparse_rows(runs: Sequence[AxisRows], shape: Sequence[int], dtype: Any) -> A
             "at most 2^31 entries",
             "Stream: use Statistics.",
         )
-    # one kind for all: SciPy widens both if either is wide
+    # one dtype for both index arrays: SciPy widens both if one is wide
     kind = np.int32 if n < 2**31 else np.int64
     indices, values = np.empty((P, per_row), dtype=kind), np.empty((P, per_row), dtype=dtype)
     for k, (_, index, value) in enumerate(corners(runs, shape)):
