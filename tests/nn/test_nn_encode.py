@@ -1,4 +1,4 @@
-"""Encodings as PyTorch modules: the same numbers as the formulas, under everything PyTorch does with a module."""
+"""Encodings as PyTorch modules give the same numbers as the formulas, also cast or transformed."""
 
 import copy
 

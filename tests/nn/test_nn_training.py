@@ -1,4 +1,4 @@
-"""The training loop: the paper's experiment in small, what keeps a run safe, and networks as fields."""
+"""The training loop: a small experiment of the paper, safety of a run, and networks as fields."""
 
 import math
 import re

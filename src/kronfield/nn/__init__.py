@@ -1,4 +1,4 @@
-"""Coordinate networks in PyTorch: encodings as modules, first layers that know their structure, one training loop."""
+"""Coordinate networks in PyTorch: encodings as modules, structured first layers, training."""
 
 from kronfield.nn.concatenated import ConcatenatedLinear
 from kronfield.nn.data import Samples

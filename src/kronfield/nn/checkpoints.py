@@ -1,4 +1,7 @@
-"""A training run on disk: weights, optimiser, chance and history, so that it goes on as if it had never stopped."""
+"""Checkpoints of a training run: weights, optimiser, random state and history.
+
+A resumed run gives the same result as an uninterrupted run.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def save(
     best: dict[str, Tensor],
     state: dict[str, Any],
 ) -> None:
-    """Write a checkpoint, whole or not at all; ``state`` is plain data."""
+    """Write a checkpoint atomically; ``state`` is plain data."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
     for i, entries in optimiser.state_dict()["state"].items():
@@ -39,7 +42,7 @@ def load(
     generator: torch.Generator,
     fingerprint: dict[str, Any],
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Put a run back as it was; return its best weights and its state."""
+    """Restore a run; return its best weights and its state."""
     arrays, metadata = storage.read(path)
     if metadata.get("kind") != "checkpoint":
         raise problem(
@@ -56,7 +59,7 @@ def load(
                 "checkpoint",
                 f"{path}, a run with {key} {then}",
                 f"{now}",
-                "Go on with the same settings and data.",
+                "Resume with the same settings and data.",
             )
     tensors = {
         name: torch.from_numpy(array.copy()).to(getattr(torch, metadata["dtypes"][name]))
@@ -82,7 +85,7 @@ def load(
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is a file to go on from."""
+    """Return whether there is a checkpoint to resume from."""
     return Path(path).is_file()
 
 

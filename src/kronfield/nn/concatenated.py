@@ -1,4 +1,4 @@
-"""The first layer of a simple encoding: on grids a sum of parts of one axis each."""
+"""The first layer on a simple encoding. On a grid it is a sum of functions of one axis each."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from kronfield.nn.grid import Grid
 from kronfield.nn.layers import CACHE_NUMBERS, FirstLayer, Prepared, Rows
 from kronfield.nn.outer import Pair, Single, Term, outer_sum
 
-# How far from even positions may be, and how far apart two axes with one step may drift, in steps.
+# Positions are evenly spaced if they deviate by at most EVEN steps. Two axes have equal steps if
+# they drift apart by at most SAME_STEP steps over their length.
 EVEN, SAME_STEP = 1e-6, 1e-3
 
 
 @dataclass
 class _Sum(Prepared):
-    # one per embedder; None: no structure, a row of features for every point
+    # One per embedder. None: no structure, so there is a row of features for every point.
     terms: list[Term | None]
     positions: list[Tensor]
-    features: list[Tensor | None]  # kept, or not
+    features: list[Tensor | None]  # None if not cached
     sizes: tuple[int, ...]
 
 
 class ConcatenatedLinear(FirstLayer):
     """A linear layer on a Concatenated ("simple") encoding.
 
-    On a `Grid`, features of one axis are multiplied with the weights before they are spread over
-    the grid: N_1 + N_2 + ... rows instead of N_1 N_2 .... So are features of the diagonals of two
-    axes with equal steps. The result is the same.
+    On a `Grid`, features of one axis are multiplied by the weights before they are broadcast over
+    the grid: N_1 + N_2 + ... rows instead of N_1 N_2 .... The same holds for features of the
+    diagonals of two axes with equal steps. The result is the same as at points.
 
     Examples
     --------
@@ -53,7 +54,7 @@ class ConcatenatedLinear(FirstLayer):
     encoding : Concatenated or Embedder
         The features.
     width : int
-        How many outputs.
+        The number of outputs.
     bias : bool
         Whether to add a learned constant.
     trainable, domain
@@ -76,7 +77,7 @@ class ConcatenatedLinear(FirstLayer):
                 "encoding",
                 repr(given),
                 "a Concatenated encoding",
-                "Use KroneckerLinear for this one.",
+                "Use KroneckerLinear for this encoding.",
                 TypeError,
             )
         self.encoding: Concatenated = given
@@ -84,7 +85,7 @@ class ConcatenatedLinear(FirstLayer):
         self.axes = axis_modules(given, trainable)
         self.place = Place(given.dimensions, domain)
         self.extent = [(0.0, 1.0)] * given.dimensions
-        like = nn.Linear(given.size, self.width, bias=bias)  # for its initial values
+        like = nn.Linear(given.size, self.width, bias=bias)  # supplies the initial values
         self.weight = nn.Parameter(like.weight.detach())
         self.bias = nn.Parameter(like.bias.detach()) if bias else None
 
@@ -106,7 +107,7 @@ class ConcatenatedLinear(FirstLayer):
 
     def _prepare_grid(self, grid: Grid, cache: bool) -> Prepared:
         units = self._grid_units(grid)
-        # then every point of a diagonal has a gradient of its own
+        # With gradients by position, points on a diagonal cannot share a row of a table.
         moving = any(x.requires_grad for x in units)
         steps = [
             None if moving else _step(self.place.axis(x.detach().double(), i), x)
@@ -135,7 +136,7 @@ class ConcatenatedLinear(FirstLayer):
     def _seen(
         self, units: list[Tensor], steps: list[float | None]
     ) -> list[tuple[Term | None, Tensor]]:
-        """Return for each embedder how its argument runs over the grid, and the distinct values of that argument."""
+        """Return for each embedder its term on the grid, and the distinct arguments."""
         encoding = self.encoding
         if encoding.directions is None:
             return self._seen_on_axes(units)
@@ -148,7 +149,7 @@ class ConcatenatedLinear(FirstLayer):
         return result
 
     def _seen_on_axes(self, units: list[Tensor]) -> list[tuple[Term | None, Tensor]]:
-        """Return the same for embedders of one axis each, or of several neighbouring axes."""
+        """Return the same for embedders of one axis, or of several neighbouring axes."""
         result, at = list[tuple[Term | None, Tensor]](), 0
         for emb in self.encoding.embedders:
             if emb.dimensions == 1:
@@ -159,7 +160,7 @@ class ConcatenatedLinear(FirstLayer):
         return result
 
     def shared(self, prepared: Prepared) -> list[Tensor]:
-        """Return the tables Psi(x) W of every embedder, the weights of those without structure, and the bias."""
+        """Return a table Psi(x) W per embedder, or its weights if unstructured; and the bias."""
         if isinstance(prepared, Rows):
             return [self.weight] if self.bias is None else [self.weight, self.bias]
         assert isinstance(prepared, _Sum)
@@ -214,12 +215,12 @@ class ConcatenatedLinear(FirstLayer):
         return total
 
     def _table(self, prepared: _Sum, i: int, rows: slice) -> Tensor:
-        """Return features of one embedder, kept or computed."""
+        """Return features of one embedder, from the cache or computed."""
         kept = prepared.features[i]
         return self._encoded(i, prepared.positions[i][rows]) if kept is None else kept[rows]
 
     def extra_repr(self) -> str:
-        """Say what goes in and out."""
+        """Return the encoding and the width, for the representation of the module."""
         return f"{self.encoding!r}, width={self.width}, bias={self.bias is not None}"
 
 
@@ -231,9 +232,9 @@ def _all_points(units: list[Tensor]) -> Tensor:
 def _along_axes(
     units: list[Tensor], steps: list[float | None], row: tuple[float, ...], offset: float
 ) -> tuple[Term, Tensor] | None:
-    """Return how a direction runs over a grid, and the distinct values along it.
+    """Return the term of a direction on a grid, and the distinct values along it.
 
-    None unless it is along one axis, or along two with equal steps.
+    Return None unless the direction is along one axis, or along two with equal steps.
     """
     touched = [i for i, weight in enumerate(row) if weight]
     if len(touched) == 1:
@@ -247,7 +248,7 @@ def _along_axes(
 
 
 def _step(units: Tensor, given: Tensor) -> float | None:
-    """Return the step of evenly spaced positions, or None; uneven is what the rounding of ``given`` does not explain."""
+    """Return the step of positions that are even up to the rounding of ``given``, or None."""
     if len(units) < 2:
         return None
     step = float(units[-1] - units[0]) / (len(units) - 1)
@@ -263,14 +264,13 @@ def _step(units: Tensor, given: Tensor) -> float | None:
 def _pair(
     units: list[Tensor], steps: list[float | None], row: tuple[float, ...], touched: list[int]
 ) -> Pair | None:
-    """Return the pair of axes whose steps add up or cancel along a direction."""
+    """Return the pair of two axes if their steps along a direction have equal length."""
     a, b = touched
     one, other = steps[a], steps[b]
     if one is None or other is None:
         return None
     ratio = row[a] * one / (row[b] * other)
-    # over the whole axis the two may drift apart by a small part of a step, as the rounding of
-    # positions lets them
+    # Rounding of the positions lets the two drift apart by a small part of a step.
     if abs(abs(ratio) - 1) * max(len(units[a]), len(units[b])) > SAME_STEP:
         return None
     return Pair(a, b, ratio < 0, len(units[a]))

@@ -1,4 +1,4 @@
-"""What a network is trained on: values at points or on a grid, and which of them are held out."""
+"""Training data of networks: values at points or on a grid, and the held-out part."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from kronfield.nn.mlp import CoordinateMLP
 
 @dataclass(frozen=True)
 class Samples:
-    """Values (..., C) at ``inputs``, a grid or points (P, D); ``used`` marks those that count, all if None.
+    """Values (..., C) at ``inputs``, a grid or points (P, D).
 
-    ``channels`` is whether the values came with an axis of channels.
+    ``used`` marks the samples that count; None means all. ``channels`` is whether the values came
+    with an axis of channels.
     """
 
     inputs: Grid | Tensor
@@ -30,12 +31,12 @@ class Samples:
 
     @property
     def count(self) -> int:
-        """How many samples count."""
+        """The number of samples that count."""
         return int(self.used.sum()) if self.used is not None else self.values[..., 0].numel()
 
     @property
     def peak(self) -> float:
-        """The range of the values: what a PSNR is relative to. 1 for pictures."""
+        """The range of the values, to which PSNR refers; 1 for images."""
         low, high = float(self.values.min()), float(self.values.max())
         return 1.0 if low >= 0 and 0.5 < high <= 1 else max(high - low, 1e-30)
 
@@ -52,7 +53,7 @@ class Samples:
         return Samples(points[keep], values[keep], self.channels)
 
     def digest(self) -> str:
-        """Return a fingerprint of values and positions, to tell whether a run goes on with the same data."""
+        """Return a fingerprint of values and positions, to compare the data of a resumed run."""
         found = hashlib.sha256()
         inputs = self.inputs.axes if isinstance(self.inputs, Grid) else [self.inputs]
         for tensor in (self.values, *inputs, *([] if self.used is None else [self.used])):
@@ -63,7 +64,7 @@ class Samples:
 
 
 def samples(data: Any, model: CoordinateMLP) -> Samples:
-    """Return ``data`` as samples of a network: (points, values), (Grid, values), or values on a grid.
+    """Return ``data`` as samples: (points, values), (Grid, values), or values on a grid.
 
     Values alone lie at the paper's positions i/N of the domain of the network.
     """
@@ -84,7 +85,7 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
             "data",
             f"values of shape {tuple(values.shape)}",
             f"one for each of {describe(inputs)}",
-            "Match them.",
+            "Pass as many values as positions.",
         )
     _check_some_are_used(shape, used)
     _check_places(inputs, model)
@@ -99,7 +100,7 @@ def _finite(values: Any) -> Tensor:
             "data",
             "values with NaN or inf",
             "finite values",
-            "Leave such samples out: pass (points, values).",
+            "Leave these samples out: pass (points, values).",
         )
     return found
 
@@ -113,7 +114,7 @@ def _points(points: Any, model: CoordinateMLP) -> Tensor:
 
 
 def _has_channels(values: Tensor, places: int, C: int) -> bool:
-    """Return whether C channels follow ``places`` axes, or none; refuse other shapes."""
+    """Return whether an axis of C channels follows ``places`` axes; reject other shapes."""
     channels = values.ndim == places + 1
     if values.ndim not in (places, places + 1) or (values.shape[-1] if channels else 1) != C:
         expected = (
@@ -138,17 +139,19 @@ def _even_grid(shape: tuple[int, ...], model: CoordinateMLP) -> Grid:
 
 
 def _check_some_are_used(shape: tuple[int, ...], used: Tensor | None) -> None:
-    """Refuse no samples at all, and marks that are not one for each sample."""
+    """Reject data without samples, and marks of another shape than the samples."""
     if 0 in shape or (used is not None and not bool(used.any())):
         raise problem("data", "no samples", "at least one", "Pass values.")
     if used is not None and (tuple(used.shape) != shape or used.dtype != torch.bool):
-        raise problem("used", describe(used), f"bools of shape {shape}", "One for each sample.")
+        raise problem(
+            "used", describe(used), f"bools of shape {shape}", "Pass one bool per sample."
+        )
 
 
 def _check_places(inputs: Grid | Tensor, model: CoordinateMLP) -> None:
-    """Refuse positions that are no numbers, or outside of where the features of the network are."""
+    """Reject positions that are not finite, or outside the extent of the network."""
     columns = inputs.axes if isinstance(inputs, Grid) else list(inputs.T)
-    remedy = "Build the network with domain=[(low, high), ...] that holds them."
+    remedy = "Build the network with a domain=[(low, high), ...] that contains them."
     for i, (x, ends) in enumerate(zip(columns, model.first.extent, strict=True)):
         low, length = (
             model.first.place.domain[i][0],
@@ -156,7 +159,7 @@ def _check_places(inputs: Grid | Tensor, model: CoordinateMLP) -> None:
         )
         if not bool(torch.isfinite(x).all()):
             raise problem(
-                "points", f"NaN or inf on axis {i}", "finite positions", "Leave such samples out."
+                "points", f"NaN or inf on axis {i}", "finite positions", "Leave these samples out."
             )
         slack = 1e-6 * length
         if (
@@ -175,7 +178,7 @@ def _check_places(inputs: Grid | Tensor, model: CoordinateMLP) -> None:
 def split(
     data: Samples, held_out: Any, model: CoordinateMLP, seed: int
 ) -> tuple[Samples, Samples | None]:
-    """Return the samples to learn from and those held out: a fraction of them, by chance, or other data."""
+    """Return training and held-out samples; held out is a random fraction, or other data."""
     if held_out is None:
         return data, None
     if not isinstance(held_out, numbers.Real):
@@ -198,7 +201,7 @@ def split(
             "held_out",
             held_out,
             "a fraction that leaves samples on both sides",
-            "There are few: pass data.",
+            "There are few samples: pass other data to hold out.",
         )
     kept = Samples(data.inputs, data.values, data.channels, ~out & among)
     if not isinstance(data.inputs, Grid):

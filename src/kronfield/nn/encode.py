@@ -1,4 +1,4 @@
-"""Encodings as PyTorch modules: the same formulas, on tensors that may require gradients."""
+"""Encodings as PyTorch modules: the same formulas on tensors that may require gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kronfield.embedders import (
 )
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 
-# What may be learned, and by which embedders.
+# The parameters that can be learned, and the embedders that have them.
 LEARNABLE: dict[str, tuple[type[Embedder], ...]] = {
     "width": (Gaussian, Triangle),
     "centres": (Gaussian, Triangle, TensionSpline, ShiftedBasis),
@@ -35,7 +35,7 @@ LEARNABLE: dict[str, tuple[type[Embedder], ...]] = {
 
 
 def _as_tensor(value: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
-    """Return a tensor; one that is a tensor keeps its gradient."""
+    """Return a value as a tensor; a tensor keeps its gradient."""
     return (
         value.to(dtype=dtype, device=device)
         if isinstance(value, Tensor)
@@ -43,8 +43,8 @@ def _as_tensor(value: Any, dtype: torch.dtype | None = None, device: Any = None)
     )
 
 
-# The namespace of the formulas, but for sign(), which writes NaN through a mask (vmap cannot
-# follow), and asarray().
+# The array namespace of the formulas. sign() is replaced since that of array_api_compat writes NaN
+# through a mask, which vmap does not support; asarray() is replaced to keep gradients.
 xp = types.ModuleType("kronfield.nn.torch_namespace")
 vars(xp).update({**vars(array_api_compat.torch), "sign": torch.sign, "asarray": _as_tensor})
 
@@ -59,7 +59,8 @@ class Encode(nn.Module):
     >>> import torch
     >>> import kronfield as kf
     >>> from kronfield.nn import Encode
-    >>> encode = Encode(kf.Concatenated(kf.Gaussian(64, 0.02), kf.Gaussian(64, 0.02)), trainable=["width"])
+    >>> encoding = kf.Concatenated(kf.Gaussian(64, 0.02), kf.Gaussian(64, 0.02))
+    >>> encode = Encode(encoding, trainable=["width"])
     >>> encode(torch.rand(5, 7, 2)).shape
     torch.Size([5, 7, 128])
     >>> [name for name, _ in encode.named_parameters()]
@@ -68,13 +69,13 @@ class Encode(nn.Module):
     Parameters
     ----------
     encoding : Encoding or Embedder
-        What to compute. A Kronecker encoding is formed densely, size K_1 ... K_D: for a linear
-        layer on it, `KroneckerLinear` never forms it.
+        The encoding to compute. A Kronecker encoding is formed densely, with K_1 ... K_D features.
+        `KroneckerLinear` is a linear layer on it that never forms it.
     trainable : list of str
-        What to learn with the network, of "width" (Gaussian, Triangle; its logarithm is the
-        parameter), "centres" (local embedders) and "frequencies" (Fourier, Sine).
+        The parameters to learn with the network: "width" (Gaussian, Triangle; its logarithm is
+        learned), "centres" (local embedders) and "frequencies" (Fourier, Sine).
     domain : sequence of (low, high), optional
-        One pair per axis: where the unit interval of the embedders lies. By default (0, 1).
+        One pair per axis: the position of the unit interval of the embedders. By default (0, 1).
     """
 
     def __init__(
@@ -103,12 +104,12 @@ class Encode(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Say what is encoded."""
+        """Return the encoding, for the representation of the module."""
         return repr(self.encoding)
 
 
 class EncodeAxis(nn.Module):
-    """One embedder on tensors, with what of it is learned."""
+    """One embedder on tensors, with its learned parameters."""
 
     frequencies: Tensor
 
@@ -133,20 +134,25 @@ class EncodeAxis(nn.Module):
             self.log_frequency = nn.Parameter(torch.tensor(float(embedder.frequency)).log())
 
     def _apply(self, fn: Any, recurse: bool = True) -> EncodeAxis:
-        """Move or cast; fixed frequencies are made anew, since rounding them to half precision would move the phases."""
+        """Move or cast the module, but keep fixed frequencies in full precision.
+
+        Rounding them to half precision would shift the phases.
+        """
         super()._apply(fn, recurse)
         if isinstance(self.embedder, FourierEmbedder) and "frequencies" not in self.learned:
             device = self.frequencies.device
-            kind = torch.float32 if device.type == "mps" else torch.float64  # which has no float64
+            # MPS has no float64.
+            kind = torch.float32 if device.type == "mps" else torch.float64
             self.frequencies = torch.tensor(
                 self.embedder.frequency_vectors, dtype=kind, device=device
             )
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the features (P, K) of positions (P,), or (P, D) for frequencies of several dimensions.
+        """Return the features (P, K) of positions (P,).
 
-        Half precision is computed in float32 and cast back.
+        Positions are (P, D) for frequencies of several dimensions. Half precision is computed in
+        float32 and cast back.
         """
         if not x.is_floating_point():
             raise problem(
@@ -161,7 +167,7 @@ class EncodeAxis(nn.Module):
             return self._settings(wide).features(xp, wide, 0).to(x.dtype)
 
     def _settings(self, like: Tensor) -> Embedder:
-        """Return the embedder with tensors for what is learned: its formulas take either."""
+        """Return the embedder with tensors in place of its learned parameters."""
         if not self.learned and not isinstance(self.embedder, FourierEmbedder):
             return self.embedder
         live = copy.copy(self.embedder)
@@ -177,7 +183,7 @@ class EncodeAxis(nn.Module):
 
 
 class _Fixed:
-    """Centres as they are, where an embedder would compute them."""
+    """Learned centres, in place of the method of an embedder that computes them."""
 
     def __init__(self, centres: Tensor) -> None:
         self.centres = centres
@@ -187,7 +193,7 @@ class _Fixed:
 
 
 class Place(nn.Module):
-    """Positions in the units of a domain, moved onto the unit interval of the embedders."""
+    """The map from positions in a domain to the unit interval of the embedders."""
 
     low: Tensor
     length: Tensor
@@ -198,7 +204,10 @@ class Place(nn.Module):
         pairs = [(0.0, 1.0)] * dimensions if domain is None else [tuple(pair) for pair in domain]
         if len(pairs) != dimensions or any(len(pair) != 2 for pair in pairs):
             raise problem(
-                "domain", describe(domain), f"{dimensions} pairs (low, high)", "One pair per axis."
+                "domain",
+                describe(domain),
+                f"{dimensions} pairs (low, high)",
+                "Pass one pair per axis.",
             )
         remedy = "Pass finite ends, the lower first."
         ends = [
@@ -217,7 +226,7 @@ class Place(nn.Module):
                 "points",
                 describe(points),
                 f"a tensor of shape (..., {self.dimensions})",
-                "Coordinates come last.",
+                "Coordinates are on the last axis.",
             )
         if self.unit:
             return points
@@ -232,7 +241,7 @@ class Place(nn.Module):
 
 
 def as_encoding(encoding: Any) -> Concatenated | Kronecker:
-    """Return an encoding, also of a single embedder."""
+    """Return an encoding; a single embedder becomes an encoding of one axis."""
     if isinstance(encoding, Embedder):
         return Concatenated(encoding)
     if not isinstance(encoding, Concatenated | Kronecker):
@@ -247,7 +256,7 @@ def as_encoding(encoding: Any) -> Concatenated | Kronecker:
 
 
 def axis_modules(encoding: Encoding, trainable: Iterable[str]) -> nn.ModuleList:
-    """Return one module per embedder; refuse what none of them can learn."""
+    """Return one module per embedder; reject parameters that none of them can learn."""
     names = [trainable] if isinstance(trainable, str) else list(trainable)
     for name in names:
         if name not in LEARNABLE:
@@ -255,7 +264,7 @@ def axis_modules(encoding: Encoding, trainable: Iterable[str]) -> nn.ModuleList:
                 "trainable",
                 repr(name),
                 f"of {', '.join(LEARNABLE)}",
-                "Leave it out to learn nothing of it.",
+                "Leave it out if it should not be learned.",
             )
         if not any(isinstance(emb, LEARNABLE[name]) for emb in encoding.embedders):
             kinds = sorted({type(emb).__name__ for emb in encoding.embedders})
@@ -266,7 +275,10 @@ def axis_modules(encoding: Encoding, trainable: Iterable[str]) -> nn.ModuleList:
                 else "Leave it out."
             )
             raise problem(
-                "trainable", f"{name!r} of {', '.join(kinds)}", "what these embedders have", remedy
+                "trainable",
+                f"{name!r} of {', '.join(kinds)}",
+                "a parameter of these embedders",
+                remedy,
             )
     return nn.ModuleList(EncodeAxis(emb, frozenset(names)) for emb in encoding.embedders)
 
@@ -279,6 +291,6 @@ def combine(encoding: Encoding, axes: nn.ModuleList, units: Tensor) -> Tensor:
         )
     dense = axes[0](units[:, 0])
     for i, axis in enumerate(axes[1:], start=1):
-        # one row of A (x) B is the outer product of a row of A and a row of B
+        # Each row is the outer product of the rows of both factors (face-splitting product).
         dense = (dense[:, :, None] * axis(units[:, i])[:, None, :]).flatten(1)
     return dense

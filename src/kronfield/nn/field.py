@@ -1,4 +1,4 @@
-"""A network as a field: the same calls to evaluate it, to differentiate it, to save and to load it."""
+"""Networks as fields: evaluated, differentiated, saved and loaded like any `Field`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from kronfield.nn.grid import Grid
 from kronfield.nn.kronecker import KroneckerLinear
 from kronfield.nn.mlp import CoordinateMLP
 
-# Numbers of one hidden layer that are held at a time.
+# Values of one hidden layer that are held in memory at a time.
 BLOCK_NUMBERS = 1 << 22
-# Integrals: cells on each axis of a picture at first, evaluations at most, and the change that ends
-# the halving of cells.
+# Integrals: the first number of cells per axis in 2-D, the largest number of evaluations, and the
+# relative change below which cells are no longer halved.
 FIRST_CELLS, MOST_CELLS, SETTLED = 32, 1 << 22, 1e-4
 
 
 class NetworkField(Field):
-    """A trained network with the calls of a `Field`; derivatives by autograd, in units of the domain.
+    """A trained network as a `Field`; derivatives are by autograd, in units of the domain.
 
     Examples
     --------
     >>> import numpy as np
     >>> import kronfield as kf
     >>> from kronfield.nn import CoordinateMLP, as_field
-    >>> model = CoordinateMLP(kf.Concatenated(kf.Gaussian(8, 0.2), kf.Gaussian(8, 0.2)), depth=1, width=16)
+    >>> encoding = kf.Concatenated(kf.Gaussian(8, 0.2), kf.Gaussian(8, 0.2))
+    >>> model = CoordinateMLP(encoding, depth=1, width=16)
     >>> field = as_field(model)
     >>> field.on_grid((20, 30)).shape, field.gradient(np.array([[0.2, 0.3]])).shape
     ((20, 30, 3), (1, 2, 3))
@@ -55,7 +56,7 @@ class NetworkField(Field):
         positions = _usual_axes(frames) if axes is None else list(axes)
         nothing = np.zeros((model.out, *[0] * len(frames)), dtype=np.float32)
         dtype = np.float64 if model.first.weight.dtype == torch.float64 else np.float32
-        # a field in closed form has a Kronecker encoding; a network may have any
+        # A field in closed form has a Kronecker encoding. A network may have any encoding.
         encoding: Any = model.encoding
         super().__init__(
             encoding,
@@ -71,7 +72,7 @@ class NetworkField(Field):
 
     @property
     def weights(self) -> NoReturn:
-        """A network has many: see ``field.model``."""
+        """Not available: the weights of a network are in ``field.model``."""
         raise problem(
             "weights",
             "a network",
@@ -85,7 +86,8 @@ class NetworkField(Field):
 
     def __repr__(self) -> str:
         box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
-        return f"NetworkField(on {box}, {self.encoding!r}, depth {self.model.depth}, {self.model.parameter_count} weights)"
+        size = f"depth {self.model.depth}, {self.model.parameter_count} weights"
+        return f"NetworkField(on {box}, {self.encoding!r}, {size})"
 
     # Evaluation
     # ------------------------------------------------------------------------------------------
@@ -140,14 +142,14 @@ class NetworkField(Field):
                 for _ in range(order):
                     if v.requires_grad:
                         v = torch.autograd.grad(v.sum(), u, create_graph=True)[0][:, axis]
-                    else:  # linear pieces: what is constant has no gradient to follow
+                    else:  # the derivative of a piecewise linear network is constant
                         v = torch.zeros_like(v)
             columns.append(v.detach())
         return torch.stack(columns)
 
     @property
     def _blends(self) -> bool:
-        """Whether points are blended: then grids are too, so that a field has one value at one place."""
+        """Whether points are blended. Then grids are too, so values at a point agree."""
         first = self.model.first
         return isinstance(first, KroneckerLinear) and first.points == "blending"
 
@@ -161,7 +163,7 @@ class NetworkField(Field):
 
     @property
     def encoding_numbers(self) -> int:
-        """The numbers that encode one point on its way into the network."""
+        """The number of features of one point, summed over the embedders."""
         return sum(emb.size for emb in self.encoding.embedders)
 
     def _tensor(self, x: Array) -> Tensor:
@@ -171,9 +173,9 @@ class NetworkField(Field):
         )
 
     def integral(self, box: Sequence[Sequence[float]] | None = None) -> Any:
-        """Return the integral over ``box``, by default the domain: a number, or an array of shape (C,).
+        """Return the integral over ``box``, by default the domain: a number, or an array (C,).
 
-        It is the mean over ever finer cells, until halving them changes it by less than 0.01 %.
+        It uses the midpoint rule. Cells are halved until the result changes by less than 0.01 %.
         """
         bounds = self.domain if box is None else box
         ends = self._box_ends(bounds)
@@ -190,7 +192,7 @@ class NetworkField(Field):
                 raise problem(
                     "box",
                     describe(bounds),
-                    "one over which means settle",
+                    "a box over which the midpoint rule converges",
                     "Integrate over smaller boxes.",
                 )
             cells, before = 2 * cells, total
@@ -202,10 +204,13 @@ class NetworkField(Field):
             2,
         ):
             raise problem(
-                "box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis."
+                "box",
+                describe(box),
+                f"{self.dimensions} pairs (low, high)",
+                "Pass one pair per axis.",
             )
         return [
-            [real("box", end, low=-1e300, high=1e300, remedy="Ends are finite.") for end in pair]
+            [real("box", end, low=-1e300, high=1e300, remedy="Pass finite ends.") for end in pair]
             for pair in box
         ]
 
@@ -213,13 +218,13 @@ class NetworkField(Field):
     # ------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, dtype: str | None = None) -> Saved:
-        """Save to one file, whole or not at all; as `Field.save`."""
+        """Save to one file atomically, as `Field.save` does."""
         if dtype not in (None, "float16", "float32", "float64"):
             raise problem(
                 "dtype",
                 repr(dtype),
                 '"float16", "float32" or "float64"',
-                "Leave it out to keep them.",
+                "Leave it out to keep the dtype of the weights.",
             )
         exact = {name: _as_numpy(tensor) for name, tensor in self.model.state_dict().items()}
         with np.errstate(over="ignore"):
@@ -228,7 +233,7 @@ class NetworkField(Field):
             raise problem(
                 "dtype",
                 dtype,
-                "one that can hold the weights",
+                "a dtype with the range of the weights",
                 "They overflow: use float32 or float64.",
             )
         errors = np.concatenate(
@@ -250,14 +255,14 @@ class NetworkField(Field):
 
 
 def frames_of(model: CoordinateMLP, domain: Sequence[Sequence[float]] | None) -> list[Frame]:
-    """Return where the unit intervals of a network lie, and where it may be asked for values."""
+    """Return the frames of a network: its unit intervals, and where it may be evaluated."""
     units = model.first.place.domain
     reach = zip(units, model.first.extent, strict=True)
     usual = [(low + a * (high - low), low + b * (high - low)) for (low, high), (a, b) in reach]
     bounds = usual if domain is None else [tuple(float(end) for end in pair) for pair in domain]
     if len(bounds) != len(units):
         raise problem(
-            "domain", describe(domain), f"{len(units)} pairs (low, high)", "One pair per axis."
+            "domain", describe(domain), f"{len(units)} pairs (low, high)", "Pass one pair per axis."
         )
     return [Frame(low, high - low, *ends) for (low, high), ends in zip(units, bounds, strict=True)]
 
@@ -271,7 +276,10 @@ def as_field(
     report: Any = None,
     info: Mapping[str, Any] | None = None,
 ) -> Field:
-    """Return a network as a field; one linear layer on a Kronecker encoding becomes a field in closed form.
+    """Return a network as a field.
+
+    One linear layer on a Kronecker encoding becomes a `Field` as `fit` returns it. Any other
+    network becomes a `NetworkField`.
 
     Examples
     --------
@@ -285,14 +293,14 @@ def as_field(
     model : CoordinateMLP
         The network.
     domain : sequence of (low, high), optional
-        Where it may be evaluated; by default where its unit intervals lie, or the field it was made
-        from.
+        Where it may be evaluated. By default the unit intervals of its encoding, or the domain of
+        the field it was made from.
     axes : sequence of arrays, optional
-        The positions that `on_grid` takes by default.
+        The default positions of `on_grid`.
     channels : bool
         Whether values have an axis of channels.
     report, info
-        Kept with the field.
+        Stored with the field.
     """
     if not isinstance(model, CoordinateMLP):
         raise problem(
@@ -303,7 +311,7 @@ def as_field(
             TypeError,
         )
     if not channels and model.out != 1:
-        raise problem("channels", "False", f"True, for {model.out} of them", "Leave it out.")
+        raise problem("channels", "False", f"True, for {model.out} channels", "Leave it out.")
     first = model.first
     if model.is_linear and isinstance(first, KroneckerLinear) and _is_closed_form(first):
         frames = frames_of(model, domain)
@@ -319,12 +327,12 @@ def as_field(
 
 
 def _is_closed_form(layer: KroneckerLinear) -> bool:
-    """Tell whether `fit` solves this layer: fixed features, no bias, no blending of points."""
+    """Return whether `fit` solves this layer: fixed features, no bias, no blending of points."""
     return layer.points == "exact" and not layer.learns and layer.bias is None
 
 
 def _usual_axes(frames: Sequence[Frame]) -> list[Array]:
-    """Return the positions that `on_grid` takes if the network was not trained on a grid."""
+    """Return the default positions of `on_grid` for a network not trained on a grid."""
     return [np.linspace(frame.low, frame.high, 64, endpoint=False) for frame in frames]
 
 
@@ -335,9 +343,9 @@ def network_from(
     functions: Mapping[str, Callable[..., Any]] | None = None,
 ) -> NetworkField:
     """Return the network that `NetworkField.save` wrote, from the contents of its file."""
-    remedy = "It is damaged or altered: save it again from the field."
+    remedy = "The file is damaged or altered: save it again from the field."
     try:
-        # the weights it is made with are replaced: no chance is used up
+        # The initial weights are replaced, so leave the global random state unchanged.
         with torch.random.fork_rng(devices=[]):
             model = CoordinateMLP.from_dict(metadata["network"], functions)
         model.to(
@@ -372,7 +380,10 @@ def _as_numpy(tensor: Tensor) -> Array:
 
 @contextlib.contextmanager
 def _in_units(model: CoordinateMLP) -> Iterator[None]:
-    """Have a network take positions in units: taking off the domain needs float64, the network may not."""
+    """Let a network take positions in units.
+
+    Mapping the domain to units needs float64, which the network may not have.
+    """
     place = model.first.place
     before, place.unit = place.unit, True
     training = model.training

@@ -1,4 +1,4 @@
-"""What a coordinate network can be asked for: points, or a grid by its axes."""
+"""A grid of input positions, given by its axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kronfield._core.arrays import describe, problem
 
 
 class Grid:
-    """All points of a grid, given by their positions on each axis: N_1 + N_2 + ... numbers stand for N_1 N_2 ... points.
+    """All points of a grid, given by the positions on each axis.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The first layer of a Kronecker encoding: by mode products on grids, exactly or through blending at points."""
+"""The first layer on a Kronecker encoding: mode products on grids; exact or blended points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from kronfield.nn.grid import Grid
 from kronfield.nn.layers import FirstLayer, Prepared, Rows
 from kronfield.nn.mixing import Mixer
 
-# Numbers of an intermediate result; more are computed in parts, and once more for the gradient.
+# The largest number of values of an intermediate result. Larger results are computed in parts, and
+# again for the gradient.
 LARGE = 1 << 25
 
 
@@ -38,9 +39,9 @@ class _Mixed(Prepared):
 class KroneckerLinear(FirstLayer):
     """A linear layer on a Kronecker ("complex") encoding; its weights are (width, K_1, ..., K_D).
 
-    The same weights serve grids, by mode products; points through blending, which evaluates a
-    virtual grid and mixes the corners of each point's cell (the paper's smart indexing); and points
-    exactly.
+    The same weights are applied to grids by mode products, and to points either exactly or by
+    blending. Blending evaluates a virtual grid and mixes the corners of the cell of each point (the
+    paper's smart indexing).
 
     Examples
     --------
@@ -59,14 +60,14 @@ class KroneckerLinear(FirstLayer):
     encoding : Kronecker
         The features, one embedder per axis.
     width : int
-        How many outputs.
+        The number of outputs.
     bias : bool
         Whether to add a learned constant.
     points : "exact" or "blending"
-        What to do with points; grids are always exact.
+        How points are evaluated. Grids are always exact.
     init : "random" or "zeros"
-        Random as a PyTorch layer of that many active features; zeros for a layer that is the whole
-        network, so that descent ends in the solution of least norm.
+        Random values have the scale of a PyTorch layer with as many active features. Use zeros for
+        a layer that is the whole network, so that descent converges to the least-norm solution.
     trainable, domain
         As for `Encode`; with blending nothing of the encoding is trainable.
     """
@@ -93,7 +94,7 @@ class KroneckerLinear(FirstLayer):
             )
         if points not in ("exact", "blending"):
             raise problem(
-                "points", repr(points), '"exact" or "blending"', "Say how points meet the encoding."
+                "points", repr(points), '"exact" or "blending"', "Choose how points are evaluated."
             )
         if init not in ("random", "zeros"):
             raise problem(
@@ -118,7 +119,7 @@ class KroneckerLinear(FirstLayer):
         self.weight = nn.Parameter(torch.zeros(self.width, *encoding.shape))
         self.bias = nn.Parameter(torch.zeros(self.width)) if bias else None
         if init == "random":
-            # of variance 1/3 at a mean point, as nn.Linear has it for features of size 1
+            # Outputs have mean variance 1/3, as those of nn.Linear for features of size 1.
             energy = math.prod(_mean_square(emb) for emb in encoding.embedders)
             nn.init.normal_(self.weight, std=1 / math.sqrt(3 * energy))
 
@@ -128,7 +129,7 @@ class KroneckerLinear(FirstLayer):
         return self.encoding.shape
 
     def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
-        """Return the embedding of each axis of a grid, the features of points, or the corners of their cells."""
+        """Return the embeddings of the axes of a grid, or points, or the corners of their cells."""
         if isinstance(inputs, Grid):
             units = self._grid_units(inputs)
             keep = cache and not self.learns and not any(x.requires_grad for x in units)
@@ -144,7 +145,7 @@ class KroneckerLinear(FirstLayer):
         return Rows(before, len(flat), 1, flat, None)
 
     def blended(self, points: Tensor) -> Prepared:
-        """Return points (..., D) in the domain as mixtures of the corners of their cells."""
+        """Return points (..., D) in the domain as blends of the corners of their cells."""
         before, flat = self._point_units(points)
         blending = self._blending
         indices, weights = blending.corners(flat)
@@ -166,7 +167,7 @@ class KroneckerLinear(FirstLayer):
         )
 
     def shared(self, prepared: Prepared) -> list[Tensor]:
-        """Return the weights times the embeddings of all axes but the first, (K_1, N_2 ... N_D width); and the bias."""
+        """Return the weights contracted with all axes but the first, and the bias."""
         bias = [] if self.bias is None else [self.bias]
         if isinstance(prepared, Rows):
             return [self.weight.movedim(0, -1).reshape(self.features[0], -1), *bias]
@@ -203,7 +204,10 @@ class KroneckerLinear(FirstLayer):
         return out if self.bias is None else out + shared[-1]
 
     def _exact(self, units: Tensor, table: Tensor) -> Tensor:
-        """Return the outputs at points (P, D), axis after axis; in parts if that is much, once more for the gradient."""
+        """Return the outputs at points (P, D), contracted one axis at a time.
+
+        Many points are processed in parts, which are computed again for the gradient.
+        """
         step = max(1, LARGE // table.shape[1])
         if len(units) <= step:
             return self._exact_part(units, table)
@@ -224,7 +228,7 @@ class KroneckerLinear(FirstLayer):
         return values
 
     def extra_repr(self) -> str:
-        """Say what goes in and out."""
+        """Return the encoding and the width, for the representation of the module."""
         return f"{self.encoding!r}, width={self.width}, points={self.points!r}"
 
 

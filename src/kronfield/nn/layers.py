@@ -1,8 +1,8 @@
-"""The first layers of coordinate networks: what an encoding is multiplied with, for points and for grids.
+"""The base class of first layers: an encoding times weights, for points and for grids.
 
-On a grid nothing of the size of all points times all features is ever formed. A layer splits its
-work in two: what is shared by all points (`shared`, small, once a step) and what remains for some
-of them (`part`), so that a large batch can go through a network in parts that fit the cache.
+On a grid no matrix of all points times all features is formed. A layer computes in two stages:
+`shared` is small, common to all points, and computed once per step; `part` returns the outputs of
+some points. A large batch can then pass through a network in parts that fit the cache.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from kronfield.encoding import Encoding
 from kronfield.nn.encode import Place
 from kronfield.nn.grid import Grid
 
-# Features that are kept from step to step, in numbers; more are computed anew, a part at a time.
+# The largest number of feature values cached between steps. Larger sets are computed in parts in
+# every step.
 CACHE_NUMBERS = 1 << 27
 
 
 @dataclass
 class Prepared:
-    """Inputs with all that does not change from step to step.
+    """Inputs with everything that does not change between steps.
 
-    ``shape`` are the leading axes of the output, ``rows`` its parts can be cut at, each of
-    ``per_row`` points.
+    ``shape`` is that of the leading axes of the output. The inputs can be split between any of
+    ``rows`` rows, each of ``per_row`` points.
     """
 
     shape: tuple[int, ...]
@@ -37,7 +38,7 @@ class Prepared:
 
 
 class FirstLayer(nn.Module):
-    """An encoding and a linear layer on it, ``width`` outputs."""
+    """A linear layer on an encoding, with ``width`` outputs."""
 
     encoding: Encoding
     place: Place
@@ -48,23 +49,23 @@ class FirstLayer(nn.Module):
 
     @property
     def learns(self) -> bool:
-        """Whether features change while the network learns."""
+        """Whether the features have learned parameters."""
         return any(True for _ in self.axes.parameters())
 
     @abstractmethod
     def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
-        """Return inputs with what does not change from step to step; its features too, with ``cache``."""
+        """Return inputs with everything that stays fixed; with ``cache`` also their features."""
 
     @abstractmethod
     def shared(self, prepared: Any) -> list[Tensor]:
-        """Return what all points need, with its gradient."""
+        """Return the tensors that all points share, with their gradients."""
 
     @abstractmethod
     def part(self, prepared: Any, shared: list[Tensor], start: int, stop: int) -> Tensor:
         """Return the outputs of rows [start, stop), (stop - start, ..., width)."""
 
     def forward(self, inputs: Tensor | Grid | Prepared) -> Tensor:
-        """Return the outputs for points (..., D), a `Grid`, or what `prepare` made of them: (..., width)."""
+        """Return the outputs (..., width) at points (..., D), on a `Grid`, or of `prepare`."""
         prepared = inputs if isinstance(inputs, Prepared) else self.prepare(inputs, cache=False)
         return self.part(prepared, self.shared(prepared), 0, prepared.rows).reshape(
             *prepared.shape, self.width
@@ -76,7 +77,7 @@ class FirstLayer(nn.Module):
                 "inputs",
                 repr(grid),
                 f"a grid of {self.place.dimensions} axes",
-                "One per axis of the encoding.",
+                "Pass one axis of positions per axis of the encoding.",
             )
         return [self._narrowed(self.place.axis(x, i)) for i, x in enumerate(grid.axes)]
 
@@ -86,7 +87,10 @@ class FirstLayer(nn.Module):
         return tuple(units.shape[:-1]), units.reshape(-1, units.shape[-1])
 
     def _narrowed(self, units: Tensor) -> Tensor:
-        """Return units in float32 unless the weights are in float64: digits matter before the domain is taken off."""
+        """Return units in float32 unless the weights are float64.
+
+        Only the map from the domain to units needs the extra digits.
+        """
         return (
             units.float()
             if units.dtype == torch.float64 and self.weight.dtype != torch.float64
@@ -100,7 +104,7 @@ class FirstLayer(nn.Module):
 
 @dataclass
 class Rows(Prepared):
-    """Points one by one: their positions in units, and their features unless these change."""
+    """Separate points: their positions in units, and their features if cached."""
 
     units: Tensor
-    features: Tensor | None  # (P, K), unless they change
+    features: Tensor | None  # (P, K), or None

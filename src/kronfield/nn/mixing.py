@@ -1,4 +1,4 @@
-"""Blending in PyTorch: rows of a table mixed by fixed weights, as two sparse products."""
+"""Blending in PyTorch: rows of a table mixed with fixed weights, as sparse products."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from torch import Tensor
 
 
 class Mixer:
-    """Indices and weights (P, T): row p of the result is the sum over t of weight times row of a table (M, W).
+    """Weighted sums of rows of a table.
 
-    Where the weights are fixed this is a sparse matrix, and its transpose in the other direction;
-    both are kept. Where the weights have a gradient, rows are gathered and summed, which takes ten
-    times as long.
+    Row p of the result is the sum over t of weights[p, t] * table[indices[p, t]]; indices and
+    weights are (P, T), the table is (M, W). Fixed weights are stored as a sparse matrix and its
+    transpose, for the gradient. If the weights have a gradient, rows are gathered and summed, which
+    takes ten times as long.
     """
 
     def __init__(self, indices: Tensor, weights: Tensor, table_rows: int) -> None:
@@ -34,7 +35,7 @@ class Mixer:
 
 
 class _Product(torch.autograd.Function):
-    """B @ table and its adjoint B' @ gradient, itself such a product: gradients of any order."""
+    """B @ table. The gradient B' @ g is the same kind of product, so any order is available."""
 
     @staticmethod
     def forward(table: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ def _sparse_pair(indices: Tensor, weights: Tensor, columns: int) -> tuple[Tensor
         (values, indices.cpu().numpy().ravel(), np.arange(P + 1) * T), (P, columns)
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # "beta"
+        warnings.simplefilter("ignore", UserWarning)  # sparse CSR support is in beta
         return _tensor_of(rows, weights.device), _tensor_of(rows.T.tocsr(), weights.device)
 
 

@@ -1,4 +1,4 @@
-"""Coordinate networks: an encoding of position, a first layer that knows its structure, and hidden layers."""
+"""Coordinate networks: an encoding of position, a structured first layer, and hidden layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kronfield.nn.layers import FirstLayer, Prepared
 
 
 class SineActivation(nn.Module):
-    """sin(30 x), the activation of SIREN."""
+    """sin(30 x), the activation of SIREN (Sitzmann et al., 2020)."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return sin(30 x)."""
@@ -26,7 +26,7 @@ class SineActivation(nn.Module):
 
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": lambda: nn.ReLU(inplace=True),  # what a linear layer gave is not needed again
+    "relu": lambda: nn.ReLU(inplace=True),  # the input is not needed again
     "leaky_relu": nn.LeakyReLU,
     "gelu": nn.GELU,
     "silu": nn.SiLU,
@@ -36,7 +36,9 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class CoordinateMLP(nn.Module):
-    """A network from position to value: ``depth`` hidden layers on any encoding; depth 0 is one linear layer.
+    """A network from position to value: ``depth`` hidden layers on any encoding.
+
+    Depth 0 is one linear layer.
 
     Examples
     --------
@@ -45,25 +47,25 @@ class CoordinateMLP(nn.Module):
     >>> simple = CoordinateMLP(kf.Concatenated.with_diagonals(kf.Gaussian(128, 0.006), 2), depth=4)
     >>> simple.parameter_count  # the paper's
     329475
-    >>> kronecker = CoordinateMLP(kf.Kronecker(kf.Gaussian(256, 0.004), kf.Gaussian(256, 0.004)), depth=0)
+    >>> encoding = kf.Kronecker(kf.Gaussian(256, 0.004), kf.Gaussian(256, 0.004))
+    >>> kronecker = CoordinateMLP(encoding, depth=0)
     >>> kronecker.parameter_count, kronecker(Grid.even((32, 32))).shape
     (196608, torch.Size([32, 32, 3]))
 
     Parameters
     ----------
     encoding : Encoding or Embedder
-        What turns a position into features.
+        The map from position to features.
     depth : int
         The number of hidden layers.
     width : int
-        The size of each.
+        The size of each hidden layer.
     out : int
         The number of channels.
     activation : str or function
-        Of "relu", "leaky_relu", "gelu", "silu", "tanh", "sine"; or a function that returns a
-        module.
+        "relu", "leaky_relu", "gelu", "silu", "tanh", "sine", or a function that returns a module.
     points : "exact" or "blending"
-        How points, as opposed to grids, meet a Kronecker encoding.
+        How a Kronecker encoding is evaluated at points. Grids are always exact.
     trainable, domain
         As for `Encode`.
     """
@@ -116,43 +118,46 @@ class CoordinateMLP(nn.Module):
 
     @property
     def parameter_count(self) -> int:
-        """The number of weights that are learned."""
+        """The number of learned weights."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
     @property
     def is_linear(self) -> bool:
-        """Whether this is one linear layer on a Kronecker encoding: what a closed form solves."""
+        """Whether this is one linear layer on a Kronecker encoding, which has a closed form."""
         return self.depth == 0 and isinstance(self.first, KroneckerLinear)
 
     def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
-        """Return inputs with all that does not change from step to step, to be passed in their place.
+        """Return inputs with everything that does not change between steps; pass it in their place.
 
-        Features are kept with ``cache``, unless they are very many; they then have no gradient by
-        position.
+        With ``cache`` features are kept, unless there are very many. Cached features have no
+        gradient by position.
         """
         return self.first.prepare(inputs, cache=cache)
 
     def part(self, prepared: Prepared, shared: list[Tensor], start: int, stop: int) -> Tensor:
-        """Return the values of rows [start, stop) of the inputs; ``shared`` from ``first.shared(prepared)``."""
+        """Return the values of rows [start, stop); ``shared`` is ``first.shared(prepared)``."""
         first = self.first.part(prepared, shared, start, stop)
         return self._hidden(first)
 
     def _hidden(self, first: Tensor) -> Tensor:
-        """Return what the hidden layers make of the first; flat, since products of more axes copy what they need not."""
+        """Return the output of the hidden layers.
+
+        Inputs are flattened, since matrix products with more axes make needless copies.
+        """
         return self.rest(first.reshape(-1, first.shape[-1])).reshape(*first.shape[:-1], self.out)
 
     def forward(self, inputs: Tensor | Grid | Prepared) -> Tensor:
-        """Return the values at points (..., D), on a `Grid`, or of what `prepare` made of them: (..., out)."""
+        """Return the values (..., out) at points (..., D), on a `Grid`, or of `prepare`."""
         return self._hidden(self.first(inputs))
 
     @classmethod
     def from_field(
         cls, field: Any, depth: int = 0, width: int = 256, *, points: str = "exact"
     ) -> CoordinateMLP:
-        """Return a network that starts as a field from `fit` or `fit_points`, its values to rounding.
+        """Return a network whose initial values are those of a field from `fit` or `fit_points`.
 
-        With hidden layers, +f and -f are carried through two units a channel (ReLU(f) - ReLU(-f) =
-        f), and what the other units learn is added to that.
+        With hidden layers, two units per channel carry +f and -f (ReLU(f) - ReLU(-f) = f). The
+        output of the other units is added to f.
         """
         planes = getattr(field, "_planes", None)
         if planes is None or not planes.size or getattr(field, "_complex", False):
@@ -160,12 +165,12 @@ class CoordinateMLP(nn.Module):
                 "field",
                 describe(field),
                 "a field of real values from fit or fit_points",
-                "Fit one first.",
+                "Fit a field first.",
             )
         C = len(planes)
         if depth and width < 2 * C:
             raise problem(
-                "width", width, f"at least {2 * C}, two units a channel", "Make it wider."
+                "width", width, f"at least {2 * C}, two units per channel", "Make it wider."
             )
         domain = [(f.origin, f.origin + f.length) for f in field.frames]
         model = cls(field.encoding, depth, width, C, points=points, domain=domain)
@@ -185,7 +190,7 @@ class CoordinateMLP(nn.Module):
         return model
 
     def _carry(self, C: int) -> None:
-        """Make the hidden layers return f, as ReLU(f) - ReLU(-f), from 2 C inputs +f and -f."""
+        """Set the hidden layers to return f = ReLU(f) - ReLU(-f) from 2 C inputs +f and -f."""
         *hidden, last = [layer for layer in self.rest if isinstance(layer, nn.Linear)]
         for layer in hidden:
             layer.weight[: 2 * C] = torch.eye(2 * C, self.width)
@@ -195,10 +200,14 @@ class CoordinateMLP(nn.Module):
         last.weight[:, :C], last.weight[:, C : 2 * C] = torch.eye(C), -torch.eye(C)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the network is, without its weights, as plain data that JSON can hold."""
+        """Return the network without its weights as plain data for JSON."""
         if not isinstance(self.activation, str):
-            raise problem("activation", describe(self.activation), f"one of {', '.join(ACTIVATIONS)}, to be saved",
-                          "Save its state_dict instead.")  # fmt: skip
+            raise problem(
+                "activation",
+                describe(self.activation),
+                f"one of {', '.join(ACTIVATIONS)}, to be saved",
+                "Save its state_dict instead.",
+            )
         first = self.first
         return {
             "encoding": self.encoding.to_dict(),

@@ -1,4 +1,7 @@
-"""Sums of functions of one axis, or of the sum or difference of two, on a grid: a first layer without its large product."""
+"""Sums on a grid of functions of one axis, or of the sum or difference of two.
+
+The first layer on a simple encoding is a sum of this form, computed without the product of all features.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,23 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-# Numbers in a row from which several threads pay.
+# Rows with at least this many values are processed with several threads.
 SEVERAL = 1 << 18
 
 
 @dataclass(frozen=True)
 class Single:
-    """A function of one axis: its table has a row for every position there."""
+    """A function of one axis: its table has a row for every position on it."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A function of i + j, or of (N_first - 1 - i) + j, for positions i, j on two axes, ``first`` < ``second``.
+    """A function of i + j, or of (N_first - 1 - i) + j, for positions i, j on two axes.
 
-    Its table has N_first + N_second - 1 rows; position i sees N_second of them in a row, from
-    `start` on.
+    ``first`` < ``second``. Its table has N_first + N_second - 1 rows. Position i uses N_second
+    consecutive rows, beginning at `start`.
     """
 
     first: int
@@ -45,23 +48,26 @@ Term = Single | Pair
 def outer_sum(
     terms: Sequence[Term], tables: Sequence[Tensor], shape: Sequence[int], rows: tuple[int, int]
 ) -> Tensor:
-    """Return the sum of all terms on rows [start, stop) of the first axis: (stop - start, N_2, ..., N_D, W).
+    """Return the sum of all terms on rows [start, stop) of the first axis.
 
-    ``tables`` are (N, W) each. The first layer on a grid is such a sum, with tables Psi(x) W of N_1
-    + N_2 + ... rows.
+    The result is (stop - start, N_2, ..., N_D, W). Each table is (N, W). For a first layer the
+    tables are Psi(x) W, with N_1 + N_2 + ... rows in total.
     """
     return _OuterSum.apply(tuple(terms), tuple(shape), rows, *tables)
 
 
 class _OuterSum(torch.autograd.Function):
-    """Tables to their sum on a grid, and `_Collected` back: linear both ways, so gradients of any order are these two."""
+    """The sum of tables on a grid.
+
+    It is linear, and `_Collected` is its transpose, so gradients of any order use these two.
+    """
 
     @staticmethod
     def forward(
         terms: tuple[Term, ...], shape: tuple[int, ...], rows: tuple[int, int], *tables: Tensor
     ) -> Tensor:
         out = _fill(terms, tables, shape, 0, *rows)
-        return out.clone() if len(shape) == 1 else out  # on one axis it is a view of the table
+        return out.clone() if len(shape) == 1 else out  # on one axis ``out`` is a view of the table
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -83,7 +89,7 @@ class _OuterSum(torch.autograd.Function):
 
 
 class _Collected(torch.autograd.Function):
-    """What each row of each table adds up to over the grid: the transpose of `_OuterSum`."""
+    """The sum over the grid for each row of each table: the transpose of `_OuterSum`."""
 
     @staticmethod
     def forward(
@@ -107,7 +113,7 @@ class _Collected(torch.autograd.Function):
 
 
 def _across(table: Tensor, axis: int, current: int, dimensions: int) -> Tensor:
-    """Return rows of a table of ``axis`` as they broadcast over the axes after ``current``."""
+    """Return rows of a table of ``axis``, shaped to broadcast over the axes after ``current``."""
     shape = [1] * (dimensions - current - 1)
     shape[axis - current - 1] = len(table)
     return table.reshape(*shape, table.shape[-1])
@@ -121,7 +127,7 @@ def _fill(
     start: int,
     stop: int,
 ) -> Tensor:
-    """Return the sum of the terms of ``axis`` and all axes after it, at rows [start, stop) of ``axis``."""
+    """Return the sum of the terms of ``axis`` and later axes, at rows [start, stop)."""
     D, W = len(shape), tables[0].shape[-1]
     own = [
         table[start:stop] for term, table in zip(terms, tables, strict=True) if term == Single(axis)
@@ -129,7 +135,7 @@ def _fill(
     alone = sum(own[1:], own[0]) if own else tables[0].new_zeros(stop - start, W)
     if axis == D - 1:
         return alone
-    # the same for every row of this axis
+    # The sum over later axes is the same for every row of this axis.
     rest = _fill(terms, tables, shape, axis + 1, 0, shape[axis + 1])
     pairs = [
         (term, table) for term, table in zip(terms, tables, strict=True) if _starts(term, axis)
@@ -187,8 +193,8 @@ def _collect_pairs(
 ) -> tuple[Tensor, Tensor]:
     """Add the gradient to the tables of pairs that begin at ``axis``.
 
-    Return its sum over this axis, and over all others. All three are done row by row, while a row
-    is in the cache.
+    Return its sum over this axis, and over all others. All three are computed row by row, while a
+    row is in the cache.
     """
     rest = torch.zeros_like(gradient[0])
     alone = gradient.new_empty(len(gradient), gradient.shape[-1])
@@ -210,7 +216,7 @@ def _starts(term: Term, axis: int) -> TypeGuard[Pair]:
 
 @contextlib.contextmanager
 def _threads_for(row: Tensor) -> Iterator[None]:
-    """Use one thread for rows so small that waking a second one takes longer than the work."""
+    """Use one thread for small rows, where starting a second takes longer than the work."""
     before = torch.get_num_threads()
     if row.numel() >= SEVERAL or row.device.type != "cpu" or before == 1:
         yield

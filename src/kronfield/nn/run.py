@@ -1,4 +1,4 @@
-"""A training run: its steps in parts that fit the cache, its best weights, its checkpoints, its end."""
+"""A training run: steps in parts that fit the cache, best weights, checkpoints, stopping."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from kronfield.nn.layers import Prepared
 from kronfield.nn.mlp import CoordinateMLP
 from kronfield.nn.settings import LOSSES, Settings, name_of
 
-# Points in one row of a grid from which it is taken apart into points: a row must fit the memory.
+# A grid with more points than this in a row is split into points, since a row must fit the memory.
 MOST_PER_ROW = 1 << 17
-# A loss this many times that of a constant, or of the start, has diverged.
+# A run has diverged if its loss exceeds that of a constant, and of the start, by this factor.
 DIVERGED = 1e4
 
 
@@ -34,7 +34,7 @@ class DivergenceError(KronfieldError, RuntimeError):
 
 @dataclass
 class Epoch:
-    """How one epoch went: what a callback is told."""
+    """The state after one epoch, passed to the callback."""
 
     number: int
     loss: float
@@ -45,22 +45,22 @@ class Epoch:
 
 @dataclass
 class Training:
-    """What `train` did.
+    """The result of `train`.
 
     Attributes
     ----------
     model : CoordinateMLP
-        With its best weights.
+        The network with its best weights.
     losses : list of float
         The loss of every epoch, before its step.
     held_out : list of (epoch, loss)
-        On samples held out, where there are any.
+        The losses on held-out samples, if there are any.
     best_epoch, best_loss
-        When and what the best was: held out, or else on the samples themselves.
+        The best held-out loss and its epoch; without held-out samples, the best training loss.
     stopped_by : str
         "epochs", "patience", "callback" or "interrupt".
     seconds : float
-        Of the whole run, with what came before a checkpoint.
+        The time of the whole run, including the time before a checkpoint.
     """
 
     model: CoordinateMLP
@@ -75,7 +75,7 @@ class Training:
 
     @property
     def epochs(self) -> int:
-        """How many epochs were run."""
+        """The number of epochs that were run."""
         return len(self.losses)
 
     @property
@@ -147,7 +147,7 @@ class TrainingRun:
     def _bound(self) -> float:
         """Return a loss that only a diverging run exceeds.
 
-        It is many times that of the first weights, of zero and of the mean.
+        It is `DIVERGED` times the largest loss of the initial weights, of zero and of the mean.
         """
         flat = self.data.values.reshape(-1, self.model.out)
         constants = (torch.zeros_like(flat[:1]), flat.mean(0, keepdim=True))
@@ -159,7 +159,7 @@ class TrainingRun:
     def go(
         self, checkpoint: Any, resume: bool, bar: Bar, callback: Callable[[Epoch], Any] | None
     ) -> Training:
-        """Run the epochs that are left; return the result, with the best weights in place."""
+        """Run the remaining epochs; return the result, with the best weights in the model."""
         model, result = self.model, self.result
         self.best = _copy(model)
         before = self._resume(checkpoint) if resume else 0.0
@@ -208,7 +208,7 @@ class TrainingRun:
                 self._keep(checkpoint)
 
     def _judged_epoch(self, number: int, prepared: Prepared | None) -> Epoch:
-        """Take the steps of an epoch; where it is time to, judge the weights and keep the best."""
+        """Take the steps of an epoch; at epochs to judge, keep the weights if they are the best."""
         rate, look = self._set_rate(number), self.settings.looks_at(number)
         # The loss of a full batch is that of the weights before its step.
         weights = _copy(self.model) if look and self.held is None and prepared is not None else None
@@ -233,7 +233,7 @@ class TrainingRun:
         return rate
 
     def _learn(self, number: int, rate: float, prepared: Prepared | None) -> float:
-        """Take the steps of an epoch and record its loss, which must not have diverged."""
+        """Take the steps of an epoch and record its loss; raise if it has diverged."""
         self.between_epochs = False
         loss = self.epoch(prepared)
         self.result.losses.append(loss)
@@ -250,7 +250,7 @@ class TrainingRun:
         return "patience" if epoch.number - self.result.best_epoch >= patience else None
 
     def _remember(self, score: float, number: int, weights: dict[str, Tensor] | None) -> None:
-        """Keep the weights, by default those now, if they are the best so far."""
+        """Keep the weights, by default the current ones, if they are the best so far."""
         if score < self.result.best_loss:
             self.result.best_loss, self.result.best_epoch = score, number
             self.best = _copy(self.model) if weights is None else weights
@@ -261,14 +261,18 @@ class TrainingRun:
         result = self.result
         result.seconds = time.perf_counter() - self.started
         state = {
-            "fingerprint": self.fingerprint, "losses": result.losses, "held_out": result.held_out,
-            "best_epoch": result.best_epoch, "best_loss": result.best_loss if math.isfinite(result.best_loss) else None,
-            "seconds": result.seconds, "stopped_by": result.stopped_by,
-        }  # fmt: skip
+            "fingerprint": self.fingerprint,
+            "losses": result.losses,
+            "held_out": result.held_out,
+            "best_epoch": result.best_epoch,
+            "best_loss": result.best_loss if math.isfinite(result.best_loss) else None,
+            "seconds": result.seconds,
+            "stopped_by": result.stopped_by,
+        }
         checkpoints.save(checkpoint, self.model, self.optimiser, self.generator, self.best, state)
 
     def _resume(self, checkpoint: Any) -> float:
-        """Put back what the checkpoint holds, if there is one; return the seconds spent before."""
+        """Restore the checkpoint, if there is one; return the seconds spent before it."""
         if not checkpoints.exists(checkpoint):
             return 0.0
         self.best, state = checkpoints.load(
@@ -285,7 +289,7 @@ class TrainingRun:
         return float(state["seconds"])
 
     def prepared(self) -> Prepared | None:
-        """Return the full batch with what stays the same in every step; None for minibatches."""
+        """Return the full batch, prepared once for all steps; None for minibatches."""
         return None if self.settings.batch is not None else self.model.prepare(self.data.inputs)
 
     def epoch(self, prepared: Prepared | None) -> float:
@@ -313,7 +317,7 @@ class TrainingRun:
         return value
 
     def _backward(self, prepared: Prepared, data: Samples) -> float:
-        """Add up the gradients of all parts of a batch; what they share is differentiated once, at the end."""
+        """Add the gradients of all parts of a batch; differentiate the shared tensors once."""
         shared = self.model.first.shared(prepared)
         parts = list(self._parts(prepared, data))
         if len(parts) == 1:
@@ -339,7 +343,7 @@ class TrainingRun:
         """Yield (start, stop, share of the samples) of the parts of a batch."""
         step = max(1, self.settings.chunk // prepared.per_row)
         if self.model.is_linear:
-            step = prepared.rows  # nothing follows that would not fit the cache
+            step = prepared.rows  # no hidden layers, so parts gain nothing
         for start in range(0, prepared.rows, step):
             stop = min(start + step, prepared.rows)
             used = (
@@ -361,7 +365,7 @@ class TrainingRun:
 
     @torch.no_grad()
     def _evaluate(self, data: Samples) -> float:
-        """Return the loss on samples, in parts: their features are not held all at once."""
+        """Return the loss on samples, in parts, so that not all features are held at once."""
         total = 0.0
         if isinstance(data.inputs, Grid):
             prepared = self.model.prepare(data.inputs, cache=False)
@@ -385,8 +389,9 @@ class TrainingRun:
         first = self.result.losses[0]
         how = f"went from {first:.3g} to {value:.3g}" if math.isfinite(first) else "is not a number"
         raise DivergenceError(
-            f"train: the loss {how} at epoch {number}, with a rate of {rate:.3g}. Use a smaller rate ({rate / 10:.1g}, say) "
-            "or clip=1.0, and a loss whose gradient is finite; the network has its best weights so far."
+            f"train: the loss {how} at epoch {number}, with a rate of {rate:.3g}. "
+            f"Use a smaller rate ({rate / 10:.1g}, say) or clip=1.0, and a loss whose gradient is "
+            "finite. The network has its best weights so far."
         )
 
     def _figures(self, value: float, done: int, seconds: float) -> str:
@@ -399,7 +404,7 @@ class TrainingRun:
 
 
 def _placed(data: Samples, like: Tensor) -> Samples:
-    """Return the samples on the device of the weights, values in their dtype; positions keep their digits."""
+    """Return samples on the device of the weights; only values take their dtype."""
     inputs = data.inputs.to(like.device)
     used = None if data.used is None else data.used.to(like.device)
     return Samples(inputs, data.values.to(like.device, like.dtype), data.channels, used)
@@ -410,7 +415,7 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _described(model: CoordinateMLP) -> dict[str, Any]:
-    """Return all that defines a network but its weights; an activation that is a function by its name."""
+    """Return the description of a network without its weights; functions by name."""
     return {
         **(
             model.to_dict()

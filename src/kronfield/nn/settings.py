@@ -1,4 +1,4 @@
-"""The settings of a training run: checked, and completed with the paper's for what is left out."""
+"""The settings of a training run: checked, with the paper's values as defaults."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from kronfield._core.arrays import describe, problem, real, whole
 from kronfield.nn.mlp import CoordinateMLP
 
-# The paper's learning rates: one linear layer on a Kronecker encoding, and everything deeper.
+# The paper's learning rates: of one linear layer on a Kronecker encoding, and of deeper networks.
 LINEAR_RATE, DEEP_RATE = 1e-1, 5e-3
-# Numbers of a hidden layer for the points of one part of a full batch: they stay in the cache.
+# Values of a hidden layer in one part of a full batch, chosen to fit the cache.
 CHUNK_NUMBERS = 1 << 20
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -23,7 +23,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mae": nn.functional.l1_loss,
     "huber": nn.functional.smooth_l1_loss,
 }
-# The learning rate at a fraction t of the run, from 0 to 1, relative to that of the start.
+# The learning rate at a fraction t of the run, from 0 to 1, relative to the initial rate.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda t: 1.0,
     "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * t)),
@@ -34,7 +34,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run, all valid; ``schedule`` and ``loss`` are a name or a function."""
+    """The checked settings of a run; ``schedule`` and ``loss`` are a name or a function."""
 
     epochs: int
     rate: float
@@ -72,7 +72,7 @@ class Settings:
         count = whole("epochs", epochs, at_least=1)
         rate = _rate(model, rate)
         decay = real(
-            "weight_decay", weight_decay, low=0.0, high=1e6, remedy="It is a small number or 0."
+            "weight_decay", weight_decay, low=0.0, high=1e6, remedy="Pass a small number or 0."
         )
         batch = _count("batch", batch)
         _check_known("schedule", schedule, SCHEDULES)
@@ -80,15 +80,16 @@ class Settings:
         patience = _count("patience", patience)
         if patience is not None and held_out is None:
             raise problem(
-                "patience", patience, "something held out to judge by", "Pass held_out=0.1, say."
+                "patience", patience, "held-out samples to judge by", "Pass held_out=0.1, say."
             )
         every = _count("every", every) or max(1, count // 100)
         if clip is not None:
-            clip = real("clip", clip, low=0.0, high=1e30, open_low=True, remedy="A norm.")
+            clip = real("clip", clip, low=0.0, high=1e30, open_low=True, remedy="Pass a norm.")
         seed = whole("seed", seed, at_least=0)
         pair = _betas(betas)
         if model.first.weight.dtype == torch.float16:
-            expected, remedy = "float32, float64 or bfloat16", "Adam's numbers do not fit: .float()"
+            expected = "float32, float64 or bfloat16"
+            remedy = "Adam needs a larger range: call model.float()."
             raise problem("model", "float16 weights", expected, remedy)
         size = _count("chunk", chunk) or _points_in_cache(model)
         return cls(
@@ -106,17 +107,25 @@ class Settings:
         return LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
 
     def looks_at(self, epoch: int) -> bool:
-        """Tell whether the weights are judged at an epoch: every few, and at the last."""
+        """Return whether the weights are judged at an epoch: every ``every``, and the last."""
         return epoch % self.every == 0 or epoch == self.epochs - 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data, to compare with those of a checkpoint."""
         return {
-            "epochs": self.epochs, "rate": self.rate, "betas": list(self.betas),
-            "weight_decay": self.weight_decay, "batch": self.batch, "chunk": self.chunk,
-            "clip": self.clip, "seed": self.seed, "every": self.every,
-            "schedule": name_of(self.schedule), "loss": name_of(self.loss), "patience": self.patience,
-        }  # fmt: skip
+            "epochs": self.epochs,
+            "rate": self.rate,
+            "betas": list(self.betas),
+            "weight_decay": self.weight_decay,
+            "batch": self.batch,
+            "chunk": self.chunk,
+            "clip": self.clip,
+            "seed": self.seed,
+            "every": self.every,
+            "schedule": name_of(self.schedule),
+            "loss": name_of(self.loss),
+            "patience": self.patience,
+        }
 
 
 def name_of(value: Any) -> str:
@@ -125,7 +134,7 @@ def name_of(value: Any) -> str:
 
 
 def _rate(model: CoordinateMLP, rate: float | None) -> float:
-    remedy = "It is the step of Adam: 0.1 to 0.0001 are usual."
+    remedy = "It is the step size of Adam: 0.1 to 0.0001 are usual."
     usual = LINEAR_RATE if model.is_linear else DEEP_RATE
     return real(
         "rate", usual if rate is None else rate, low=0.0, high=1e6, open_low=True, remedy=remedy
@@ -153,5 +162,5 @@ def _check_known(argument: str, value: Any, known: dict[str, Any]) -> None:
 
 
 def _points_in_cache(model: CoordinateMLP) -> int:
-    """Return how many points have hidden layers that fit the cache."""
+    """Return the number of points whose hidden layers fit the cache."""
     return max(1, CHUNK_NUMBERS // max(model.first.width, model.width if model.depth else 1))

@@ -1,4 +1,4 @@
-"""One training loop for every coordinate network: Adam, full batch or minibatch, with all that keeps a long run safe."""
+"""The training loop of coordinate networks: Adam (Kingma and Ba, 2015), full or mini-batch."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def train(
 ) -> Training:
     """Train a coordinate network; by default as the paper does: Adam, full batch, 2000 epochs.
 
-    A full batch goes through the network in parts that fit the cache, which changes nothing but
-    rounding. Ctrl-C ends the run and returns the best so far.
+    A full batch passes through the network in parts that fit the cache, which changes only
+    rounding. Ctrl-C ends the run and returns the best weights so far.
 
     Examples
     --------
@@ -54,50 +54,51 @@ def train(
     >>> import kronfield as kf
     >>> from kronfield.nn import CoordinateMLP, train
     >>> values = np.sin(6 * np.arange(64) / 64)
-    >>> done = train(CoordinateMLP(kf.Kronecker(kf.Gaussian(32, 0.03)), depth=0, out=1), values, epochs=200)
+    >>> model = CoordinateMLP(kf.Kronecker(kf.Gaussian(32, 0.03)), depth=0, out=1)
+    >>> done = train(model, values, epochs=200)
     >>> bool(done.losses[-1] < 1e-3 * done.losses[0]), done.field(np.array([[0.5]])).shape
     (True, (1,))
 
     Parameters
     ----------
     model : CoordinateMLP
-        Trained in place.
+        The network, trained in place.
     data : array, (points, values) or (Grid, values)
         Values alone lie on a grid at the positions i/N of the model's domain.
     epochs, rate, betas, weight_decay
-        Of Adam. The rate is by default the paper's: 0.1 for one linear layer on a Kronecker
+        Parameters of Adam. The default rate is the paper's: 0.1 for one linear layer on a Kronecker
         encoding, else 0.005.
     batch : int, optional
-        Samples a step, drawn without repetition in every epoch; by default all.
+        Samples per step, drawn without replacement in every epoch; by default all.
     chunk : int, optional
-        Samples of a full batch that go through the network at a time.
+        Samples of a full batch that pass through the network at a time.
     schedule : "constant", "cosine", "exponential", "linear", or a function
-        The learning rate over the run; a function takes how much of it is done, from 0 to 1, and
-        returns a factor.
+        The learning rate over the run. A function maps the completed fraction, from 0 to 1, to a
+        factor of the rate.
     loss : "mse", "mae", "huber", or a function
         A function takes (prediction, value), both (n, C), and returns a mean over the n samples.
     held_out : float or data, optional
-        A fraction of the samples to judge by, or other data. The best weights by this are what the
-        run returns.
+        A fraction of the samples, or other data, to judge the weights by. The run returns the
+        weights with the least held-out loss.
     patience : int, optional
-        Stop after so many epochs without a better held-out loss.
+        Stop after this many epochs without a better held-out loss.
     every : int, optional
-        Epochs between two looks at the held-out loss, and between checkpoints; by default a
+        Epochs between evaluations of the held-out loss, and between checkpoints; by default a
         hundredth of all.
     clip : float, optional
-        The largest norm of a gradient.
+        The largest norm of the gradient; larger gradients are scaled down to it.
     seed : int
-        Of the batches and of what is held out.
+        Seed of the batches and of the held-out split.
     device, threads
-        Where to run, and with how many threads of the processor.
+        The device, and the number of threads of the processor.
     checkpoint : path, optional
-        A file to write the state of the run to. With ``resume`` a run goes on from there, to the
-        same result bit for bit on the same machine with as many threads. Settings and data must be
-        the same; functions are compared by name.
+        A file for the state of the run. With ``resume`` a run continues from it, to the same result
+        bit for bit on the same machine with as many threads. Settings and data must be the same;
+        functions are compared by name.
     progress : bool
-        Show a bar on the terminal: loss, PSNR, epochs a second, and the time left.
+        Show a bar on the terminal: loss, PSNR, epochs per second, and the remaining time.
     callback : function, optional
-        Called with an `Epoch` after each; returns true to stop.
+        Called with an `Epoch` after each epoch; returns true to stop.
     """
     if not isinstance(model, CoordinateMLP):
         raise problem(
@@ -109,18 +110,30 @@ def train(
         )
     given = samples(data, model)
     settings = Settings.checked(
-        model, epochs=epochs, rate=rate, betas=betas, weight_decay=weight_decay, batch=batch, chunk=chunk,
-        schedule=schedule, loss=loss, held_out=held_out, patience=patience, every=every, clip=clip, seed=seed,
-    )  # fmt: skip
+        model,
+        epochs=epochs,
+        rate=rate,
+        betas=betas,
+        weight_decay=weight_decay,
+        batch=batch,
+        chunk=chunk,
+        schedule=schedule,
+        loss=loss,
+        held_out=held_out,
+        patience=patience,
+        every=every,
+        clip=clip,
+        seed=seed,
+    )
     run = TrainingRun(model, given, held_out, settings, device)
     if resume and checkpoint is None:
-        raise problem("resume", True, "a checkpoint to go on from", "Pass checkpoint=.")
+        raise problem("resume", True, "a checkpoint to resume from", "Pass checkpoint=.")
     if checkpoint is not None and not resume and checkpoints.exists(checkpoint):
         raise problem(
             "checkpoint",
             f"{checkpoint}, which exists",
             "a new file",
-            "Pass resume=True to go on, or remove it.",
+            "Pass resume=True to continue, or remove it.",
         )
     with _threads(threads), Bar("Training", settings.epochs, shown=progress) as bar:
         return run.go(checkpoint, resume, bar, callback)
