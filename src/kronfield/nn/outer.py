@@ -1,6 +1,7 @@
 """Sums on a grid of functions of one axis, or of the sum or difference of two.
 
-The first layer on a simple encoding is a sum of this form, computed without the product of all features.
+The first layer on a simple encoding is a sum of this form. It is computed without the product of
+all features.
 """
 
 from __future__ import annotations
