@@ -10,7 +10,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import in_threads
-from kronfield.embedders import Embedder, Impulse, LocalEmbedder
+from kronfield.embedders import BSpline, Embedder, Impulse, LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.grid.banded import BlockBanded, apply, embedding_blocks
 from kronfield.solvers.points.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
@@ -34,7 +34,7 @@ def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBa
     """Return the embedding matrix of ``x``, in blocks if features are local."""
     if order > embedder.smoothness:
         embedder.derivative(np.zeros(1), order)  # raises an error with the reason
-    if (
+    if isinstance(embedder, BSpline) or (
         isinstance(embedder, LocalEmbedder)
         and math.isfinite(embedder.reach())
         and not isinstance(embedder, Impulse)

@@ -15,7 +15,8 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import in_threads, with_one_blas_thread
-from kronfield.embedders import LocalEmbedder
+from kronfield.embedders import BSpline, LocalEmbedder
+from kronfield.solvers.grid.banded_lu import BandedSolve, SolveWithEnds
 
 # Rows in a block: FEW_ROWS, or MANY_ROWS for matrices of at least MANY_FROM rows. With fewer rows,
 # fewer zeros are multiplied and factorisations are cheaper. With more rows, BLAS is faster.
@@ -187,9 +188,11 @@ class BlockBanded:
         return dense
 
 
-def apply(operator: BlockBanded | Array, tensor: Array, axis: int) -> Array:
+def apply(
+    operator: BlockBanded | BandedSolve | SolveWithEnds | Array, tensor: Array, axis: int
+) -> Array:
     """Return the mode product of ``tensor`` with a banded or dense matrix."""
-    if isinstance(operator, BlockBanded):
+    if isinstance(operator, BlockBanded | BandedSolve | SolveWithEnds):
         return operator.apply(tensor, axis)
     return dense_apply(operator, tensor, axis)
 
@@ -234,7 +237,7 @@ def _slices(count: int, work: int) -> list[slice]:
 
 
 def embedding_blocks(
-    embedder: LocalEmbedder,
+    embedder: LocalEmbedder | BSpline,
     x: Array,
     order: int = 0,
     tolerance: float = 1e-17,
@@ -245,6 +248,8 @@ def embedding_blocks(
     The positions should be sorted or nearly sorted: a block covers all columns within reach of any
     of its rows.
     """
+    if isinstance(embedder, BSpline):
+        return _blocks_of_runs(*embedder.run(x, order), embedder.size, rows)
     blocks = []
     reach = embedder.reach(tolerance)
     per_unit, padding = round(1 / embedder.spacing), int(embedder.padding)
@@ -256,3 +261,18 @@ def embedding_blocks(
         first, last = min(max(first, 0), embedder.size - 1), min(max(last, 0), embedder.size - 1)
         blocks.append(Block(row, first, embedder.features(np, part, order, first, last + 1)))
     return BlockBanded((len(x), embedder.size), tuple(blocks))
+
+
+def _blocks_of_runs(first: Array, values: Array, size: int, rows: int) -> BlockBanded:
+    """Return the matrix whose row i has ``values[:, i]`` from column ``first[i]`` on."""
+    blocks = []
+    taps = np.arange(len(values))
+    for row in range(0, len(first), rows):
+        part = first[row : row + rows]
+        low, high = int(part.min()), int(part.max()) + len(values)
+        block = np.zeros((len(part), high - low))
+        block[np.arange(len(part))[:, None], (part - low)[:, None] + taps] = values[
+            :, row : row + rows
+        ].T
+        blocks.append(Block(row, low, block))
+    return BlockBanded((len(first), size), tuple(blocks))

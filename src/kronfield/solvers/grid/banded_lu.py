@@ -231,3 +231,34 @@ def _slices(count: int, step: int) -> list[slice]:
     """Return slices of ``count`` items, of about ``step`` items each and all of one size."""
     parts = max(1, round(count / max(step, 1)))
     return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
+
+
+@dataclass(frozen=True, eq=False)
+class SolveWithEnds:
+    """The inverse of samples with a condition at either end, whose right-hand side is 0."""
+
+    inner: BandedSolve
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N + 2, N)."""
+        return self.inner.shape[0], self.inner.shape[0] - 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the results."""
+        return self.inner.dtype
+
+    def astype(self, dtype: Any) -> SolveWithEnds:
+        """Return the same inverse with results of another dtype."""
+        return SolveWithEnds(self.inner.astype(dtype))
+
+    def apply(self, tensor: Array, axis: int) -> Array:
+        """Return the mode product with ``axis`` of ``tensor``, which becomes two longer."""
+        N = self.shape[1]
+        if tensor.shape[axis] != N:
+            raise problem(
+                "tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis."
+            )
+        sides = [(1, 1) if i == axis else (0, 0) for i in range(tensor.ndim)]
+        return self.inner.apply(np.pad(tensor, sides), axis)

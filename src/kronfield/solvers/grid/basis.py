@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.embedders import BSpline, Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import embedding_blocks
 from kronfield.solvers.grid.inverse import dense_embedding, dense_inverse, smoothest
 
@@ -109,24 +109,29 @@ def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> 
     Each panel is integrated by Gauss-Legendre quadrature.
     """
     embedder.derivative(np.zeros(1), order)  # raises an error if it does not exist
-    local = isinstance(embedder, LocalEmbedder)
-    spacing = (
-        embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
-    )
-    # panels end at multiples of half a spacing, where features can have kinks
-    step = spacing / PANELS
-    edges = np.unique(
-        np.clip(np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step, low, high)
-    )
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    if isinstance(embedder, BSpline):
+        # panels end at the knots, and the nodes are exact for squares of the polynomials between
+        inside = embedder.inner_knots
+        edges = np.unique(np.concatenate([[low], np.clip(inside, low, high), [high]]))
+        count = embedder.degree - order + 1
+    else:
+        spacing = (
+            embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
+        )
+        # panels end at multiples of half a spacing, where features can have kinks
+        step = spacing / PANELS
+        edges = np.unique(
+            np.clip(np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step, low, high)
+        )
+        count = NODES
+    nodes, weights = np.polynomial.legendre.leggauss(count)
     half = np.diff(edges)[:, None] / 2
     x = ((edges[1:, None] + edges[:-1, None]) / 2 + half * nodes).ravel()
     w = (half * weights).ravel()
-    if not local:
+    if not isinstance(embedder, LocalEmbedder | BSpline):
         values = np.asarray(embedder.derivative(x, order))
         return values.T @ (w[:, None] * values)
     gram = np.zeros((embedder.size, embedder.size))
-    assert isinstance(embedder, LocalEmbedder)
     for block in embedding_blocks(embedder, x, order, rows=256).blocks:
         columns = slice(block.column, block.column + block.values.shape[1])
         part = w[block.row : block.row + block.values.shape[0], None]

@@ -11,8 +11,9 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import is_even, mean_step
-from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.embedders import BSpline, Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import Block, BlockBanded, block_rows
+from kronfield.solvers.grid.banded_lu import BandedSolve, SolveWithEnds
 
 # The numbers of extra weights on either side of a block that are tried, in order. If the largest is
 # not enough, the inverse is dense.
@@ -22,6 +23,11 @@ MARGINS = (16, 32, 64, 128)
 LOCAL_CONDITION = 3e3
 # The largest matrix of one axis that is factored densely: 8192 x 8192, which takes minutes.
 LARGEST_DENSE = 1 << 26
+# The weights of B-splines up to this condition number are stored as float32 for float32 samples:
+# values then differ by no more than about 1e-5 of the largest.
+SINGLE_CONDITION = 50.0
+# Above this condition number, the LU factors of B-splines at the samples have lost all digits.
+SINGULAR = 1e14
 # If the gaps between samples differ by less than this fraction, the blocks of an inverse are equal.
 SAME = 1e-9
 # The number of banded inverses that are cached: at 4096 samples each takes 1 MB.
@@ -37,7 +43,7 @@ class AxisInverse:
 
     Attributes
     ----------
-    operator : BlockBanded or (K, N) array
+    operator : BlockBanded, BandedSolve, SolveWithEnds or (K, N) array
         The pseudo-inverse A.
     method : str
         "banded" or "dense".
@@ -47,7 +53,7 @@ class AxisInverse:
         The largest over the smallest singular value kept; a bound on it for banded inverses.
     """
 
-    operator: BlockBanded | Array
+    operator: BlockBanded | BandedSolve | SolveWithEnds | Array
     method: str
     rank: int
     condition: float
@@ -82,6 +88,10 @@ def invert_axis(
         operator = _recent_local_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
         if operator is not None:
             return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
+    if isinstance(embedder, BSpline):
+        inverse = _spline_inverse(embedder, x, dtype, smooth)
+        if inverse is not None:
+            return inverse
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
     # the weights of an ill-conditioned fit need float64
     return AxisInverse(
@@ -110,6 +120,64 @@ def dense_inverse(P: Array, smooth: int, rcond: float) -> tuple[Array, int, floa
     if smooth and P.shape[0] < P.shape[1]:
         return smoothest(P, smooth), rank, condition
     return (Vt[:rank].T / s[:rank]) @ U[:, :rank].T, rank, condition
+
+
+def _spline_inverse(embedder: BSpline, x: Array, dtype: Any, smooth: int) -> AxisInverse | None:
+    """Return the inverse of B-splines at the samples by banded LU; None if it does not exist.
+
+    It exists for as many features as samples if feature i is positive at sample i (Schoenberg and
+    Whitney 1953). Two features more leave room for a condition at either end: with ``smooth`` 1
+    the first derivative is 0 at the first and last sample, with 2 the second.
+    """
+    N = len(x)
+    if x[0] < embedder.low or x[-1] > embedder.high:
+        return None
+    if embedder.size == N + 2 and smooth in (1, 2) and smooth <= embedder.degree and N > 1:
+        return _spline_inverse_with_ends(embedder, x, dtype, smooth)
+    if embedder.size != N:
+        return None
+    first, values = embedder.run(x)
+    at = np.arange(N) - first
+    if np.any(np.diff(x) <= 0) or np.any((at < 0) | (at >= len(values))):
+        return None
+    operator = BandedSolve.of(first, values) if np.all(values[at, np.arange(N)] > 0) else None
+    if operator is None:
+        return None
+    # The matrix is totally positive (Karlin 1968), so the signs of its inverse alternate: samples
+    # of alternating sign give the largest row sum of the inverse. The rows of the matrix sum to 1,
+    # so this is the condition number in the maximum norm.
+    condition = float(np.abs(operator.apply((-1.0) ** np.arange(N), 0)).max())
+    if not condition < SINGULAR:
+        return None
+    return _banded(operator, N, condition, dtype)
+
+
+def _banded(
+    operator: BandedSolve | SolveWithEnds, rank: int, condition: float, dtype: Any
+) -> AxisInverse:
+    """Return the inverse in the dtype of the samples, or in float64 if weights need the digits."""
+    wide = condition > SINGLE_CONDITION
+    return AxisInverse(operator.astype(np.float64 if wide else dtype), "banded", rank, condition)
+
+
+def _spline_inverse_with_ends(
+    embedder: BSpline, x: Array, dtype: Any, order: int
+) -> AxisInverse | None:
+    """Return the inverse of samples with a derivative of ``order`` that is 0 at both ends."""
+    ends, slopes = embedder.run(x[[0, -1]], order)
+    first, values = embedder.run(x)
+    # derivatives are scaled to the size of the features
+    slopes = slopes / np.maximum(np.abs(slopes).max(axis=0), np.finfo(float).tiny)
+    rows = np.concatenate([ends[:1], first, ends[1:]])
+    entries = np.concatenate([slopes[:, :1], values, slopes[:, 1:]], axis=1)
+    operator = BandedSolve.of(rows, entries)
+    if operator is None:
+        return None
+    signs = (-1.0) ** np.arange(len(rows))  # as without ends: an estimate of the condition
+    condition = float(np.abs(operator.apply(signs, 0)).max())
+    if not condition < SINGULAR:
+        return None
+    return _banded(SolveWithEnds(operator), len(x), condition, dtype)
 
 
 @functools.lru_cache(maxsize=RECENT)

@@ -15,6 +15,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame
+from kronfield.embedders import LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.encoding.blending import Blending, virtual_axis
 from kronfield.solvers.points.dense import DenseTerm, fits
@@ -143,6 +144,9 @@ class RowRule:
 
 def _entries_per_row(encoding: Kronecker) -> int | None:
     """Return the number of features within reach of a point; None if one axis is not local."""
+    # the penalty on differences of weights needs features of one shape, at even centres
+    if not all(isinstance(emb, LocalEmbedder) for emb in encoding.embedders):
+        return None
     taps = [taps_in_reach(emb, IN_SIGHT) for emb in encoding.embedders]
     return None if None in taps else math.prod(t or 1 for t in taps)
 

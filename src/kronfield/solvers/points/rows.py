@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield.embedders import Embedder, Gaussian, Impulse, LocalEmbedder, TensionSpline, Triangle
+from kronfield.embedders import (
+    BSpline,
+    Embedder,
+    Gaussian,
+    Impulse,
+    LocalEmbedder,
+    TensionSpline,
+    Triangle,
+)
 
 # A feature is left out where it is below this fraction of its peak: it changes no digit of float64.
 NEGLIGIBLE = 1e-17
@@ -45,6 +53,8 @@ def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int 
 
     None means all of them.
     """
+    if isinstance(embedder, BSpline):
+        return embedder.taps(order)
     if not isinstance(embedder, LocalEmbedder):
         return None
     if isinstance(embedder, Impulse):
@@ -61,6 +71,8 @@ def axis_run(
     embedder: Embedder, x: Array, order: int = 0, tolerance: float = NEGLIGIBLE
 ) -> AxisRows:
     """Return the features within reach of each position ``x``, given in the embedder's units."""
+    if isinstance(embedder, BSpline):
+        return AxisRows(*embedder.run(x, order))
     T = taps_in_reach(embedder, tolerance, order)
     if T is None or not isinstance(embedder, LocalEmbedder):
         values = np.asarray(embedder.derivative(x, order)).T
