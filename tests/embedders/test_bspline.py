@@ -14,6 +14,7 @@ import kronfield as kf
 from cases import LIBRARIES, each_library
 from kronfield._core.frames import sample_frame
 from kronfield.solvers.grid import banded_lu
+from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.banded_lu import BandedSolve
 from kronfield.solvers.grid.basis import derivative_gram
 from kronfield.solvers.grid.inverse import invert_axis
@@ -479,6 +480,20 @@ def test_matrices_that_are_not_square_or_singular_are_inverted_densely():
     assert invert_axis(emb, outside, dtype=np.float64).method == "dense"
     with pytest.raises(kf.InputError, match="length 30"):
         invert_axis(kf.BSpline.through(x), x, dtype=np.float64).operator.apply(np.zeros(31), 0)
+
+
+@pytest.mark.parametrize("smooth", [1, 2])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_two_more_features_than_samples(degree, smooth):
+    """A condition at both ends, by banded LU where that derivative is continuous."""
+    x = np.arange(20) / 20
+    emb = kf.BSpline(22, degree, low=0.0, high=0.95)
+    inverse = invert_axis(emb, x, dtype=np.float64, smooth=smooth)
+    assert inverse.method == ("banded" if smooth < degree else "dense")
+    weights = apply(inverse.operator, np.sin(5 * x), 0)
+    np.testing.assert_allclose(emb(x) @ weights, np.sin(5 * x), atol=1e-9)
+    if smooth < degree:
+        np.testing.assert_allclose(emb.derivative(x[[0, -1]], smooth) @ weights, 0.0, atol=1e-9)
 
 
 # Fields

@@ -89,7 +89,7 @@ def invert_axis(
         if operator is not None:
             return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
     if isinstance(embedder, BSpline):
-        inverse = _spline_inverse(embedder, x, dtype, smooth)
+        inverse = _recent_spline_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
         if inverse is not None:
             return inverse
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
@@ -122,6 +122,14 @@ def dense_inverse(P: Array, smooth: int, rcond: float) -> tuple[Array, int, floa
     return (Vt[:rank].T / s[:rank]) @ U[:, :rank].T, rank, condition
 
 
+@functools.lru_cache(maxsize=RECENT)
+def _recent_spline_inverse(
+    embedder: BSpline, positions: bytes, dtype: np.dtype[Any], smooth: int
+) -> AxisInverse | None:
+    """Return the inverse of B-splines, cached: lines of one length are factored once."""
+    return _spline_inverse(embedder, np.frombuffer(positions), dtype, smooth)
+
+
 def _spline_inverse(embedder: BSpline, x: Array, dtype: Any, smooth: int) -> AxisInverse | None:
     """Return the inverse of B-splines at the samples by banded LU; None if it does not exist.
 
@@ -132,7 +140,7 @@ def _spline_inverse(embedder: BSpline, x: Array, dtype: Any, smooth: int) -> Axi
     N = len(x)
     if x[0] < embedder.low or x[-1] > embedder.high:
         return None
-    if embedder.size == N + 2 and smooth in (1, 2) and smooth <= embedder.degree and N > 1:
+    if embedder.size == N + 2 and smooth in (1, 2) and smooth < embedder.degree and N > 1:
         return _spline_inverse_with_ends(embedder, x, dtype, smooth)
     if embedder.size != N:
         return None
@@ -193,6 +201,7 @@ def _recent_local_inverse(
 def forget() -> None:
     """Clear the cache of banded inverses, as a benchmark of a first fit must."""
     _recent_local_inverse.cache_clear()
+    _recent_spline_inverse.cache_clear()
 
 
 def smoothest(P: Array, order: int) -> Array:
