@@ -322,7 +322,7 @@ class PointReport(Report):
                 "degrees_of_freedom",
                 "a report that was pickled before they were computed",
                 "the report of the field that fit_points returned",
-                "Read them from the report before it is pickled: they are computed from the points.",
+                "Read them from the report before it is pickled: they need the points.",
             )
         with one_blas_thread():
             return self._measure_freedom()
