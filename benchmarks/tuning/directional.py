@@ -29,6 +29,7 @@ from kronfield.fitting.slopes import Refinement
 SIDE, VOLUME, TUNED_ON, SHIPPED = 480, 64, 8, 7
 # What is tried for each setting, the others as they are.
 TRIED: dict[str, tuple] = {
+    "slope": (0.0, 1.0, 1.25, 1.5, 1.75, 2.0),
     "power": (2, 4, 6, 8, 12),
     "floor": (0.0, 0.003, 0.01, 0.03, 0.1),
     "cells": ((1, 1), (1, 1, 2), (1, 1, 1, 1), (1, 1, 1, 1, 2), (1, 1, 2, 2), (1, 1, 2, 2, 2)),

@@ -87,8 +87,9 @@ class Slow:
             if diagonal or (sum(map(abs, d)) == sum(d) == 1 and not odd[d.index(1)]):
                 yield d
 
-    def change(self, x, d, odd):
-        """Return the mean change per length along d around x."""
+    @functools.cache  # noqa: B019
+    def filter(self, e, d, odd):
+        """Return where changes along d are pooled around nodes of parity e, and their weights."""
         filters = [(self.settings.same, 0), (self.settings.other, 1)]
         if odd == self.D:
             two = self.D == 2
@@ -101,12 +102,20 @@ class Slow:
             for i, weight in enumerate(kernel / kernel.sum()):
                 taps[2 * i - (len(kernel) - 1)] = weight
                 assert (2 * i - (len(kernel) - 1)) % 2 == parity
-        total = 0.0
+        found = {}
         for offset in itertools.product(taps, repeat=self.D):
-            y = tuple(i + j for i, j in zip(x, offset, strict=True))
-            ends = tuple((i + j) % 2 for i, j in zip(y, d, strict=True))
-            if 0 < sum(i % 2 for i in y) <= odd and ends in self.lattices:
-                total += math.prod(taps[i] for i in offset) * self.distance(y, d)
+            at = [(i + j) % 2 for i, j in zip(e, offset, strict=True)]
+            ends = tuple((i + j) % 2 for i, j in zip(at, d, strict=True))
+            if 0 < sum(at) <= odd and ends in self.lattices:
+                found[offset] = math.prod(taps[i] for i in offset)
+        return found
+
+    def change(self, x, d, odd):
+        """Return the mean change per length along d around x."""
+        total = sum(
+            weight * self.distance(tuple(i + j for i, j in zip(x, offset, strict=True)), d)
+            for offset, weight in self.filter(tuple(i % 2 for i in x), d, odd).items()
+        )
         return total / math.hypot(*d)
 
     def middle(self, x, odd):
@@ -123,7 +132,8 @@ class Slow:
             ]
             p, q, r = np.diff(y, axis=0)
             slope = (harmonic(p, q), harmonic(q, r))
-            total = total + weight * ((y[1] + y[2]) / 2 + (slope[0] - slope[1]) / 8)
+            bend = self.settings.slope * (slope[0] - slope[1]) / 8
+            total = total + weight * ((y[1] + y[2]) / 2 + bend)
         return total
 
 
@@ -132,7 +142,7 @@ def harmonic(p, q):
 
 
 CASES = [((5, 4), 1), ((3, 3), 2), ((6, 7), 3), ((3, 9), 5)]
-CASES += [((4, 3, 5), 1), ((3, 4, 3), 4), ((3, 3, 3, 4), 2)]
+CASES += [((4, 3, 5), 1), ((3, 4, 3), 4), ((3, 3, 3, 3), 2)]
 
 
 @pytest.mark.parametrize(("shape", "channels"), CASES)
@@ -149,7 +159,7 @@ def test_plain_loops_find_the_same(shape, channels, rng):
 def test_other_settings_do_what_they_say(rng):
     values = rng.standard_normal((2, 6, 5))
     for settings in (
-        replace(SETTINGS, power=3, floor=0.2),
+        replace(SETTINGS, power=3, floor=0.2, slope=1.0),
         replace(SETTINGS, cells=(1, 1), same=(), other=(1,)),
         replace(SETTINGS, cells=(), same=(1, 1, 2), other=(1, 1, 1)),
     ):
@@ -196,9 +206,9 @@ def test_flips_and_orders_of_axes_and_channels(values, random):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_any_power_of_two_is_exact(dtype, rng):
     values = rng.standard_normal((3, 9, 8)).astype(dtype)
-    largest = np.finfo(dtype).maxexp - 4
+    largest = np.finfo(dtype).maxexp - 4  # and the other way, where no digits are lost yet
     expected = middles(values)
-    for exponent in (-largest, -40, 40, largest):
+    for exponent in (-largest // 2, -40, 40, largest):
         scale = dtype(2.0**exponent)
         np.testing.assert_array_equal(middles(scale * values), scale * expected)
     assert np.isfinite(middles(np.full((1, 4, 4), np.finfo(dtype).max))).all()
@@ -206,14 +216,14 @@ def test_any_power_of_two_is_exact(dtype, rng):
 
 
 @pytest.mark.parametrize("shape", [(3, 40, 33), (1, 20, 9, 11), (2, 6, 5, 4, 7)])
-@pytest.mark.parametrize("part", [1, 100, 1000])
+@pytest.mark.parametrize("part", [64, 600])
 def test_tiles_and_threads_give_the_same_bits(shape, part, monkeypatch, rng):
     values = rng.standard_normal(shape).astype(np.float32)
     monkeypatch.setattr(directional, "PART", 1 << 30)
     whole = middles(values)
     monkeypatch.setattr(directional, "FEWEST_NODES", part)
     monkeypatch.setattr(directional, "PART", part)
-    assert len(directional._tiles(shape[1:], shape[0])) > 1
+    assert len(directional._tiles(shape[1:], 4 * shape[0])) > 1
     for count in (1, 2):
         with threadpool_limits(count):
             np.testing.assert_array_equal(middles(values), whole)

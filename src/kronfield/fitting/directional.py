@@ -8,8 +8,8 @@ Butland, 1984) and pooled changes; here it is written for any number of axes.
 
 The samples and their middles form 2^D lattices. A lattice is named by its parity e: e_i = 1 if its
 nodes are middles on axis i, so index j_i lies at j_i + e_i/2, in units of the sample spacing.
-The lattices are filled level by level: middles of cells first (D odd parities), then of faces, last
-of edges. Each lattice is an array of its own, so no step touches other nodes than its own.
+The lattices are filled level by level: middles of cells first (e_i = 1 on all axes), then of faces,
+last of edges. Each lattice is an array of its own, so no step touches other nodes than its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,8 @@ class DirectionalSettings:
 
     Attributes
     ----------
+    slope : float
+        The factor of PCHIP's slopes. Up to 2, middles stay between their neighbours.
     power : int
         How strongly the direction of least change is preferred: weights are (pooled change)^-power.
     floor : float
@@ -52,18 +54,19 @@ class DirectionalSettings:
         The same along axes on which they differ in parity. Its sum is odd.
     """
 
+    slope: float = 1.5
     power: int = 6
     floor: float = 0.01
-    cells: tuple[int, ...] = (1, 1, 1, 1, 2)
+    cells: tuple[int, ...] = (1, 1, 2, 2)
     cells_of_volumes: tuple[int, ...] = (1, 1)
     same: tuple[int, ...] = (1, 1)
     other: tuple[int, ...] = (1,)
 
 
 SETTINGS = DirectionalSettings()
-# Numbers in one array of a tile: about ten arrays stay in the cache. Tiles of many channels have at
+# Bytes in one array of a tile: about ten arrays stay in the cache. Tiles of many channels have at
 # least FEWEST_NODES nodes, because every tile computes the changes around it once more.
-PART, FEWEST_NODES = 1 << 14, 1 << 11
+PART, FEWEST_NODES = 1 << 18, 1 << 12
 
 Parity = tuple[int, ...]
 Direction = tuple[int, ...]
@@ -93,13 +96,16 @@ def fill_middles(
 
     Examples
     --------
-    A diagonal edge stays one: the middle of the cell that it crosses lies on it.
+    A diagonal edge stays sharp: the middle of a cell on it has the value of its two corners there.
 
     >>> import numpy as np
     >>> edge = np.tri(6)[None]
     >>> nodes = np.empty((1, 11, 11))
     >>> fill_middles(edge, (True, True), nodes)
-    >>> nodes[0, 4:7, 4:7].round(3)
+    >>> nodes[0, 4:7, 4:7].round(2)
+    array([[1. , 0.5, 0. ],
+           [1. , 1. , 0.5],
+           [1. , 1. , 1. ]])
     """
     _Fill(values, tuple(finer), nodes, settings)()
 
@@ -119,7 +125,7 @@ class _Level:
     measured : dict
         For each direction, all lattices not yet filled where both neighbours of a node are known.
         Changes are pooled over all of them: neighbours that were interpolated differ less than
-        samples do, so the two kinds cannot be compared with each other alone.
+        samples do, so changes between the one cannot be compared with changes between the other.
     """
 
     directions: dict[Parity, tuple[Direction, ...]]
@@ -161,54 +167,22 @@ def _source(parity: Parity, direction: Direction) -> Parity:
     return tuple(e ^ abs(d) for e, d in zip(parity, direction, strict=True))
 
 
-def _neighbours(parity: Parity, direction: Direction) -> list[tuple[int, ...]]:
-    """Return the shifts from the index of a node to those of its neighbours behind and ahead."""
-    # j + e/2 -+ d/2 is index j + e + (-+d - 1)/2 of the source
-    return [
-        tuple(e + (sign * d - 1) // 2 if d else 0 for e, d in zip(parity, direction, strict=True))
-        for sign in (-1, 1)
-    ]
+def _behind(parity: Parity, direction: Direction) -> tuple[int, ...]:
+    """Return the shift from the index of a node to the index of its neighbour behind."""
+    # j + e/2 - d/2 is index j + e - (d + 1)/2 of the source
+    return tuple(e - (d + 1) // 2 if d else 0 for e, d in zip(parity, direction, strict=True))
 
 
-# Parts of lattices
+# Tiles: boxes of a few thousand nodes
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Values on a box of a lattice, with or without channels before; ``low`` is its first index."""
-
-    values: Array
-    low: tuple[int, ...]
-
-    def at(self, box: Box, shift: Sequence[int] | None = None) -> Array:
-        """Return a view of the values on a box, or on the box moved by ``shift``."""
-        moved = (0,) * len(box) if shift is None else shift
-        sides = zip(box, self.low, moved, strict=True)
-        index = (slice(low - own + by, high - own + by) for (low, high), own, by in sides)
-        return self.values[(..., *index)]
-
-
-def _extend(piece: _Piece) -> None:
-    """Continue a lattice past its ends: differences to the last node are repeated, mirrored."""
-    # past the ends of later axes there is nothing yet
-    filled = [slice(None), *(slice(-low, low or None) for low in piece.low)]
-    for axis, low in enumerate(piece.low, start=1):
-        filled[axis] = slice(None)
-        lines = np.moveaxis(piece.values[tuple(filled)], axis, 0)
-        first, last = -low, len(lines) - 1 + low
-        for i in range(1, first + 1):
-            # on short axes this reads nodes past the other end, which earlier turns have filled
-            lines[first - i] = 2 * lines[first] - lines[first + i]
-            lines[last + i] = 2 * lines[last] - lines[last - i]
-
-
-def _tiles(shape: Sequence[int], channels: int) -> list[Box]:
-    """Return boxes that together are the whole, and whose arrays stay in the cache."""
-    most = max(PART // channels, FEWEST_NODES)
+def _tiles(shape: Sequence[int], size: int) -> list[Box]:
+    """Return boxes that make up the whole and stay in the cache, with ``size`` bytes a node."""
+    most = max(PART // size, FEWEST_NODES)
     sizes = list(shape)
     while math.prod(sizes) > most:
-        # runs along the last axis are contiguous: they stay longer
+        # runs along the last axis are contiguous: keep them longer
         axis = max(range(len(sizes)), key=lambda i: sizes[i] * (1 if i + 1 < len(sizes) else 0.25))
         sizes[axis] = -(-sizes[axis] // 2)
     sides = [
@@ -216,6 +190,240 @@ def _tiles(shape: Sequence[int], channels: int) -> list[Box]:
         for n, size in zip(shape, sizes, strict=True)
     ]
     return list(itertools.product(*sides))
+
+
+@dataclass(frozen=True)
+class _Along:
+    """Differences y[k + step] - y[k] of a source, from ``start`` to ``stop``.
+
+    They lie between the neighbours of all nodes at which changes are measured. Those for the nodes
+    of the tile begin ``offset`` later.
+    """
+
+    source: Parity
+    start: int
+    stop: int
+    step: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class _Pooling:
+    """The part of the changes that is pooled around the nodes of a tile, and the filter."""
+
+    measured: tuple[Direction, Parity]
+    part: slice
+    steps: tuple[int, ...]
+    factor: float
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which numbers are read to fill a tile on one level.
+
+    A tile is filled from copies of boxes of the source lattices that are larger by ``halo`` at both
+    ends of each axis. In these boxes indices are flat: a shift in any direction is one distance
+    in memory, and all arithmetic runs over contiguous memory. Nodes of the halo that lie between
+    the rows of the tile are computed too and not used.
+
+    Attributes
+    ----------
+    halo, shape : tuple of int
+        The width of the halo and the shape of the box.
+    nodes : slice
+        From the first node of the tile to the last.
+    sources : tuple of Parity
+        The lattices that are read.
+    along : dict
+        The differences that are taken, by direction and lattice.
+    pooling : dict
+        For each lattice that is filled and each of its directions, the changes that are pooled.
+    """
+
+    halo: tuple[int, ...]
+    shape: tuple[int, ...]
+    nodes: slice
+    sources: tuple[Parity, ...]
+    along: dict[tuple[Direction, Parity], _Along]
+    pooling: dict[Parity, dict[Direction, tuple[_Pooling, ...]]]
+
+
+def _filters(
+    level: int, finer: Sequence[bool], settings: DirectionalSettings
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the filters that pool changes, along axes of the same and of the other parity."""
+    if level:
+        return settings.same, settings.other
+    return (settings.cells if sum(finer) == 2 else settings.cells_of_volumes), ()
+
+
+def _reach(level: int, finer: Sequence[bool], settings: DirectionalSettings) -> int:
+    """Return how many nodes beyond a tile changes are measured; cubics need one."""
+    same, other = _filters(level, finer, settings)
+    return max(sum(same) // 2, (sum(other) + 1) // 2, 1)
+
+
+@functools.lru_cache(maxsize=64)
+def _plan(
+    level: int, finer: tuple[bool, ...], sizes: tuple[int, ...], settings: DirectionalSettings
+) -> _Plan:
+    """Return the plan of a level for tiles of given sizes."""
+    directions, measured = _levels(finer)[level].directions, _levels(finer)[level].measured
+    filters, reach = _filters(level, finer, settings), _reach(level, finer, settings)
+    halo = tuple((reach + 1) * more for more in finer)
+    shape = tuple(n + 2 * h for n, h in zip(sizes, halo, strict=True))
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+    def flat(shift: Iterable[int]) -> int:
+        return sum(s * stride for s, stride in zip(shift, strides, strict=True))
+
+    first, stop = flat(halo), flat(n + h - 1 for n, h in zip(sizes, halo, strict=True)) + 1
+    wide = flat(reach * more for more in finer)
+
+    def differences(d: Direction, e: Parity) -> _Along:
+        behind = flat(_behind(e, d))
+        return _Along(_source(e, d), first - wide + behind, stop + wide + behind, flat(d), wide)
+
+    def pooling(d: Direction, e: Parity, target: Parity) -> _Pooling:
+        steps = [filters[e[i] != target[i]] if more else () for i, more in enumerate(finer)]
+        # around index j of the target, a filter of length s + 1 begins at j - (s + e - target)/2
+        start = wide - flat((sum(s) + a - b) // 2 for s, a, b in zip(steps, e, target, strict=True))
+        far = tuple(step * stride for s, stride in zip(steps, strides, strict=True) for step in s)
+        factor = 0.5 ** len(far) / math.hypot(*d)  # mean change per length
+        return _Pooling((d, e), slice(start, start + stop - first + sum(far)), far, factor)
+
+    along = {(d, e): differences(d, e) for d, parities in measured.items() for e in parities}
+    return _Plan(
+        halo,
+        shape,
+        slice(first, stop),
+        tuple({one.source: None for one in along.values()}),
+        along,
+        {
+            target: {d: tuple(pooling(d, e, target) for e in measured[d]) for d in ways}
+            for target, ways in directions.items()
+        },
+    )
+
+
+# The fill
+# ------------------------------------------------------------------------------------------
+
+
+class _Fill:
+    """The lattices filled so far, and how the next are filled from them.
+
+    All lattices have the same shape, with ``pad`` nodes before index 0 and at least as many past
+    the last one.
+    """
+
+    def __init__(
+        self, values: Array, finer: tuple[bool, ...], nodes: Array, settings: DirectionalSettings
+    ) -> None:
+        self.values, self.finer, self.nodes, self.settings = values, finer, nodes, settings
+        self.shape = values.shape[1:]
+        self.levels = range(sum(finer))
+        widest = 1 + max(_reach(level, finer, settings) for level in self.levels)
+        self.pad = tuple(widest * more for more in finer)
+        # products of scaled values neither overflow nor underflow, and the scaling is exact
+        self.scale = _scale(values, nodes.dtype)
+        self.lattices: dict[Parity, Array] = {}
+
+    def __call__(self) -> None:
+        """Fill level by level."""
+        tiles = _tiles(self.shape, len(self.values) * self.nodes.dtype.itemsize)
+        samples = (0,) * len(self.shape)
+        self.lattices[samples] = self.empty()
+        in_threads(self.take_samples, tiles)
+        self.extend(samples)
+        for level in self.levels:
+            # nothing is interpolated from the last level
+            last = level == self.levels[-1]
+            kept = () if last else tuple(_levels(self.finer)[level].directions)
+            self.lattices |= {parity: self.empty() for parity in kept}
+            in_threads(functools.partial(self.fill_tile, level), tiles)
+            for parity in kept:
+                self.extend(parity)
+
+    def empty(self) -> Array:
+        """Return a lattice to be filled."""
+        sizes = (n + 2 * pad for n, pad in zip(self.shape, self.pad, strict=True))
+        return np.empty((len(self.values), *sizes), dtype=self.nodes.dtype)
+
+    def in_lattice(self, parity: Parity, box: Box, halo: Sequence[int]) -> Array:
+        """Return a view of a lattice: a box and a halo around it."""
+        sides = zip(box, self.pad, halo, strict=True)
+        part = (slice(low + pad - h, high + pad + h) for (low, high), pad, h in sides)
+        return self.lattices[parity][(slice(None), *part)]
+
+    def in_nodes(self, parity: Parity, box: Box) -> Array:
+        """Return a view of the result: a box of a lattice."""
+        part = (
+            slice(2 * low + e, max(2 * high + e - 1, 0), 2) if more else slice(low, high)
+            for (low, high), e, more in zip(box, parity, self.finer, strict=True)
+        )
+        return self.nodes[(slice(None), *part)]
+
+    def take_samples(self, tile: Box) -> None:
+        """Copy the samples of a tile, scaled for the arithmetic and as they are for the result."""
+        samples = (0,) * len(tile)
+        part = self.values[(slice(None), *(slice(*side) for side in tile))]
+        self.in_nodes(samples, tile)[...] = part
+        np.multiply(part, self.scale, out=self.in_lattice(samples, tile, samples))
+
+    def extend(self, parity: Parity) -> None:
+        """Continue a lattice past its ends: differences to the last node are repeated, mirrored."""
+        sides = zip(self.shape, self.pad, parity, strict=True)
+        inner = [slice(pad, pad + n - e) for n, pad, e in sides]
+        filled = [slice(None), *inner]  # past the ends of later axes there is nothing yet
+        for axis, side in enumerate(inner, start=1):
+            filled[axis] = slice(None)
+            lines = np.moveaxis(self.lattices[parity][tuple(filled)], axis, 0)
+            first, last = side.start, side.stop - 1
+            # on short axes this reads nodes past the other end, which earlier turns have filled
+            for i in range(1, len(lines) - last):
+                lines[last + i] = 2 * lines[last] - lines[last - i]
+                if i <= first:
+                    lines[first - i] = 2 * lines[first] - lines[first + i]
+
+    def fill_tile(self, level: int, tile: Box) -> None:
+        """Fill the nodes of a tile in all lattices of a level."""
+        C, sizes = len(self.values), tuple(high - low for low, high in tile)
+        plan = _plan(level, self.finer, sizes, self.settings)
+        sources = {
+            parity: self.in_lattice(parity, tile, plan.halo).reshape(C, -1)
+            for parity in plan.sources
+        }
+        differences = {key: _differences(sources, along) for key, along in plan.along.items()}
+        changes = {key: _norm(difference) for key, difference in differences.items()}
+        box = np.empty((C, *plan.shape), dtype=self.nodes.dtype)
+        middles = box.reshape(C, -1)[:, plan.nodes]
+        for parity, pooling in plan.pooling.items():
+            weights = [_pooled(changes, parts) for parts in pooling.values()]
+            _to_weights(weights, self.settings)
+            for i, (d, weight) in enumerate(zip(pooling, weights, strict=True)):
+                key = d, parity
+                along = plan.along[key]
+                found = _twice_middles(
+                    sources[along.source], differences[key], along, weight.size, self.settings.slope
+                )
+                if i == 0:
+                    np.multiply(found, weight, out=middles)
+                else:
+                    found *= weight
+                    middles += found
+            self.put(parity, tile, plan.halo, box)
+
+    def put(self, parity: Parity, tile: Box, halo: Sequence[int], box: Array) -> None:
+        """Copy middles to the result, and to their lattice if it is kept."""
+        # there is one middle less than there are samples
+        ends = [min(high, n - e) for (_, high), n, e in zip(tile, self.shape, parity, strict=True)]
+        inside = tuple((low, max(low, end)) for (low, _), end in zip(tile, ends, strict=True))
+        part = (slice(h, h + high - low) for (low, high), h in zip(inside, halo, strict=True))
+        found = box[(slice(None), *part)]
+        if parity in self.lattices:
+            self.in_lattice(parity, inside, (0,) * len(tile))[...] = found
+        np.divide(found, self.scale, out=self.in_nodes(parity, inside))
 
 
 def _scale(values: Array, dtype: np.dtype[np.floating]) -> np.floating:
@@ -226,202 +434,81 @@ def _scale(values: Array, dtype: np.dtype[np.floating]) -> np.floating:
     return dtype.type(2.0 ** -min(max(exponent, -bound), bound))
 
 
-# The fill
+# Arithmetic on tiles, written with the operations that NumPy has vectorised
 # ------------------------------------------------------------------------------------------
 
 
-class _Fill:
-    """The lattices filled so far, and how the next are filled from them."""
-
-    def __init__(
-        self, values: Array, finer: tuple[bool, ...], nodes: Array, settings: DirectionalSettings
-    ) -> None:
-        self.values, self.finer, self.nodes, self.settings = values, finer, nodes, settings
-        self.shape = values.shape[1:]
-        self.levels = _levels(finer)
-        self.cells = settings.cells if sum(finer) == 2 else settings.cells_of_volumes
-        # changes are measured one node less far than lattices are extended
-        self.pads = tuple((1 + max(map(self.reach, self.levels))) * more for more in finer)
-        # products of scaled values neither overflow nor underflow, and the scaling is exact
-        self.scale = _scale(values, nodes.dtype)
-        self.lattices: dict[Parity, _Piece] = {}
-
-    def __call__(self) -> None:
-        """Fill level by level."""
-        tiles = _tiles(self.shape, len(self.values))
-        samples = (0,) * len(self.shape)
-        self.lattices[samples] = self.empty(samples)
-        in_threads(self.take_samples, tiles)
-        _extend(self.lattices[samples])
-        for level in self.levels:
-            # nothing is interpolated from the last level, so it is not kept
-            kept = level.directions if level is not self.levels[-1] else ()
-            new = {parity: self.empty(parity) for parity in kept}
-            in_threads(functools.partial(self.fill_tile, level, new), tiles)
-            for lattice in new.values():
-                _extend(lattice)
-            self.lattices |= new
-
-    def empty(self, parity: Parity) -> _Piece:
-        """Return a lattice to be filled, with room past its ends."""
-        sizes = (n - e + 2 * p for n, e, p in zip(self.shape, parity, self.pads, strict=True))
-        values = np.empty((len(self.values), *sizes), dtype=self.nodes.dtype)
-        return _Piece(values, tuple(-pad for pad in self.pads))
-
-    def in_nodes(self, parity: Parity, box: Box) -> Array:
-        """Return a view of the nodes of a lattice in the result."""
-        return self.nodes[
-            (
-                slice(None),
-                *(
-                    slice(2 * low + e, 2 * high + e - 1, 2) if more else slice(low, high)
-                    for (low, high), e, more in zip(box, parity, self.finer, strict=True)
-                ),
-            )
-        ]
-
-    def take_samples(self, tile: Box) -> None:
-        """Copy the samples of a tile, scaled for the arithmetic and as they are for the result."""
-        samples = (0,) * len(tile)
-        part = self.values[(slice(None), *(slice(*side) for side in tile))]
-        self.in_nodes(samples, tile)[...] = part
-        np.multiply(part, self.scale, out=self.lattices[samples].at(tile))
-
-    def filters(self, level: _Level) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the filters that pool changes, along axes of the same and of the other parity."""
-        if level is self.levels[0]:
-            return self.cells, ()
-        return self.settings.same, self.settings.other
-
-    def reach(self, level: _Level) -> int:
-        """Return how many nodes away from a node changes are pooled for it."""
-        same, other = self.filters(level)
-        return max(sum(same) // 2, (sum(other) + 1) // 2, 1)
-
-    def fill_tile(self, level: _Level, new: dict[Parity, _Piece], tile: Box) -> None:
-        """Fill the nodes of a tile in all lattices of a level."""
-        reach = self.reach(level)
-        wide = tuple(
-            (low - reach * more, high + reach * more)
-            for (low, high), more in zip(tile, self.finer, strict=True)
-        )
-        changes = {
-            d: {e: _change(self.lattices[_source(e, d)], e, d, wide) for e in parities}
-            for d, parities in level.measured.items()
-        }
-        for parity, directions in level.directions.items():
-            box = tuple(
-                (low, min(high, n - e))
-                for (low, high), n, e in zip(tile, self.shape, parity, strict=True)
-            )
-            if any(low >= high for low, high in box):
-                continue
-            pooled = [self.pooled(level, changes[d], d, parity, box) for d in directions]
-            found = self.mean(parity, box, directions, _weights(pooled, self.settings))
-            if new:
-                new[parity].at(box)[...] = found
-            np.divide(found, self.scale, out=self.in_nodes(parity, box))
-
-    def mean(
-        self, parity: Parity, box: Box, directions: Sequence[Direction], weights: Sequence[Array]
-    ) -> Array:
-        """Return the weighted mean of the interpolations along all directions."""
-        total: Array | None = None
-        for d, weight in zip(directions, weights, strict=True):
-            found = _twice_middle(self.lattices[_source(parity, d)], parity, d, box)
-            found *= weight
-            total = found if total is None else np.add(total, found, out=total)
-        assert total is not None
-        return total
-
-    def pooled(
-        self, level: _Level, changes: dict[Parity, _Piece], d: Direction, parity: Parity, box: Box
-    ) -> Array:
-        """Return the mean change per length along a direction, around each node of a box."""
-        total: Array | None = None
-        filters = self.filters(level)
-        for at, change in changes.items():
-            found, factor = change.values, 1 / math.hypot(*d)
-            for axis, more in enumerate(self.finer):
-                steps = filters[at[axis] != parity[axis]] if more else ()
-                # the first node of ``at`` that the filter reaches from the first one of the box
-                low = box[axis][0] - (sum(steps) + at[axis] - parity[axis]) // 2
-                start = low - change.low[axis]
-                size = box[axis][1] - box[axis][0] + sum(steps)
-                found = _filtered(found, axis, slice(start, start + size), steps)
-                factor /= 2 ** len(steps)
-            found = np.multiply(found, found.dtype.type(factor))
-            total = found if total is None else np.add(total, found, out=total)
-        assert total is not None
-        return total
+def _negligible(dtype: np.dtype[np.floating]) -> float:
+    """Return what is added to divisors that may be 0. Products with it are normal numbers."""
+    return math.sqrt(np.finfo(dtype).tiny)
 
 
-def _filtered(values: Array, axis: int, part: slice, steps: Sequence[int]) -> Array:
-    """Return part of an array along an axis, with each step added to itself that many nodes on."""
-    lead = (slice(None),) * axis
-    values = values[(*lead, part)]
-    for step in steps:
-        values = values[(*lead, slice(None, -step))] + values[(*lead, slice(step, None))]
-    return values
+def _differences(sources: Mapping[Parity, Array], along: _Along) -> Array:
+    source = sources[along.source]
+    ahead = source[:, along.start + along.step : along.stop + along.step]
+    return ahead - source[:, along.start : along.stop]
 
 
-def _change(source: _Piece, parity: Parity, direction: Direction, box: Box) -> _Piece:
-    """Return the norm over channels of the difference between the neighbours of each node."""
-    behind, ahead = (source.at(box, shift) for shift in _neighbours(parity, direction))
-    total = ahead[0] - behind[0]
-    total *= total
-    for a, b in zip(behind[1:], ahead[1:], strict=True):
-        square = b - a
-        square *= square
-        total += square
-    return _Piece(np.sqrt(total, out=total), tuple(low for low, _ in box))
+def _norm(differences: Array) -> Array:
+    """Return the Euclidean norm over channels (C, ...)."""
+    total = np.add.reduce(differences * differences, axis=0)
+    return np.sqrt(total, out=total)
 
 
-def _weights(changes: Sequence[Array], settings: DirectionalSettings) -> list[Array]:
-    """Return half of the weight of each direction at every node, from the changes along them."""
-    # w_d = (c_d + floor c)^-power, c the sum of all c_d: the same for every unit of the values
+def _pooled(changes: Mapping[tuple[Direction, Parity], Array], parts: Sequence[_Pooling]) -> Array:
+    """Return the mean change per length around each node, from one or more lattices."""
+    total: Array | None = None
+    for one in parts:
+        found = changes[one.measured][one.part]
+        for step in one.steps:
+            found = found[:-step] + found[step:]
+        found = found * one.factor
+        total = found if total is None else np.add(total, found, out=total)
+    assert total is not None
+    return total
+
+
+def _to_weights(changes: Sequence[Array], settings: DirectionalSettings) -> None:
+    """Turn the changes along all directions into half of the weights, in place."""
+    # w_d = (c_d + floor c)^-power with c the sum of all c_d: unchanged by the unit of the values
     total = functools.reduce(np.add, changes)
-    total += np.finfo(total.dtype).tiny
-    floor = settings.floor * total
-    weights = [_power(total / (change + floor), settings.power) for change in changes]
-    norm = functools.reduce(np.add, weights)
+    total += _negligible(total.dtype)
+    floor = total * settings.floor
+    for change in changes:
+        change += floor
+        np.divide(total, change, out=change)
+        _to_power(change, settings.power)
+    norm = functools.reduce(np.add, changes)
     np.divide(0.5, norm, out=norm)
-    for weight in weights:
+    for weight in changes:
         weight *= norm
-    return weights
 
 
-def _power(x: Array, power: int) -> Array:
-    """Return x^power by multiplications."""
-    if power == 1:
-        return x
-    half = _power(x * x, power // 2)
-    return half * x if power % 2 else half
+def _to_power(x: Array, power: int) -> None:
+    """Raise x to a positive whole power, in place and by multiplications."""
+    if power > 1:
+        odd = x.copy() if power % 2 else None
+        x *= x
+        _to_power(x, power // 2)
+        if odd is not None:
+            x *= odd
 
 
-def _twice_middle(source: _Piece, parity: Parity, direction: Direction, box: Box) -> Array:
-    """Return twice the middles of PCHIP's cubics between the neighbours of each node."""
-    shifts = _neighbours(parity, direction)
-    grown = tuple(
-        (low - abs(d), high + abs(d)) for (low, high), d in zip(box, direction, strict=True)
-    )
-    behind, ahead = (source.at(grown, shift) for shift in shifts)
-    link = _Piece(ahead - behind, tuple(low for low, _ in grown))
-    # slope at the neighbour behind: harmonic mean 2 p q / (p + q) of the differences p before and q
-    # after it, 0 where they differ in sign; for the nodes of the box and the next ones
-    both = tuple(
-        (low + min(d, 0), high + max(d, 0)) for (low, high), d in zip(box, direction, strict=True)
-    )
-    p, q = link.at(both, [-d for d in direction]), link.at(both)
-    half = p * q
-    np.maximum(half, 0, out=half)
-    total = p + q
-    total += np.copysign(np.finfo(total.dtype).tiny, total)  # 0 / 0 is 0
-    half /= total
-    slope = _Piece(half, tuple(low for low, _ in both))
+def _twice_middles(source: Array, m: Array, along: _Along, size: int, slope: float) -> Array:
+    """Return twice the middles of cubics with PCHIP's slopes, from values and differences m."""
+    step, start = along.step, along.start + along.offset
+    m = m[:, along.offset - step : along.offset + size + step]
+    # PCHIP's slope at the neighbour behind each node, and behind the next node: the harmonic mean
+    # of the differences p before and q after it, or 0 if they differ in sign. Both cases are
+    # (p |q| + q |p|) / (|p| + |q|), without a branch
+    absolute = np.abs(m)
+    absolute += _negligible(m.dtype)
+    slopes = m[:, :-step] * absolute[:, step:]
+    slopes += m[:, step:] * absolute[:, :-step]
+    slopes /= absolute[:, :-step] + absolute[:, step:]
     # twice the middle: y_0 + y_1 + (slope_0 - slope_1)/4
-    found = slope.at(box) - slope.at(box, direction)
-    found *= 0.5
-    found += source.at(box, shifts[0])
-    found += source.at(box, shifts[1])
+    found = slopes[:, :-step] - slopes[:, step:]
+    found *= slope / 4
+    found += source[:, start : start + size]
+    found += source[:, start + step : start + step + size]
     return found
