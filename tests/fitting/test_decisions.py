@@ -103,8 +103,11 @@ def slope_ratio(report):
 
 
 def test_grid_shortest_refined():
-    assert not kf.fit(rough(11, seed=2), noise=0.0).report.refined
-    assert kf.fit(rough(12, seed=2), noise=0.0).report.refined
+    blocks = np.kron(np.random.default_rng(0).random((12, 12)) > 0.5, np.ones((4, 5)))
+    for count, nodes in ((11, 11), (12, 2 * 12 + 1)):
+        field = kf.fit(blocks[:count], noise=0.0)
+        assert field.report.refined
+        assert field.encoding.shape[0] == nodes + 4
 
 
 def test_grid_fine_tension():

@@ -27,7 +27,7 @@ ONE_THREAD, FEWEST_ALONE = 1 << 18, 256
 # features; with more, they are matrix products.
 FEW_FEATURES = 32
 # Lines with at least this many positions are evaluated as points.
-LONG_LINE = 1 << 14
+LONG_LINE = 1 << 8
 
 
 def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBanded | Array:

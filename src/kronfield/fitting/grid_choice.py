@@ -186,7 +186,10 @@ def _interpolation(
         decided += finer
     else:
         candidates += _slope_candidates(errors, finer)
-        if by_splines > ROUNDING and by_slopes < settings.clearly**2 / chance * by_splines:
+        if (
+            by_splines > ROUNDING
+            and by_slopes < max(settings.clearly**2 / chance, 1.0) * by_splines
+        ):
             decided += f"; slopes unless splines have an error {settings.clearly:g} times smaller"
             return _along_edges_or_axes(crop, finer, candidates, decided + remark, settings)
     chosen = {(i, one) for i, one in enumerate(families)}

@@ -26,8 +26,8 @@ REACH = 16
 MOST_UNEVEN = 48
 # The fewest samples on an axis for slopes: each is predicted from two differences on one side.
 FEWEST_FOR_SLOPES = 5
-# Predictions made on one axis: their mean square is known to 1 % from this many.
-MOST_JUDGED = 1 << 14
+# Predictions made on one axis: their mean square is known to about 2 % from this many.
+MOST_JUDGED = 1 << 12
 
 #: The ways in which a spline continues past its last samples, and `smooth` of the grid solver.
 ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2}

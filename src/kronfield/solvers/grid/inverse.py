@@ -32,6 +32,8 @@ SINGULAR = 1e14
 SAME = 1e-9
 # The number of banded inverses that are cached: at 4096 samples each takes 1 MB.
 RECENT = 32
+# The longest axis whose B-spline inverse is cached: it takes 1 MB.
+KEPT_UP_TO = 4096
 # The weight of the differences that select the smoothest of equally good fits. Their squares enter
 # with a weight of 1e-12, which does not change the fit at the samples.
 TIE = 1e-6
@@ -89,7 +91,10 @@ def invert_axis(
         if operator is not None:
             return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
     if isinstance(embedder, BSpline):
-        inverse = _recent_spline_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
+        if len(x) <= KEPT_UP_TO:
+            inverse = _recent_spline_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
+        else:
+            inverse = _spline_inverse(embedder, x, dtype, smooth)
         if inverse is not None:
             return inverse
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
