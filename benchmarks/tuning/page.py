@@ -16,10 +16,14 @@ others:
 
 ```python
 from dataclasses import replace
+
+import numpy as np
+import kronfield as kf
 from kronfield.fitting.settings import DEFAULT
 
+points = np.random.default_rng(0).random((200, 2))
 settings = replace(DEFAULT, points=replace(DEFAULT.points, hat_cells=2.0))
-field = kf.fit_points(points, values, settings=settings)
+field = kf.fit_points(points, np.sin(9 * points[:, 0]), settings=settings)
 ```
 
 The page is made by `python -m benchmarks.tuning.page`, and a test keeps it up to date.

@@ -404,7 +404,7 @@ def test_info_says_how_a_field_was_made(here):
 def test_info_of_other_fields(here):
     kf.fit(np.arange(20.0)).save("plain.field")
     kf.fit(np.arange(20.0)).save("half.field", dtype="float16")
-    assert "24, float64, stored as float16" in run("info half.field").stdout
+    assert "20, float64, stored as float16" in run("info half.field").stdout
     assert json.loads(run("info half.field --json").stdout)["stored_dtype"] == "float16"
     assert "stored" not in run("info plain.field").stdout
     assert "axis 0   -0.5 to 19.5, 20 samples" in run("info plain.field").stdout

@@ -15,7 +15,9 @@ from kronfield.fitting.gaussians import (
     gaussian_axis,
     likely_gaussians,
 )
+from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_search import Trial
+from kronfield.fitting.settings import GaussianSettings
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.dense import DenseTerm, dense_rows, dense_solve, gram
 from kronfield.solvers.points.normal import Penalty
@@ -185,8 +187,10 @@ def test_weights_that_leave_nothing_to_tell(rng):
     y = hills(rng.random((60, 2)))
     box = [(0.0, 1.0)] * 2
     points = rng.random((60, 2))
-    one = likely_gaussians(Trial(points, y[None], some, 0), box)
-    other = likely_gaussians(Trial(points[:30], y[None, :30], None, 0), box)
+    one = likely_gaussians(Trial(points, y[None], some, PointOptions()), box, GaussianSettings())
+    other = likely_gaussians(
+        Trial(points[:30], y[None, :30], None, PointOptions()), box, GaussianSettings()
+    )
     assert one.encoding == other.encoding
     assert one.ridge == pytest.approx(other.ridge)
 
@@ -200,8 +204,8 @@ def test_a_cluster_and_a_few_far_away(rng):
 def test_held_out_is_what_fits_without_those_points_say(rng):
     points = rng.random((40, 2))
     values = hills(points)[None]
-    trial = Trial(points, values, None, 0)
-    fit = likely_gaussians(trial, [(0.0, 1.0)] * 2)
+    trial = Trial(points, values, None, PointOptions())
+    fit = likely_gaussians(trial, [(0.0, 1.0)] * 2, GaussianSettings())
     total = 0.0
     for held in trial.folds:
         B = np.column_stack([np.ones(40), fit.rows(points)])
@@ -255,9 +259,23 @@ def test_few_points_and_many(rng):
     points = rng.random((9, 2))
     assert not is_gaussian(kf.fit_points(points, hills(points)))
     many = rng.random((6001, 2))
-    assert likely_gaussians(Trial(many, hills(many)[None], None, 0), [(0.0, 1.0)] * 2) is None
+    assert (
+        likely_gaussians(
+            Trial(many, hills(many)[None], None, PointOptions()),
+            [(0.0, 1.0)] * 2,
+            GaussianSettings(),
+        )
+        is None
+    )
     wide = rng.random((20, 8))  # too many features in 8 dimensions
-    assert likely_gaussians(Trial(wide, hills(wide)[None], None, 0), [(0.0, 1.0)] * 8) is None
+    assert (
+        likely_gaussians(
+            Trial(wide, hills(wide)[None], None, PointOptions()),
+            [(0.0, 1.0)] * 8,
+            GaussianSettings(),
+        )
+        is None
+    )
 
 
 def test_axes_that_matter_less_get_wider(rng):

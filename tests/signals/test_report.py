@@ -11,7 +11,6 @@ import kronfield as kf
 from clifiles import colours, pixels, run, write_table
 from kronfield.analysis.presets import natural_size, preset
 from kronfield.files import read
-from kronfield.fitting import grid_choice
 from kronfield.plots import fit_pictures
 from kronfield.signals.fit import fit_signal
 from kronfield.signals.report.curves import choice_curves
@@ -74,7 +73,7 @@ def test_pictures_show_samples_field_and_error(here):
     )
 
 
-def test_curves_have_their_least_near_what_was_chosen(here, monkeypatch):
+def test_curves_have_their_least_near_what_was_chosen(here):
     noisy = read("noisy.png")
     field = fit_signal(noisy, roughness="gcv")
     curves = {curve.title: curve for curve in choice_curves(noisy.values, True, field)}
@@ -83,15 +82,16 @@ def test_curves_have_their_least_near_what_was_chosen(here, monkeypatch):
     assert penalty.chosen / 4 < best < penalty.chosen * 4
     plain = read("photo.png")
     shapes, penalties = choice_curves(plain.values, True, fit_signal(plain))
-    # slopes from the data have no tension
+    # slopes from the data have no degree
     assert (shapes.chosen, shapes.instead) == (None, "slopes from the data")
     assert (penalties.chosen, penalties.instead) == (None, "no penalty")
-    monkeypatch.setattr(grid_choice, "MOST_NODES", 0)
-    field = fit_signal(plain)
-    tension = choice_curves(plain.values, True, field)[0]
-    assert (
-        tension.chosen == tension.x[np.argmin(tension.scores)] == field.report.embedders[0].tension
-    )
+    x = np.linspace(0, 1, 40)
+    smooth = np.sin(7 * x)[:, None] * np.cos(5 * x)
+    field = kf.fit(smooth)
+    degrees = choice_curves(smooth, False, field)[0]
+    assert degrees.x.tolist() == [1, 3, 5, 7, 9]
+    assert degrees.chosen == field.report.embedders[0].degree
+    assert degrees.chosen == degrees.x[np.argmin(degrees.scores)]
 
 
 @pytest.mark.parametrize("name", ["gaussian", "rff", "linf", "tension"])

@@ -143,7 +143,7 @@ def _tried(candidates: list[Candidate], name: str) -> tuple[Array, Array] | None
     pairs = [(one.parameters[name], one.score) for one in candidates if math.isfinite(one.score)]
     if len(pairs) < 3:
         return None
-    x, scores = np.array(pairs, dtype=np.float64).T
+    x, scores = np.array(sorted(pairs), dtype=np.float64).T
     return x, scores
 
 
