@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import grid, points, report, scaling
+from benchmarks import functions, grid, points, report, scaling
 from benchmarks.frame import PACKAGES, Row, Settings, machine
 
 
@@ -39,6 +39,7 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "images": grid.images,
     "video": grid.video,
     "lines": grid.lines,
+    "functions": functions.functions,
     "closed form": grid.closed_form,
     "pixels": points.pixels,
     "smooth": points.smooth,

@@ -139,6 +139,20 @@ def photographs(folder: Path | None, side: int, count: int) -> dict[str, Array]:
     return crops
 
 
+# Photographs on which decisions of `kronfield.fitting.settings` were set.
+SET_ON = tuple(f"kodim{number:02d}" for number in range(1, 9))
+TUNED, UNTUNED = "decisions were set on these", "no decision was set on these"
+
+
+def by_use(images: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+    """Return the photographs on which decisions were set and the others, under their labels."""
+    parts = {
+        UNTUNED: {name: image for name, image in images.items() if name not in SET_ON},
+        TUNED: {name: image for name, image in images.items() if name in SET_ON},
+    }
+    return {label: part for label, part in parts.items() if part}
+
+
 def sides(images: Mapping[str, Array]) -> str:
     """Return the size of square pictures as text."""
     found = sorted({len(image) for image in images.values()})

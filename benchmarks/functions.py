@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.interpolate import Akima1DInterpolator, PchipInterpolator, make_interp_spline
@@ -20,18 +21,20 @@ from benchmarks.frame import OURS, Method, Row, Settings, contest
 
 #: Functions of one variable on [0, 1]; in more dimensions of a mix of the coordinates.
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "sine": lambda x: np.sin(8.2 * x + 0.3),
-    "Runge": lambda x: 1 / (1 + 25 * (2 * x - 1) ** 2),
-    "cubic": lambda x: (x - 0.3) ** 3 - (x - 0.6) ** 2 + x,
-    "bump": lambda x: np.exp(-(((x - 0.4) / 0.1) ** 2)),
-    "waves": lambda x: np.sin(31 * x) + 0.3 * np.cos(21 * x),
-    "exponential": lambda x: np.exp(3 * x),
-    "kink": lambda x: np.abs(x - 0.437),
-    "steep": lambda x: np.tanh(40 * (x - 0.52)),
-    "root": lambda x: np.sqrt(x + 1e-3),
-    "logarithm": lambda x: np.log(x + 0.05),
-    "chirp": lambda x: np.sin(20 * x**2),
-    "step": lambda x: np.where(x > 0.37, 1.0, 0.0) + 0.2 * x,
+    "sine": lambda x: np.sin(7 * x + 1.1),
+    "Runge": lambda x: 1 / (1 + 20 * (2 * x - 0.9) ** 2),
+    "cubic": lambda x: 2 * (x - 0.45) ** 3 - 0.7 * (x - 0.2) ** 2 + x / 3,
+    "bump": lambda x: np.exp(-(((x - 0.55) / 0.13) ** 2)),
+    "waves": lambda x: np.cos(17 * x) + 0.4 * np.sin(11 * x + 1),
+    "exponential": lambda x: np.exp(-4 * x),
+    "kink": lambda x: np.abs(x - 0.618),
+    "steep": lambda x: np.tanh(30 * (x - 0.44)),
+    "root": lambda x: np.sqrt(x + 2e-3),
+    "logarithm": lambda x: np.log(x + 0.08),
+    "chirp": lambda x: np.cos(12 * x**2 + x),
+    "step": lambda x: np.where(x > 0.58, 1.0, 0.0) - 0.3 * x,
+    "hyperbola": lambda x: 1 / (x + 0.15),
+    "arctangent": lambda x: np.arctan(12 * (x - 0.37)),
 }
 #: Samples per axis, by the number of dimensions.
 SIZES = {1: (15, 30, 60, 200), 2: (15, 30, 60), 3: (12, 20), 4: (10,)}
@@ -66,13 +69,33 @@ class FunctionGrid:
 
     def at(self, x: Array) -> Array:
         """Return the function on a grid: of a mix of the coordinates, weights by a seed."""
-        mix = np.random.default_rng(len(self.name) * 10 + self.dimensions).uniform(
-            0.3, 1.0, self.dimensions
-        )
+        seed = list(FUNCTIONS).index(self.name) * 10 + self.dimensions
+        mix = np.random.default_rng(seed).uniform(0.3, 1.0, self.dimensions)
         total = np.zeros(())
         for weight in mix / mix.sum():
             total = np.add.outer(total, weight * x)
         return FUNCTIONS[self.name](total)
+
+    @functools.cached_property
+    def slopes(self) -> Array:
+        """The derivative of a line, by central differences."""
+        return (self.at(self.fine + 1e-6) - self.at(self.fine - 1e-6)) / 2e-6
+
+    def slope_rms(self, found: Array) -> float:
+        """Return the error of derivatives relative to their range."""
+        error = math.sqrt(float(np.mean((found - self.slopes) ** 2)))
+        return max(error / float(np.ptp(self.slopes)), 1e-9)  # central differences are no better
+
+    @functools.cached_property
+    def area(self) -> float:
+        """The integral of a line, by Gauss-Legendre panels much finer than the samples."""
+        nodes, weights = np.polynomial.legendre.leggauss(8)
+        x = (np.arange(4000)[:, None] + (nodes + 1) / 2) / 4000
+        return float(np.sum(self.at(x.ravel()) * np.tile(weights / 8000, 4000)))
+
+    def area_error(self, found: float) -> float:
+        """Return the error of the integral relative to the range."""
+        return max(abs(found - self.area) / float(np.ptp(self.truth)), 1e-15)
 
     def rms(self, found: Array) -> float:
         """Return the error relative to the range; never below rounding."""
@@ -110,7 +133,7 @@ def _spline(degree: int) -> Callable[[FunctionGrid], Array]:
     return lambda task: along_axes(task, lambda x, y: make_interp_spline(x, y, degree))
 
 
-def _akima(x: Array, y: Array) -> Callable[[Array], Array]:
+def _akima(x: Array, y: Array) -> Any:
     return Akima1DInterpolator(x, y, method="makima")
 
 
@@ -123,9 +146,56 @@ PEERS = (
 )
 
 
-def functions(settings: Settings) -> list[Row]:
-    """Grids of smooth and rough functions, by dimension."""
+def _derivative(make: Callable[[Array, Array], Any]) -> Callable[[FunctionGrid], Array]:
+    return lambda task: make(task.axis, task.given).derivative()(task.fine)
+
+
+def _integral(make: Callable[[Array, Array], Any]) -> Callable[[FunctionGrid], float]:
+    return lambda task: float(make(task.axis, task.given).antiderivative()(1.0))
+
+
+def _calculus(settings: Settings) -> list[Row]:
+    """Derivatives and integrals of lines."""
+    items = {
+        f"{name} {size}": FunctionGrid(name, 1, size)
+        for size in settings.pick((15,), SIZES[1], SIZES[1])
+        for name in FUNCTIONS
+        if name not in ("kink", "step")  # which have no derivative everywhere
+    }
+    kinds: dict[str, Callable[[Array, Array], Any]] = {
+        "SciPy cubic spline, not-a-knot": lambda x, y: make_interp_spline(x, y, 3),
+        "SciPy quintic spline, not-a-knot": lambda x, y: make_interp_spline(x, y, 5),
+        "SciPy PchipInterpolator": PchipInterpolator,
+        "SciPy Akima1DInterpolator, makima": _akima,
+    }
+    slopes = [
+        Method(OURS, lambda t: kf.fit(t.given, [t.axis]).on_grid([t.fine], derivative=1)),
+        *(Method(name, _derivative(make)) for name, make in kinds.items()),
+    ]
+    areas = [
+        Method(OURS, lambda t: float(kf.fit(t.given, [t.axis]).integral([(0.0, 1.0)]))),
+        *(Method(name, _integral(make)) for name, make in kinds.items()),
+    ]
     rows: list[Row] = []
+    for what, methods, error in (
+        ("derivatives", slopes, FunctionGrid.slope_rms),
+        ("integrals", areas, FunctionGrid.area_error),
+    ):
+        found = contest(
+            "functions",
+            f"{what} of {len(items)} functions on lines",
+            items,
+            methods,
+            settings,
+            score=lambda task, found, error=error: (-20 * math.log10(error(task, found)), None),
+        )
+        rows += _with_ratios(found, items, methods, error)
+    return rows
+
+
+def functions(settings: Settings) -> list[Row]:
+    """Grids of smooth and rough functions, by dimension; derivatives and integrals of lines."""
+    rows: list[Row] = _calculus(settings)
     for dimensions, sizes in SIZES.items():
         items = {
             f"{name} {size}": FunctionGrid(name, dimensions, size)
@@ -157,13 +227,16 @@ def functions(settings: Settings) -> list[Row]:
 
 
 def _with_ratios(
-    rows: list[Row], items: dict[str, FunctionGrid], methods: list[Method]
+    rows: list[Row],
+    items: dict[str, FunctionGrid],
+    methods: list[Method],
+    error: Callable[[FunctionGrid, Any], float] = FunctionGrid.rms,
 ) -> list[Row]:
     """Return the rows with the error of ours over that of the best peer, in the note of ours."""
     ratios = {}
     for name, task in items.items():
-        peers = [method.call(task) for method in methods[1:5]]
-        ratios[name] = task.rms(ours(task)) / min(map(task.rms, peers))
+        mine, *peers = (error(task, method.call(task)) for method in methods[:5])
+        ratios[name] = mine / min(peers)
     mean = math.exp(float(np.mean(np.log(list(ratios.values())))))
     worst = max(ratios, key=ratios.__getitem__)
     note = f"error {mean:.2f} x the best peer's of each row, at worst {ratios[worst]:.2f} ({worst})"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 import kronfield as kf
-from benchmarks.data import Array, GridTask, clip, photographs, sides, waves
+from benchmarks.data import Array, GridTask, by_use, clip, photographs, sides, waves
 from benchmarks.frame import OURS, Method, Peak, Row, Settings, contest
 from benchmarks.grid_peers import PapersWay, paper_fit, peers
 from kronfield.solvers.grid.inverse import forget
@@ -19,9 +19,12 @@ def images(settings: Settings) -> list[Row]:
     """Photographs of which every second pixel on each axis is given."""
     side = settings.pick(48, SIDE, SIDE)
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
-    items = {name: GridTask(image) for name, image in found.items()}
-    case = f"{len(items)} photographs of {sides(found)}, every second pixel on each axis given"
-    return _contest("images", case, items, 2, side, 3, settings)
+    rows = list[Row]()
+    for label, part in by_use(found).items():
+        items = {name: GridTask(image) for name, image in part.items()}
+        case = f"{len(items)} photographs of {sides(part)}, every second pixel on each axis given"
+        rows += _contest("images", f"{case}; {label}", items, 2, side, 3, settings)
+    return rows
 
 
 def video(settings: Settings) -> list[Row]:
@@ -46,13 +49,16 @@ def lines(settings: Settings) -> list[Row]:
     side = settings.pick(32, SIDE, SIDE)
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
     rng, each = np.random.default_rng(0), 64 // len(found) if settings.size != "tiny" else 2
-    items = {
-        f"{name} {at}": GridTask(image[at])
-        for name, image in found.items()
-        for at in rng.integers(0, len(image), each)
-    }
-    case = f"{len(items)} rows of photographs of {sides(found)}, every second pixel given"
-    return _contest("lines", case, items, 1, side, 3, settings)
+    rows = list[Row]()
+    for label, part in by_use(found).items():
+        items = {
+            f"{name} {at}": GridTask(image[at])
+            for name, image in part.items()
+            for at in rng.integers(0, len(image), each)
+        }
+        case = f"{len(items)} rows of photographs of {sides(part)}, every second pixel given"
+        rows += _contest("lines", f"{case}; {label}", items, 1, side, 3, settings)
+    return rows
 
 
 def _contest(

@@ -15,6 +15,7 @@ from benchmarks.data import (
     Array,
     FunctionTask,
     PointTask,
+    by_use,
     franke,
     photographs,
     sides,
@@ -30,21 +31,24 @@ def pixels(settings: Settings) -> list[Row]:
     """Photographs of which a quarter of the pixels is given, at random."""
     side = settings.pick(32, SIDE, SIDE)
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
-    items = {name: PointTask(image, seed) for seed, (name, image) in enumerate(found.items())}
     memory: Callable[[str], Peak | None] | None = None
     if settings.size != "tiny":
         memory = lambda name: Peak("benchmarks.point_peers:peak_call", (side, name))  # noqa: E731
-    case = f"{len(items)} photographs of {sides(found)}, a quarter of the pixels given"
-    return contest(
-        "pixels",
-        case,
-        items,
-        peers(settings),
-        settings,
-        score=lambda task, values: task.score(values),
-        warm=PointTask(waves((32, 32), 3), 0),
-        memory=memory,
-    )
+    rows = list[Row]()
+    for label, part in by_use(found).items():
+        items = {name: PointTask(image, seed) for seed, (name, image) in enumerate(part.items())}
+        case = f"{len(items)} photographs of {sides(part)}, a quarter of the pixels given; {label}"
+        rows += contest(
+            "pixels",
+            case,
+            items,
+            peers(settings),
+            settings,
+            score=lambda task, values: task.score(values),
+            warm=PointTask(waves((32, 32), 3), 0),
+            memory=memory,
+        )
+    return rows
 
 
 def smooth(settings: Settings) -> list[Row]:
