@@ -1,10 +1,10 @@
 """Find white noise in samples on a grid, and measure its standard deviation.
 
 White noise is as strong at twice the spacing as at the given one; signals and textures are stronger
-there. The test compares normalised differences of the samples with the same differences after
-averaging pairs of samples along every axis (Donoho and Johnstone, 1994, estimate the noise of a
-signal from its finest wavelet coefficients; here two further scales tell noise from texture).
-Samples are used in the order of their indices: uneven axes are treated as if they were even.
+there. So differences of the samples are compared with differences of their local means, at twice
+and four times the spacing. Strengths are measured robustly, as Donoho and Johnstone (1994) do with
+the finest wavelet coefficients. Samples are taken in the order of their indices: uneven axes are
+treated as if they were even.
 """
 
 from __future__ import annotations
@@ -12,66 +12,102 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield.fitting.settings import decision
+
+# The data that set the decisions below.
+PICTURES = "kodim01 to 08 (colour, grey, at 1/2 and 1/4 of their size, JPEG, demosaiced)"
 
 
 @dataclass(frozen=True)
 class NoiseSettings:
-    """The numbers that decide whether samples are noisy.
+    """Noise on grids: when differences between neighbours are taken for noise."""
 
-    All were set on centre crops of kodim01 to 08 (in colour, in grey, at a half and a quarter of
-    their size, after JPEG compression, demosaicing and a gamma of 2.2, with and without noise) and
-    on random fields with power-law spectra. ``benchmarks/tuning/noise.py`` measures them on other
-    data.
-
-    Attributes
-    ----------
-    ratio : float
-        Noise is found if the differences at the given spacing are, with confidence, at least this
-        times as strong as those at twice the spacing. White noise has 1, a random field with power
-        1/f has 0.75, and 1/f² has 0.55. Lower confidence bounds reached 0.76 without noise; with
-        noise of 0.02 they were 0.91 and more in colour, with 0.1 they were 0.79 and more in grey.
-    confidence : float
-        Standard errors between an estimated ratio and its confidence bound: 1.645 for 95 %.
-    flat : float
-        The part of the samples where the signal changes least, which is judged on its own. In a
-        textured grey picture the noise is visible only there: with 0.1, ratios of noisy grey
-        pictures rose from 0.58 to 0.75 and more, those of clean pictures stayed below 0.76.
-    kept, quiet : float
-        Strengths are root mean squares of the smallest ``kept`` part of the differences, which
-        leaves out edges. Those of the ``quiet`` part must agree within ``ratio``: noise is
-        everywhere, the lines of a drawing are not.
-    growth : float
-        The power of a signal at twice the spacing over that at the given spacing, which is used to
-        subtract its share from the standard deviation of the noise. 4 belongs to power 1/f², and
-        lowers the mean error on grey pictures from 5.7 % to 3.1 %.
-    least_steps : float
-        Noise below this many steps of quantised values is not looked for, because it cannot be told
-        from rounding. Rounding has 0.29 steps, clean colour planes of 8-bit pictures had up to
-        0.93, noise of 0.01 of the range has 2.6.
-    least_part : float
-        Noise below this part of the largest deviation from the mean is taken for rounding.
-    shortest : int
-        Axes with fewer samples take no part in the differences.
-    most_samples : int
-        Samples per channel in the central part that is examined.
-    """
-
-    ratio: float = 0.77
-    confidence: float = 1.645
-    flat: float = 0.1
-    kept: float = 0.8
-    quiet: float = 0.5
-    growth: float = 4.0
-    least_steps: float = 1.5
-    least_part: float = 1e-5
-    shortest: int = 8
-    most_samples: int = 1 << 16
+    ratio: float = decision(
+        0.77,
+        "Noise is found if the finest differences are at least this many times as strong as those "
+        "at twice the spacing: white noise has 1, random fields with power 1/f and 1/f² have 0.75 "
+        "and 0.55. Clean pictures reached 0.70 (0.82 with film grain); grey pictures with noise "
+        "of 0.05 and 0.1 had at least 0.78 and 0.82, colour pictures with 0.02 at least 0.85.",
+        data=PICTURES,
+        script="noise.py",
+        sides=(0.6, 0.95),
+    )
+    confidence: float = decision(
+        1.645,
+        "The ratio must exceed its threshold by this many standard errors (95 % confidence): few "
+        "samples prove nothing.",
+        data="rows of kodim01 to 08, random walks and sines of 50 to 200 samples",
+        script="noise.py",
+        sides=(0.0, 4.0),
+    )
+    flat: float = decision(
+        0.1,
+        "The part of the samples where the signal changes least, which is judged on its own: in a "
+        "textured grey picture noise shows only there.",
+        data=PICTURES,
+        script="noise.py",
+        sides=(0.001, 1.0),
+    )
+    kept: float = decision(
+        0.9,
+        "Strengths are measured from the smallest differences, this part of all: edges and "
+        "outliers are left out. Less is more robust and less accurate.",
+        data=PICTURES + ", sines and random walks of 50 to 200 samples",
+        script="noise.py",
+        sides=(0.1, 0.999),
+    )
+    quiet: float = decision(
+        0.5,
+        "The smallest differences, this part of all, must show the same strength: noise is "
+        "everywhere, the lines of a drawing are not.",
+        data="drawn shapes and text, " + PICTURES,
+        script="noise.py",
+        sides=(0.02, 0.8),
+    )
+    growth: float = decision(
+        4.0,
+        "The power of a signal at twice the spacing over that at the given one, by which its share "
+        "in the measured noise is subtracted: 4 belongs to power 1/f², and lowered the mean error "
+        "on grey pictures from 5.7 % to 3.1 %.",
+        data=PICTURES,
+        script="noise.py",
+        sides=(1.5, 100.0),
+    )
+    least_steps: float = decision(
+        1.5,
+        "Noise below this many steps of quantised values is not told from rounding. Rounding has "
+        "0.29, colour planes of clean 8-bit pictures had up to 0.93, noise of 0.01 has 2.6.",
+        data=PICTURES,
+        script="noise.py",
+        sides=(0.2, 4.0),
+    )
+    least_part: float = decision(
+        1e-5,
+        "Noise below this part of the largest deviation from the mean is not told from rounding.",
+        data="by design: single precision",
+        script="noise.py",
+        sides=(0.0, 1e-2),
+    )
+    shortest: int = decision(
+        8,
+        "Axes with fewer samples take no part in the differences.",
+        data="by design: third differences at twice the spacing use 8 samples",
+        script="noise.py",
+        sides=(4, 32),
+    )
+    most_samples: int = decision(
+        1 << 16,
+        "Noise is looked for in a central part with about this many samples per channel.",
+        data="by design: a few milliseconds",
+        script="noise.py",
+        sides=(1 << 8, 1 << 24),
+    )
 
 
 # Spacings at which differences are compared, as powers of two: 1, 2 and 4 samples.
@@ -79,13 +115,13 @@ LEVELS = 3
 # The change of the signal around a sample is the difference between means of WINDOW samples whose
 # centres lie REACH samples before and after it, along each axis.
 WINDOW, REACH = 5, 3
-# Values that deviate from their mean by less than this part are constant but for rounding.
-CONSTANT = 1e-14
-# More channels than this share the samples of this many.
-MANY_CHANNELS = 4
-TINY = float(np.finfo(np.float64).tiny)
 # Constant parts are left out if more than this part of the finest differences is zero.
 FEW_ZEROS = 0.05
+# More channels than this share the samples of this many.
+MANY_CHANNELS = 4
+# Values that deviate from their mean by less than this part are constant but for rounding.
+CONSTANT = 1e-14
+TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -142,7 +178,7 @@ def decorrelated(planes: Array, settings: NoiseSettings = DEFAULTS) -> tuple[Arr
     """
     planes = np.asarray(planes)
     crop, _ = _prepared(planes, settings)
-    rotation = _rotation(_finest(crop, _axes(crop, settings)))
+    rotation = _rotation(_finest(crop, _axes(crop, settings)), _axes(crop, settings))
     return rotation, np.tensordot(rotation.astype(np.result_type(planes, np.float32)), planes, 1)
 
 
@@ -177,23 +213,24 @@ def find_noise(planes: Array, settings: NoiseSettings = DEFAULTS) -> Noise:
         return _nothing(C, "no noise: the values are constant")
     if not axes:
         return _nothing(C, f"no noise looked for: no axis has {settings.shortest} samples")
-    bands = _Bands(crop, axes, settings)
+    bands = _Bands(crop, unit, axes, settings)
     strengths = np.array([bands.strength(k) for k in range(C)])
     steps = np.sqrt(bands.rotation**2 @ np.array([_step(plane) for plane in crop]) ** 2)
     floors = np.maximum(settings.least_steps * steps, settings.least_part)
     # rounding to a step has a standard deviation of step / √12
     empty = np.maximum(steps / (settings.ratio * math.sqrt(12)), settings.least_part)
-    judged = _weakest(strengths, strengths > empty, bands.count(1), settings)
+    judged = _weakest(strengths, strengths > empty, _count(bands.finest[0].size, axes, 1), settings)
     if judged:
-        verdict = _verdict(bands, judged, float(floors[judged].max()), settings)
-        sigmas = _sigmas(bands, strengths, floors, judged, verdict, settings)
+        verdict = _verdict(bands, judged, float(floors[judged].max()))
+        sigmas = _sigmas(bands, strengths, floors, judged, verdict)
     else:
-        k = int(np.argmax(strengths / floors))
-        verdict, sigmas = _judge(bands.whole([k]), float(floors[k]), settings), strengths
-    sigmas = sigmas * unit
+        k = int(np.argmax(strengths / np.maximum(floors, TINY)))
+        verdict, sigmas = _judge(bands, bands.whole([k]), float(floors[k])), strengths
     sigma = np.sqrt(bands.rotation.T**2 @ sigmas**2)
-    reason = verdict.reason(unit, settings)
-    return Noise(sigma, sigmas, bands.rotation, verdict.part.ratio, verdict.is_found, reason)
+    with np.errstate(over="ignore"):  # noise that exceeds the largest number is infinite
+        sigma, sigmas = sigma * unit, sigmas * unit
+    ratio, is_found = verdict.part.ratio, verdict.is_found
+    return Noise(sigma, sigmas, bands.rotation, ratio, is_found, verdict.reason)
 
 
 def _nothing(C: int, reason: str) -> Noise:
@@ -212,7 +249,8 @@ def _weakest(strengths: Array, telling: Array, count: float, settings: NoiseSett
     spread = math.sqrt(len(strengths) / count) if count > 0 else math.inf
     if len(strengths) == 1 or spread >= 1:
         return found
-    error = settings.confidence * math.sqrt(_trimmed(settings.kept)[1] / count)
+    error = _log_variance(count / _trimmed(settings.kept)[1])
+    error = settings.confidence * math.sqrt(2 * error)
     most = float(strengths[found].min()) * (1 + spread) / (1 - spread) * math.exp(error)
     return [k for k in found if strengths[k] <= most]
 
@@ -223,19 +261,19 @@ def _sigmas(
     floors: Array,
     judged: list[int],
     verdict: _Verdict,
-    settings: NoiseSettings,
 ) -> Array:
     """Return the standard deviation of the noise in each rotated plane.
 
     It is that of the judged planes, unless a plane has clearly more noise of its own.
     """
+    settings = bands.settings
     if not verdict.is_found:
         return strengths
     sigma = verdict.part.sigma(settings)
     sigmas = np.minimum(strengths, sigma)
     sigmas[judged] = sigma
     for k in np.flatnonzero(settings.ratio * strengths > sigma):
-        own = _judge(bands.whole([int(k)]), float(floors[k]), settings)
+        own = _judge(bands, bands.whole([int(k)]), float(floors[k]))
         if own.is_found and settings.ratio * own.part.sigma(settings) > sigma:
             sigmas[k] = own.part.sigma(settings)
     return sigmas
@@ -295,10 +333,13 @@ def _finest(crop: Array, axes: list[int]) -> Array:
     return _differences(crop, axes, _order(axes), 1) if axes else np.zeros((len(crop), 1))
 
 
-def _rotation(differences: Array) -> Array:
-    """Return the eigenvectors of the covariance of channels (C, ...) as rows, the least first."""
+def _rotation(differences: Array, axes: Sequence[int]) -> Array:
+    """Return the eigenvectors of the covariance of channels (C, ...) as rows, the least first.
+
+    With fewer independent differences than channels there is no rotation.
+    """
     rows = differences.reshape(len(differences), -1).astype(np.float64)
-    if len(rows) == 1 or not rows.any():
+    if len(rows) == 1 or len(rows) >= _count(rows.shape[1], axes, 1) or not rows.any():
         return np.eye(len(rows))
     rotation = np.linalg.eigh(rows @ rows.T)[1].T
     # the sign of an eigenvector is arbitrary: make its largest component positive
@@ -374,6 +415,11 @@ def _repetition(order: int, level: int) -> float:
     return float(np.sum((r / r.max()) ** 2))
 
 
+def _count(size: int, axes: Sequence[int], level: int) -> float:
+    """Return how many independent numbers overlapping differences are worth."""
+    return size / _repetition(_order(axes), level) ** len(axes)
+
+
 @functools.cache
 def _trimmed(kept: float) -> tuple[float, float]:
     """Return the mean of the smallest part of squared normal numbers, and what trimming costs.
@@ -390,6 +436,13 @@ def _trimmed(kept: float) -> tuple[float, float]:
     return second / kept, variance / (2 * second**2)
 
 
+def _log_variance(count: float) -> float:
+    """Return the variance of the logarithm of a standard deviation from independent numbers."""
+    # ψ'(n / 2) / 4 for n normal numbers, with ψ'(x) ≈ 1/x + 1/2x² + 1/6x³
+    x = count / 2
+    return (1 / x + 1 / (2 * x**2) + 1 / (6 * x**3)) / 4
+
+
 def _strength(differences: Array, kept: float) -> float:
     """Return the standard deviation of normal differences, from the smallest part of them."""
     count = max(1, round(kept * differences.size))
@@ -400,10 +453,10 @@ def _strength(differences: Array, kept: float) -> float:
 class _Bands:
     """The rotated planes, their differences at all spacings that fit, and where they change."""
 
-    def __init__(self, crop: Array, axes: list[int], settings: NoiseSettings) -> None:
-        self.axes, self.order, self.settings = axes, _order(axes), settings
+    def __init__(self, crop: Array, unit: float, axes: list[int], settings: NoiseSettings) -> None:
+        self.unit, self.axes, self.order, self.settings = unit, axes, _order(axes), settings
         finest = _finest(crop, axes)
-        self.rotation = _rotation(finest)
+        self.rotation = _rotation(finest, axes)
         self.planes, self.finest = self._rotated(crop), self._rotated(finest)
         shortest = min(crop.shape[axis] for axis in axes)
         self.levels = [n for n in range(1, LEVELS + 1) if shortest >= _support(self.order, n)]
@@ -414,11 +467,6 @@ class _Bands:
         if len(planes) == 1:
             return planes
         return np.tensordot(self.rotation.astype(np.float32), planes, 1)
-
-    def count(self, level: int, size: int | None = None) -> float:
-        """Return how many independent numbers the differences of one plane are worth."""
-        size = self.finest[0].size if size is None else size
-        return size / _repetition(self.order, level) ** len(self.axes)
 
     def strength(self, k: int) -> float:
         """Return the strength of the finest differences of one plane."""
@@ -475,13 +523,17 @@ class _Bands:
     def _flattest(self, k: int) -> Array | None:
         """Return a mask of the part of the samples around which a plane changes least."""
         margin = WINDOW // 2 + REACH
-        means, axes = self.planes[k], [axis - 1 for axis in self.axes]
-        if min(means.shape[axis] for axis in axes) <= 2 * margin:
+        plane, axes = self.planes[k], [axis - 1 for axis in self.axes]
+        if min(plane.shape[axis] for axis in axes) <= 2 * margin:
             return None
+        inside = tuple(
+            slice(margin, n - margin) if axis in axes else slice(None)
+            for axis, n in enumerate(plane.shape)
+        )
+        means, change = plane, np.zeros_like(plane[inside])
         for axis in axes:
             n = means.shape[axis] - WINDOW + 1
             means = sum(_part(means, axis, i, n) for i in range(WINDOW))
-        change = 0.0
         for axis in axes:
             part = means
             for other in axes:
@@ -490,11 +542,7 @@ class _Bands:
                     part = _part(part, axis, 2 * REACH, n) - _part(part, axis, 0, n)
                 else:
                     part = _part(part, other, REACH, n)
-            change = change + np.square(part)
-        inside = tuple(
-            slice(margin, n - margin) if axis in axes else slice(None)
-            for axis, n in enumerate(self.planes[k].shape)
-        )
+            change += np.square(part)
         changing = None if self.changing is None else self.changing[inside]
         candidates = change.ravel() if changing is None else change[changing]
         if not candidates.size:
@@ -510,7 +558,7 @@ class _Bands:
             if not values.size:
                 break
             strengths.append(_strength(values, self.settings.kept))
-            counts.append(self.count(level, values.size))
+            counts.append(_count(values.size, self.axes, level))
             if level == 1:
                 quiet = _strength(values, self.settings.quiet)
         return _Part(tuple(strengths), tuple(counts), quiet)
@@ -553,10 +601,12 @@ class _Part:
 
     def bounds(self, settings: NoiseSettings) -> list[float]:
         """Return lower bounds of the finest strength over that at twice, four times the spacing."""
-        # var log s = cost / 2n for a strength s from n independent numbers
-        cost, found = _trimmed(settings.kept)[1] / 2, []
+        if not self.strengths:
+            return []
+        cost, found = _trimmed(settings.kept)[1], []
+        first = _log_variance(self.counts[0] / cost)
         for s, n in zip(self.strengths[1:], self.counts[1:], strict=True):
-            error = settings.confidence * math.sqrt(cost * (1 / self.counts[0] + 1 / n))
+            error = settings.confidence * math.sqrt(first + _log_variance(n / cost))
             found.append(self.strengths[0] / max(s, TINY) * math.exp(-error))
         return found
 
@@ -571,64 +621,53 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """The decision on a part of the samples, and what speaks against noise."""
+    """The decision on a part of the samples, and the decision in words."""
 
     part: _Part
-    objection: str
-    where: str = ""
-
-    @property
-    def is_found(self) -> bool:
-        """Whether nothing speaks against noise."""
-        return not self.objection
-
-    def reason(self, unit: float, settings: NoiseSettings) -> str:
-        """Return the decision in words; ``unit`` is the value that a strength of 1 stands for."""
-        if not self.is_found:
-            return f"no noise: {self.objection}"
-        return (
-            f"noise of standard deviation {unit * self.part.sigma(settings):.3g}: {self.where}"
-            f"the finest differences are {self.part.ratio:.2f} times as strong as those at twice "
-            f"the spacing, of which {settings.ratio:g} are needed"
-        )
+    is_found: bool
+    reason: str
 
 
-def _verdict(
-    bands: _Bands, judged: Sequence[int], floor: float, settings: NoiseSettings
-) -> _Verdict:
+def _verdict(bands: _Bands, judged: Sequence[int], floor: float) -> _Verdict:
     """Return the decision on some planes together, by all of their samples or by the flattest."""
-    whole = _judge(bands.whole(judged), floor, settings)
-    if whole.is_found:
-        return whole
-    part = bands.flat(judged)
+    settings = bands.settings
+    whole = _judge(bands, bands.whole(judged), floor)
+    part = None if whole.is_found else bands.flat(judged)
     if part is None or not part.strengths:
         return whole
     where = f"in the {settings.flat:.0%} of the samples where the signal changes least, "
-    flat = replace(_judge(part, floor, settings), where=where)
-    everywhere = part.strengths[0] >= settings.ratio * whole.part.strengths[0]
-    return flat if flat.is_found and everywhere else whole
+    flat = _judge(bands, part, floor, where)
+    # few samples are left, so that their finest differences may be the stronger ones by chance
+    is_white = part.ratio <= 1 / settings.ratio
+    is_everywhere = part.strengths[0] >= settings.ratio * whole.part.strengths[0]
+    return flat if flat.is_found and is_white and is_everywhere else whole
 
 
-def _judge(part: _Part, floor: float, settings: NoiseSettings) -> _Verdict:
-    """Return the decision on one part of the samples."""
-    bounds = part.bounds(settings)
+def _judge(bands: _Bands, part: _Part, floor: float, where: str = "") -> _Verdict:
+    """Return the decision on one part of the samples; ``where`` names it in words."""
+    settings, unit, needed = bands.settings, bands.unit, bands.settings.ratio
+    strength, bounds = max(part.strengths[:1], default=0.0), part.bounds(bands.settings)
     bound = max((low ** (1 / j) for j, low in enumerate(bounds, start=1)), default=0.0)
-    times = (
-        f"the finest differences are {part.ratio:.2f} times as strong as those at twice the spacing"
-    )
-    if not part.strengths or part.strengths[0] <= floor:
-        objection = "the finest differences are no larger than rounding"
+    share = part.quiet / max(strength, TINY)
+    finest = f"{where}the finest differences"
+    times = f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing"
+    objection = ""
+    if strength <= floor:
+        objection = f"{finest}, {strength * unit:.2g}, are within rounding, {floor * unit:.2g}"
     elif not bounds:
         objection = "there are too few samples to compare two spacings"
-    elif max(bounds) > 1 / settings.ratio:
-        objection = "the finest differences are clearly stronger than those at larger spacings"
-    elif part.quiet < settings.ratio * part.strengths[0]:
-        objection = "the finest differences are large in some places only"
-    elif part.ratio < settings.ratio:
-        objection = f"{times}, and {settings.ratio:g} are needed"
-    elif bound < settings.ratio:
+    elif max(bounds) > 1 / needed:
+        objection = f"{finest} are {max(bounds):.2g} times as strong as those at a larger spacing"
+    elif part.ratio < needed:
+        objection = f"{times}, and {needed:g} is needed"
+    elif share < needed:
+        objection = (
+            f"{finest} are not everywhere: the smaller ones show {share:.2f} of the strength"
+        )
+    elif bound < needed:
         sure = NormalDist().cdf(settings.confidence)
-        objection = f"{times}, but with {sure:.0%} confidence only {bound:.2f} for each doubling"
-    else:
-        objection = ""
-    return _Verdict(part, objection)
+        objection = f"{times}, but {needed:g} for each doubling is not certain to {sure:.0%}"
+    if objection:
+        return _Verdict(part, False, f"no noise: {objection}")
+    sigma = unit * part.sigma(settings)
+    return _Verdict(part, True, f"noise of standard deviation {sigma:.3g}: {times}")

@@ -1,0 +1,426 @@
+"""Noise on grids: it is found where it is, measured rightly, and nothing else is taken for it."""
+
+import re
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings as hypothesis_settings, strategies as st
+
+from kronfield.fitting.noise import Noise, NoiseSettings, decorrelated, find_noise
+
+DEFAULT = NoiseSettings()
+
+
+def wave(*shape):
+    """A smooth function on the unit cube, one plane with values in about [-1, 1]."""
+    axes = np.meshgrid(*[np.linspace(0, 1, n) for n in shape], indexing="ij")
+    return np.sin(3 * sum(axes) + 1)[None] * np.cos(2 * axes[0])
+
+
+def white(sigma, *shape, seed=0):
+    return sigma * np.random.default_rng([seed, 1]).standard_normal(shape)
+
+
+def power_law(exponent, *shape, seed=0):
+    """A random field with power 1 / frequency^exponent: one plane, standard deviation 1."""
+    rng = np.random.default_rng(seed)
+    axes = np.meshgrid(*[np.fft.fftfreq(n) for n in shape], indexing="ij")
+    f = np.maximum(np.sqrt(sum(axis**2 for axis in axes)), 1 / max(shape))
+    field = np.fft.ifftn(np.fft.fftn(rng.standard_normal(shape)) / f ** (exponent / 2)).real
+    return (field / field.std())[None]
+
+
+def textured(side=256, seed=3):
+    """A grey picture: texture nearly everywhere, and a fifth of it flat."""
+    texture = power_law(3, side, side, seed=seed)
+    texture[:, : side // 5] *= 0.05
+    return texture
+
+
+def somewhere():
+    """Noise that is weak in 60 % of the samples."""
+    return white(1.0, 1, 128, 128) * np.where(np.arange(128) < 77, 0.2, 1.0)
+
+
+def detected(lines, used):
+    return np.mean([find_noise(line, used).is_found for line in lines])
+
+
+# --- what is found, and what is not ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(300,), (5000,), (48, 64), (256, 256), (24, 30, 26), (16,) * 4])
+@pytest.mark.parametrize("sigma", [0.05, 0.3])
+def test_noise_on_smooth_functions_is_found_and_measured(shape, sigma):
+    noise = find_noise(wave(*shape) + white(sigma, 1, *shape))
+    assert noise.is_found, noise.reason
+    assert noise.sigma == pytest.approx(sigma, rel=0.15 if len(shape) == 1 else 0.05)
+    assert DEFAULT.ratio < noise.ratio < 1 / DEFAULT.ratio
+    assert f"{noise.sigma[0]:.3g}" in noise.reason
+
+
+@pytest.mark.parametrize(
+    "shape", [(50,), (300,), (70_000,), (12, 12), (256, 256), (20,) * 3, (12,) * 4]
+)
+def test_smooth_functions_are_not_noisy(shape):
+    for values in (wave(*shape), wave(*shape).astype(np.float32), np.float16(wave(*shape))):
+        assert not find_noise(values).is_found
+
+
+@pytest.mark.parametrize("levels", [2, 16, 255, 65_535])
+@pytest.mark.parametrize("shape", [(400,), (128, 128), (30, 30, 30)])
+def test_rounding_is_not_noise(levels, shape):
+    values = np.round(levels * (wave(*shape) + 1) / 2)
+    for scaled in (values, values.astype(np.int32), values / levels, np.float32(values / levels)):
+        assert not find_noise(scaled).is_found
+    assert not find_noise((values / levels) ** 2.2).is_found  # steps of many sizes
+
+
+@pytest.mark.parametrize("exponent", [1.5, 2, 3, 4])
+@pytest.mark.parametrize("shape", [(200,), (20_000,), (60, 60), (250, 250), (40, 40, 40)])
+def test_random_fields_are_not_noisy(exponent, shape):
+    found = [find_noise(power_law(exponent, *shape, seed=seed)) for seed in range(5)]
+    assert not any(noise.is_found for noise in found)
+    assert np.mean([noise.ratio for noise in found]) < 0.75
+
+
+@pytest.mark.parametrize("period", [2.0, 2.2, 2.6, 3.0, 3.2, 3.4, 3.8, 4.0, 5.5, 9.0, 30.0])
+@pytest.mark.parametrize("count", [120, 1000, 30_000])
+def test_tones_are_not_noisy_but_noise_on_slow_ones_is_found(period, count):
+    tone = np.sin(2 * np.pi * np.arange(count) / period + 0.4)[None]
+    assert not find_noise(tone).is_found
+    if period == 30.0 and count >= 1000:
+        assert find_noise(tone + white(0.05, 1, count)).is_found
+
+
+def test_drawings_are_not_noisy_but_noise_on_them_is_found():
+    rng = np.random.default_rng(0)
+    drawing = np.zeros((3, 200, 200))
+    for _ in range(60):
+        top, left, height, width = rng.integers(0, 150, 4)
+        drawing[:, top : top + height, left : left + width] = rng.random((3, 1, 1))
+    for values in (drawing, drawing[:1], drawing > 0.5):
+        assert not find_noise(values * 1.0).is_found
+    y, x = np.mgrid[:200, :200]
+    for size in (1, 2, 3, 7):
+        assert not find_noise(((x // size + y // size) % 2)[None]).is_found
+    noise = find_noise(drawing + white(0.05, *drawing.shape))
+    assert noise.is_found
+    assert noise.sigma == pytest.approx(0.05, rel=0.03)
+
+
+def test_noise_that_depends_on_the_signal_and_8_bits():
+    values = (wave(200, 200) + 1) / 2
+    counts = np.random.default_rng(0).poisson(200 * values) / 200.0
+    assert find_noise(counts).is_found
+    pixels = np.round(255 * np.clip(values + np.sqrt(values) * white(0.05, *values.shape), 0, 1))
+    noise = find_noise(pixels.astype(np.uint8))
+    assert noise.is_found
+    assert 0.3 * 0.05 * 255 < noise.sigma[0] < 0.05 * 255
+
+
+def test_a_constant_background_says_nothing():
+    """As around the brain in a volume: noise inside is found all the same."""
+    i = np.indices((60, 60, 60)) - 30
+    inside = np.sum(i**2, axis=0) < 24**2
+    volume = np.where(inside, 1 + 0.3 * np.sin(i[0] / 8), 0.0)[None]
+    assert not find_noise(volume).is_found
+    noise = find_noise(volume + inside * white(0.05, 1, 60, 60, 60))
+    assert noise.is_found
+    assert noise.sigma[0] == pytest.approx(0.05, rel=0.25)
+
+
+def test_correlated_noise_is_not_found():
+    noise = white(1.0, 1, 128, 128)
+    assert find_noise(noise).is_found
+    assert not find_noise(noise[:, 1:] + noise[:, :-1]).is_found
+
+
+# --- channels -------------------------------------------------------------------------------------
+
+
+def test_channels_show_noise_below_a_common_texture():
+    texture = power_law(2, 200, 200)
+    picture = texture * np.array([1.0, 0.9, 0.7])[:, None, None]
+    assert not find_noise(picture).is_found
+    noise = find_noise(picture + white(0.02, 3, 200, 200))
+    assert noise.is_found
+    assert noise.sigma == pytest.approx(0.02, rel=0.03)
+    assert noise.sigmas == pytest.approx(0.02, rel=0.03)
+    assert not find_noise(picture[:1] + white(0.02, 1, 200, 200)).is_found  # one channel hides it
+
+
+def test_channels_of_unequal_noise():
+    sigma = np.array([0.02, 0.05, 0.1])
+    values = wave(150, 150) * np.ones((3, 1, 1))
+    noise = find_noise(values + white(1.0, 3, 150, 150) * sigma[:, None, None])
+    assert noise.is_found
+    assert noise.sigma == pytest.approx(sigma, rel=0.05)
+
+
+@pytest.mark.parametrize("copies", [2, 4])
+def test_equal_and_constant_channels_say_nothing(copies):
+    grey = textured() + white(0.1, 1, 256, 256)
+    alone = find_noise(grey)
+    assert alone.is_found
+    repeated = find_noise(np.repeat(grey, copies, axis=0))
+    assert repeated.is_found
+    assert repeated.sigma == pytest.approx(alone.sigma[0], rel=1e-3)
+    opaque = find_noise(np.concatenate([grey, np.ones_like(grey)]))
+    assert opaque.is_found
+    assert opaque.sigma == pytest.approx([alone.sigma[0], 0.0], rel=1e-3, abs=1e-6)
+
+
+def test_clean_colour_is_evidence_against_noise():
+    """Texture that looks like noise in one channel, while another is clean and above rounding."""
+    clean = wave(200, 200)
+    values = np.concatenate([white(1.0, 1, 200, 200), clean + 0.05 * power_law(2, 200, 200)])
+    assert not find_noise(values).is_found
+
+
+@pytest.mark.parametrize(("channels", "count"), [(3, 200), (20, 200), (150, 100), (40, 2000)])
+def test_many_channels_and_few_samples(channels, count):
+    values = wave(count) * np.linspace(0.2, 1, channels)[:, None]
+    assert not find_noise(values).is_found
+    noise = find_noise(values + white(0.1, channels, count))
+    assert noise.is_found
+    assert noise.sigma == pytest.approx(0.1, rel=0.3)
+    assert noise.sigma.mean() == pytest.approx(0.1, rel=0.1)
+
+
+def test_decorrelated_is_a_rotation_with_the_weakest_plane_first():
+    texture = power_law(2, 100, 90)
+    values = texture * np.array([1.0, -0.5, 2.0])[:, None, None] + white(0.01, 3, 100, 90)
+    rotation, planes = decorrelated(values)
+    assert rotation @ rotation.T == pytest.approx(np.eye(3), abs=1e-12)
+    assert planes == pytest.approx(np.tensordot(rotation, values, 1))
+    assert np.abs(rotation[2]) == pytest.approx(np.array([1, 0.5, 2]) / np.sqrt(5.25), abs=3e-2)
+    spread = planes.std(axis=(1, 2))
+    assert spread[:2].max() < 0.02 < spread[2]
+    assert decorrelated(values.astype(np.float32))[1].dtype == np.float32
+    assert find_noise(values).rotation == pytest.approx(rotation, abs=1e-4)
+
+
+@pytest.mark.parametrize("values", [np.zeros((3, 20, 20)), np.ones((2, 5)), np.ones((1, 1))])
+def test_decorrelated_without_differences_is_the_identity(values):
+    rotation, planes = decorrelated(values)
+    np.testing.assert_array_equal(rotation, np.eye(len(values)))
+    np.testing.assert_array_equal(planes, values)
+
+
+# --- the same decision in other units and orders --------------------------------------------------
+
+
+def same(one: Noise, other: Noise, unit=1.0, order=None):
+    assert one.is_found == other.is_found
+    assert other.ratio == pytest.approx(one.ratio, rel=1e-3)
+    expected = one.sigma if order is None else one.sigma[list(order)]
+    assert other.sigma == pytest.approx(unit * expected, rel=1e-3, abs=1e-6 * unit)
+
+
+cases = st.tuples(
+    st.sampled_from(
+        [(3, 33, 50), (1, 40, 61), (2, 301), (1, 64, 64), (2, 17, 18, 19), (3, 6, 40, 9)]
+    ),
+    st.sampled_from([0.0, 0.02, 0.3]),
+    st.integers(0, 1000),
+)
+
+
+def example(case):
+    shape, sigma, seed = case
+    texture = power_law(2, *shape[1:], seed=seed) * np.linspace(1, 0.4, shape[0]).reshape(
+        -1, *[1] * (len(shape) - 1)
+    )
+    return texture + white(sigma, *shape, seed=seed)
+
+
+@given(cases, st.sampled_from([1e-200, 1e-9, 0.3, 255.0, 1e12, 1e200]), st.booleans())
+@hypothesis_settings(max_examples=40, deadline=None)
+def test_units_and_signs_change_nothing(case, unit, negative):
+    values = example(case)
+    same(find_noise(values), find_noise((-unit if negative else unit) * values), unit)
+
+
+@given(cases, st.sampled_from([-1e3, 0.7, 50.0, 1e5]))
+@hypothesis_settings(max_examples=40, deadline=None)
+def test_added_constants_change_nothing(case, constant):
+    values = example(case)
+    same(find_noise(values), find_noise(values + constant))
+
+
+@given(cases, st.data())
+@hypothesis_settings(max_examples=60, deadline=None)
+def test_flips_and_permutations_change_nothing(case, data):
+    values = example(case)
+    D = values.ndim - 1
+    flips = data.draw(st.sets(st.integers(1, D)))
+    axes = data.draw(st.permutations(range(1, D + 1)))
+    channels = data.draw(st.permutations(range(len(values))))
+    other = np.flip(values, tuple(flips)).transpose(0, *axes)[list(channels)]
+    same(find_noise(values), find_noise(other), order=channels)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=4).map(tuple),
+    st.integers(1, 4),
+    st.sampled_from(["float64", "float32", "float16", "uint8", "int8", "int32"]),
+    st.integers(0, 100),
+)
+@hypothesis_settings(max_examples=150, deadline=None)
+def test_any_shape_and_dtype(shape, channels, dtype, seed):
+    values = white(20.0, channels, *shape, seed=seed)
+    if dtype == "uint8":
+        values = np.abs(values)
+    before = values.astype(dtype)
+    values = before.copy()
+    noise = find_noise(values)
+    np.testing.assert_array_equal(values, before)
+    assert noise.sigma.shape == noise.sigmas.shape == (channels,)
+    assert noise.rotation.shape == (channels, channels)
+    assert np.isfinite(noise.sigma).all()
+    assert (noise.sigma >= 0).all()
+    assert noise.reason
+    if not any(n >= DEFAULT.shortest for n in shape):
+        assert not noise.is_found
+    if noise.is_found and np.prod(shape) > 1000 and dtype != "uint8":
+        assert 0.8 < noise.sigma.max() / 20 < 1.2
+    assert decorrelated(values)[1].shape == values.shape
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 12, 15, 16, 20, 30, 50])
+def test_few_samples_prove_nothing(count):
+    walks = [np.cumsum(white(1.0, 1, count, seed=seed), axis=1) for seed in range(200)]
+    assert detected(walks, DEFAULT) <= 0.02
+
+
+def test_values_that_change_along_a_short_axis_only():
+    values = np.broadcast_to(np.arange(5.0)[:, None], (2, 5, 40))
+    noise = find_noise(values)
+    assert not noise.is_found
+    assert "rounding" in noise.reason
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (wave(100), "times as strong as those at twice the spacing, and 0.77 is needed"),
+        (np.ones((1, 100)), "constant"),
+        (np.ones((1, 4, 7)) * np.arange(7), "no axis has 8 samples"),
+        (np.round(5 * wave(100, 100)), "within rounding, 1.5"),
+        ((np.arange(100.0) % 2)[None] + 0.1 * wave(100), "as strong as those at a larger spacing"),
+        (somewhere(), "not everywhere"),
+        (white(1.0, 1, 20, seed=2), "not certain to 95%"),
+        (white(1.0, 1, 300), "noise of standard deviation"),
+    ],
+)
+def test_the_reason_is_given_in_words(values, words):
+    assert re.search(words, find_noise(values).reason), find_noise(values).reason
+
+
+def test_no_warnings_from_extremes():
+    for values in ([[0.0, 0.0]], [[1e308, -1e308] * 20], [[5e-324, 0.0] * 20], [[3] * 40]):
+        assert find_noise(np.array(values)).reason
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.zeros(5), "channels first"),
+        (np.zeros((0, 5)), "channels first"),
+        (np.zeros((1, 5), dtype=complex), "channels first"),
+        (np.array([[1.0, np.nan, 2.0]]), "finite"),
+        (np.array([[1.0, np.inf, 2.0]]), "finite"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(values, words):
+    with pytest.raises(ValueError, match=words):
+        find_noise(values)
+    with pytest.raises(ValueError, match=words):
+        decorrelated(values)
+
+
+# --- the decisions, each with a test that fails on either side ------------------------------------
+
+
+def ratio_decides(used):
+    """Power 1/f is a signal; white noise with a texture below it is noise."""
+    pink = [power_law(1.0, 128, 128, seed=seed) for seed in range(5)]
+    noisy = [power_law(2, 128, 128, seed=seed) + white(1.0, 1, 128, 128) for seed in range(5)]
+    return detected(pink, used) == 0 and detected(noisy, used) == 1
+
+
+def confidence_decides(used):
+    """Few of many random walks are taken for noise, and nearly all noisy sines are."""
+    walks = [np.cumsum(white(1.0, 1, 50, seed=seed), axis=1) for seed in range(100)]
+    sines = [wave(200) + white(0.1, 1, 200, seed=seed) for seed in range(100)]
+    return detected(walks, used) <= 0.05 and detected(sines, used) >= 0.9
+
+
+def flat_decides(used):
+    """Noise below a texture shows where the picture is flat."""
+    noisy = [textured(seed=seed) + white(0.1, 1, 256, 256, seed=seed) for seed in range(3)]
+    return detected(noisy, used) == 1
+
+
+def kept_decides(used):
+    """Outliers do not change the strength, and noisy sines are found."""
+    spikes = white(0.1, 1, 100, 100)
+    spikes[:, ::40, ::40] += 5
+    sines = [wave(200) + white(0.1, 1, 200, seed=seed) for seed in range(50)]
+    noise = find_noise(spikes, used)
+    return noise.is_found and abs(noise.sigma[0] / 0.1 - 1) < 0.2 and detected(sines, used) >= 0.9
+
+
+def quiet_decides(used):
+    """Noise in a part of the samples is not noise; noise everywhere is, on short lines too."""
+    lines = [wave(200) + white(0.1, 1, 200, seed=seed) for seed in range(100)]
+    return not find_noise(somewhere(), used).is_found and detected(lines, used) >= 0.9
+
+
+def growth_decides(used):
+    """The share of a texture is subtracted from the standard deviation."""
+    seeds = range(5)
+    noisy = [1.5 * power_law(2, 200, 200, seed=i) + white(1.0, 1, 200, 200, seed=i) for i in seeds]
+    found = [find_noise(values, used).sigma[0] for values in noisy]
+    return abs(np.mean(found) - 1) < 0.05
+
+
+def least_steps_decides(used):
+    """Noise of one step of quantised values is left alone, that of 2.5 steps is found."""
+    ramp = 30 * wave(128, 128)
+    weak = np.round(ramp + white(1.0, 1, 128, 128))
+    strong = np.round(ramp + white(2.5, 1, 128, 128))
+    return not find_noise(weak, used).is_found and find_noise(strong, used).is_found
+
+
+def least_part_decides(used):
+    weak, strong = (wave(128, 128) + white(sigma, 1, 128, 128) for sigma in (3e-6, 1e-4))
+    return not find_noise(weak, used).is_found and find_noise(strong, used).is_found
+
+
+def shortest_decides(used):
+    few, enough = white(1.0, 1, 7, 7, 7, 7), white(1.0, 1, 24, 24)
+    return "no axis" in find_noise(few, used).reason and find_noise(enough, used).is_found
+
+
+def most_samples_decides(used):
+    """Noise is found in the centre, and nothing else is looked at."""
+    found = []
+    for seed in range(5):
+        values = wave(512, 512)
+        values[:, 128:384, 128:384] += white(0.05, 1, 256, 256, seed=seed)
+        found.append(find_noise(values, used).is_found)
+    return all(found)
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(NoiseSettings)])
+def test_decision_fails_on_either_side(name):
+    check = globals()[f"{name}_decides"]
+    assert check(DEFAULT)
+    sides = next(one for one in fields(NoiseSettings) if one.name == name).metadata["sides"]
+    assert len(sides) == 2
+    assert sides[0] < getattr(DEFAULT, name) < sides[1]
+    for value in sides:
+        assert not check(replace(DEFAULT, **{name: value})), f"{name} = {value}"
