@@ -3,8 +3,8 @@
     python -m benchmarks.tuning.mutate              # all decisions
     python -m benchmarks.tuning.mutate points.gain  # one of them
 
-The tests are those of tests/fitting/test_decisions.py whose name holds the group and the name of
-the decision. The exit code is the number of changes that no test noticed.
+The tests of a decision are found by its name: see TESTS. The exit code is the number of changes
+that no test noticed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import sys
 
 from kronfield.fitting import settings
 
-TESTS = "tests/fitting/test_decisions.py"
+# The tests of a decision: a file, and an expression that selects by name.
+TESTS = ("tests/fitting/test_decisions.py", "{group}_{name}")
+OTHER_TESTS = {"noise": ("tests/fitting/test_noise.py", "either_side and {name}")}
 VARIABLE = "KRONFIELD_MUTATION"
 
 
@@ -34,9 +36,10 @@ def pytest_configure(config: object) -> None:
 def survives(one: settings.Decision, index: int) -> bool:
     """Return whether the tests of a decision pass with another value."""
     environment = {**os.environ, VARIABLE: f"{one.group}.{one.name}.{index}"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "benchmarks.tuning.mutate", TESTS]
+    file, words = OTHER_TESTS.get(one.group, TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "benchmarks.tuning.mutate", file]
     done = subprocess.run(
-        [*command, "-k", f"{one.group}_{one.name}"],
+        [*command, "-k", words.format(group=one.group, name=one.name)],
         env=environment,
         check=False,
         capture_output=True,

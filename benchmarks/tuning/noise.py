@@ -23,7 +23,8 @@ import numpy as np
 
 from benchmarks.data import SURFACES, Array
 from kronfield.experiments.data import items
-from kronfield.fitting.noise import Noise, NoiseSettings, find_noise
+from kronfield.fitting.noise import Noise, find_noise
+from kronfield.fitting.settings import NoiseSettings
 
 SIDE, CUBE, SEED = 256, 40, 0
 TUNED_ON = {f"kodim{i:02d}" for i in range(1, 9)}

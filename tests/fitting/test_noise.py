@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
-from kronfield.fitting.noise import Noise, NoiseSettings, decorrelated, find_noise
+from kronfield.fitting import settings as decisions
+from kronfield.fitting.noise import Noise, decorrelated, find_noise
+from kronfield.fitting.settings import NoiseSettings
 
-DEFAULT = NoiseSettings()
+DEFAULT = decisions.DEFAULT.noise
 
 
 def wave(*shape):

@@ -109,11 +109,11 @@ def choose(
     values: Array, axes: Sequence[Array], frames: Sequence[Frame], options: GridOptions
 ) -> GridChoice:
     """Return the encoding and penalty for planar values (C, N_1, ..., N_D) on sorted axes."""
-    settings = options.settings.grid
-    crop = Crop.of(values, axes, settings.crop_samples)
+    crop = Crop.of(values, axes, options.settings.grid.crop_samples)
+    errors = [leave_one_out(crop.values, i + 1, x) for i, x in enumerate(crop.axes)]
     remark = ""
     if options.may_smooth:
-        noise = _noise(crop, options)
+        noise = _noise(values, errors, options)
         smoothed = _smoothed(crop, axes, frames, noise, options)
         if smoothed is not None:
             return smoothed
@@ -129,19 +129,25 @@ def choose(
             ridge=options.ridge or 0.0,
             roughness=options.roughness_pair,
         )
-    return _interpolation(crop, values, axes, frames, settings, remark)
+    return _interpolation(crop, errors, values, axes, frames, options.settings.grid, remark)
 
 
-def _noise(crop: Crop, options: GridOptions) -> Noise:
-    """Return the noise that was given, or that the crop shows."""
-    if options.noise is None:
-        return find_noise(crop.values)
-    rotation, _ = decorrelated(crop.values)
-    each = np.atleast_1d(options.noise) / crop.scale
-    sigma = np.repeat(each, len(crop.values) // len(each))  # complex channels are two planes
-    # the variance of a mix of channels with independent noise
-    sigmas = np.sqrt(rotation**2 @ sigma**2)
-    return Noise(sigma, sigmas, rotation, 1.0, bool(np.any(sigma > 0)), "noise was given")
+def _noise(values: Array, errors: Sequence[AxisErrors | None], options: GridOptions) -> Noise:
+    """Return the noise that was given, or that the values show."""
+    C = len(values)
+    if options.noise is not None:
+        rotation, _ = decorrelated(values)
+        given = np.atleast_1d(options.noise)
+        sigma = np.repeat(given, C // len(given))  # complex channels are two planes
+        # the standard deviation of a mix of channels with independent noise
+        sigmas = np.sqrt(rotation**2 @ sigma**2)
+        return Noise(sigma, sigmas, rotation, 1.0, bool(np.any(sigma > 0)), "noise was given")
+    # No prediction has a smaller error than the noise of the sample that is predicted.
+    least = max((math.sqrt(one.squares.min()) for one in errors if one is not None), default=1.0)
+    if least < options.settings.noise.least_part and not options.asks_for_gcv:
+        reason = f"no noise: samples are predicted to {least:.1g} of the largest"
+        return Noise(np.zeros(C), np.zeros(C), np.eye(C), 0.0, False, reason)
+    return find_noise(values, options.settings.noise)
 
 
 def _smoothed(
@@ -150,7 +156,7 @@ def _smoothed(
     """Return the penalised fit if there is noise and it lowers the risk, or if it was asked for."""
     if not noise.is_found and not options.asks_for_gcv:
         return None
-    sigmas = None if options.asks_for_gcv else noise.sigmas
+    sigmas = None if options.asks_for_gcv else noise.sigmas / crop.scale
     tried = best_smoothing(crop.values, crop.axes, noise.rotation, sigmas)
     best = min(tried, key=lambda one: one.score)
     if best.score >= best.interpolation and not options.asks_for_gcv:
@@ -165,6 +171,7 @@ def _smoothed(
 
 def _interpolation(
     crop: Crop,
+    errors: Sequence[AxisErrors | None],
     values: Array,
     axes: Sequence[Array],
     frames: Sequence[Frame],
@@ -172,7 +179,6 @@ def _interpolation(
     remark: str,
 ) -> GridChoice:
     """Return splines, or slopes from the data, whichever predict samples left out."""
-    errors = [leave_one_out(crop.values, i + 1, x) for i, x in enumerate(crop.axes)]
     families = [
         _best_family(one, len(x), settings.clearly) for one, x in zip(errors, axes, strict=True)
     ]

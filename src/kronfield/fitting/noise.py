@@ -18,97 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
-from kronfield.fitting.settings import decision
-
-# The data that set the decisions below.
-PICTURES = "kodim01 to 08 (colour, grey, at 1/2 and 1/4 of their size, JPEG, demosaiced)"
-
-
-@dataclass(frozen=True)
-class NoiseSettings:
-    """Noise on grids: when differences between neighbours are taken for noise."""
-
-    ratio: float = decision(
-        0.77,
-        "Noise is found if the finest differences are at least this many times as strong as those "
-        "at twice the spacing: white noise has 1, random fields with power 1/f and 1/f² have 0.75 "
-        "and 0.55. Clean pictures reached 0.70 (0.82 with film grain); grey pictures with noise "
-        "of 0.05 and 0.1 had at least 0.78 and 0.82, colour pictures with 0.02 at least 0.85.",
-        data=PICTURES,
-        script="noise.py",
-        sides=(0.6, 0.95),
-    )
-    confidence: float = decision(
-        1.645,
-        "The ratio must exceed its threshold by this many standard errors (95 % confidence): few "
-        "samples prove nothing.",
-        data="rows of kodim01 to 08, random walks and sines of 50 to 200 samples",
-        script="noise.py",
-        sides=(0.0, 4.0),
-    )
-    flat: float = decision(
-        0.1,
-        "The part of the samples where the signal changes least, which is judged on its own: in a "
-        "textured grey picture noise shows only there.",
-        data=PICTURES,
-        script="noise.py",
-        sides=(0.001, 1.0),
-    )
-    kept: float = decision(
-        0.9,
-        "Strengths are measured from the smallest differences, this part of all: edges and "
-        "outliers are left out. Less is more robust and less accurate.",
-        data=PICTURES + ", sines and random walks of 50 to 200 samples",
-        script="noise.py",
-        sides=(0.1, 0.999),
-    )
-    quiet: float = decision(
-        0.5,
-        "The smallest differences, this part of all, must show the same strength: noise is "
-        "everywhere, the lines of a drawing are not.",
-        data="drawn shapes and text, " + PICTURES,
-        script="noise.py",
-        sides=(0.02, 0.8),
-    )
-    growth: float = decision(
-        4.0,
-        "The power of a signal at twice the spacing over that at the given one, by which its share "
-        "in the measured noise is subtracted: 4 belongs to power 1/f², and lowered the mean error "
-        "on grey pictures from 5.7 % to 3.1 %.",
-        data=PICTURES,
-        script="noise.py",
-        sides=(1.5, 100.0),
-    )
-    least_steps: float = decision(
-        1.5,
-        "Noise below this many steps of quantised values is not told from rounding. Rounding has "
-        "0.29, colour planes of clean 8-bit pictures had up to 0.93, noise of 0.01 has 2.6.",
-        data=PICTURES,
-        script="noise.py",
-        sides=(0.2, 4.0),
-    )
-    least_part: float = decision(
-        1e-5,
-        "Noise below this part of the largest deviation from the mean is not told from rounding.",
-        data="by design: single precision",
-        script="noise.py",
-        sides=(0.0, 1e-2),
-    )
-    shortest: int = decision(
-        8,
-        "Axes with fewer samples take no part in the differences.",
-        data="by design: third differences at twice the spacing use 8 samples",
-        script="noise.py",
-        sides=(4, 32),
-    )
-    most_samples: int = decision(
-        1 << 16,
-        "Noise is looked for in a central part with about this many samples per channel.",
-        data="by design: a few milliseconds",
-        script="noise.py",
-        sides=(1 << 8, 1 << 24),
-    )
-
+from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
 # Spacings at which differences are compared, as powers of two: 1, 2 and 4 samples.
 LEVELS = 3
@@ -154,10 +64,7 @@ class Noise:
     reason: str
 
 
-DEFAULTS = NoiseSettings()
-
-
-def decorrelated(planes: Array, settings: NoiseSettings = DEFAULTS) -> tuple[Array, Array]:
+def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tuple[Array, Array]:
     """Return a rotation (C, C) of the channels, and the rotated planes.
 
     The rows of the rotation are the eigenvectors of the covariance of the channels' finest
@@ -182,7 +89,7 @@ def decorrelated(planes: Array, settings: NoiseSettings = DEFAULTS) -> tuple[Arr
     return rotation, np.tensordot(rotation.astype(np.result_type(planes, np.float32)), planes, 1)
 
 
-def find_noise(planes: Array, settings: NoiseSettings = DEFAULTS) -> Noise:
+def find_noise(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> Noise:
     """Return whether planar values (C, N_1, ..., N_D) are noisy, and how strong the noise is.
 
     Channels are rotated by `decorrelated`, and the weakest plane decides. It is examined as a

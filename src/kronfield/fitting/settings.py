@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+_PICTURES = "kodim01 to 08 (colour, grey, at 1/2 and 1/4 of their size, JPEG, demosaiced)"
+
 
 def decision(value: Any, decides: str, *, data: str, script: str, sides: tuple[Any, ...]) -> Any:
     """Return a dataclass field of one decision.
@@ -80,6 +82,92 @@ class GridSettings:
         data="by design",
         script="sweep.py",
         sides=(1 << 16, 1 << 40),
+    )
+
+
+@dataclass(frozen=True)
+class NoiseSettings:
+    """Noise on grids: when differences between neighbours are taken for noise."""
+
+    ratio: float = decision(
+        0.77,
+        "Noise is found if the finest differences are at least this many times as strong as those "
+        "at twice the spacing: white noise has 1, random fields with power 1/f and 1/f² have 0.75 "
+        "and 0.55. Clean pictures reached 0.70 (0.82 with film grain); grey pictures with noise "
+        "of 0.05 and 0.1 had at least 0.78 and 0.82, colour pictures with 0.02 at least 0.85.",
+        data=_PICTURES,
+        script="noise.py",
+        sides=(0.6, 0.95),
+    )
+    confidence: float = decision(
+        1.645,
+        "The ratio must exceed its threshold by this many standard errors (95 % confidence): few "
+        "samples prove nothing.",
+        data="rows of kodim01 to 08, random walks and sines of 50 to 200 samples",
+        script="noise.py",
+        sides=(0.0, 4.0),
+    )
+    flat: float = decision(
+        0.1,
+        "The part of the samples where the signal changes least, which is judged on its own: in a "
+        "textured grey picture noise shows only there.",
+        data=_PICTURES,
+        script="noise.py",
+        sides=(0.001, 1.0),
+    )
+    kept: float = decision(
+        0.9,
+        "Strengths are measured from the smallest differences, this part of all: edges and "
+        "outliers are left out. Less is more robust and less accurate.",
+        data=_PICTURES + ", sines and random walks of 50 to 200 samples",
+        script="noise.py",
+        sides=(0.1, 0.999),
+    )
+    quiet: float = decision(
+        0.5,
+        "The smallest differences, this part of all, must show the same strength: noise is "
+        "everywhere, the lines of a drawing are not.",
+        data="drawn shapes and text, " + _PICTURES,
+        script="noise.py",
+        sides=(0.02, 0.8),
+    )
+    growth: float = decision(
+        4.0,
+        "The power of a signal at twice the spacing over that at the given one, by which its share "
+        "in the measured noise is subtracted: 4 belongs to power 1/f², and lowered the mean error "
+        "on grey pictures from 5.7 % to 3.1 %.",
+        data=_PICTURES,
+        script="noise.py",
+        sides=(1.5, 100.0),
+    )
+    least_steps: float = decision(
+        1.5,
+        "Noise below this many steps of quantised values is not told from rounding. Rounding has "
+        "0.29, colour planes of clean 8-bit pictures had up to 0.93, noise of 0.01 has 2.6.",
+        data=_PICTURES,
+        script="noise.py",
+        sides=(0.2, 4.0),
+    )
+    least_part: float = decision(
+        1e-5,
+        "Noise below this part of the largest deviation from the mean is not told from rounding.",
+        data="by design: single precision",
+        script="noise.py",
+        sides=(0.0, 1e-2),
+    )
+    shortest: int = decision(
+        8,
+        "Axes with fewer samples take no part in the differences.",
+        data="by design: third differences at twice the spacing use 8 samples",
+        script="noise.py",
+        sides=(4, 32),
+    )
+    most_samples: int = decision(
+        1 << 16,
+        "Noise is looked for in a central part with about this many samples per channel.",
+        data="by design: a few milliseconds",
+        script="noise.py",
+        sides=(1 << 8, 1 << 24),
     )
 
 
@@ -213,6 +301,7 @@ class Settings:
     """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
 
     grid: GridSettings = GridSettings()
+    noise: NoiseSettings = NoiseSettings()
     points: PointSettings = PointSettings()
     gaussians: GaussianSettings = GaussianSettings()
 
