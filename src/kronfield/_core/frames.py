@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,21 @@ def check_length(argument: str, low: float, high: float) -> None:
             expected,
             "Use another unit of length.",
         )
+
+
+def centre(lengths: Sequence[int], most: int) -> tuple[slice, ...]:
+    """Return slices of the central part with about ``most`` samples, as cubic as possible.
+
+    The same number of samples is left out at both ends, so that a flipped grid has the same part.
+    """
+    side, budget = math.inf, float(most)
+    for left, n in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
+        side = budget ** (1 / left)
+        if n > side:
+            break
+        budget /= max(n, 1)
+    cuts = [math.ceil((n - side) / 2) if n > side else 0 for n in lengths]
+    return tuple(slice(cut, n - cut) for cut, n in zip(cuts, lengths, strict=True))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ All of it is judged on one central crop, so that a large array is decided like i
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Frame, Split, sample_frame
+from kronfield._core.frames import Frame, Split, centre, sample_frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
@@ -80,10 +81,7 @@ class Crop:
     @classmethod
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
         """Return the central crop of about so many ``samples``; short axes stay whole."""
-        lengths = [len(axis) for axis in axes]
-        side = _side(lengths, samples)
-        starts = [(n - min(n, side)) // 2 for n in lengths]
-        parts = [slice(a, a + min(n, side)) for a, n in zip(starts, lengths, strict=True)]
+        parts = centre([len(axis) for axis in axes], samples)
         crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
         largest = float(np.abs(crop).max()) or 1.0
         crop = crop / largest
@@ -91,18 +89,6 @@ class Crop:
         rest = float(np.abs(crop).max()) or 1.0
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
         return cls(crop / rest, inside, largest * rest)
-
-
-def _side(lengths: Sequence[int], samples: int) -> int:
-    """Return the side of the crop; what short axes leave over goes to the long ones."""
-    D = len(lengths)
-    side = max(8, math.floor(samples ** (1 / D)))
-    for _ in range(D):
-        short = [n for n in lengths if n <= side]
-        left = D - len(short)
-        if left:
-            side = max(side, math.floor((samples / max(math.prod(short), 1)) ** (1 / left)))
-    return side
 
 
 def choose(
@@ -282,8 +268,8 @@ def _along_edges_or_axes(
     """
     directional = False
     if sum(finer.finer) > 1:
-        split = Split.of(crop.values.shape[1:], settings.shortest_refined)
-        scores = [_halved_error(crop, split, along) for along in (False, True)]
+        middle = Crop.of(crop.values, crop.axes, settings.crop_samples // 4)
+        scores = [_halved_error(middle, along, settings) for along in (False, True)]
         directional = scores[1] < scores[0]
         halves = {"from": "every second sample"}
         candidates = [
@@ -298,17 +284,31 @@ def _along_edges_or_axes(
     return GridChoice(encoding, (2,) * len(finer.axes), decided, candidates, finer)
 
 
-def _halved_error(crop: Crop, split: Split, directional: bool) -> float:
-    """Return the mean squared error of every other sample, filled in from every second one."""
-    axes = split.axes(crop.axes)
+def _halved_error(crop: Crop, directional: bool, settings: GridSettings) -> float:
+    """Return the mean squared error of every other sample, filled in from every second one.
+
+    These can start at the first or at the second sample of an axis. All combinations are judged, so
+    that a flipped grid is judged alike.
+    """
+    fewest = settings.shortest_refined
+    starts = [(0, 1) if n >= fewest else (0,) for n in crop.values.shape[1:]]
+    errors = [
+        _filled_error(crop, start, directional, fewest) for start in itertools.product(*starts)
+    ]
+    return float(np.mean(errors))
+
+
+def _filled_error(crop: Crop, starts: Sequence[int], directional: bool, fewest: int) -> float:
+    """Return the error of the samples between every second one from ``starts`` on."""
+    values = crop.values[(slice(None), *(slice(start, None) for start in starts))]
+    split = Split.of(values.shape[1:], fewest - 1)
+    axes = split.axes([axis[start:] for axis, start in zip(crop.axes, starts, strict=True)])
     finer = Refinement.of(axes, [sample_frame(axis) for axis in axes], split.halved, directional)
     if finer is None:  # every second position of a nearly even axis may be less even
         return math.inf
-    # Skip the node before the first sample; what lies past the last node is not judged.
-    nodes = tuple(slice(1, None) if more else slice(None) for more in finer.finer)
-    found = finer(split.known(crop.values, planar=True))[(slice(None), *nodes)]
-    part = tuple(
-        slice(min(n, m)) for n, m in zip(found.shape[1:], crop.values.shape[1:], strict=True)
-    )
-    errors = found[(slice(None), *part)] - crop.values[(slice(None), *part)]
+    # the nodes past either end are not judged
+    inner = tuple(slice(1, -1) if more else slice(None) for more in finer.finer)
+    found = finer(split.known(values, planar=True))[(slice(None), *inner)]
+    part = tuple(slice(n) for n in found.shape[1:])
+    errors = found - values[(slice(None), *part)]
     return float(np.mean(errors[:, split.held_out[part]] ** 2))

@@ -18,6 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.frames import centre
 from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
 # Spacings at which differences are compared, as powers of two: 1, 2 and 4 samples.
@@ -199,7 +200,7 @@ def _prepared(planes: Array, settings: NoiseSettings) -> tuple[Array, float]:
             "Put the channels first: values[None] for one channel.",
         )
     samples = settings.most_samples * MANY_CHANNELS // max(len(planes), MANY_CHANNELS)
-    crop = planes[(slice(None), *_centre(planes.shape[1:], samples))]
+    crop = planes[(slice(None), *centre(planes.shape[1:], samples))]
     if not crop.size:
         return crop.astype(np.float32), 0.0
     crop = crop.astype(np.float64)
@@ -214,21 +215,6 @@ def _prepared(planes: Array, settings: NoiseSettings) -> tuple[Array, float]:
     if largest <= CONSTANT:
         return np.zeros(crop.shape, dtype=np.float32), 0.0
     return (crop / largest).astype(np.float32), size * largest
-
-
-def _centre(lengths: Sequence[int], most: int) -> tuple[slice, ...]:
-    """Return slices of the central part with about ``most`` samples, as cubic as possible.
-
-    The same number of samples is left out at both ends, so that a flipped grid has the same part.
-    """
-    side, budget = math.inf, float(most)
-    for left, n in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
-        side = budget ** (1 / left)
-        if n > side:
-            break
-        budget /= max(n, 1)
-    cuts = [math.ceil((n - side) / 2) if n > side else 0 for n in lengths]
-    return tuple(slice(cut, n - cut) for cut, n in zip(cuts, lengths, strict=True))
 
 
 def _axes(crop: Array, settings: NoiseSettings) -> list[int]:
