@@ -31,6 +31,9 @@ from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import TENSIONS, Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
 
+# Gaps smaller than this part of their mean are resolved by no spline with knots at the samples: at
+# both ends of one, rounding of the positions changes its slope by a part of 1e-8.
+NEARLY = 1e-8
 # Of values scaled to 1, errors whose squares are below this are rounding.
 ROUNDING = 1e-28
 
@@ -96,7 +99,10 @@ def choose(
 ) -> GridChoice:
     """Return the encoding and penalty for planar values (C, N_1, ..., N_D) on sorted axes."""
     crop = Crop.of(values, axes, options.settings.grid.crop_samples)
-    errors = [leave_one_out(crop.values, i + 1, x) for i, x in enumerate(crop.axes)]
+    close = any(_nearly_coincide(x) for x in axes)
+    errors: list[AxisErrors | None] = [
+        None if close else leave_one_out(crop.values, i + 1, x) for i, x in enumerate(crop.axes)
+    ]
     remark = ""
     if options.may_smooth:
         noise = _noise(values, errors, options)
@@ -115,7 +121,16 @@ def choose(
             ridge=options.ridge or 0.0,
             roughness=options.roughness_pair,
         )
+    if close:
+        encoding = tension_encoding(axes, frames, TENSIONS[1])
+        by = "default: splines in tension, since positions nearly coincide"
+        return GridChoice(encoding, (2,) * len(axes), by, [])
     return _interpolation(crop, errors, values, axes, frames, options.settings.grid, remark)
+
+
+def _nearly_coincide(x: Array) -> bool:
+    """Tell whether gaps are so small that a spline through both samples has huge slopes."""
+    return len(x) > 1 and float(np.diff(x).min()) < NEARLY * float(x[-1] - x[0]) / len(x)
 
 
 def _noise(values: Array, errors: Sequence[AxisErrors | None], options: GridOptions) -> Noise:

@@ -192,7 +192,7 @@ def _sigmas(
 
 def _prepared(planes: Array, settings: NoiseSettings) -> tuple[Array, float]:
     """Return the central part of the planes with mean 0 and largest value 1, and its unit."""
-    if planes.ndim < 2 or not len(planes) or planes.dtype.kind not in "fiu":
+    if planes.ndim < 2 or not len(planes) or planes.dtype.kind not in "fiub":
         raise problem(
             "planes",
             describe(planes),
