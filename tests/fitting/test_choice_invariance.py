@@ -1,4 +1,4 @@
-"""What is chosen does not depend on units, added constants, flips, or the order of axes and channels."""
+"""The choice does not depend on units, constants, flips, or the order of axes and channels."""
 
 import numpy as np
 import pytest

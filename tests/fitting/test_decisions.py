@@ -98,7 +98,7 @@ def test_grid_clearly():
 
 def slope_ratio(report):
     """The error of slopes over that of the best splines."""
-    scores = {"splines": math.inf, "slopes": math.inf}
+    scores = {"splines": math.inf, "slopes": math.inf, "Gaussians": math.inf}
     for one in report.candidates:
         scores[one.kind] = min(scores[one.kind], one.score)
     return math.sqrt(scores["slopes"] / scores["splines"])
@@ -110,6 +110,14 @@ def test_grid_shortest_refined():
         field = kf.fit(blocks[:count], noise=0.0)
         assert field.report.refined
         assert field.encoding.shape[0] == nodes + 4
+
+
+def test_grid_most_features():
+    x, y = np.arange(60) / 60, np.arange(24) / 24
+    waves = np.sin(31 * x)[:, None] * np.sin(12 * y)
+    wide, small = kf.fit(waves, noise=0.0), kf.fit(waves[::4, ::2], noise=0.0)
+    assert {type(emb) for emb in wide.encoding.embedders} == {kf.Gaussian}  # 80 x 44 for 60 x 24
+    assert kf.Gaussian not in {type(emb) for emb in small.encoding.embedders}
 
 
 def test_grid_fine_tension():

@@ -24,7 +24,7 @@ from kronfield._core.frames import Frame, Split, centre, sample_frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
-from kronfield.fitting.prediction import AxisErrors, SplineFamily, leave_one_out
+from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily, leave_one_out
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import GridSettings
 from kronfield.fitting.slopes import Refinement
@@ -58,6 +58,8 @@ class GridChoice:
         The roughness of each decorrelated channel, if it was chosen.
     ridge, roughness : float, (float, float)
         A penalty that was given, or a ridge that was chosen.
+    rcond : float or None
+        Where singular values count as zero; None for the default.
     """
 
     encoding: Kronecker
@@ -68,6 +70,7 @@ class GridChoice:
     smoothing: Smoothing | None = None
     ridge: float = 0.0
     roughness: tuple[float, float] = (0.0, 0.0)
+    rcond: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +184,18 @@ def _interpolation(
 ) -> GridChoice:
     """Return splines, or slopes from the data, whichever predict samples left out."""
     families = [
-        _best_family(one, len(x), settings.clearly) for one, x in zip(errors, axes, strict=True)
+        _best_family(one, x, frame, settings)
+        for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
+    features = math.prod(
+        family.embedder(x, frame).size
+        for family, x, frame in zip(families, axes, frames, strict=True)
+    )
+    if features > settings.most_features * math.prod(map(len, axes)):  # padding on every axis
+        families = [
+            _best_family(one, x, frame, settings, only=SplineFamily)
+            for one, x, frame in zip(errors, axes, frames, strict=True)
+        ]
     finer = _finer(values, axes, frames, settings)
     by_splines, by_slopes = _compared(errors, families, finer)
     # few samples do not show that slopes are better than the cubic spline
@@ -199,28 +212,42 @@ def _interpolation(
         ):
             decided += f"; slopes unless splines have an error {settings.clearly:g} times smaller"
             return _along_edges_or_axes(crop, finer, candidates, decided + remark, settings)
-    chosen = {(i, one) for i, one in enumerate(families)}
     marked = [
-        replace(one, chosen=_key(one) in {(i, f.degree, f.ends) for i, f in chosen})
+        replace(one, chosen=_is_of(one, families)) if "axis" in one.parameters else one
         for one in candidates
     ]
     pairs = zip(families, axes, frames, strict=True)
     encoding = Kronecker(*(family.embedder(axis, frame) for family, axis, frame in pairs))
     smooth = tuple(family.smooth for family in families)
-    return GridChoice(encoding, smooth, decided + remark, marked)
+    rcond = RCOND if any(one.kind == "Gaussians" for one in families) else None
+    return GridChoice(encoding, smooth, decided + remark, marked, rcond=rcond)
 
 
-def _best_family(errors: AxisErrors | None, count: int, clearly: float) -> SplineFamily:
+def _is_of(candidate: Candidate, families: Sequence[Family]) -> bool:
+    """Tell whether a candidate is the family of its axis."""
+    family = families[int(candidate.parameters["axis"])]  # type: ignore[arg-type]
+    own = {"axis": candidate.parameters["axis"], **family.parameters}
+    return candidate.kind == family.kind and dict(candidate.parameters) == own
+
+
+def _best_family(
+    errors: AxisErrors | None,
+    x: Array,
+    frame: Frame,
+    settings: GridSettings,
+    only: type = object,
+) -> Family:
     """Return the first family to which no other is clearly better."""
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
-        return SplineFamily(min(3, count - 1))
-    least = float(errors.squares.min())
-    good = np.flatnonzero(errors.squares <= max(clearly**2 * errors.chance * least, ROUNDING))
-    return errors.families[int(good[0])]
+        return SplineFamily(min(3, len(x) - 1))
+    able = np.array([one.suits(x, frame) and isinstance(one, only) for one in errors.families])
+    squares = np.where(able, errors.squares, math.inf)
+    least = max(settings.clearly**2 * errors.chance * float(squares.min()), ROUNDING)
+    return errors.families[int(np.flatnonzero(squares <= least)[0])]
 
 
 def _compared(
-    errors: Sequence[AxisErrors | None], families: Sequence[SplineFamily], finer: object
+    errors: Sequence[AxisErrors | None], families: Sequence[Family], finer: object
 ) -> tuple[float, float]:
     """Return the sums over axes of the squared errors of splines and of slopes."""
     if isinstance(finer, str):
@@ -236,9 +263,7 @@ def _compared(
 
 def _spline_candidates(errors: Sequence[AxisErrors | None]) -> list[Candidate]:
     return [
-        Candidate(
-            "splines", {"axis": i, "degree": family.degree, "ends": family.ends}, float(score)
-        )
+        Candidate(family.kind, {"axis": i, **family.parameters}, float(score))
         for i, one in enumerate(errors)
         if one is not None
         for family, score in zip(one.families, one.squares, strict=True)
@@ -252,10 +277,6 @@ def _slope_candidates(errors: Sequence[AxisErrors | None], finer: Refinement) ->
         for i, (one, more) in enumerate(pairs)
         if more and one is not None
     ]
-
-
-def _key(candidate: Candidate) -> tuple[object, object, object]:
-    return tuple(candidate.parameters.get(name) for name in ("axis", "degree", "ends"))  # type: ignore[return-value]
 
 
 def _finer(

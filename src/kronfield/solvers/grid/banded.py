@@ -6,6 +6,7 @@ as fast as BLAS. Banded routines process one column at a time and are slower.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import in_threads, with_one_blas_thread
 from kronfield.embedders import BSpline, LocalEmbedder
-from kronfield.solvers.grid.banded_lu import BandedSolve, SolveWithEnds
+from kronfield.solvers.grid.banded_lu import BandedSolve, FactoredInverse, SolveWithEnds
 
 # Rows in a block: FEW_ROWS, or MANY_ROWS for matrices of at least MANY_FROM rows. With fewer rows,
 # fewer zeros are multiplied and factorisations are cheaper. With more rows, BLAS is faster.
@@ -157,7 +158,10 @@ class BlockBanded:
     def rows(self, start: int, stop: int) -> BlockBanded:
         """Return the matrix of rows ``start`` to ``stop``."""
         kept = []
-        for block in self.blocks:
+        above = bisect.bisect_right(self.blocks, start, key=lambda block: block.row)
+        for block in self.blocks[max(above - 1, 0) :]:
+            if block.row >= stop:
+                break
             first, last = max(start, block.row), min(stop, block.row + block.values.shape[0])
             if first < last:
                 kept.append(
@@ -168,6 +172,19 @@ class BlockBanded:
                     )
                 )
         return BlockBanded((stop - start, self.shape[1]), tuple(kept))
+
+    @property
+    def used_columns(self) -> tuple[int, int]:
+        """The first column that a block uses, and the one past the last."""
+        return (
+            min(block.column for block in self.blocks),
+            max(block.column + block.values.shape[1] for block in self.blocks),
+        )
+
+    def columns(self, start: int, stop: int) -> BlockBanded:
+        """Return the matrix of columns ``start`` to ``stop``, which contain all used columns."""
+        moved = (Block(block.row, block.column - start, block.values) for block in self.blocks)
+        return BlockBanded((self.shape[0], stop - start), tuple(moved))
 
     def astype(self, dtype: Any) -> BlockBanded:
         """Return the matrix in another dtype; shared blocks stay shared."""
@@ -189,10 +206,12 @@ class BlockBanded:
 
 
 def apply(
-    operator: BlockBanded | BandedSolve | SolveWithEnds | Array, tensor: Array, axis: int
+    operator: BlockBanded | BandedSolve | SolveWithEnds | FactoredInverse | Array,
+    tensor: Array,
+    axis: int,
 ) -> Array:
     """Return the mode product of ``tensor`` with a banded or dense matrix."""
-    if isinstance(operator, BlockBanded | BandedSolve | SolveWithEnds):
+    if isinstance(operator, BlockBanded | BandedSolve | SolveWithEnds | FactoredInverse):
         return operator.apply(tensor, axis)
     return dense_apply(operator, tensor, axis)
 

@@ -234,6 +234,40 @@ def _slices(count: int, step: int) -> list[slice]:
 
 
 @dataclass(frozen=True, eq=False)
+class FactoredInverse:
+    """A pseudo-inverse as two factors: small coefficients stay small before they are divided.
+
+    The product (V / s) U' loses all digits of an ill-conditioned fit; its factors one after the
+    other lose none at the samples.
+    """
+
+    back: Array  # (K, r): V / s
+    coefficients: Array  # (r, N): U'
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, N)."""
+        return self.back.shape[0], self.coefficients.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the results: float64."""
+        return self.back.dtype
+
+    def astype(self, dtype: Any) -> FactoredInverse:
+        """Return the same inverse: its weights need float64."""
+        del dtype
+        return self
+
+    def apply(self, tensor: Array, axis: int) -> Array:
+        """Return the mode product with ``axis`` of ``tensor``."""
+        # imported here: `banded` imports this module
+        from kronfield.solvers.grid.banded import dense_apply
+
+        return dense_apply(self.back, dense_apply(self.coefficients, tensor, axis), axis)
+
+
+@dataclass(frozen=True, eq=False)
 class SolveWithEnds:
     """The inverse of samples with a condition at either end, whose right-hand side is 0."""
 

@@ -13,7 +13,7 @@ from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import is_even, mean_step
 from kronfield.embedders import BSpline, Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import Block, BlockBanded, block_rows
-from kronfield.solvers.grid.banded_lu import BandedSolve, SolveWithEnds
+from kronfield.solvers.grid.banded_lu import BandedSolve, FactoredInverse, SolveWithEnds
 
 # The numbers of extra weights on either side of a block that are tried, in order. If the largest is
 # not enough, the inverse is dense.
@@ -21,6 +21,8 @@ MARGINS = (16, 32, 64, 128)
 # Local normal equations square the condition number. Above this condition number they lose too many
 # digits, and the dense inverse is used instead.
 LOCAL_CONDITION = 3e3
+# Below this `rcond`, a pseudo-inverse is kept in factors: see `FactoredInverse`.
+FACTORED_BELOW = 1e-12
 # The largest matrix of one axis that is factored densely: 8192 x 8192, which takes minutes.
 LARGEST_DENSE = 1 << 26
 # The weights of B-splines up to this condition number are stored as float32 for float32 samples:
@@ -45,7 +47,7 @@ class AxisInverse:
 
     Attributes
     ----------
-    operator : BlockBanded, BandedSolve, SolveWithEnds or (K, N) array
+    operator : BlockBanded, BandedSolve, SolveWithEnds, FactoredInverse or (K, N) array
         The pseudo-inverse A.
     method : str
         "banded" or "dense".
@@ -55,7 +57,7 @@ class AxisInverse:
         The largest over the smallest singular value kept; a bound on it for banded inverses.
     """
 
-    operator: BlockBanded | BandedSolve | SolveWithEnds | Array
+    operator: BlockBanded | BandedSolve | SolveWithEnds | FactoredInverse | Array
     method: str
     rank: int
     condition: float
@@ -97,11 +99,25 @@ def invert_axis(
             inverse = _spline_inverse(embedder, x, dtype, smooth)
         if inverse is not None:
             return inverse
+    if rcond < FACTORED_BELOW and not smooth:
+        return _factored_inverse(embedder, x.tobytes(), rcond)
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
     # the weights of an ill-conditioned fit need float64
     return AxisInverse(
         dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition
     )
+
+
+@functools.lru_cache(maxsize=RECENT)
+def _factored_inverse(embedder: Embedder, positions: bytes, rcond: float) -> AxisInverse:
+    """Return the pseudo-inverse in factors, for conditions near one over the rounding unit."""
+    x = np.frombuffer(positions)
+    U, s, Vt = np.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
+    # s / (s^2 + (rcond s_1)^2): small singular values fade out instead of being cut off
+    gain = s / (s**2 + (rcond * s[0]) ** 2)
+    operator = FactoredInverse(Vt.T * gain, np.ascontiguousarray(U.T))
+    rank = int(np.sum(s > rcond * s[0]))
+    return AxisInverse(operator, "dense", rank, min(float(s[0] / max(s[-1], 1e-300)), 1 / rcond))
 
 
 def dense_embedding(embedder: Embedder, x: Array) -> Array:
@@ -207,6 +223,7 @@ def forget() -> None:
     """Clear the cache of banded inverses, as a benchmark of a first fit must."""
     _recent_local_inverse.cache_clear()
     _recent_spline_inverse.cache_clear()
+    _factored_inverse.cache_clear()
 
 
 def smoothest(P: Array, order: int) -> Array:
