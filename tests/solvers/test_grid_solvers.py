@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 import kronfield as kf
 from kronfield._core import slabs
 from kronfield._core.frames import sample_frame
-from kronfield.fitting.grid_choice import tension_encoding
+from kronfield.fitting.splines import tension_encoding
 from kronfield.solvers.grid import banded
 from kronfield.solvers.grid.banded import BlockBanded, apply, embedding_blocks
 from kronfield.solvers.grid.basis import derivative_gram
@@ -291,3 +291,28 @@ def test_no_penalty_is_the_limit_of_a_small_one(shape):
     y = np.random.default_rng(0).standard_normal((1, *shape))
     plain, tiny = _solver(shape).solve(y), _solver(shape, ridge=1e-11).solve(y)
     np.testing.assert_allclose(plain, tiny, rtol=1e-4, atol=1e-4 * np.abs(plain).max())
+
+
+def test_factored_inverse_meets_samples_that_the_product_does_not():
+    x = np.arange(60) / 60
+    emb = kf.Gaussian(80, 4 / 60, padding=10)
+    y = np.sin(31 * x)
+    P = np.asarray(emb(x))
+    found = invert_axis(emb, x, dtype=np.float64, rcond=1e-14)
+    weights = found.operator.apply(y, 0)
+    assert found.operator.shape == (80, 60)
+    assert np.abs(P @ weights - y).max() < 1e-12
+    dense = found.operator.back @ found.operator.coefficients
+    assert np.abs(P @ (dense @ y) - y).max() > 1e-9  # the factors as one matrix
+    both = found.operator.apply(np.stack([y, 2 * y]), 1)
+    np.testing.assert_allclose(both[1], 2 * both[0], rtol=1e-6)
+
+
+def test_factored_inverse_passes_the_dot_test(rng=np.random.default_rng(0)):
+    x = np.arange(20) / 20
+    operator = invert_axis(
+        kf.Gaussian(30, 1.5 / 20, padding=5), x, dtype=float, rcond=1e-13
+    ).operator
+    u, v = rng.standard_normal(20), rng.standard_normal(30)
+    transposed = operator.coefficients.T @ (operator.back.T @ v)
+    assert operator.apply(u, 0) @ v == pytest.approx(u @ transposed, rel=1e-6)

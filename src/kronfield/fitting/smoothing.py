@@ -118,8 +118,8 @@ def _of_order(
         scores.append(score(best))
         plain.append(score(WEAKEST))
     leading = int(np.argmax(np.var(planes.reshape(len(planes), -1), axis=1)))
-    score, interpolation = float(np.mean(scores)), float(np.mean(plain))
-    return Smoothing(rotation, order, tuple(weights), score, interpolation, leading)
+    lowest, interpolation = float(np.mean(scores)), float(np.mean(plain))
+    return Smoothing(rotation, order, tuple(weights), lowest, interpolation, leading)
 
 
 def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate]]:
