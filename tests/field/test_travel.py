@@ -150,7 +150,7 @@ LARGE = {
         rng.random(20_000).astype(np.float32), axes=[np.arange(-10_000, 10_000) * 0.001]
     ),
     "few features": lambda: kf.fit(
-        rng.random(20_000), encoding=kf.Triangle(3000, 2 / 3000), ridge=1e-3
+        rng.random(4_000), encoding=kf.Triangle(600, 2 / 600), ridge=1e-3
     ),
     "points": lambda: kf.fit_points(
         rng.random((20_000, 2)), rng.random(20_000), roughness=(0.0, 1e-3)

@@ -28,6 +28,17 @@ class EvenAxis:
     count: int
     rounding: bytes
 
+    def positions(self) -> Array:
+        """Return the positions; raise ValueError if ``rounding`` does not belong to them."""
+        line = np.linspace(self.first, self.last, self.count)
+        if not self.rounding:
+            return line
+        # never more than a position needs, whatever the bytes contain
+        found = zlib.decompressobj().decompress(self.rounding, 8 * self.count + 1)
+        planes = np.frombuffer(found, dtype=np.uint8).reshape(8, self.count)
+        steps = np.ascontiguousarray(planes.T).view(np.int64)[:, 0]
+        return (line.view(np.int64) + steps).view(np.float64)
+
 
 class SampleAxes(tuple[Array, ...]):
     """The positions on every axis of a grid, pickled compactly.
@@ -69,11 +80,4 @@ def pack_axis(x: Array) -> EvenAxis | Array:
 
 def unpack_axis(packed: EvenAxis | Array) -> Array:
     """Return the positions that `pack_axis` packed."""
-    if not isinstance(packed, EvenAxis):
-        return packed
-    line = np.linspace(packed.first, packed.last, packed.count)
-    if not packed.rounding:
-        return line
-    planes = np.frombuffer(zlib.decompress(packed.rounding), dtype=np.uint8).reshape(8, -1)
-    steps = np.ascontiguousarray(planes.T).view(np.int64)[:, 0]
-    return (line.view(np.int64) + steps).view(np.float64)
+    return packed.positions() if isinstance(packed, EvenAxis) else packed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,16 @@ def grid_blocks(
             some = slice(start, min(start + step, len(units[0])))
             yield some, at_points(encoding, planes, [units[0][some]], orders)
         return
-    matrices = _axis_matrices(encoding, units, orders, planes.dtype)
+    yield from products(_axis_matrices(encoding, units, orders, planes.dtype), planes)
+
+
+def products(
+    matrices: Sequence[BlockBanded | Array], planes: Array
+) -> Iterator[tuple[slice, Array]]:
+    """Yield the products of planes (C, K_1, ..., K_D) with a matrix (M, K) for every axis.
+
+    They come in blocks (rows, values), with values of shape (C, rows, M_2, ..., M_D).
+    """
     first = matrices[0]
     rest = math.prod(matrix.shape[0] for matrix in matrices[1:]) * planes.shape[0]
     step = max(1, BLOCK_NUMBERS // max(rest, 1))
@@ -86,10 +96,19 @@ def grid_blocks(
 
 
 def at_points(
-    encoding: Kronecker, planes: Array, units: Sequence[Array], orders: Sequence[int]
+    encoding: Kronecker,
+    planes: Array,
+    units: Sequence[Array],
+    orders: Sequence[int],
+    start: Sequence[int] | None = None,
 ) -> Array:
-    """Return values (C, P) at points given as one array of unit positions per axis."""
+    """Return values (C, P) at points given as one array of unit positions per axis.
+
+    With ``start``, ``planes`` holds only a box of the weights, from this feature of each axis on,
+    with all features within reach of the points.
+    """
     P, C = len(units[0]), planes.shape[0]
+    start = start or [0] * len(units)
     out = np.empty((C, P), dtype=planes.dtype)
     for emb, order in zip(encoding.embedders, orders, strict=True):
         if order > emb.smoothness:
@@ -113,36 +132,60 @@ def at_points(
     def fill(part: slice) -> None:
         xs = [x[part] for x in units]
         out[:, part] = (
-            _sparse(encoding, planes, xs, orders)
+            _sparse(encoding, planes, xs, orders, start)
             if sparse
-            else _dense(encoding, planes, xs, orders)
+            else _dense(encoding, planes, xs, orders, start)
         )
 
-    parts = [slice(start, min(start + step, P)) for start in range(0, P, step)]
+    parts = [slice(low, min(low + step, P)) for low in range(0, P, step)]
     in_threads(fill, parts)
     return out
 
 
+def contracted(planes: Array, rows: Sequence[Array]) -> Array:
+    """Return the sums (C,) of planes (C, K_1, ..., K_D) times one row (K,) per axis, float64."""
+    total = planes.astype(np.float64)
+    for row in rows:
+        total = np.tensordot(total, row, axes=([1], [0]))  # the next axis becomes axis 1
+    return total
+
+
 def _sparse(
-    encoding: Kronecker, planes: Array, xs: Sequence[Array], orders: Sequence[int]
+    encoding: Kronecker,
+    planes: Array,
+    xs: Sequence[Array],
+    orders: Sequence[int],
+    start: Sequence[int],
 ) -> Array:
     """Return values (C, P) as sums over the features within reach of each point."""
     flat = planes.reshape(planes.shape[0], -1)
     total = np.zeros((planes.shape[0], len(xs[0])))
-    for _, index, value in corners(axis_runs(encoding.embedders, xs, orders), encoding.shape):
+    runs = axis_runs(encoding.embedders, xs, orders)
+    if any(start):
+        runs = [replace(run, first=run.first - k) for run, k in zip(runs, start, strict=True)]
+    for _, index, value in corners(runs, planes.shape[1:]):
         total += np.take(flat, index, axis=1) * value
-    return total.astype(planes.dtype)
+    with np.errstate(over="ignore"):  # the caller checks
+        return total.astype(planes.dtype)
 
 
-def _dense(encoding: Kronecker, planes: Array, xs: Sequence[Array], orders: Sequence[int]) -> Array:
+def _dense(
+    encoding: Kronecker,
+    planes: Array,
+    xs: Sequence[Array],
+    orders: Sequence[int],
+    start: Sequence[int],
+) -> Array:
     """Return values (C, P) by contracting the axes one after the other."""
     rows = [
-        np.asarray(emb.derivative(x, order)).astype(planes.dtype)
-        for emb, x, order in zip(encoding.embedders, xs, orders, strict=True)
+        np.asarray(emb.derivative(x, order))[:, k : k + size].astype(planes.dtype)
+        for emb, x, order, k, size in zip(
+            encoding.embedders, xs, orders, start, planes.shape[1:], strict=True
+        )
     ]
     C, P = planes.shape[0], len(xs[0])
-    flat = np.moveaxis(planes, 0, -1).reshape(encoding.shape[0], -1)
-    values = (rows[0] @ flat).reshape(P, *encoding.shape[1:], C)
+    flat = np.moveaxis(planes, 0, -1).reshape(planes.shape[1], -1)
+    values = (rows[0] @ flat).reshape(P, *planes.shape[2:], C)
     for row in rows[1:]:
         values = np.einsum("pk,pk...->p...", row, values)
     if values.shape != (P, C):

@@ -43,7 +43,7 @@ class Saved:
     path, bytes
         The file and its size.
     largest_error, rms_error
-        The rounding errors of the weights in a smaller dtype; 0 if there are none.
+        The rounding errors of the stored numbers in a smaller dtype; 0 if there are none.
     """
 
     path: str
@@ -175,7 +175,17 @@ class Field:
     @property
     def weights(self) -> Array:
         """The weights, (K_1, ..., K_D) or (K_1, ..., K_D, C)."""
-        return self._unplanar(self._planes)
+        return self._unplanar(self.planes)
+
+    @property
+    def planes(self) -> Array:
+        """The weights as real planes (C, K_1, ..., K_D); a complex channel has two planes."""
+        return self._planes
+
+    @property
+    def number_count(self) -> int:
+        """How many numbers the field holds to compute its values from."""
+        return math.prod(self.encoding.shape) * self._plane_count
 
     def __repr__(self) -> str:
         box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
@@ -335,7 +345,7 @@ class Field:
             raise problem(
                 "box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis."
             )
-        total = self._planes.astype(np.float64)
+        rows = []
         for axis, (pair, frame) in enumerate(zip(bounds, self.frames, strict=True)):
             ends = np.array(
                 [
@@ -345,9 +355,10 @@ class Field:
             )
             ends, _ = self._place("box", ends, axis, "error")
             low, high = frame.unit(ends)
-            row = self.encoding.embedders[axis].integral(float(low), float(high)) * frame.length
-            total = np.tensordot(total, row, axes=([1], [0]))  # the next axis becomes axis 1
-        result = self._unplanar(total)
+            rows.append(
+                self.encoding.embedders[axis].integral(float(low), float(high)) * frame.length
+            )
+        result = self._unplanar(self._contracted(rows))
         return result if self.has_channels else result[()]
 
     # Saving
@@ -361,8 +372,8 @@ class Field:
         path : path
             The file to write; an existing file is replaced.
         dtype : "float16", "float32" or "float64", optional
-            The dtype in which to store the weights; by default their own. The result holds the
-            rounding errors.
+            The dtype in which to store the weights, or the samples of a field that holds these;
+            by default their own. The result holds the rounding errors.
         """
         if dtype not in (None, "float16", "float32", "float64"):
             raise problem(
@@ -371,16 +382,26 @@ class Field:
                 '"float16", "float32" or "float64"',
                 "Leave it out to keep the dtype of the weights.",
             )
+        name, numbers, arrays, metadata = self._contents()
         with np.errstate(over="ignore"):
-            stored = self._planes.astype(dtype or self._planes.dtype)
+            stored = numbers.astype(dtype or numbers.dtype)
         if not np.all(np.isfinite(stored)):
             raise problem(
                 "dtype",
                 dtype,
-                "one that can hold the weights",
+                f"one that can hold the {name}",
                 "They overflow: use float32 or float64.",
             )
-        error = (stored.astype(np.float64) - self._planes).ravel() if dtype else np.zeros(1)
+        error = (stored.astype(np.float64) - numbers).ravel() if dtype else np.zeros(1)
+        storage.write(path, {name: stored, **arrays}, metadata)
+        rms = float(np.sqrt(np.mean(error**2)))
+        return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
+
+    # Methods that fields of other kinds override
+    # ------------------------------------------------------------------------------------------
+
+    def _contents(self) -> tuple[str, Array, dict[str, Array], dict[str, Any]]:
+        """Return the contents of a file: the numbers with their name, other arrays, metadata."""
         metadata = {
             "encoding": self.encoding.to_dict(),
             "frames": [[f.origin, f.length, f.low, f.high] for f in self.frames],
@@ -390,13 +411,8 @@ class Field:
             "values_dtype": str(self._real),
             "info": self.info,
         }
-        arrays = {"weights": stored, **{f"axis{i}": axis for i, axis in enumerate(self._axes)}}
-        storage.write(path, arrays, metadata)
-        rms = float(np.sqrt(np.mean(error**2)))
-        return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
-
-    # Methods that fields of other kinds override
-    # ------------------------------------------------------------------------------------------
+        axes = {f"axis{i}": axis for i, axis in enumerate(self._axes)}
+        return "weights", self._planes, axes, metadata
 
     @property
     def _plane_count(self) -> int:
@@ -412,6 +428,10 @@ class Field:
     def _at_points(self, units: list[Array], orders: tuple[int, ...]) -> Array:
         """Return planes (C, P) at points in embedder units."""
         return evaluation.at_points(self.encoding, self._planes, units, orders)
+
+    def _contracted(self, rows: list[Array]) -> Array:
+        """Return the sums (C,) of all weights times one row (K,) per axis, float64."""
+        return evaluation.contracted(self._planes, rows)
 
     # Helpers
     # ------------------------------------------------------------------------------------------
@@ -492,12 +512,13 @@ class Field:
         except OverflowError:
             scale = math.inf
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            scaled = (values.astype(np.float64) * scale).astype(values.dtype)
+            real = np.zeros((), dtype=self.dtype).real.dtype  # weights may have more digits
+            scaled = (values.astype(np.float64) * scale).astype(real)
         if not np.all(np.isfinite(scaled)):
             raise problem(
                 "derivative",
                 orders,
-                f"orders whose values {values.dtype} can hold, in the units of the axes",
+                f"orders whose values {real} can hold, in the units of the axes",
                 "Use other units of length, or float64 values.",
             )
         return scaled

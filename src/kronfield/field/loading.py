@@ -1,4 +1,4 @@
-"""Loading saved fields: fits in closed form, and networks."""
+"""Loading saved fields: weights, samples that are refined, and networks."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ def load(
     kind = metadata.get("kind", "field")
     if kind == "field":
         return field_from(path, arrays, metadata, functions)
+    if kind == "refined":
+        from kronfield.fitting.refined import refined_from
+
+        return refined_from(path, arrays, metadata)
     if kind == "network":
         try:
             from kronfield.nn.field import network_from

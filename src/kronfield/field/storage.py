@@ -19,8 +19,10 @@ import numpy as np
 from kronfield._core.arrays import Array, InputError, problem
 from kronfield._core.atomic import replacing
 
-# Increase this when the layout of the metadata changes. A reader reads its own version and earlier.
-FORMAT_VERSION = 1
+# The latest layout of the metadata. A reader reads its own version and earlier ones. A file has the
+# version in which its kind last changed, so that earlier readers still read the other kinds: 2 for
+# fields that hold samples, 1 for all others.
+FORMAT_VERSION, FIRST_VERSION = 2, 1
 FORMAT = "kronfield"
 _CHECKSUM = "sha256"
 _FLOATS = {"F16": "float16", "F32": "float32", "F64": "float64"}
@@ -39,12 +41,15 @@ def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
 def write(
     path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: dict[str, Any]
 ) -> None:
-    """Write arrays and metadata to one file, completely or not at all."""
+    """Write arrays and metadata to one file, completely or not at all.
+
+    The metadata may contain a "version"; by default it is the first.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     text = json.dumps(
-        {"format": FORMAT, "version": FORMAT_VERSION, **metadata}, allow_nan=False, sort_keys=True
+        {"format": FORMAT, "version": FIRST_VERSION, **metadata}, allow_nan=False, sort_keys=True
     )
     # safetensors would scramble arrays that are not contiguous; reshape keeps 0-d arrays 0-d
     contiguous = {
@@ -93,11 +98,15 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
 
 
 def stored_dtype(path: str | os.PathLike[str]) -> str:
-    """Return the dtype of the stored weights of a field or network; if several, the smallest."""
+    """Return the dtype of the stored weights or samples; if there are several, the smallest."""
     from safetensors import safe_open
 
     with safe_open(Path(path), framework="numpy") as file:
-        names = [name for name in file.keys() if name == "weights" or name.startswith("model.")]  # noqa: SIM118
+        names = [
+            name
+            for name in file.keys()  # noqa: SIM118
+            if name in ("weights", "samples") or name.startswith("model.")
+        ]
         kinds = {file.get_slice(name).get_dtype() for name in names}  # "F16", "F32", ...
     return next((name for kind, name in _FLOATS.items() if kind in kinds), "float64")
 

@@ -263,6 +263,14 @@ def _reach(level: int, finer: Sequence[bool], settings: DirectionalSettings) -> 
     return max(sum(same) // 2, (sum(other) + 1) // 2, 1)
 
 
+def reach_in_samples(finer: Sequence[bool], settings: DirectionalSettings = SETTINGS) -> int:
+    """Return how many samples past those next to it a middle depends on, along each finer axis.
+
+    Each level reads nodes of the levels before it, so the distances add up.
+    """
+    return sum(_reach(level, finer, settings) + 1 for level in range(sum(finer)))
+
+
 @functools.lru_cache(maxsize=64)
 def _plan(
     level: int, finer: tuple[bool, ...], sizes: tuple[int, ...], settings: DirectionalSettings

@@ -6,7 +6,7 @@ import functools
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +24,8 @@ from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_ma
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_grids import even_lattice
 from kronfield.fitting.points import TOLERANCE, fit_checked
-from kronfield.fitting.report import Candidate, FitReport
+from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
+from kronfield.fitting.report import Candidate, FitReport, grid_residual
 from kronfield.fitting.settings import Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import best_ridge
@@ -79,8 +80,9 @@ def fit(
         default array indices, each sample in the middle of its cell: the domain of N samples is
         [-0.5, N - 0.5].
     encoding : Kronecker or Embedder, optional
-        By default chosen from the data: splines, or on a lattice twice as fine what slopes from the
-        data fill in there. One embedder stands for the same on each axis.
+        By default chosen from the data: splines, or slopes from the data, which fill a lattice
+        twice as fine. The field then holds the samples and refines them when it is evaluated. One
+        embedder stands for the same on each axis.
     domain : sequence of D pairs (low, high), optional
         With ``axes``: where the unit interval of the embedders lies. Without: the box of which the
         samples are cells.
@@ -129,8 +131,9 @@ def fit(
     if missing is not None:
         return _fit_the_rest(grid, missing, options, started)
     choice = _choice(grid, options)
-    fitted = GridFit(grid.layout, choice, options.rcond)
-    _warn_of_rank(fitted.solver)
+    fitted = GridFit(grid.layout, choice, choice.rcond if options.rcond is None else options.rcond)
+    if grid.encoding is not None:
+        _warn_of_rank(fitted.solver)
     return fitted.field(grid, choice.chosen_by, choice.candidates, started)
 
 
@@ -197,7 +200,7 @@ class GridFit:
             roughness = choice.smoothing.roughness[0]
         self._settings = {"ridge": choice.ridge, "roughness": roughness, "rcond": rcond}
         finer = choice.finer
-        self._refined = None if finer is None else (finer.finer, finer.directional)
+        self._refined = None if finer is None else (finer.finer, finer.directional, finer.settings)
         self.__dict__["finer"] = finer
 
     @property
@@ -240,7 +243,7 @@ class GridFit:
         """Return the weights of planar values (C, N_1, ..., N_D)."""
         solver, smoothing = self.solver, self.smoothing
         if smoothing is None:
-            return solver.solve(values if self.finer is None else self.finer(values))
+            return solver.solve(values)
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
         if self._is_long:
             steps = [mean_step(x) if len(x) > 1 else 1.0 for x in self.layout.axes]
@@ -254,8 +257,13 @@ class GridFit:
     def field(
         self, grid: GridInput, chosen_by: str, candidates: list[Candidate], started: float
     ) -> Field:
-        """Solve, on the finer lattice if there is one, and make the field and its report."""
+        """Make the field and its report. With a finer lattice, the field holds the samples."""
         solver, layout = self.solver, self.layout
+        if self.finer is not None:
+            samples = RefinedSamples.of(grid, self.finer, solver)
+            of_samples = RefinedResidual(samples)
+            report = self._report(grid, chosen_by, candidates, started, of_samples)
+            return RefinedField(samples, report=report, again=self)
         with np.errstate(over="ignore", invalid="ignore"):  # `wrap_up` checks
             if grid.piecewise and self.smoothing is None:
                 weights = np.stack([self._weights(plane[None])[0] for plane in grid.planar()])
@@ -264,7 +272,30 @@ class GridFit:
                 weights = self._weights(grid.planar())
         if grid.shares(weights):
             weights = weights.copy()  # the field's own
-        report = FitReport(
+        residual = GridResidual(solver.encoding, weights, solver.frames, grid)
+        report = self._report(grid, chosen_by, candidates, started, residual)
+        return wrap_up(
+            solver.encoding,
+            weights,
+            solver.frames,
+            layout.given_axes,
+            channels=layout.channels,
+            is_complex=layout.is_complex,
+            dtype=layout.dtype,
+            report=report,
+            again=self,
+        )
+
+    def _report(
+        self,
+        grid: GridInput,
+        chosen_by: str,
+        candidates: list[Candidate],
+        started: float,
+        residual: Callable[[], float],
+    ) -> FitReport:
+        solver, layout = self.solver, self.layout
+        return FitReport(
             samples=layout.shape,
             channels=grid.channel_count,
             embedders=solver.encoding.embedders,
@@ -279,18 +310,7 @@ class GridFit:
             refined=self.finer is not None,
             degrees_of_freedom=self._freedom(),
             seconds=time.perf_counter() - started,
-            measure_residual=GridResidual(solver.encoding, weights, solver.frames, grid),
-        )
-        return wrap_up(
-            solver.encoding,
-            weights,
-            solver.frames,
-            layout.given_axes,
-            channels=layout.channels,
-            is_complex=layout.is_complex,
-            dtype=layout.dtype,
-            report=report,
-            again=self,
+            measure_residual=residual,
         )
 
     def _roughness(self) -> tuple[float, float]:
@@ -326,10 +346,8 @@ class GridResidual:
         """Return it, in the units of the values."""
         values = self.grid.planar()
         units = [frame.unit(axis) for frame, axis in zip(self.frames, self.grid.axes, strict=True)]
-        total, scale = 0.0, float(max(abs(float(values.max())), abs(float(values.min())))) or 1.0
-        for rows, block in grid_blocks(self.encoding, self.planes, units, [0] * len(units)):
-            total += float(np.sum(((block.astype(np.float64) - values[:, rows]) / scale) ** 2))
-        return scale * math.sqrt(total / values.size)
+        blocks = grid_blocks(self.encoding, self.planes, units, [0] * len(units))
+        return grid_residual(values, blocks)
 
 
 def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: float) -> Field:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from kronfield._core.arrays import problem
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
 from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import shared_copy
 from kronfield._core.frames import Frame
@@ -175,6 +177,17 @@ class Report(ABC):
             "chosen_by": self.chosen_by,
             "candidates": [one.to_dict() for one in self.candidates],
         }
+
+
+def grid_residual(values: Array, blocks: Iterable[tuple[slice, Array]]) -> float:
+    """Return the root mean square of values (C, N_1, ..., N_D) minus the fit.
+
+    The fit comes in blocks (rows of the first axis, planes (C, ...)).
+    """
+    total, scale = 0.0, float(max(abs(float(values.max())), abs(float(values.min())))) or 1.0
+    for rows, block in blocks:
+        total += float(np.sum(((block.astype(np.float64) - values[:, rows]) / scale) ** 2))
+    return scale * math.sqrt(total / values.size)
 
 
 def _channels(count: int) -> str:

@@ -16,11 +16,18 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, Frame, is_even, mean_step
 from kronfield._core.threads import in_threads
-from kronfield.fitting.directional import fill_middles
+from kronfield.fitting.directional import (
+    SETTINGS,
+    DirectionalSettings,
+    fill_middles,
+    reach_in_samples,
+)
 
 # The part of the last difference by which values go on to the rim, half a cell past the last
 # sample. All along it would be a half; half of that loses least on lines of photographs.
 PAST_THE_END = 0.25
+# The samples on either side of a cell that the slopes at its ends depend on.
+REACH = 2
 # Numbers gone through at a time: about ten such arrays stay in the cache.
 PART = 1 << 16
 
@@ -41,12 +48,15 @@ class Refinement:
     directional : bool
         Whether middles are interpolated along the directions of least change instead of along the
         axes. Makes a difference only if two or more axes are finer.
+    settings : DirectionalSettings
+        The constants of the directional fill.
     """
 
     axes: tuple[Array, ...]
     frames: tuple[Frame, ...]
     finer: tuple[bool, ...]
     directional: bool = False
+    settings: DirectionalSettings = SETTINGS
 
     @classmethod
     def of(
@@ -55,6 +65,7 @@ class Refinement:
         frames: Sequence[Frame],
         finer: Sequence[bool],
         directional: bool = False,
+        settings: DirectionalSettings = SETTINGS,
     ) -> Refinement | None:
         """Return the lattice of even axes, twice as fine where ``finer``.
 
@@ -78,16 +89,30 @@ class Refinement:
                 else (float(axis[0]), step * n)
             )
             places.append(Frame(origin, length, frame.low, frame.high))
-        return cls(tuple(nodes), tuple(places), tuple(finer), directional)
+        return cls(tuple(nodes), tuple(places), tuple(finer), directional, settings)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """How many nodes there are on each axis."""
         return tuple(len(axis) for axis in self.axes)
 
+    @property
+    def is_along_edges(self) -> bool:
+        """Whether middles are interpolated along the directions of least change."""
+        return self.directional and sum(self.finer) > 1
+
+    @property
+    def reach(self) -> int:
+        """The samples past those next to a node that its value depends on, on finer axes."""
+        return reach_in_samples(self.finer, self.settings) if self.is_along_edges else REACH
+
     def __call__(self, values: Array) -> Array:
-        """Return values at nodes (C, M_1, ..., M_D) from values at samples (C, N_1, ..., N_D)."""
-        if self.directional and sum(self.finer) > 1:
+        """Return values at nodes (C, M_1, ..., M_D) from values at samples (C, N_1, ..., N_D).
+
+        The samples may be those of a box of the lattice. Nodes further than `reach` from the ends
+        of the box are then the same as those of the whole lattice.
+        """
+        if self.is_along_edges:
             return self._directional(values)
         # from the last axis, whose lines are the longest runs in memory, while the array is small
         for axis in range(len(self.axes), 0, -1):
@@ -98,9 +123,11 @@ class Refinement:
     def _directional(self, values: Array) -> Array:
         """Return values at the nodes, with middles along the directions of least change."""
         dtype = np.result_type(values.dtype, np.float32)
-        nodes = np.empty((len(values), *self.shape), dtype=dtype)
+        sides = zip(values.shape[1:], self.finer, strict=True)
+        shape = (2 * n + 1 if more else n for n, more in sides)
+        nodes = np.empty((len(values), *shape), dtype=dtype)
         inner = [slice(None), *(slice(1, -1) if more else slice(None) for more in self.finer)]
-        fill_middles(values, self.finer, nodes[tuple(inner)])
+        fill_middles(values, self.finer, nodes[tuple(inner)], self.settings)
         for axis, more in enumerate(self.finer, start=1):
             if more:
                 inner[axis] = slice(None)

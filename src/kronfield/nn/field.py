@@ -81,6 +81,11 @@ class NetworkField(Field):
         )
 
     @property
+    def number_count(self) -> int:
+        """How many numbers the network holds."""
+        return self.model.parameter_count
+
+    @property
     def _plane_count(self) -> int:
         return self.model.out
 

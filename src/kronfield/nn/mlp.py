@@ -159,8 +159,8 @@ class CoordinateMLP(nn.Module):
         With hidden layers, two units per channel carry +f and -f (ReLU(f) - ReLU(-f) = f). The
         output of the other units is added to f.
         """
-        planes = getattr(field, "_planes", None)
-        if planes is None or not planes.size or getattr(field, "_complex", False):
+        planes = getattr(field, "planes", None)
+        if planes is None or not planes.size or field.is_complex:
             raise problem(
                 "field",
                 describe(field),

@@ -122,7 +122,6 @@ class GridContest:
             split.held_out,
         )
         self.window = _window(values, channels)
-        self.count = self.known.shape[-1] if channels else 1
 
     @property
     def truth(self) -> Array:
@@ -150,10 +149,7 @@ class GridContest:
             else:
                 field = self._fit(None if name.startswith("kronfield") else name)
                 found = field.on_grid(self.axes, outside="clamp")
-                settings, parameters = (
-                    _settings(field),
-                    math.prod(field.encoding.shape) * self.count,
-                )
+                settings, parameters = _settings(field), field.number_count
             seconds = time.perf_counter() - started
             peak = peak_of(self.values)
             quality = psnr(found[self.held_out], self.values[self.held_out], peak=peak)
@@ -205,7 +201,6 @@ class PointContest:
             for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True)
         ]
         self.peak = peak_of(values)
-        self.count = values.shape[1] if values.ndim == 2 else 1
 
     def names(self, embedders: Sequence[str] = EMBEDDERS) -> list[str]:
         """Return the names of the methods to compare."""
@@ -228,10 +223,7 @@ class PointContest:
                     field = self._fit(None if name.startswith("kronfield") else name)
                 except (ConvergenceError, InputError, MemoryError):
                     continue
-                settings, parameters = (
-                    _settings(field),
-                    math.prod(field.encoding.shape) * self.count,
-                )
+                settings, parameters = _settings(field), field.number_count
                 call = functools.partial(field, outside="clamp")
             found = call(self.other_points)
             seconds = time.perf_counter() - started

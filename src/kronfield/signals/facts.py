@@ -9,6 +9,7 @@ from typing import Any
 
 from kronfield._core.spectra import stable_rank
 from kronfield.field import Field, storage
+from kronfield.fitting.refined import RefinedField
 from kronfield.fitting.report import MEASURED_UP_TO
 from kronfield.signals.axes import axis_names, axis_units, described
 
@@ -23,14 +24,14 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
     >>> from kronfield.signals.facts import field_facts
     >>> facts = field_facts(kf.fit(np.add.outer(np.arange(20.0), np.arange(30.0))))
     >>> facts["dimensions"], facts["weights"], facts["axes"][1]["domain"]
-    (2, 816, [-0.5, 29.5])
+    (2, 600, [-0.5, 29.5])
 
     Parameters
     ----------
     field : Field
         A fitted or loaded field.
     path : path, optional
-        The file of the field; adds its size and the dtype of the stored weights.
+        The file of the field; adds its size and the dtype of the stored weights or samples.
     """
     known, network = described(field), getattr(field, "model", None)
     made = known.made or {}
@@ -45,6 +46,7 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
         "rate": known.rate,
         "axes": _axis_facts(field) if network is None else _plain_axis_facts(field),
         "network": None if network is None else _network_facts(network),
+        "slopes": _slope_facts(field) if isinstance(field, RefinedField) else None,
         "weights": _weight_count(field) if network is None else network.parameter_count,
         "dtype": str(field.dtype),
         "stored_dtype": None if path is None else storage.stored_dtype(path),
@@ -81,6 +83,10 @@ def _axis_facts(field: Field) -> list[dict[str, Any]]:
 
 def _network_facts(network: Any) -> dict[str, Any]:
     return {"depth": network.depth, "width": network.width, "encoding": repr(network.encoding)}
+
+
+def _slope_facts(field: RefinedField) -> dict[str, Any]:
+    return {"direction": field.slopes, "samples": field.number_count}
 
 
 def _weight_count(field: Field) -> int:
@@ -135,13 +141,18 @@ def _value_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _weight_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the layers of a network, the number of weights, and their dtype."""
-    network, stored = facts["network"], facts["stored_dtype"]
+    """Yield the layers of a network, the number of weights or samples, and their dtype."""
+    network, stored, slopes = facts["network"], facts["stored_dtype"], facts["slopes"]
     if network:
         layers = f"{network['depth']} hidden layers of {network['width']}"
         yield "network", f"{layers}\n{network['encoding']}"
     kept = f", stored as {stored}" if stored and stored != facts["dtype"] else ""
-    yield "weights", f"{facts['weights']}, {facts['dtype']}{kept}"
+    if slopes:
+        yield "slopes", f"from the data, {slopes['direction']}"
+        yield "samples", f"{slopes['samples']}, {facts['dtype']}{kept}"
+        yield "weights", f"{facts['weights']}, computed from the samples"
+    else:
+        yield "weights", f"{facts['weights']}, {facts['dtype']}{kept}"
 
 
 def _made_lines(made: dict[str, Any]) -> Iterator[tuple[str, str]]:
