@@ -23,7 +23,8 @@ from benchmarks.frame import psnr
 from benchmarks.grid_peers import _akima, _pchip, along_axes
 from kronfield._core.frames import sample_frame
 from kronfield.experiments.data import Item, items
-from kronfield.fitting.directional import SETTINGS, DirectionalSettings, fill_middles
+from kronfield.fitting.directional import SETTINGS, fill_middles
+from kronfield.fitting.settings import DirectionalSettings
 from kronfield.fitting.slopes import Refinement
 
 SIDE, VOLUME, TUNED_ON, SHIPPED = 480, 64, 8, 7

@@ -17,7 +17,10 @@ from kronfield.fitting import settings
 
 # The tests of a decision: a file, and an expression that selects by name.
 TESTS = ("tests/fitting/test_decisions.py", "{group}_{name}")
-OTHER_TESTS = {"noise": ("tests/fitting/test_noise.py", "either_side and {name}")}
+OTHER_TESTS = {
+    "noise": ("tests/fitting/test_noise.py", "either_side and {name}"),
+    "directional": ("tests/fitting/test_decisions.py", "directional_fill"),
+}
 VARIABLE = "KRONFIELD_MUTATION"
 
 

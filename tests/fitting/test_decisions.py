@@ -21,7 +21,11 @@ from kronfield.fitting.point_choice import PointChoice, _grids
 from kronfield.fitting.point_search import RoughnessLadder, Trial, Walk
 from kronfield.fitting.points import LOOSEST, _tolerance
 from kronfield.fitting.report import Candidate
+from kronfield.fitting.slopes import Refinement
 from kronfield.solvers.points.normal import Penalty
+
+# The energy of the nodes of `test_directional_fill`.
+FILLED = [527.9381868628582, 3593.314361898493]
 
 
 def rough(count, seed=0):
@@ -127,10 +131,24 @@ def test_grid_fine_tension():
 def test_grid_most_nodes():
     x = np.arange(5000.0)
     large = np.broadcast_to(np.zeros(()), (1, 5000, 5000))
-    part = settings.DEFAULT.grid
+    part = settings.DEFAULT
     assert "numbers" in _finer(large, [x, x], [sample_frame(x)] * 2, part)
     small = large[:, :2000, :2000]
     assert not isinstance(_finer(small, [x[:2000]] * 2, [sample_frame(x[:2000])] * 2, part), str)
+
+
+def test_directional_fill():
+    """The nodes of fixed values: every constant of the fill changes them."""
+    rng = np.random.default_rng(0)
+    found = []
+    for shape in ((9, 10), (5, 6, 7)):
+        axes = [np.arange(float(n)) for n in shape]
+        frames = [sample_frame(x) for x in axes]
+        lattice = Refinement.of(
+            axes, frames, [True] * len(shape), True, settings.DEFAULT.directional
+        )
+        found.append(float(np.sum(lattice(rng.standard_normal((2, *shape))) ** 2)))
+    assert found == pytest.approx(FILLED, rel=1e-9)
 
 
 # Points

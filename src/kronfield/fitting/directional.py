@@ -24,46 +24,9 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.threads import in_threads
+from kronfield.fitting.settings import DEFAULT, DirectionalSettings
 
-
-@dataclass(frozen=True)
-class DirectionalSettings:
-    """Constants of the directional fill, set on kodim01 to 08 by benchmarks/tuning/directional.py.
-
-    A filter is written as the distances of a product of two-term sums: (1, 1) is the filter 1, 2, 1
-    and (1, 1, 2) is the filter 1, 2, 2, 2, 1. It is applied along each finer axis in turn.
-
-    Attributes
-    ----------
-    slope : float
-        The factor of PCHIP's slopes. Up to 2, middles stay between their neighbours.
-    power : int
-        How strongly the direction of least change is preferred: weights are (pooled change)^-power.
-    floor : float
-        The part of the sum of the changes along all directions that is added to each of them.
-        It bounds the weights.
-    cells : tuple of int
-        The filter that pools changes for the middles of cells on two axes. Its sum is even.
-    cells_of_volumes : tuple of int
-        The same on three or more axes, where a short filter pools as many changes. Its sum is even.
-        Not tuned: the shortest filter there is.
-    same : tuple of int
-        The filter for all other middles, along axes on which the pooled change and the node that
-        is filled have the same parity. Its sum is even.
-    other : tuple of int
-        The same along axes on which they differ in parity. Its sum is odd.
-    """
-
-    slope: float = 1.5
-    power: int = 6
-    floor: float = 0.01
-    cells: tuple[int, ...] = (1, 1, 2, 2)
-    cells_of_volumes: tuple[int, ...] = (1, 1)
-    same: tuple[int, ...] = (1, 1)
-    other: tuple[int, ...] = (1,)
-
-
-SETTINGS = DirectionalSettings()
+SETTINGS = DEFAULT.directional
 # Bytes in one array of a tile: about ten arrays stay in the cache. Tiles of many channels have at
 # least FEWEST_NODES nodes, because every tile computes the changes around it once more.
 PART, FEWEST_NODES = 1 << 18, 1 << 12

@@ -26,7 +26,7 @@ from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily, leave_one_out
 from kronfield.fitting.report import Candidate
-from kronfield.fitting.settings import GridSettings
+from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import TENSIONS, Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
@@ -128,7 +128,7 @@ def choose(
         encoding = tension_encoding(axes, frames, TENSIONS[1])
         by = "default: splines in tension, since positions nearly coincide"
         return GridChoice(encoding, (2,) * len(axes), by, [])
-    return _interpolation(crop, errors, values, axes, frames, options.settings.grid, remark)
+    return _interpolation(crop, errors, values, axes, frames, options.settings, remark)
 
 
 def _nearly_coincide(x: Array) -> bool:
@@ -179,21 +179,21 @@ def _interpolation(
     values: Array,
     axes: Sequence[Array],
     frames: Sequence[Frame],
-    settings: GridSettings,
+    settings: Settings,
     remark: str,
 ) -> GridChoice:
     """Return splines, or slopes from the data, whichever predict samples left out."""
     families = [
-        _best_family(one, x, frame, settings)
+        _best_family(one, x, frame, settings.grid)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
     features = math.prod(
         family.embedder(x, frame).size
         for family, x, frame in zip(families, axes, frames, strict=True)
     )
-    if features > settings.most_features * math.prod(map(len, axes)):  # padding on every axis
+    if features > settings.grid.most_features * math.prod(map(len, axes)):  # padding on every axis
         families = [
-            _best_family(one, x, frame, settings, only=SplineFamily)
+            _best_family(one, x, frame, settings.grid, only=SplineFamily)
             for one, x, frame in zip(errors, axes, frames, strict=True)
         ]
     finer = _finer(values, axes, frames, settings)
@@ -208,9 +208,11 @@ def _interpolation(
         candidates += _slope_candidates(errors, finer)
         if (
             by_splines > ROUNDING
-            and by_slopes < max(settings.clearly**2 / chance, 1.0) * by_splines
+            and by_slopes < max(settings.grid.clearly**2 / chance, 1.0) * by_splines
         ):
-            decided += f"; slopes unless splines have an error {settings.clearly:g} times smaller"
+            decided += (
+                f"; slopes unless splines have an error {settings.grid.clearly:g} times smaller"
+            )
             return _along_edges_or_axes(crop, finer, candidates, decided + remark, settings)
     marked = [
         replace(one, chosen=_is_of(one, families)) if "axis" in one.parameters else one
@@ -280,23 +282,24 @@ def _slope_candidates(errors: Sequence[AxisErrors | None], finer: Refinement) ->
 
 
 def _finer(
-    values: Array, axes: Sequence[Array], frames: Sequence[Frame], settings: GridSettings
+    values: Array, axes: Sequence[Array], frames: Sequence[Frame], settings: Settings
 ) -> Refinement | str:
     """Return the finer lattice for slopes from the data, or why there is none."""
-    long = [len(axis) >= settings.shortest_refined for axis in axes]
+    fewest = settings.grid.shortest_refined
+    long = [len(axis) >= fewest for axis in axes]
     if not any(long):
-        return f"; no axis has the {settings.shortest_refined} samples that slopes need"
-    finer = Refinement.of(axes, frames, long)
+        return f"; no axis has the {fewest} samples that slopes need"
+    finer = Refinement.of(axes, frames, long, settings=settings.directional)
     if finer is None:
         return "; slopes need even axes and a domain that ends within a cell of them"
     nodes = values.shape[0] * math.prod(finer.shape)
-    if nodes > settings.most_nodes:
+    if nodes > settings.grid.most_nodes:
         return f"; slopes would take {nodes} numbers"
     return finer
 
 
 def _along_edges_or_axes(
-    crop: Crop, finer: Refinement, candidates: list[Candidate], decided: str, settings: GridSettings
+    crop: Crop, finer: Refinement, candidates: list[Candidate], decided: str, settings: Settings
 ) -> GridChoice:
     """Return slopes along axes, or along the direction of least change if that predicts better.
 
@@ -304,7 +307,7 @@ def _along_edges_or_axes(
     """
     directional = False
     if sum(finer.finer) > 1:
-        middle = Crop.of(crop.values, crop.axes, settings.crop_samples // 4)
+        middle = Crop.of(crop.values, crop.axes, settings.grid.crop_samples // 4)
         scores = [_halved_error(middle, along, settings) for along in (False, True)]
         directional = scores[1] < scores[0]
         halves = {"from": "every second sample"}
@@ -316,30 +319,33 @@ def _along_edges_or_axes(
     else:
         candidates = [replace(one, chosen=one.kind == "slopes") for one in candidates]
     finer = replace(finer, directional=directional)
-    encoding = tension_encoding(finer.axes, finer.frames, settings.fine_tension)
+    encoding = tension_encoding(finer.axes, finer.frames, settings.grid.fine_tension)
     return GridChoice(encoding, (2,) * len(finer.axes), decided, candidates, finer)
 
 
-def _halved_error(crop: Crop, directional: bool, settings: GridSettings) -> float:
+def _halved_error(crop: Crop, directional: bool, settings: Settings) -> float:
     """Return the mean squared error of every other sample, filled in from every second one.
 
     These can start at the first or at the second sample of an axis. All combinations are judged, so
     that a flipped grid is judged alike.
     """
-    fewest = settings.shortest_refined
+    fewest = settings.grid.shortest_refined
     starts = [(0, 1) if n >= fewest else (0,) for n in crop.values.shape[1:]]
     errors = [
-        _filled_error(crop, start, directional, fewest) for start in itertools.product(*starts)
+        _filled_error(crop, start, directional, settings) for start in itertools.product(*starts)
     ]
     return float(np.mean(errors))
 
 
-def _filled_error(crop: Crop, starts: Sequence[int], directional: bool, fewest: int) -> float:
+def _filled_error(
+    crop: Crop, starts: Sequence[int], directional: bool, settings: Settings
+) -> float:
     """Return the error of the samples between every second one from ``starts`` on."""
     values = crop.values[(slice(None), *(slice(start, None) for start in starts))]
-    split = Split.of(values.shape[1:], fewest - 1)
+    split = Split.of(values.shape[1:], settings.grid.shortest_refined - 1)
     axes = split.axes([axis[start:] for axis, start in zip(crop.axes, starts, strict=True)])
-    finer = Refinement.of(axes, [sample_frame(axis) for axis in axes], split.halved, directional)
+    frames = [sample_frame(axis) for axis in axes]
+    finer = Refinement.of(axes, frames, split.halved, directional, settings.directional)
     if finer is None:  # every second position of a nearly even axis may be less even
         return math.inf
     # the nodes past either end are not judged

@@ -35,9 +35,9 @@ from kronfield.encoding import Kronecker
 from kronfield.field import Field, evaluation
 from kronfield.field.evaluation import BLOCK_NUMBERS
 from kronfield.field.field import Refit
-from kronfield.fitting.directional import DirectionalSettings
 from kronfield.fitting.inputs import GridInput, GridLayout
 from kronfield.fitting.report import FitReport, grid_residual
+from kronfield.fitting.settings import DirectionalSettings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.splines import tension_encoding
 from kronfield.solvers.grid.banded import BlockBanded, apply

@@ -180,6 +180,67 @@ class NoiseSettings:
 
 
 @dataclass(frozen=True)
+class DirectionalSettings:
+    """Slopes along edges: how the directions between samples are weighted.
+
+    A filter is written as the distances of a product of two-term sums: (1, 1) is the filter 1, 2, 1
+    and (1, 1, 2) is the filter 1, 2, 2, 2, 1. It is applied along each finer axis in turn.
+    """
+
+    slope: float = decision(
+        1.5,
+        "The factor of PCHIP's slopes; up to 2, middles stay between their neighbours.",
+        data="kodim01 to 08",
+        script="directional.py",
+        sides=(1.0, 2.5),
+    )
+    power: int = decision(
+        6,
+        "Directions are weighted by their pooled change to minus this power; the larger it is, the "
+        "more the direction of least change prevails.",
+        data="kodim01 to 08",
+        script="directional.py",
+        sides=(2, 12),
+    )
+    floor: float = decision(
+        0.01,
+        "The part of the changes along all directions that is added to each, which bounds weights.",
+        data="kodim01 to 08",
+        script="directional.py",
+        sides=(0.0001, 0.3),
+    )
+    cells: tuple[int, ...] = decision(
+        (1, 1, 2, 2),
+        "The filter that pools changes for the middles of cells on two axes; its sum is even.",
+        data="kodim01 to 08",
+        script="directional.py",
+        sides=((1, 1), (1, 1, 2, 2, 4, 4)),
+    )
+    cells_of_volumes: tuple[int, ...] = decision(
+        (1, 1),
+        "The same on three or more axes, where a short filter pools as many changes.",
+        data="by design: the shortest filter",
+        script="directional.py",
+        sides=((2,), (1, 1, 2)),
+    )
+    same: tuple[int, ...] = decision(
+        (1, 1),
+        "The filter for all other middles, along axes on which the pooled change and the node that "
+        "is filled have the same parity; its sum is even.",
+        data="kodim01 to 08",
+        script="directional.py",
+        sides=((2,), (1, 1, 2)),
+    )
+    other: tuple[int, ...] = decision(
+        (1,),
+        "The same along axes on which they differ in parity; its sum is odd.",
+        data="kodim01 to 08",
+        script="directional.py",
+        sides=((3,), (1, 2)),
+    )
+
+
+@dataclass(frozen=True)
 class PointSettings:
     """Scattered points: the grids that are tried, and how they are judged."""
 
@@ -310,6 +371,7 @@ class Settings:
 
     grid: GridSettings = GridSettings()
     noise: NoiseSettings = NoiseSettings()
+    directional: DirectionalSettings = DirectionalSettings()
     points: PointSettings = PointSettings()
     gaussians: GaussianSettings = GaussianSettings()
 

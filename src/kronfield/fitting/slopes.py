@@ -18,10 +18,10 @@ from kronfield._core.frames import EVEN, Frame, is_even, mean_step
 from kronfield._core.threads import in_threads
 from kronfield.fitting.directional import (
     SETTINGS,
-    DirectionalSettings,
     fill_middles,
     reach_in_samples,
 )
+from kronfield.fitting.settings import DirectionalSettings
 
 # The part of the last difference by which values go on to the rim, half a cell past the last
 # sample. All along it would be a half; half of that loses least on lines of photographs.
