@@ -296,6 +296,7 @@ RESULTS = {
     "FitReport",
     "InputError",
     "InputTypeError",
+    "KronfieldError",
     "LocalEmbedder",
     "Memorisation",
     "ConvergenceError",

@@ -8,6 +8,9 @@ from kronfield._core.coordinates import (
     diagonals as diagonals,
     even_axis as even_axis,
 )
+from kronfield._core.errors import (
+    KronfieldError as KronfieldError,
+)
 from kronfield._core.spectra import (
     numerical_rank as numerical_rank,
     spectrum as spectrum,
