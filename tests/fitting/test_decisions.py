@@ -116,14 +116,6 @@ def test_grid_shortest_refined():
         assert field.encoding.shape[0] == nodes + 4
 
 
-def test_grid_most_features():
-    x, y = np.arange(60) / 60, np.arange(24) / 24
-    waves = np.sin(31 * x)[:, None] * np.sin(12 * y)
-    wide, small = kf.fit(waves, noise=0.0), kf.fit(waves[::4, ::2], noise=0.0)
-    assert {type(emb) for emb in wide.encoding.embedders} == {kf.Gaussian}  # 80 x 44 for 60 x 24
-    assert kf.Gaussian not in {type(emb) for emb in small.encoding.embedders}
-
-
 def test_grid_fine_tension():
     assert kf.fit(rough(100), noise=0.0).report.embedders[0].tension == 8.0
 

@@ -35,6 +35,9 @@ from kronfield.solvers.points.lattice import lattice_freedom, smooth_lattice
 
 # The longest axis that is smoothed in its eigenbasis, which takes N^3 operations: half a second.
 LONGEST_BASIS = 1024
+# How often the weight of a penalty is divided by 10, and the part of the noise that may be removed:
+# its standard deviation is known to a few per cent.
+LOWERED, MORE_THAN_NOISE = 8, 1.05
 
 
 class RankWarning(UserWarning):
@@ -247,8 +250,9 @@ class GridFit:
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
         if self._is_long:
             steps = [mean_step(x) if len(x) > 1 else 1.0 for x in self.layout.axes]
-            pairs = zip(planes, smoothing.roughness, strict=True)
-            weights = solver.solve(np.stack([smooth_lattice(p, steps, r) for p, r in pairs]))
+            sigmas = smoothing.sigmas or (math.inf,) * len(planes)
+            parts = zip(planes, smoothing.roughness, sigmas, strict=True)
+            weights = solver.solve(np.stack([_long_smooth(p, steps, r, s) for p, r, s in parts]))
         else:
             weights = solver.solve(planes, smoothing.roughness)
         joined = np.tensordot(smoothing.rotation.T, weights, axes=1)
@@ -330,6 +334,23 @@ class GridFit:
         return float(
             np.mean([lattice_freedom(self.layout.axes, r) for r in self.smoothing.roughness])
         )
+
+
+def _long_smooth(
+    plane: Array, steps: Sequence[float], roughness: tuple[float, float], sigma: float
+) -> Array:
+    """Return the smoothed values of a lattice with a long axis.
+
+    The weight was judged in windows, and by a penalty that leaves out mixed derivatives. What it
+    removes from all samples must not exceed the noise (Morozov, 1966); if it does, it is lowered.
+    """
+    for _ in range(LOWERED):
+        smoothed = smooth_lattice(plane, steps, roughness)
+        removed = math.sqrt(float(np.mean(np.square(plane - smoothed, dtype=np.float64))))
+        if removed <= MORE_THAN_NOISE * sigma:
+            break
+        roughness = (roughness[0] / 10, roughness[1] / 10)
+    return smoothed
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Frame, Split, centre, sample_frame
+from kronfield._core.frames import Frame, Split, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
@@ -83,6 +83,19 @@ class Crop:
     values: Array
     axes: list[Array]
     scale: float
+    means: Array
+
+    @property
+    def balanced(self) -> Array:
+        """The values with every channel scaled to at most 1: units of channels do not count."""
+        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
+        return self.values / np.where(flat > 0, flat, 1.0).reshape(-1, *[1] * len(self.axes))
+
+    @property
+    def balanced_means(self) -> Array:
+        """The means that were subtracted, in the units of `balanced`, (C,)."""
+        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
+        return self.means / np.where(flat > 0, flat, 1.0)
 
     @classmethod
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
@@ -91,10 +104,11 @@ class Crop:
         crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
         largest = float(np.abs(crop).max()) or 1.0
         crop = crop / largest
-        crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+        means = crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+        crop = crop - means
         rest = float(np.abs(crop).max()) or 1.0
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
-        return cls(crop / rest, inside, largest * rest)
+        return cls(crop / rest, inside, largest * rest, means.reshape(-1) / rest)
 
 
 def choose(
@@ -104,12 +118,13 @@ def choose(
     crop = Crop.of(values, axes, options.settings.grid.crop_samples)
     close = any(_nearly_coincide(x) for x in axes)
     errors: list[AxisErrors | None] = [
-        None if close else leave_one_out(crop.values, i + 1, x) for i, x in enumerate(crop.axes)
+        None if close else leave_one_out(crop.balanced, i + 1, x, crop.balanced_means)
+        for i, x in enumerate(crop.axes)
     ]
     remark = ""
     if options.may_smooth:
-        noise = _noise(values, errors, options)
-        smoothed = _smoothed(crop, axes, frames, noise, options)
+        noise = _noise(values, crop, errors, options)
+        smoothed = _smoothed(values, crop, axes, frames, noise, options)
         if smoothed is not None:
             return smoothed
         remark = f"; {noise.reason}"
@@ -136,32 +151,54 @@ def _nearly_coincide(x: Array) -> bool:
     return len(x) > 1 and float(np.diff(x).min()) < NEARLY * float(x[-1] - x[0]) / len(x)
 
 
-def _noise(values: Array, errors: Sequence[AxisErrors | None], options: GridOptions) -> Noise:
+def _noise(
+    values: Array, crop: Crop, errors: Sequence[AxisErrors | None], options: GridOptions
+) -> Noise:
     """Return the noise that was given, or that the values show."""
     C = len(values)
     if options.noise is not None:
-        rotation, _ = decorrelated(values)
+        rotation, _ = decorrelated(crop.values)
         given = np.atleast_1d(options.noise)
         sigma = np.repeat(given, C // len(given))  # complex channels are two planes
+        unit = float(sigma.max()) or 1.0  # so that squares neither under- nor overflow
         # the standard deviation of a mix of channels with independent noise
-        sigmas = np.sqrt(rotation**2 @ sigma**2)
+        sigmas = unit * np.sqrt(rotation**2 @ (sigma / unit) ** 2)
         return Noise(sigma, sigmas, rotation, 1.0, bool(np.any(sigma > 0)), "noise was given")
+    if options.asks_for_gcv:
+        return find_noise(values, options.settings.noise)
+    if not all(map(is_even, crop.axes)):
+        return _no_noise(C, "noise was not looked for, since an axis is uneven")
     # No prediction has a smaller error than the noise of the sample that is predicted.
     least = max((math.sqrt(one.squares.min()) for one in errors if one is not None), default=1.0)
-    if least < options.settings.noise.least_part and not options.asks_for_gcv:
-        reason = f"no noise: samples are predicted to {least:.1g} of the largest"
-        return Noise(np.zeros(C), np.zeros(C), np.eye(C), 0.0, False, reason)
-    return find_noise(values, options.settings.noise)
+    if least < options.settings.noise.least_part:
+        return _no_noise(C, f"no noise: samples are predicted to {least:.1g} of the largest")
+    found = find_noise(values, options.settings.noise)
+    largest = np.abs(crop.values).reshape(C, -1).max(axis=1) * crop.scale
+    parts = np.divide(found.sigma, largest, out=np.zeros(C), where=largest > 0)
+    if found.is_found and math.sqrt(float(np.mean(parts**2))) > least:
+        return _no_noise(
+            C, f"no noise: samples are predicted to {least:.2g}, better than it allows"
+        )
+    return found
+
+
+def _no_noise(C: int, reason: str) -> Noise:
+    return Noise(np.zeros(C), np.zeros(C), np.eye(C), 0.0, False, reason)
 
 
 def _smoothed(
-    crop: Crop, axes: Sequence[Array], frames: Sequence[Frame], noise: Noise, options: GridOptions
+    values: Array,
+    crop: Crop,
+    axes: Sequence[Array],
+    frames: Sequence[Frame],
+    noise: Noise,
+    options: GridOptions,
 ) -> GridChoice | None:
     """Return the penalised fit if there is noise and it lowers the risk, or if it was asked for."""
     if not noise.is_found and not options.asks_for_gcv:
         return None
     sigmas = None if options.asks_for_gcv else noise.sigmas / crop.scale
-    tried = best_smoothing(crop.values, crop.axes, noise.rotation, sigmas)
+    tried = best_smoothing(values, axes, noise.rotation, sigmas, crop.scale)
     best = min(tried, key=lambda one: one.score)
     if best.score >= best.interpolation and not options.asks_for_gcv:
         return None
@@ -170,7 +207,14 @@ def _smoothed(
     candidates = [plain, *(replace(one.candidate(), chosen=one is best) for one in tried)]
     decided = by if options.asks_for_gcv else f"{by}; {noise.reason}"
     encoding = tension_encoding(axes, frames, best.tension)
-    return GridChoice(encoding, (2,) * len(axes), decided, candidates, smoothing=best)
+    known = None if sigmas is None else tuple(float(sigma) for sigma in noise.sigmas)
+    return GridChoice(
+        encoding,
+        (2,) * len(axes),
+        decided,
+        candidates,
+        smoothing=replace(best, sigmas=known),
+    )
 
 
 def _interpolation(
@@ -187,15 +231,6 @@ def _interpolation(
         _best_family(one, x, frame, settings.grid)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
-    features = math.prod(
-        family.embedder(x, frame).size
-        for family, x, frame in zip(families, axes, frames, strict=True)
-    )
-    if features > settings.grid.most_features * math.prod(map(len, axes)):  # padding on every axis
-        families = [
-            _best_family(one, x, frame, settings.grid, only=SplineFamily)
-            for one, x, frame in zip(errors, axes, frames, strict=True)
-        ]
     finer = _finer(values, axes, frames, settings)
     by_splines, by_slopes = _compared(errors, families, finer)
     # few samples do not show that slopes are better than the cubic spline
@@ -237,12 +272,11 @@ def _best_family(
     x: Array,
     frame: Frame,
     settings: GridSettings,
-    only: type = object,
 ) -> Family:
     """Return the first family to which no other is clearly better."""
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
-    able = np.array([one.suits(x, frame) and isinstance(one, only) for one in errors.families])
+    able = np.array([one.suits(x, frame) for one in errors.families])
     squares = np.where(able, errors.squares, math.inf)
     least = max(settings.clearly**2 * errors.chance * float(squares.min()), ROUNDING)
     return errors.families[int(np.flatnonzero(squares <= least)[0])]
@@ -308,6 +342,10 @@ def _along_edges_or_axes(
     directional = False
     if sum(finer.finer) > 1:
         middle = Crop.of(crop.values, crop.axes, settings.grid.crop_samples // 4)
+        if min(map(len, middle.axes)) < min(
+            2 * settings.grid.shortest_refined, min(map(len, crop.axes))
+        ):
+            middle = crop  # too short to hold out every second sample
         scores = [_halved_error(middle, along, settings) for along in (False, True)]
         directional = scores[1] < scores[0]
         halves = {"from": "every second sample"}

@@ -24,6 +24,8 @@ from kronfield.embedders import BSpline, Embedder, Gaussian
 REACH = 16
 # Samples of an uneven axis that are predicted: each has rows of its own.
 MOST_UNEVEN = 48
+# Fewer samples on an axis are not judged: the polynomial through all of them is used.
+FEWEST_JUDGED = 5
 # The fewest samples on an axis for slopes: each is predicted from two differences on one side.
 FEWEST_FOR_SLOPES = 5
 # Predictions made on one axis: their mean square is known to about 2 % from this many.
@@ -54,6 +56,8 @@ class SplineFamily:
         """Return the features for samples at ``axis``."""
         x = frame.unit(axis)
         low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
+        if len(x) > 1:  # past one cell the last polynomials continue; far knots would be singular
+            low, high = max(low, 2 * x[0] - x[1]), min(high, 2 * x[-1] - x[-2])
         if self.ends == "not-a-knot" or len(x) < 3:
             return BSpline.through(x, min(self.degree, len(x) - 1), low, high)
         size = len(x) - 1 + self.degree
@@ -78,8 +82,8 @@ class SplineFamily:
 
     @property
     def fewest(self) -> int:
-        """The fewest samples from which one can be left out and predicted."""
-        return self.degree + 2
+        """The fewest samples to judge by: the error of a high degree needs more than it has."""
+        return self.degree + 2 if self.degree < 5 else 2 * self.degree
 
     def predict(self, x: Array, at: float) -> Array:
         """Return the row whose product with values at ``x`` is the spline at ``at``."""
@@ -108,8 +112,8 @@ class GaussianFamily:
 
     @property
     def fewest(self) -> int:
-        """The fewest samples from which one can be left out and predicted."""
-        return 8
+        """The fewest samples to judge by."""
+        return 16
 
     @property
     def parameters(self) -> dict[str, float | str]:
@@ -193,14 +197,23 @@ class AxisErrors:
         return math.exp(2 * math.sqrt(2 / self.count))
 
 
-def leave_one_out(values: Array, axis: int, x: Array) -> AxisErrors | None:
+def leave_one_out(
+    values: Array, axis: int, x: Array, means: Array | None = None
+) -> AxisErrors | None:
     """Return the errors along an axis of planar values (C, N_1, ..., N_D); None if it is short.
 
-    ``axis`` counts the axes of ``values``, so that the first of the grid is 1. Of many lines or
-    samples, some are judged: spread evenly, and symmetric about the middle.
+    On a line, the Gaussians take part: they do not contain constants, so that ``means`` (C,), which
+    were subtracted from the values, are added for them. On more axes their weights would multiply
+    beyond what float64 can hold. ``axis`` counts the axes of ``values``, so that the first of the
+    grid is 1. Of many lines or samples, some are judged: spread evenly, and symmetric about the
+    middle.
     """
     n = len(x)
-    families = tuple(one for one in FAMILIES if n >= one.fewest and one.suits(x))
+    on_line = values.ndim == 2
+    able = [one for one in FAMILIES if on_line or isinstance(one, SplineFamily)]
+    families = tuple(one for one in able if n >= one.fewest and one.suits(x))
+    if n < FEWEST_JUDGED:
+        return None
     if not families:
         return None
     even = is_even(x)
@@ -208,7 +221,8 @@ def leave_one_out(values: Array, axis: int, x: Array) -> AxisErrors | None:
     lines = _some_lines(values, axis, max(1, MOST_JUDGED // len(samples)))  # (N, R)
     if even:
         samples = 1 + _spread(n - 2, max(1, MOST_JUDGED // lines.shape[1]))
-    squares = _squares(families, x, lines, samples, even)  # (F, J)
+    added = np.zeros(lines.shape[1]) if means is None or not on_line else means
+    squares = _squares(families, x, lines, samples, even, added)  # (F, J)
     slopes = _slopes_error(lines, samples) if even and n >= FEWEST_FOR_SLOPES else math.nan
     return AxisErrors(families, squares.mean(axis=1), slopes, lines.shape[1] * len(samples))
 
@@ -232,7 +246,12 @@ def _some_lines(values: Array, axis: int, most: int) -> Array:
 
 
 def _squares(
-    families: Sequence[Family], x: Array, lines: Array, samples: Array, even: bool
+    families: Sequence[Family],
+    x: Array,
+    lines: Array,
+    samples: Array,
+    even: bool,
+    means: Array | float = 0.0,
 ) -> Array:
     """Return the mean over lines (N, R) of the squared error at each sample, (F, J)."""
     splines = tuple(one for one in families if isinstance(one, SplineFamily))
@@ -240,7 +259,7 @@ def _squares(
     local = iter(_spline_squares(splines, x, lines, samples, even))
     for number, family in enumerate(families):
         if isinstance(family, GaussianFamily):
-            errors = _gaussian_rows(family, len(x))[samples] @ lines
+            errors = _gaussian_rows(family, len(x))[samples] @ (lines + means)
             squares[number] = np.mean(errors**2, axis=1)
         else:
             squares[number] = next(local)

@@ -17,13 +17,18 @@ from kronfield._core.copies import shared_copy
 from kronfield._core.frames import Frame
 from kronfield._core.spectra import stable_rank
 from kronfield._core.threads import one_blas_thread
-from kronfield.embedders import Embedder
+from kronfield.embedders import BSpline, Embedder
 from kronfield.solvers.points.cg import Convergence, ConvergenceError
 from kronfield.solvers.points.normal import Penalty
 
 # The stable rank of an axis is computed from its features up to this many samples. For more samples
 # the closed form is as accurate and takes no time.
 MEASURED_UP_TO = 1024
+# Steps of power iteration for the largest singular value of long uneven axes.
+POWER_STEPS = 60
+
+# Numbers of a candidate that are shown.
+MOST_SHOWN = 4
 
 Parameter = float | str | tuple[float, ...] | tuple[str, ...]
 
@@ -70,6 +75,8 @@ class Candidate:
 
 
 def _text(value: Parameter) -> str:
+    if isinstance(value, tuple) and len(value) > MOST_SHOWN:
+        return f"({', '.join(map(_text, value[:MOST_SHOWN]))}, ... {len(value)} in all)"
     if isinstance(value, tuple):
         return f"({', '.join(map(_text, value))})"
     return value if isinstance(value, str) else f"{value:.3g}"
@@ -247,7 +254,9 @@ class FitReport(Report):
     def stable_ranks(self) -> list[float]:
         """The stable rank of each axis on its samples."""
         return [
-            stable_rank(emb(frame.unit(x))) if len(x) <= MEASURED_UP_TO else emb.stable_rank(len(x))
+            stable_rank(emb(frame.unit(x)))
+            if len(x) <= MEASURED_UP_TO
+            else _long_stable_rank(emb, frame.unit(x))
             for emb, frame, x in zip(self.embedders, self._frames, self._axes, strict=True)
         ]
 
@@ -277,6 +286,25 @@ class FitReport(Report):
 
     def _freedom(self) -> str:
         return f"{self.degrees_of_freedom:.1f}"
+
+
+def _long_stable_rank(embedder: Embedder, x: Array) -> float:
+    """Return the stable rank on many samples: in closed form, or of B-splines from their band."""
+    if not isinstance(embedder, BSpline) or embedder.rank_limit is not None:
+        return embedder.stable_rank(len(x))
+    first, values = embedder.run(x)
+    vector, largest = np.ones(embedder.size), 1.0
+    # The square of the largest singular value, by power iteration from positive weights.
+    for _ in range(POWER_STEPS):
+        seen = np.zeros(len(x))
+        for tap, value in enumerate(values):
+            seen += value * vector[first + tap]
+        vector = np.zeros(embedder.size)
+        for tap, value in enumerate(values):
+            vector += np.bincount(first + tap, weights=value * seen, minlength=embedder.size)
+        largest = float(np.linalg.norm(vector))
+        vector /= largest
+    return float(np.sum(values**2)) / largest
 
 
 class PointReport(Report):

@@ -62,14 +62,6 @@ class GridSettings:
         script="sweep.py",
         sides=(1.0, 10.0),
     )
-    most_features: float = decision(
-        4.0,
-        "Gaussians, which have features past both ends, are not chosen if there would be more than "
-        "this many features for each sample.",
-        data="by design",
-        script="sweep.py",
-        sides=(1.2, 100.0),
-    )
     shortest_refined: int = decision(
         12,
         "Slopes are taken from the data on axes of at least this many samples.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import EVEN, sample_frame
+from kronfield._core.frames import EVEN, is_even, sample_frame
 from kronfield._core.threads import in_threads
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.splines import tension_encoding
 from kronfield.solvers.grid.separable import GridSolver, gcv_score
 
-# Samples on an axis by which a roughness is judged: its eigenbasis is found in about 50 ms.
-JUDGED = 400
+# Samples on an axis of each window by which a roughness is judged, by the number of dimensions.
+JUDGED = (400, 180, 40, 20)
 # Exponents of ten between which the weight of a roughness is searched, in units of a cell.
 WEAKEST, STRONGEST = -6.0, 6.0
 #: The tension of the splines that are smoothed, by the order of the derivative: gradients go with
@@ -42,6 +43,8 @@ class Smoothing:
         The same without a penalty.
     leading : int
         The decorrelated channel that varies most.
+    sigmas : tuple of float or None
+        The noise of the decorrelated channels, in the units of the values, if it is known.
     """
 
     rotation: Array
@@ -50,6 +53,7 @@ class Smoothing:
     score: float
     interpolation: float
     leading: int = 0
+    sigmas: tuple[float, ...] | None = None
 
     @property
     def roughness(self) -> list[tuple[float, float]]:
@@ -67,23 +71,42 @@ class Smoothing:
 
 
 def best_smoothing(
-    values: Array, axes: Sequence[Array], rotation: Array, sigmas: Array | None
+    values: Array, axes: Sequence[Array], rotation: Array, sigmas: Array | None, scale: float
 ) -> list[Smoothing]:
-    """Return the best penalty of either order for values (C, N_1, ..., N_D), scored by the middle.
+    """Return the best penalty of either order for values (C, N_1, ..., N_D), scored by windows.
 
-    With ``sigmas``, the noise of the decorrelated channels, the score is Stein's unbiased estimate
-    of the risk (Stein, 1981); without, generalised cross-validation (Craven and Wahba, 1979).
+    Values are divided by ``scale``. With ``sigmas``, the noise of the decorrelated channels, the
+    score is Stein's unbiased estimate of the risk (Stein, 1981); without, generalised
+    cross-validation (Craven and Wahba, 1979).
     """
-    middle = [_middle(len(axis)) for axis in axes]
-    part = np.asarray(values[(slice(None), *middle)], dtype=np.float64)
-    planes = np.tensordot(rotation, part, axes=1)
-    short = [axis[some] for axis, some in zip(axes, middle, strict=True)]
+    windows = _windows([len(axis) for axis in axes])
+    if not all(map(is_even, axes)):
+        windows = windows[:1]  # other windows of an uneven axis have another basis
+    parts = [
+        np.asarray(values[(slice(None), *window)], dtype=np.float64) / scale for window in windows
+    ]
+    planes = np.stack([np.tensordot(rotation, part, axes=1) for part in parts], axis=1)
+    short = [axis[some] for axis, some in zip(axes, windows[0], strict=True)]
     return in_threads(lambda order: _of_order(planes, short, rotation, sigmas, order), (1, 2))
 
 
-def _middle(count: int) -> slice:
-    start = max(0, count - JUDGED) // 2
-    return slice(start, start + JUDGED)
+def _windows(lengths: Sequence[int]) -> list[tuple[slice, ...]]:
+    """Return the parts of a grid by which a penalty is judged: the middle, and corners.
+
+    A penalty is chosen for all samples, so that it must suit the signal wherever it is.
+    """
+    side = JUDGED[min(len(lengths), len(JUDGED)) - 1]
+    sizes = [min(n, side) for n in lengths]
+    spare = [n - size for n, size in zip(lengths, sizes, strict=True)]
+    places = [tuple(left // 2 for left in spare)]
+    for corner in itertools.product((0, 1), repeat=min(len(lengths), 2)):
+        # of more than two axes, the others follow the last
+        ends = [*corner, *[corner[-1]] * (len(lengths) - len(corner))]
+        places.append(tuple(left * end for left, end in zip(spare, ends, strict=True)))
+    unique = list(dict.fromkeys(places))
+    return [
+        tuple(slice(a, a + size) for a, size in zip(place, sizes, strict=True)) for place in unique
+    ]
 
 
 def _of_order(
@@ -93,25 +116,30 @@ def _of_order(
     unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
     encoding = tension_encoding(axes, frames, TENSIONS[order])
     solver = GridSolver(encoding, frames, axes, roughness=unit)
-    strengths, n = solver.strengths(), math.prod(planes.shape[1:])
+    strengths, n = solver.strengths(), math.prod(planes.shape[1:])  # planes: (C, windows, N...)
     # weights are in units of the mean cell
     cells = ((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
     scale = math.prod(cell ** (2 * order / len(axes)) for cell in cells)
     weights, scores, plain = [], [], []
     for c, plane in enumerate(planes):
-        energy = solver.coefficients(plane[None])[0] ** 2
+        energy = np.sum(solver.coefficients(plane) ** 2, axis=0)
+        count = len(plane)  # windows, which are smoothed alike
         total = float(np.sum(plane**2))
 
         def score(
-            exponent: float, energy: Array = energy, total: float = total, c: int = c
+            exponent: float,
+            energy: Array = energy,
+            total: float = total,
+            c: int = c,
+            count: int = count,
         ) -> float:
             weight = scale * 10.0**exponent
             kept = solver.filter_of(strengths, 0.0, (unit[0] * weight, unit[1] * weight))
             if sigmas is None:
-                return gcv_score(energy, total, kept, planes[:1])
+                return gcv_score(energy / count, total / count, kept, planes[0, :1])
             # E |u - truth|^2 / n = |y - u|^2 / n + 2 sigma^2 trace / n - sigma^2
             residual = float(np.sum((1 - kept) ** 2 * energy)) + max(total - energy.sum(), 0.0)
-            return (residual + 2 * sigmas[c] ** 2 * float(kept.sum())) / n - sigmas[c] ** 2
+            return (residual + 2 * sigmas[c] ** 2 * count * float(kept.sum())) / n - sigmas[c] ** 2
 
         best = minimise(score, WEAKEST, STRONGEST)
         weights.append(scale * 10.0**best)
@@ -119,7 +147,8 @@ def _of_order(
         plain.append(score(WEAKEST))
     leading = int(np.argmax(np.var(planes.reshape(len(planes), -1), axis=1)))
     lowest, interpolation = float(np.mean(scores)), float(np.mean(plain))
-    return Smoothing(rotation, order, tuple(weights), lowest, interpolation, leading)
+    known = None if sigmas is None else tuple(map(float, sigmas))
+    return Smoothing(rotation, order, tuple(weights), lowest, interpolation, leading, known)
 
 
 def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate]]:

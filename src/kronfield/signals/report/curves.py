@@ -194,7 +194,7 @@ def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
     if before is not None:
         label = "mean squared error of samples left out\n(of values scaled to 1)"
         chosen = next((float(one.parameters["degree"]) for one in degrees if one.chosen), None)  # type: ignore[arg-type]
-        title = "Error of samples left out on axis 0, against the degree of splines"
+        title = "Error of samples left out, by degree"
         return ScoreCurve(title, "degree", label, *before, chosen, "slopes from the data")
     first = report.embedders[0]
     name = first.shape_parameter

@@ -110,7 +110,7 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
     >>> found.shown.form, found.shown.error.shape
     ('picture', (30, 30))
     >>> [curve.title for curve in found.curves]
-    ['Held-out error against tension', 'Cross-validation against the penalty']
+    ['Error of samples left out, by degree', 'Cross-validation against the penalty']
     """
     candidates = list(getattr(field.report, "candidates", []))
     if signal.points is not None:
