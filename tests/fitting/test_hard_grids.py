@@ -1,0 +1,124 @@
+"""Grids on which a careless choice goes wrong: each fit is compared with what it samples."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.interpolate import CubicSpline
+
+import kronfield as kf
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(40, 40), (24, 24, 24)])
+def test_waves_on_several_axes_meet_their_samples(shape, dtype):
+    at = np.meshgrid(*map(np.arange, shape), indexing="ij")
+    waves = np.sin(sum(k * x for k, x in zip((0.9, 0.6, 0.45), at, strict=False))).astype(dtype)
+    assert kf.fit(waves).report.residual < 1e-5
+
+
+def test_a_peak_outside_the_middle_is_not_smoothed_away(rng):
+    peak = np.exp(-(((np.arange(1000) - 250) / 20) ** 2))
+    assert kf.fit(peak + 0.05 * rng.standard_normal(1000)).on_grid().max() > 0.9
+
+
+def test_a_frame_around_a_flat_middle_is_not_smoothed_away(rng):
+    a = np.arange(600) - 300
+    x, y = np.meshgrid(a, a, indexing="ij")
+    frame = np.sin(x / 4) * np.sin(y / 5) * (np.maximum(abs(x), abs(y)) > 140)
+    found = kf.fit(frame + 0.05 * rng.standard_normal(frame.shape)).on_grid()
+    assert np.sqrt(np.mean((found - frame) ** 2)) < 0.05
+
+
+def test_a_roughness_on_an_uneven_axis_leaves_constants_alone():
+    x, at = np.linspace(0, 1, 200) ** 2, np.linspace(0, 1, 999)[:, None]
+    found = kf.fit(np.ones(200), [x], roughness=(0, 1e-6))(at, outside="clamp")
+    np.testing.assert_allclose(found, 1.0, atol=1e-3)
+
+
+def test_given_noise_on_an_uneven_axis(rng):
+    x, at = np.linspace(0, 1, 200) ** 2, np.linspace(0, 1, 999)
+    field = kf.fit(np.sin(9 * x) + 0.1 * rng.standard_normal(200), [x], noise=0.1)
+    found = field(at[:, None], outside="clamp")
+    assert np.sqrt(np.mean((found - np.sin(9 * at)) ** 2)) < 0.05
+
+
+@pytest.mark.parametrize(("constant", "count"), [(1e6, 8), (1e6, 20), (300.0, 30)])
+def test_a_small_signal_on_a_large_constant(constant, count):
+    x, at = np.linspace(0, 1, count), np.linspace(0, 1, 99)
+    values = constant + np.sin(6 * x)
+    error = np.abs(kf.fit(values, [x])(at[:, None]) - constant - np.sin(6 * at)).max()
+    assert error <= 1.5 * np.abs(CubicSpline(x, values)(at) - constant - np.sin(6 * at)).max()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_few_samples_get_the_polynomial_through_them(count):
+    x = np.arange(float(count))
+    middles = (x[:-1] + x[1:]) / 2
+    found = kf.fit(x ** (count - 1), [x])(middles[:, None])
+    np.testing.assert_allclose(found, middles ** (count - 1), atol=1e-10)
+
+
+@pytest.mark.parametrize("domain", [(-1, 2), (-10, 10), (-1000, 1000)])
+def test_a_domain_far_beyond_the_samples(domain):
+    x = np.linspace(0, 1, 12)
+    field = kf.fit(np.sin(5 * x) + 2, [x], domain=[domain])
+    np.testing.assert_allclose(field.on_grid(), np.sin(5 * x) + 2, atol=1e-9)
+    assert field.report.ranks == [12]
+
+
+def test_the_report_of_a_long_uneven_axis(rng):
+    x = np.sort(rng.random(1500))
+    field = kf.fit(np.sin(9 * x), [x])
+    (found,) = field.report.stable_ranks
+    features = np.asarray(field.encoding.embedders[0](field.frames[0].unit(x)))
+    assert found == pytest.approx(kf.stable_rank(features), rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_positions_that_jitter_are_not_noise(seed):
+    rng = np.random.default_rng(seed)
+    x = np.arange(100) + 0.7 * (rng.random(100) - 0.5)
+    field = kf.fit(np.abs(x - 43), [x])
+    assert field.report.roughness == (0.0, 0.0)
+    at = np.linspace(x[0], x[-1], 3000)
+    assert np.abs(field(at[:, None]) - np.abs(at - 43)).max() < 0.5
+
+
+def test_log_spaced_positions():
+    x, at = np.logspace(-10, 0, 150), np.linspace(0.01, 1, 999)
+    error = np.abs(kf.fit(np.exp(3 * x), [x])(at[:, None]) - np.exp(3 * at)).max()
+    assert error <= 1.5 * np.abs(CubicSpline(x, np.exp(3 * x))(at) - np.exp(3 * at)).max()
+
+
+def test_edges_in_four_dimensions():
+    at = np.meshgrid(*[np.linspace(0, 1, 14)] * 4, indexing="ij")
+    ball = (sum((x - 0.5) ** 2 for x in at) < 0.15) * 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = kf.fit(ball).report
+    assert all(np.isfinite(one.score) for one in report.candidates)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
+def test_given_noise_of_any_size(unit, rng):
+    t = np.linspace(0, 1, 300)
+    field = kf.fit(unit * (np.sin(6 * t) + 0.1 * rng.standard_normal(300)), noise=0.1 * unit)
+    assert field.report.degrees_of_freedom < 30
+
+
+def test_a_long_axis_beside_a_short_one(rng):
+    clean = np.array([0, 0.41])[:, None] * np.sin(50 * np.linspace(0, 1, 1100))
+    found = kf.fit(clean + 0.1 * rng.standard_normal(clean.shape), channels=False).on_grid()
+    assert np.sqrt(np.mean((found - clean) ** 2)) < 0.05
+
+
+def test_many_channels_have_a_short_report(rng):
+    wave = np.sin(np.arange(40) * 0.2)[:, None, None] * np.arange(1, 101)
+    report = kf.fit(wave + 0.1 * rng.standard_normal((40, 40, 100)), channels=True).report
+    assert max(map(len, str(report).splitlines())) < 400
