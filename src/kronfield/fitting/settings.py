@@ -169,6 +169,13 @@ class NoiseSettings:
         script="noise.py",
         sides=(1 << 8, 1 << 24),
     )
+    varies: float = decision(
+        1.6,
+        "Noise depends on the signal if its standard deviation varies by more than this factor.",
+        data="kodim01 to 08 with constant, Poisson and multiplicative noise",
+        script="shrinkage.py",
+        sides=(1.0, 10.0),
+    )
 
 
 @dataclass(frozen=True)
@@ -358,11 +365,88 @@ class GaussianSettings:
 
 
 @dataclass(frozen=True)
+class ShrinkageSettings:
+    """Noise removed by shrinking cosines in blocks: their sizes, shifts and thresholds."""
+
+    sizes_by_dimension: tuple[tuple[int, ...], ...] = decision(
+        ((16, 32, 64), (8, 16), (4, 8), (4,)),
+        "The samples along each axis of the blocks, for 1, 2, 3 and 4 or more axes.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1, their rows",
+        script="shrinkage.py",
+        sides=(((4,), (4,), (2,), (2,)), ((256,), (64,), (32,), (16,))),
+    )
+    shifts: int = decision(
+        4,
+        "The number of shifts of the blocks that are averaged.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1",
+        script="shrinkage.py",
+        sides=(1, 64),
+    )
+    threshold: float = decision(
+        2.7,
+        "Cosines with smaller weights than this many standard deviations of the noise are dropped "
+        "from the first estimate.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1",
+        script="shrinkage.py",
+        sides=(1.0, 6.0),
+    )
+
+    def sizes(self, D: int) -> tuple[int, ...]:
+        """Return the sizes of blocks in D dimensions."""
+        return self.sizes_by_dimension[min(D, len(self.sizes_by_dimension)) - 1]
+
+
+@dataclass(frozen=True)
+class GroupingSettings:
+    """Noise removed from groups of alike patches: the slower setting of `denoise`."""
+
+    sides: tuple[int, ...] = decision(
+        (16, 5, 3, 2),
+        "The samples of a patch along each axis, for 1, 2, 3 and 4 or more axes.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1, their rows",
+        script="shrinkage.py",
+        sides=((2, 1, 1, 1), (64, 16, 6, 4)),
+    )
+    group: int = decision(
+        32,
+        "The number of alike patches that are modelled together.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1",
+        script="shrinkage.py",
+        sides=(4, 400),
+    )
+    step: int = decision(
+        6,
+        "Groups are made around every patch of a lattice of this step.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1",
+        script="shrinkage.py",
+        sides=(2, 20),
+    )
+    reaches: tuple[int, ...] = decision(
+        (100, 10, 4, 3),
+        "Alike patches are searched up to this many samples away along each axis, for 1, 2, 3 and "
+        "4 or more axes.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1",
+        script="shrinkage.py",
+        sides=((20, 2, 1, 1), (1000, 40, 10, 6)),
+    )
+
+    def patch(self, D: int) -> int:
+        """Return the samples of a patch along each of D axes."""
+        return self.sides[min(D, len(self.sides)) - 1]
+
+    def reach(self, D: int) -> int:
+        """Return how far alike patches are searched along each of D axes."""
+        return self.reaches[min(D, len(self.reaches)) - 1]
+
+
+@dataclass(frozen=True)
 class Settings:
     """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
 
     grid: GridSettings = GridSettings()
     noise: NoiseSettings = NoiseSettings()
+    shrinkage: ShrinkageSettings = ShrinkageSettings()
+    grouping: GroupingSettings = GroupingSettings()
     directional: DirectionalSettings = DirectionalSettings()
     points: PointSettings = PointSettings()
     gaussians: GaussianSettings = GaussianSettings()

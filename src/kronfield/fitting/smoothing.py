@@ -79,7 +79,7 @@ def best_smoothing(
     score is Stein's unbiased estimate of the risk (Stein, 1981); without, generalised
     cross-validation (Craven and Wahba, 1979).
     """
-    windows = _windows([len(axis) for axis in axes])
+    windows = windows([len(axis) for axis in axes])
     if not all(map(is_even, axes)):
         windows = windows[:1]  # other windows of an uneven axis have another basis
     parts = [
@@ -90,7 +90,7 @@ def best_smoothing(
     return in_threads(lambda order: _of_order(planes, short, rotation, sigmas, order), (1, 2))
 
 
-def _windows(lengths: Sequence[int]) -> list[tuple[slice, ...]]:
+def windows(lengths: Sequence[int]) -> list[tuple[slice, ...]]:
     """Return the parts of a grid by which a penalty is judged: the middle, and corners.
 
     A penalty is chosen for all samples, so that it must suit the signal wherever it is.

@@ -1,0 +1,231 @@
+"""Noise that depends on the signal: find it, and transform values so that it no longer does.
+
+The noise of a camera grows with brightness, that of many instruments with the reading. If the
+variance of the noise is g(m) at a mean value m, then f(y) with f' = 1/sqrt(g) has noise of variance
+1 to first order (Anscombe, 1948, for counts). The inverse maps the mean of f(y) back to m, without
+the bias of the inverse function (Mäkitalo and Foi, 2011).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.frames import centre
+from kronfield.fitting.settings import DEFAULT, NoiseSettings
+
+# The transform is tabulated at this many values, and continues as a straight line past the ends.
+KNOTS = 512
+# The table extends past the range of the values by this many standard deviations of the noise.
+PAST_THE_RANGE = 6.0
+# Variances below this part of the largest are raised to it, so that the transform stays finite.
+LEAST_VARIANCE = 1e-3
+# Samples of the mean around a sample, along each axis, and the distance at which means are
+# compared. A box mean and a second difference at the same place are uncorrelated.
+BOX, APART = 5, 3
+# Squared differences are cut at this multiple of their expectation, and iterations of the fit.
+CUT, ITERATIONS = 6.0, 12
+# Brightness is divided into so many classes, in each of which the flattest samples are used.
+CLASSES = 12
+# The fewest samples from which a variance of three parameters is estimated.
+FEWEST = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Stabiliser:
+    """A transform after which noise has standard deviation 1, whatever the signal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kronfield.fitting.stabilising import Stabiliser
+    >>> poisson = Stabiliser.of(lambda m: m, 1.0, 1000.0)  # the variance of counts is their mean
+    >>> counts = np.random.default_rng(0).poisson(50.0, 10000)
+    >>> round(float(poisson(counts).std()), 1), round(float(poisson.inverse(poisson(counts).mean())))
+    (1.0, 50)
+
+    Attributes
+    ----------
+    knots, values, means : array
+        A table of x, of f(x), and of the mean of f(x + noise).
+    slopes : (float, float)
+        1/sigma at the ends of the table.
+    """
+
+    knots: Array
+    values: Array
+    means: Array
+
+    @classmethod
+    def of(cls, variance: object, low: float, high: float) -> Stabiliser:
+        """Return the transform for noise of variance g(m) at means from ``low`` to ``high``."""
+        assert callable(variance)
+        most = float(np.max(variance(np.linspace(low, high, KNOTS))))
+
+        def sigma(x: Array) -> Array:
+            inside = np.clip(x, low, high)
+            return np.sqrt(np.maximum(variance(inside), LEAST_VARIANCE * most))
+
+        ends = np.array([low, high])
+        more = PAST_THE_RANGE * sigma(ends)
+        knots = np.linspace(low - more[0], high + more[1], KNOTS)
+        steps = np.diff(knots) * (1 / sigma(knots[1:]) + 1 / sigma(knots[:-1])) / 2
+        values = np.concatenate([[0.0], np.cumsum(steps)])
+        # E f(x + sigma z) by Gauss-Hermite quadrature
+        nodes, weights = np.polynomial.hermite_e.hermegauss(9)
+        at = knots[:, None] + sigma(knots)[:, None] * nodes
+        means = _table(at, knots, values) @ (weights / weights.sum())
+        return cls(knots, values, np.maximum.accumulate(means))
+
+    def __call__(self, x: Array) -> Array:
+        """Return the transformed values."""
+        return _table(x, self.knots, self.values)
+
+    def inverse(self, f: Array) -> Array:
+        """Return the mean value for which transformed values have the mean ``f``."""
+        return _table(f, self.means, self.knots)
+
+    def sigma(self, x: Array) -> Array:
+        """Return the standard deviation of the noise around values."""
+        slopes = np.diff(self.knots) / np.diff(self.values)
+        middles = (self.knots[1:] + self.knots[:-1]) / 2
+        return np.interp(x, middles, slopes)
+
+
+def _table(x: Array, knots: Array, values: Array) -> Array:
+    """Return values interpolated linearly in a table, which continues straight past its ends."""
+    found = np.interp(x, knots, values)
+    low = (values[1] - values[0]) / (knots[1] - knots[0])
+    high = (values[-1] - values[-2]) / (knots[-1] - knots[-2])
+    return (
+        found
+        + low * np.minimum(np.asarray(x) - knots[0], 0)
+        + high * np.maximum(np.asarray(x) - knots[-1], 0)
+    )
+
+
+def find_stabilisers(
+    planes: Array, rotation: Array, settings: NoiseSettings = DEFAULT.noise
+) -> tuple[Stabiliser, ...] | None:
+    """Return the transform of each channel if the noise in planes depends on the signal.
+
+    The variance of the noise is fitted as a + b m + c m², the same for all channels. Squared second
+    differences, of the mix of channels that shows least of the signal, are its samples; they are
+    taken where the signal is flattest at each brightness. Noise depends on the signal if its
+    standard deviation varies by more than ``settings.varies`` over the range of the values.
+
+    Parameters
+    ----------
+    planes : array (C, N_1, ..., N_D)
+        Noisy values.
+    rotation : array (C, C)
+        The decorrelating rotation, its first row the mix with least signal.
+    settings : NoiseSettings
+        The decisions.
+    """
+    crop = planes[(slice(None), *centre(planes.shape[1:], settings.most_samples))]
+    crop = np.asarray(crop, dtype=np.float64)
+    axes = [axis for axis in range(1, crop.ndim) if crop.shape[axis] >= 2 * (BOX + 2 * APART)]
+    if not axes:
+        return None
+    low, high = (float(np.quantile(crop, q)) for q in (0.01, 0.99))
+    if not high > low:
+        return None
+    squares, means, change = _measured(crop, axes, rotation[0])
+    chosen = _flattest(means, change)
+    if chosen.size < FEWEST:
+        return None
+    t = (means[:, chosen] - low) / (high - low)
+    shares = rotation[0][:, None] ** 2
+    design = np.stack([np.sum(shares * t**k, axis=0) for k in range(3)], axis=1)
+    theta = _fitted(design, squares[chosen])
+    seen = np.quantile(t, np.linspace(0.05, 0.95, 19))
+    variances = _variance(theta, seen)
+    if variances.min() <= 0 or variances.max() < settings.varies**2 * variances.min():
+        return None
+    lowest, highest = float(planes.min()), float(planes.max())
+    span = high - low
+    return tuple(
+        Stabiliser.of(
+            lambda x: _variance(theta, np.clip((x - low) / span, seen[0], seen[-1])),
+            lowest,
+            highest,
+        )
+        for _ in range(len(planes))
+    )
+
+
+def _variance(theta: Array, t: Array) -> Array:
+    return theta[0] + t * (theta[1] + t * theta[2])
+
+
+def _measured(crop: Array, axes: list[int], mix: Array) -> tuple[Array, Array, Array]:
+    """Return squared differences (n,), means of the channels (C, n), and changes of means (n,)."""
+    half = BOX // 2 + APART
+    differences = np.tensordot(mix, crop, axes=1)[None]
+    means = crop
+    for axis in axes:
+        n = crop.shape[axis]
+        part = lambda a, start, stop, axis=axis: a[(slice(None),) * axis + (slice(start, stop),)]  # noqa: E731
+        inner = part(differences, half - 1, n - half + 1)
+        m = inner.shape[axis]
+        # the variance of (1, -2, 1) is 6
+        differences = part(inner, 0, m - 2) - 2 * part(inner, 1, m - 1) + part(inner, 2, m)
+        differences = differences / math.sqrt(6)
+        total = np.concatenate(
+            [np.zeros_like(part(means, 0, 1)), np.cumsum(means, axis=axis)], axis=axis
+        )
+        means = (part(total, BOX, n + 1) - part(total, 0, n + 1 - BOX)) / BOX
+    change = 0.0
+    for axis in axes:
+        inner = means
+        for other in axes:
+            m = inner.shape[other]
+            part = lambda a, start, stop, other=other: a[
+                (slice(None),) * other + (slice(start, stop),)
+            ]  # noqa: E731
+            if other == axis:
+                inner = part(inner, 2 * APART, m) - part(inner, 0, m - 2 * APART)
+            else:
+                inner = part(inner, APART, m - APART)
+        change = change + np.sum(inner**2, axis=0)
+    for axis in axes:
+        m = means.shape[axis]
+        means = means[(slice(None),) * axis + (slice(APART, m - APART),)]
+    C = len(crop)
+    return differences.reshape(-1) ** 2, means.reshape(C, -1), np.asarray(change).reshape(-1)
+
+
+def _flattest(means: Array, change: Array) -> Array:
+    """Return the indices of the flattest half of the samples of each class of brightness."""
+    brightness = means.mean(axis=0)
+    edges = np.quantile(brightness, np.linspace(0, 1, CLASSES + 1)[1:-1])
+    classes = np.searchsorted(edges, brightness)
+    found = []
+    for one in range(CLASSES):
+        inside = np.flatnonzero(classes == one)
+        if inside.size:
+            found.append(inside[change[inside] <= np.median(change[inside])])
+    return np.concatenate(found)
+
+
+def _fitted(design: Array, squares: Array) -> Array:
+    """Return the coefficients of a variance by robust, iteratively reweighted least squares."""
+    # E min(z², CUT) for normal z: squares above the cut count as the cut
+    cut = math.sqrt(CUT)
+    tail = math.erfc(cut / math.sqrt(2))
+    inside = 1 - tail - cut * math.sqrt(2 / math.pi) * math.exp(-CUT / 2)
+    expected = inside + CUT * tail
+    theta = np.array([float(np.median(squares)) / 0.4549, 0.0, 0.0])
+    for _ in range(ITERATIONS):
+        fitted = design @ theta
+        fitted = np.maximum(fitted, LEAST_VARIANCE * fitted.max())
+        values = np.minimum(squares, CUT * fitted) / expected
+        weights = 1 / fitted**2
+        normal = design.T @ (design * weights[:, None])
+        normal[np.diag_indices(3)] *= 1 + 1e-9
+        theta = np.linalg.solve(normal, design.T @ (values * weights))
+    return theta
