@@ -71,7 +71,9 @@ from kronfield.field.loading import (
     load as load,
 )
 from kronfield.fitting.grid import (
+    NoiseWarning as NoiseWarning,
     RankWarning as RankWarning,
+    denoise as denoise,
     fit as fit,
 )
 from kronfield.fitting.points import (

@@ -8,7 +8,6 @@ one random probe (Ramani, Blu and Unser, 2008).
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,8 @@ from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import DEFAULT, Settings
 from kronfield.fitting.smoothing import Smoothing, windows
 from kronfield.fitting.splines import tension_encoding
-from kronfield.fitting.stabilising import Stabiliser
+from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
+from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.separable import GridSolver
 
 # The length of the random probe, as a part of the noise: short enough for a derivative, long enough
@@ -35,6 +35,8 @@ WEAKEST_NOISE = 1e-3
 # The distance of the differences whose covariance decorrelates channels: those of neighbours are
 # mostly noise, far ones are mostly shading.
 LAG = 4
+# Terms of the risk are averaged over blocks of so many samples per axis: neighbours are correlated.
+BLOCK = 16
 # Windows of the smoothing in which shrinkage is judged too: the middle and two opposite corners.
 JUDGED = 3
 
@@ -45,6 +47,8 @@ class Removal:
 
     Attributes
     ----------
+    unit : float
+        Values are divided by it first, so that no square overflows.
     whiten, restore : (C, C) array
         The mix of channels in which noise is white with standard deviation 1, and the way back.
     stabilisers : tuple of Stabiliser, or None
@@ -55,6 +59,7 @@ class Removal:
         The decisions.
     """
 
+    unit: float
     whiten: Array
     restore: Array
     stabilisers: tuple[Stabiliser, ...] | None = None
@@ -68,10 +73,14 @@ class Removal:
         noise: Noise,
         stabilisers: tuple[Stabiliser, ...] | None = None,
         *,
+        unit: float = 1.0,
         thorough: bool = False,
         settings: Settings = DEFAULT,
     ) -> Removal:
-        """Return the removal of noise that was found in values, or given."""
+        """Return the removal of noise that was found in values, or given.
+
+        Values, noise and stabilisers are in units of ``unit``.
+        """
         C = len(values)
         if stabilisers is None:
             covariance = noise.rotation.T @ (noise.sigmas[:, None] ** 2 * noise.rotation)
@@ -84,7 +93,7 @@ class Removal:
         root = (vectors * np.sqrt(variances)) @ vectors.T
         inverse = (vectors / np.sqrt(variances)) @ vectors.T
         rotation = _decorrelating(np.tensordot(inverse, values, axes=1))
-        return cls(rotation @ inverse, root @ rotation.T, stabilisers, thorough, settings)
+        return cls(unit, rotation @ inverse, root @ rotation.T, stabilisers, thorough, settings)
 
     @property
     def reach(self) -> Callable[[Sequence[int]], int]:
@@ -114,7 +123,7 @@ class Removal:
     def level(self, values: Array) -> Array:
         """Return the mean of each channel, which is subtracted before values become float32."""
         axes = tuple(range(1, values.ndim))
-        means = np.mean(values, axis=axes, dtype=np.float64)
+        means = np.mean(values / self.unit, axis=axes, dtype=np.float64)
         if self.stabilisers is not None:
             means = np.array([one(m) for one, m in zip(self.stabilisers, means, strict=True)])
         return means.reshape(-1, *[1] * (values.ndim - 1))
@@ -123,6 +132,7 @@ class Removal:
         self, values: Array, slab: shrinkage.Slab, shape: Sequence[int], level: Array
     ) -> Array:
         """Return all rows that a slab needs without noise; those near to its ends are less so."""
+        values = values / self.unit
         if self.stabilisers is not None:
             values = np.stack([f(x) for f, x in zip(self.stabilisers, values, strict=True)])
         planes = np.tensordot(self.whiten, values - level, axes=1).astype(np.float32)
@@ -133,7 +143,7 @@ class Removal:
         if self.stabilisers is not None:
             pairs = zip(self.stabilisers, found, strict=True)
             found = np.stack([one.inverse(plane) for one, plane in pairs])
-        return found
+        return found * self.unit
 
 
 def _decorrelating(planes: Array) -> Array:
@@ -156,70 +166,86 @@ def _decorrelating(planes: Array) -> Array:
 # ------------------------------------------------------------------------------------------
 
 
-def stein_risk(
-    values: Array,
-    clean: Callable[[Array], Array],
-    spread: Callable[[Array], Array],
-    variance: float,
-    seed: int = 0,
-) -> float:
-    """Return Stein's unbiased estimate of the mean squared error of a denoiser.
+Denoiser = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Risk:
+    """Stein's unbiased estimate of the mean squared error of denoisers.
 
     E |f(y) - x|² = |f(y) - y|² - tr N + 2 tr(N J) for noise of covariance N and the Jacobian J of
     f. Its trace is p·(f(y + e p) - f(y)) / e for a random p of covariance N.
 
-    Parameters
+    Attributes
     ----------
     values : array (C, N_1, ..., N_D)
-        Noisy samples.
-    clean : function
-        The denoiser.
-    spread : function
-        Gives independent signs the covariance of the noise.
+        Noisy samples y.
+    probe : array of the same shape
+        A random p with the covariance of the noise. All denoisers have the same, so that what is
+        due to chance cancels in their difference.
     variance : float
         The mean variance of the noise.
-    seed : int
-        The seed of the signs.
     """
-    signs = np.random.default_rng(seed).integers(0, 2, values.shape) * 2.0 - 1.0
-    probe = spread(signs)
-    found = clean(values).astype(np.float64)
-    moved = clean(values + PROBE * probe).astype(np.float64)
-    residual = float(np.mean((found - values) ** 2))
-    return residual - variance + 2 * float(np.mean(probe * (moved - found))) / PROBE
+
+    values: Array
+    probe: Array
+    variance: float
+
+    @classmethod
+    def of(
+        cls,
+        values: Array,
+        noise: Noise,
+        stabilisers: tuple[Stabiliser, ...] | None = None,
+        seed: int = 0,
+    ) -> Risk:
+        """Return the risk for noise that is independent of the signal, or that depends on it."""
+        signs = np.random.default_rng(seed).integers(0, 2, values.shape) * 2.0 - 1.0
+        if stabilisers is None:
+            sigmas = noise.sigmas.reshape(-1, *[1] * (values.ndim - 1))
+            probe = np.tensordot(noise.rotation.T, sigmas * signs, axes=1)
+            return cls(values, probe, float(np.mean(noise.sigmas**2)))
+        local = np.stack([f.sigma(plane) for f, plane in zip(stabilisers, values, strict=True)])
+        return cls(values, local * signs, float(np.mean(local**2)))
+
+    def terms(self, clean: Denoiser) -> Array:
+        """Return the terms (N_1, ..., N_D) whose mean is the estimated risk of a denoiser."""
+        found = clean(self.values).astype(np.float64)
+        moved = clean(self.values + PROBE * self.probe).astype(np.float64)
+        terms = (found - self.values) ** 2 + 2 / PROBE * self.probe * (moved - found)
+        return np.mean(terms, axis=0) - self.variance
 
 
-def risk_of_removal(removal: Removal, values: Array, noise: Noise) -> float:
-    """Return the estimated mean squared error of a removal of noise from values."""
-    if removal.stabilisers is None:
-        sigmas = noise.sigmas.reshape(-1, *[1] * (values.ndim - 1))
-        spread = lambda signs: np.tensordot(noise.rotation.T, sigmas * signs, axes=1)  # noqa: E731
-        variance = float(np.mean(noise.sigmas**2))
-    else:
-        local = np.stack(
-            [one.sigma(plane) for one, plane in zip(removal.stabilisers, values, strict=True)]
-        )
-        spread = functools.partial(np.multiply, local)
-        variance = float(np.mean(local**2))
-    return stein_risk(values, removal, spread, variance)
-
-
-def risk_of_smoothing(
-    smoothing: Smoothing, values: Array, axes: Sequence[Array], sigmas: Array
-) -> float:
-    """Return the estimated mean squared error of a penalised fit of values on a window."""
+def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
+    """Return the penalised fit of values on a window of the grid, as a denoiser."""
     frames = [sample_frame(axis) for axis in axes]
     encoding = tension_encoding(axes, frames, smoothing.tension)
     solver = GridSolver(encoding, frames, axes, roughness=smoothing.roughness[0])
-    strengths, total = solver.strengths(), 0.0
-    planes = np.tensordot(smoothing.rotation, values, axes=1)
-    for plane, roughness, sigma in zip(planes, smoothing.roughness, sigmas, strict=True):
-        kept = solver.filter_of(strengths, 0.0, roughness)
-        energy = solver.coefficients(plane[None])[0] ** 2
-        lost = max(float(np.sum(plane**2)) - float(energy.sum()), 0.0)
-        residual = float(np.sum((1 - kept) ** 2 * energy)) + lost
-        total += (residual + 2 * sigma**2 * float(kept.sum())) / plane.size - sigma**2
-    return total / len(planes)
+    strengths = solver.strengths()
+    filters = np.stack([solver.filter_of(strengths, 0.0, one) for one in smoothing.roughness])
+
+    def smoothed(values: Array) -> Array:
+        planes = np.tensordot(smoothing.rotation, values, axes=1)
+        planes = filters * solver.coefficients(planes)
+        for axis, basis in enumerate(solver.bases, start=1):
+            planes = apply(basis.U, planes, axis)
+        return np.tensordot(smoothing.rotation.T, planes, axes=1)
+
+    return smoothed
+
+
+def _standard_error(terms: Sequence[Array]) -> float:
+    """Return the standard error of the mean of terms, whose neighbours are not independent."""
+    means = []
+    for part in terms:
+        for axis in range(part.ndim):
+            starts = np.arange(0, part.shape[axis], BLOCK)
+            counts = np.diff(np.append(starts, part.shape[axis]))
+            shape = [-1 if i == axis else 1 for i in range(part.ndim)]
+            part = np.add.reduceat(part, starts, axis=axis) / counts.reshape(shape)
+        means.append(part.ravel())
+    every = np.concatenate(means)
+    return float(np.std(every, ddof=1)) / math.sqrt(len(every)) if len(every) > 1 else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,9 +257,9 @@ class Removed:
     removal : Removal or None
         Shrinkage, if it has less risk.
     risk : float
-        The expected mean squared error of the better one, in squared units of the values.
+        The expected mean squared error of the better one, as a part of the variance of the noise.
     candidates : list of Candidate
-        Both, with their risks divided by the variance of the noise.
+        Both, with their risks as a part of the variance of the noise.
     """
 
     removal: Removal | None
@@ -246,43 +272,69 @@ def compared(
     axes: Sequence[Array],
     noise: Noise,
     smoothing: Smoothing,
-    stabilisers: tuple[Stabiliser, ...] | None,
     *,
+    unit: float,
+    may_vary: bool,
     thorough: bool,
     settings: Settings,
 ) -> Removed:
-    """Return shrinkage or a penalised fit, whichever has less risk in some windows."""
+    """Return shrinkage or a penalised fit, whichever has less risk in some windows.
+
+    Parameters
+    ----------
+    values : array (C, N_1, ..., N_D)
+        Noisy samples.
+    axes : sequence of D arrays
+        Their positions.
+    noise : Noise
+        In the units of the values.
+    smoothing : Smoothing
+        The best penalised fit.
+    unit : float
+        Values and noise are divided by it.
+    may_vary : bool
+        Whether to find out if the noise depends on the signal.
+    thorough : bool
+        Whether groups of alike patches follow on shrinkage.
+    settings : Settings
+        The decisions.
+    """
+    noise = replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
     parts = windows([len(axis) for axis in axes])[:JUDGED]
-    variance = float(np.mean(noise.sigmas**2))
-    removal = Removal.of(
-        _middle(values, parts), noise, stabilisers, thorough=thorough, settings=settings
-    )
-    quick = replace(removal, thorough=False)
-    linear, shrunk = [], []
-    for window in parts:
-        part = np.asarray(values[(slice(None), *window)], dtype=np.float64)
-        own = [axis[some] for axis, some in zip(axes, window, strict=True)]
-        linear.append(risk_of_smoothing(smoothing, part, own, noise.sigmas))
-        shrunk.append(risk_of_removal(quick, part, noise))
-    risks = float(np.mean(linear)), float(np.mean(shrunk))
-    is_better = risks[1] < risks[0]
-    risk = min(risks)
-    if is_better and thorough:
-        part = np.asarray(values[(slice(None), *parts[0])], dtype=np.float64)
-        # in the middle window only, since it is slow: the others are expected to gain alike
-        risk *= min(risk_of_removal(removal, part, noise) / max(shrunk[0], 1e-300), 1.0)
-    candidates = [
-        Candidate("penalised fit", {"order": smoothing.order}, risks[0] / variance),
-        Candidate("shrinkage", {"stabilised": stabilisers is not None}, risks[1] / variance),
+    samples = [
+        np.asarray(values[(slice(None), *window)], dtype=np.float64) / unit for window in parts
     ]
-    marked = [replace(one, chosen=(i == 1) == is_better) for i, one in enumerate(candidates)]
-    return Removed(removal if is_better else None, max(risk, 0.0), marked)
+    stabilisers = None
+    if may_vary:
+        stabilisers = find_stabilisers(values, noise.rotation, unit, settings.noise)
+    removal = Removal.of(samples[0], noise, stabilisers, settings=settings)
+    linear, shrunk = [], []
+    for part, window in zip(samples, parts, strict=True):
+        own = [axis[some] for axis, some in zip(axes, window, strict=True)]
+        risk = Risk.of(part, noise, stabilisers)
+        linear.append(risk.terms(smoother(smoothing, own)))
+        shrunk.append(risk.terms(removal))
+    differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
+    least = settings.noise.confidence * _standard_error(differences)
+    is_better = float(np.mean(differences)) < -least
+    variance = float(np.mean(noise.sigmas**2))
+    risks = float(np.mean(linear)) / variance, float(np.mean(shrunk)) / variance
+    candidates = [
+        Candidate("penalised fit", {"order": smoothing.order}, risks[0], chosen=not is_better),
+        Candidate("shrinkage", {"stabilised": stabilisers is not None}, risks[1], chosen=is_better),
+    ]
+    # an estimate below its standard error shows no more than that
+    if not is_better:
+        return Removed(None, max(risks[0], _standard_error(linear) / variance), candidates)
+    found = max(risks[1], _standard_error(shrunk) / variance)
+    if thorough:  # in the middle window only, since it is slow
+        risk = Risk.of(samples[0], noise, stabilisers)
+        terms = risk.terms(replace(removal, thorough=True))
+        found += float(np.mean(terms - shrunk[0])) / variance
+    return Removed(replace(removal, unit=unit, thorough=thorough), found, candidates)
 
 
-def _middle(values: Array, parts: Sequence[tuple[slice, ...]]) -> Array:
-    return values[(slice(None), *parts[0])]
-
-
-def expected_error(risk: float) -> float:
-    """Return the root of an estimated mean squared error, which may be negative by chance."""
-    return math.sqrt(max(risk, 0.0))
+def expected_error(risk: float, sigma: Array) -> float:
+    """Return the expected rms error for a risk as a part of the variance of the noise."""
+    largest = float(np.max(sigma)) or 1.0  # so that squares neither under- nor overflow
+    return math.sqrt(max(risk, 0.0)) * largest * math.sqrt(float(np.mean((sigma / largest) ** 2)))

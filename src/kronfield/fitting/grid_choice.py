@@ -22,10 +22,11 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, Split, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
+from kronfield.fitting.denoising import Removal, Removed, compared, expected_error
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily, leave_one_out
-from kronfield.fitting.report import Candidate
+from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import TENSIONS, Smoothing, best_smoothing
@@ -60,6 +61,12 @@ class GridChoice:
         A penalty that was given, or a ridge that was chosen.
     rcond : float or None
         Where singular values count as zero; None for the default.
+    removal : Removal or None
+        How noise is removed before the fit, if it is by shrinkage.
+    clean : array (C, N_1, ..., N_D) or None
+        The values after ``removal``.
+    noise : RemovedNoise or None
+        The noise, how it is removed, and the error that is expected.
     """
 
     encoding: Kronecker
@@ -71,6 +78,9 @@ class GridChoice:
     ridge: float = 0.0
     roughness: tuple[float, float] = (0.0, 0.0)
     rcond: float | None = None
+    removal: Removal | None = None
+    clean: Array | None = None
+    noise: RemovedNoise | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +176,7 @@ def _noise(
         return Noise(sigma, sigmas, rotation, 1.0, bool(np.any(sigma > 0)), "noise was given")
     if options.asks_for_gcv:
         return find_noise(values, options.settings.noise)
-    if not all(map(is_even, crop.axes)):
+    if not options.denoise and not all(map(is_even, crop.axes)):
         return _no_noise(C, "noise was not looked for, since an axis is uneven")
     # No prediction has a smaller error than the noise of the sample that is predicted.
     least = max((math.sqrt(one.squares.min()) for one in errors if one is not None), default=1.0)
@@ -206,14 +216,59 @@ def _smoothed(
     plain = Candidate("interpolation", {}, tried[0].interpolation)
     candidates = [plain, *(replace(one.candidate(), chosen=one is best) for one in tried)]
     decided = by if options.asks_for_gcv else f"{by}; {noise.reason}"
-    encoding = tension_encoding(axes, frames, best.tension)
     known = None if sigmas is None else tuple(float(sigma) for sigma in noise.sigmas)
-    return GridChoice(
-        encoding,
+    linear = GridChoice(
+        tension_encoding(axes, frames, best.tension),
         (2,) * len(axes),
         decided,
         candidates,
         smoothing=replace(best, sigmas=known),
+    )
+    if options.asks_for_gcv:
+        return linear
+    removed = compared(
+        values,
+        axes,
+        noise,
+        best,
+        unit=crop.scale,
+        may_vary=options.noise is None,
+        thorough=options.thorough,
+        settings=options.settings,
+    )
+    if removed.removal is None:
+        about = _about(noise, "a penalised fit", removed)
+        return replace(linear, candidates=[*candidates, *removed.candidates], noise=about)
+    return _shrunk(values, axes, frames, noise, removed, decided, options)
+
+
+def _about(noise: Noise, method: str, removed: Removed) -> RemovedNoise:
+    stabilised = removed.removal is not None and removed.removal.stabilisers is not None
+    error = expected_error(removed.risk, noise.sigma)
+    return RemovedNoise(tuple(map(float, noise.sigma)), method, error, stabilised)
+
+
+def _shrunk(
+    values: Array,
+    axes: Sequence[Array],
+    frames: Sequence[Frame],
+    noise: Noise,
+    removed: Removed,
+    decided: str,
+    options: GridOptions,
+) -> GridChoice:
+    """Return the interpolation of the values that are left after shrinkage."""
+    assert removed.removal is not None
+    clean = removed.removal(values, np.result_type(values.dtype, np.float32))
+    chosen = choose(clean, axes, frames, replace(options, noise=np.zeros(())))
+    method = "groups of alike patches" if options.thorough else "shrinkage"
+    return replace(
+        chosen,
+        chosen_by=f"{decided}; between the samples: {chosen.chosen_by}",
+        candidates=[*removed.candidates, *chosen.candidates],
+        removal=removed.removal,
+        clean=clean,
+        noise=_about(noise, method, removed),
     )
 
 

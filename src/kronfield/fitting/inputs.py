@@ -118,7 +118,15 @@ class GridInput:
         new._place(array, layout)
         return new
 
+    def without_noise(self, planes: Array) -> GridInput:
+        """Return other real planes (C, N_1, ..., N_D) on the same grid, in rising order."""
+        new = type(self).__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new._planes, new.piecewise = planes, False
+        return new
+
     def _place(self, array: Array, layout: GridLayout) -> None:
+        self._planes: Array | None = None
         self.layout, self.axes = layout, layout.axes
         # A memory map with channels is read one channel at a time, to avoid a copy of all values.
         self.piecewise = isinstance(array, np.memmap) and layout.channels
@@ -130,6 +138,8 @@ class GridInput:
 
     def shares(self, array: Array) -> bool:
         """Return whether ``array`` may share memory with the values of the user."""
+        if self._planes is not None:
+            return False
         return bool(np.may_share_memory(array, self._values))
 
     def at(self, present: Array) -> tuple[Array, Array]:
@@ -142,6 +152,8 @@ class GridInput:
 
     def planar(self) -> Array:
         """Return the values as real (C, N_1, ..., N_D), as a view if possible, else as a copy."""
+        if self._planes is not None:
+            return self._planes
         array = self._values
         if self.layout.is_complex:  # a complex channel becomes two real channels
             array = split_complex(array if self.layout.channels else array[..., None])

@@ -107,6 +107,8 @@ class GridOptions:
         The standard deviation of the noise, in the units of the values.
     rcond : float or None
         Where singular values count as zero.
+    denoise, thorough : bool
+        Whether the caller asked for the removal of noise, and for the slower way.
     settings : Settings
         The decisions.
     """
@@ -115,6 +117,8 @@ class GridOptions:
     roughness: tuple[float, float] | str | None = None
     noise: Array | None = None
     rcond: float | None = None
+    denoise: bool = False
+    thorough: bool = False
     settings: Settings = defaults.DEFAULT
 
     @classmethod
@@ -127,6 +131,8 @@ class GridOptions:
         rcond: Any,
         has_encoding: bool,
         channels: int,
+        denoise: bool = False,
+        thorough: bool = False,
         settings: Any = None,
     ) -> GridOptions:
         """Return the options; wrong ones raise an error that names them."""
@@ -150,7 +156,8 @@ class GridOptions:
                     "one of them",
                     "The noise decides how strong a penalty is chosen; leave the others out.",
                 )
-        return cls(ridge, roughness, noise, rcond, checked_settings(settings))
+        settings = checked_settings(settings)
+        return cls(ridge, roughness, noise, rcond, denoise, thorough, settings)
 
     @property
     def asks_for_gcv(self) -> bool:

@@ -6,7 +6,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -82,6 +82,40 @@ def _text(value: Parameter) -> str:
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
+@dataclass(frozen=True)
+class RemovedNoise:
+    """The noise of samples, and how it was removed.
+
+    Attributes
+    ----------
+    sigma : tuple of float
+        The standard deviation of the noise in each channel, in the units of the values.
+    method : str
+        How it was removed: "shrinkage", "groups of alike patches" or "a penalised fit".
+    expected_error : float
+        The estimated root mean square of what is left of it at the samples, by Stein's unbiased
+        risk.
+    stabilised : bool
+        Whether the noise depends on the signal, and values were transformed so that it does not.
+    """
+
+    sigma: tuple[float, ...]
+    method: str
+    expected_error: float
+    stabilised: bool = False
+
+    def __str__(self) -> str:
+        varies = ", which depends on the signal" if self.stabilised else ""
+        return (
+            f"noise of standard deviation {_text(self.sigma)}{varies}, removed by {self.method}; "
+            f"expected error {self.expected_error:.3g} rms"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can hold."""
+        return {**asdict(self), "sigma": list(self.sigma)}
+
+
 def choose_lowest(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates, of which that with the lowest score is marked as chosen."""
     scores = [math.inf if math.isnan(one.score) else one.score for one in candidates]
@@ -127,6 +161,10 @@ class Report(ABC):
         self.ridge, self.roughness = ridge, roughness
         self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
         self._measure_residual: Callable[[], float] | None = measure_residual
+
+    def measure_residual_by(self, measure: Callable[[], float]) -> None:
+        """Measure the residual by another function."""
+        self._measure_residual = measure
 
     @functools.cached_property
     def residual(self) -> float:
@@ -228,6 +266,8 @@ class FitReport(Report):
         Whether slopes were estimated from the data, on a lattice twice as fine; see `fit`.
     degrees_of_freedom : float
         The trace of the hat matrix, per channel.
+    noise : RemovedNoise or None
+        The noise that was found or given, and how it was removed.
     seconds : float
         The duration of the fit.
     """
@@ -242,10 +282,11 @@ class FitReport(Report):
         ranks: Sequence[int],
         refined: bool,
         degrees_of_freedom: float,
+        noise: RemovedNoise | None = None,
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        self.samples = samples
+        self.samples, self.noise = samples, noise
         self._frames, self._axes = tuple(frames), axes
         self.methods, self.ranks = list(methods), list(ranks)
         self.refined, self.degrees_of_freedom = refined, degrees_of_freedom
@@ -271,6 +312,7 @@ class FitReport(Report):
             "stable_ranks": self.stable_ranks,
             **self._choice(),
             "refined": self.refined,
+            "noise": None if self.noise is None else self.noise.to_dict(),
             "degrees_of_freedom": self.degrees_of_freedom,
             "residual": self.residual,
             "seconds": self.seconds,
@@ -282,6 +324,8 @@ class FitReport(Report):
         rows = zip(self.embedders, self.methods, self.ranks, self.stable_ranks, strict=True)
         for axis, (emb, method, rank, stable) in enumerate(rows):
             lines.append(f"  axis {axis}: {emb!r}, {method}, rank {rank}, stable rank {stable:.1f}")
+        if self.noise is not None:
+            lines.append(f"  {self.noise}")
         return lines
 
     def _freedom(self) -> str:

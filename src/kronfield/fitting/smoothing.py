@@ -79,14 +79,14 @@ def best_smoothing(
     score is Stein's unbiased estimate of the risk (Stein, 1981); without, generalised
     cross-validation (Craven and Wahba, 1979).
     """
-    windows = windows([len(axis) for axis in axes])
+    places = windows([len(axis) for axis in axes])
     if not all(map(is_even, axes)):
-        windows = windows[:1]  # other windows of an uneven axis have another basis
+        places = places[:1]  # other windows of an uneven axis have another basis
     parts = [
-        np.asarray(values[(slice(None), *window)], dtype=np.float64) / scale for window in windows
+        np.asarray(values[(slice(None), *window)], dtype=np.float64) / scale for window in places
     ]
     planes = np.stack([np.tensordot(rotation, part, axes=1) for part in parts], axis=1)
-    short = [axis[some] for axis, some in zip(axes, windows[0], strict=True)]
+    short = [axis[some] for axis, some in zip(axes, places[0], strict=True)]
     return in_threads(lambda order: _of_order(planes, short, rotation, sigmas, order), (1, 2))
 
 

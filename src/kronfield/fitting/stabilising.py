@@ -108,7 +108,7 @@ def _table(x: Array, knots: Array, values: Array) -> Array:
 
 
 def find_stabilisers(
-    planes: Array, rotation: Array, settings: NoiseSettings = DEFAULT.noise
+    planes: Array, rotation: Array, unit: float = 1.0, settings: NoiseSettings = DEFAULT.noise
 ) -> tuple[Stabiliser, ...] | None:
     """Return the transform of each channel if the noise in planes depends on the signal.
 
@@ -123,11 +123,13 @@ def find_stabilisers(
         Noisy values.
     rotation : array (C, C)
         The decorrelating rotation, its first row the mix with least signal.
+    unit : float
+        Transforms are of planes divided by it.
     settings : NoiseSettings
         The decisions.
     """
     crop = planes[(slice(None), *centre(planes.shape[1:], settings.most_samples))]
-    crop = np.asarray(crop, dtype=np.float64)
+    crop = np.asarray(crop, dtype=np.float64) / unit
     axes = [axis for axis in range(1, crop.ndim) if crop.shape[axis] >= 2 * (BOX + 2 * APART)]
     if not axes:
         return None
@@ -146,7 +148,7 @@ def find_stabilisers(
     variances = _variance(theta, seen)
     if variances.min() <= 0 or variances.max() < settings.varies**2 * variances.min():
         return None
-    lowest, highest = float(planes.min()), float(planes.max())
+    lowest, highest = float(planes.min()) / unit, float(planes.max()) / unit
     span = high - low
     return tuple(
         Stabiliser.of(
