@@ -301,6 +301,7 @@ RESULTS = {
     "Memorisation",
     "ConvergenceError",
     "PointReport",
+    "NoiseWarning",
     "RankCurve",
     "RankWarning",
     "Saved",

@@ -19,6 +19,8 @@ from kronfield.fitting import settings
 TESTS = ("tests/fitting/test_decisions.py", "{group}_{name}")
 OTHER_TESTS = {
     "noise": ("tests/fitting/test_noise.py", "either_side and {name}"),
+    "shrinkage": ("tests/fitting/test_shrinkage.py", "shrinkage_decision and {name}"),
+    "grouping": ("tests/fitting/test_shrinkage.py", "grouping_decisions"),
     "directional": ("tests/fitting/test_decisions.py", "directional_fill"),
 }
 VARIABLE = "KRONFIELD_MUTATION"

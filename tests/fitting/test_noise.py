@@ -10,6 +10,7 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 from kronfield.fitting import settings as decisions
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.settings import NoiseSettings
+from kronfield.fitting.stabilising import find_stabilisers
 
 DEFAULT = decisions.DEFAULT.noise
 
@@ -415,6 +416,15 @@ def most_samples_decides(used):
         values[:, 128:384, 128:384] += white(0.05, 1, 256, 256, seed=seed)
         found.append(find_noise(values, used).is_found)
     return all(found)
+
+
+def varies_decides(used):
+    """Counts have noise that depends on the signal, and equal noise has not."""
+    ramp = np.tile(np.linspace(0.2, 1, 128), (128, 1))[None]
+    counts = np.random.default_rng(0).poisson(60 * ramp) / 60
+    equal = ramp + white(0.1, 1, 128, 128)
+    found = [find_stabilisers(one, np.eye(1), settings=used) for one in (counts, equal)]
+    return found[0] is not None and found[1] is None
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(NoiseSettings)])

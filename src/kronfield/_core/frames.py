@@ -33,6 +33,10 @@ class Frame:
         """Return positions in the embedder's units, float64."""
         return (np.asarray(x, dtype=np.float64) - self.origin) / self.length
 
+    def in_units(self, unit: float) -> Frame:
+        """Return the frame of the same axis, with positions divided by ``unit``."""
+        return Frame(*(x / unit for x in (self.origin, self.length, self.low, self.high)))
+
 
 def sample_frame(axis: Array) -> Frame:
     """Return the frame of an axis with cells centred on its samples: sample i maps to i/N."""

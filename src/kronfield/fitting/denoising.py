@@ -83,7 +83,7 @@ class Removal:
         """
         C = len(values)
         if stabilisers is None:
-            covariance = noise.rotation.T @ (noise.sigmas[:, None] ** 2 * noise.rotation)
+            covariance = noise.covariance
             values = np.asarray(values, dtype=np.float64)
         else:
             covariance = np.eye(C)
@@ -123,7 +123,7 @@ class Removal:
     def level(self, values: Array) -> Array:
         """Return the mean of each channel, which is subtracted before values become float32."""
         axes = tuple(range(1, values.ndim))
-        means = np.mean(values / self.unit, axis=axes, dtype=np.float64)
+        means = np.asarray(np.mean(values / self.unit, axis=axes, dtype=np.float64))
         if self.stabilisers is not None:
             means = np.array([one(m) for one, m in zip(self.stabilisers, means, strict=True)])
         return means.reshape(-1, *[1] * (values.ndim - 1))
@@ -202,9 +202,9 @@ class Risk:
         """Return the risk for noise that is independent of the signal, or that depends on it."""
         signs = np.random.default_rng(seed).integers(0, 2, values.shape) * 2.0 - 1.0
         if stabilisers is None:
-            sigmas = noise.sigmas.reshape(-1, *[1] * (values.ndim - 1))
-            probe = np.tensordot(noise.rotation.T, sigmas * signs, axes=1)
-            return cls(values, probe, float(np.mean(noise.sigmas**2)))
+            variances, vectors = np.linalg.eigh(noise.covariance)
+            root = (vectors * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
+            return cls(values, np.tensordot(root, signs, axes=1), float(np.mean(variances)))
         local = np.stack([f.sigma(plane) for f, plane in zip(stabilisers, values, strict=True)])
         return cls(values, local * signs, float(np.mean(local**2)))
 
@@ -218,6 +218,7 @@ class Risk:
 
 def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
     """Return the penalised fit of values on a window of the grid, as a denoiser."""
+    axes = [axis / unit for axis, unit in zip(axes, smoothing.units, strict=True)]
     frames = [sample_frame(axis) for axis in axes]
     encoding = tension_encoding(axes, frames, smoothing.tension)
     solver = GridSolver(encoding, frames, axes, roughness=smoothing.roughness[0])

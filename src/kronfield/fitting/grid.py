@@ -240,7 +240,9 @@ def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
         return choose(grid.planar(), grid.axes, layout.frames, options)
     least_norm = (0,) * len(layout.shape)
     if options.may_smooth:
-        solver = _solver(grid.encoding, layout, least_norm, ridge=1.0, rcond=options.rcond)
+        solver = _solver(
+            grid.encoding, layout, layout.dtype, least_norm, ridge=1.0, rcond=options.rcond
+        )
         ridge, candidates = best_ridge(solver, grid.planar())
         by = "generalised cross-validation"
         return GridChoice(grid.encoding, least_norm, by, candidates, ridge=ridge)
@@ -254,25 +256,38 @@ def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _InUnits:
+    """The axes of a grid in other units of length."""
+
+    axes: list[Array]
+    frames: tuple[Frame, ...]
+
+    @classmethod
+    def of(cls, layout: GridLayout, units: Sequence[float]) -> _InUnits:
+        axes = [x / unit for x, unit in zip(layout.axes, units, strict=True)]
+        frames = [f.in_units(unit) for f, unit in zip(layout.frames, units, strict=True)]
+        return cls(axes, tuple(frames))
+
+
 def _solver(
     encoding: Kronecker,
-    layout: GridLayout,
+    place: GridLayout | Refinement | _InUnits,
+    dtype: np.dtype[Any],
     smooth: tuple[int, ...],
     *,
     ridge: float = 0.0,
     roughness: tuple[float, float] = (0.0, 0.0),
     rcond: float | None = None,
-    finer: Refinement | None = None,
 ) -> GridSolver:
-    """Return the solver for the samples, or for the finer lattice that is filled from them."""
+    """Return the solver for samples, or for the finer lattice that is filled from them."""
     if rcond is None:  # a ridge has the effect of leaving out small singular values
-        rcond = 0.0 if ridge else math.sqrt(np.finfo(layout.dtype.type).eps)
-    place = layout if finer is None else finer
+        rcond = 0.0 if ridge else math.sqrt(np.finfo(dtype.type).eps)
     return GridSolver(
         encoding,
         place.frames,
         place.axes,
-        dtype=layout.dtype,
+        dtype=dtype,
         ridge=ridge,
         roughness=roughness,
         smooth=smooth,
@@ -318,7 +333,10 @@ class GridFit:
     @functools.cached_property
     def solver(self) -> GridSolver:
         """The factored axes."""
-        return _solver(self.encoding, self.layout, self.smooth, finer=self.finer, **self._settings)  # type: ignore[arg-type]
+        place: GridLayout | Refinement | _InUnits = self.finer or self.layout
+        if self.smoothing is not None:
+            place = _InUnits.of(self.layout, self.smoothing.units)
+        return _solver(self.encoding, place, self.layout.dtype, self.smooth, **self._settings)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -343,7 +361,8 @@ class GridFit:
             return solver.solve(values)
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
         if self._is_long:
-            steps = [mean_step(x) if len(x) > 1 else 1.0 for x in self.layout.axes]
+            pairs = zip(self.layout.axes, smoothing.units, strict=True)
+            steps = [mean_step(x) / unit if len(x) > 1 else 1.0 for x, unit in pairs]
             sigmas = smoothing.sigmas or (math.inf,) * len(planes)
             parts = zip(planes, smoothing.roughness, sigmas, strict=True)
             weights = solver.solve(np.stack([_long_smooth(p, steps, r, s) for p, r, s in parts]))
@@ -391,12 +410,12 @@ class GridFit:
                 weights = self._weights(grid.planar())
         if grid.shares(weights):
             weights = weights.copy()  # the field's own
-        residual = GridResidual(solver.encoding, weights, solver.frames, grid)
+        residual = GridResidual(solver.encoding, weights, layout.frames, grid)
         report = self._report(grid, chosen_by, candidates, started, residual)
         return wrap_up(
             solver.encoding,
             weights,
-            solver.frames,
+            layout.frames,
             layout.given_axes,
             channels=layout.channels,
             is_complex=layout.is_complex,
@@ -418,12 +437,13 @@ class GridFit:
             samples=layout.shape,
             channels=grid.channel_count,
             embedders=solver.encoding.embedders,
-            frames=solver.frames,
+            frames=layout.frames if self.finer is None else self.finer.frames,
             axes=layout.given_axes,
             methods=solver.methods,
             ranks=solver.ranks,
             ridge=solver.ridge,
             roughness=self._roughness(),
+            units=None if self.smoothing is None else self.smoothing.units,
             chosen_by=chosen_by,
             candidates=candidates,
             refined=self.finer is not None,
@@ -447,9 +467,8 @@ class GridFit:
         if not self._is_long:
             parts = self.smoothing.roughness
             return float(np.mean([self.solver.freedom(part) for part in parts]))
-        return float(
-            np.mean([lattice_freedom(self.layout.axes, r) for r in self.smoothing.roughness])
-        )
+        axes = _InUnits.of(self.layout, self.smoothing.units).axes
+        return float(np.mean([lattice_freedom(axes, r) for r in self.smoothing.roughness]))
 
 
 def _long_smooth(

@@ -31,6 +31,7 @@ from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import TENSIONS, Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
+from kronfield.fitting.stabilising import find_varying_noise
 
 # Gaps smaller than this part of their mean are resolved by no spline with knots at the samples: at
 # both ends of one, rounding of the positions changes its slope by a part of 1e-8.
@@ -173,7 +174,8 @@ def _noise(
         unit = float(sigma.max()) or 1.0  # so that squares neither under- nor overflow
         # the standard deviation of a mix of channels with independent noise
         sigmas = unit * np.sqrt(rotation**2 @ (sigma / unit) ** 2)
-        return Noise(sigma, sigmas, rotation, 1.0, bool(np.any(sigma > 0)), "noise was given")
+        is_noisy = bool(np.any(sigma > 0))
+        return Noise(sigma, sigmas, rotation, 1.0, is_noisy, "noise was given", is_given=True)
     if options.asks_for_gcv:
         return find_noise(values, options.settings.noise)
     if not options.denoise and not all(map(is_even, crop.axes)):
@@ -189,6 +191,8 @@ def _noise(
         return _no_noise(
             C, f"no noise: samples are predicted to {least:.2g}, better than it allows"
         )
+    if options.denoise and not found.is_found:
+        return find_varying_noise(values, found, crop.scale, options.settings.noise)
     return found
 
 

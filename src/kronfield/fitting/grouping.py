@@ -1,4 +1,4 @@
-"""Remove white noise from groups of alike patches: slower than `shrinkage`, and closer to the truth.
+"""Remove white noise from groups of alike patches: slower than `shrinkage`, and more accurate.
 
 A picture repeats itself. For patches on a coarse lattice, the patches around each of them that are
 most alike are found in a first estimate, the pilot. The mean and the covariance of such a group are

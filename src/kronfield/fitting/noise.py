@@ -55,6 +55,8 @@ class Noise:
         Whether the samples are noisy.
     reason : str
         The decision in words, with its numbers.
+    is_given : bool
+        Whether the caller gave it: it is then independent in the channels, not in the planes.
     """
 
     sigma: Array
@@ -63,6 +65,14 @@ class Noise:
     ratio: float
     is_found: bool
     reason: str
+    is_given: bool = False
+
+    @property
+    def covariance(self) -> Array:
+        """The covariance of the noise in the channels, (C, C)."""
+        if self.is_given:
+            return np.diag(self.sigma**2)
+        return self.rotation.T @ (self.sigmas[:, None] ** 2 * self.rotation)
 
 
 def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tuple[Array, Array]:

@@ -134,6 +134,8 @@ class Report(ABC):
         One per axis.
     ridge, roughness : float, (float, float)
         The penalty used.
+    units : tuple of float or None
+        The unit of length of each axis in the roughness; None for the units of the positions.
     chosen_by : str
         How the settings were chosen; "given" if no setting was open.
     candidates : list of Candidate
@@ -156,8 +158,10 @@ class Report(ABC):
         candidates: Sequence[Candidate],
         seconds: float,
         measure_residual: Callable[[], float],
+        units: Sequence[float] | None = None,
     ) -> None:
         self.channels, self.embedders = channels, list(embedders)
+        self.units = None if units is None or set(units) == {1.0} else tuple(units)
         self.ridge, self.roughness = ridge, roughness
         self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
         self._measure_residual: Callable[[], float] | None = measure_residual
@@ -200,7 +204,12 @@ class Report(ABC):
 
     def _penalty(self) -> str:
         first, second = self.roughness
-        return f"ridge {self.ridge:.3g}, roughness ({first:.3g}, {second:.3g})"
+        units = (
+            ""
+            if self.units is None
+            else f", in units of ({', '.join(f'{unit:.3g}' for unit in self.units)})"
+        )
+        return f"ridge {self.ridge:.3g}, roughness ({first:.3g}, {second:.3g}){units}"
 
     def __repr__(self) -> str:
         return str(self)
@@ -219,6 +228,7 @@ class Report(ABC):
         return {
             "ridge": self.ridge,
             "roughness": list(self.roughness),
+            "units": None if self.units is None else list(self.units),
             "chosen_by": self.chosen_by,
             "candidates": [one.to_dict() for one in self.candidates],
         }
@@ -393,10 +403,12 @@ class PointReport(Report):
         measure_freedom: Callable[[], float],
         **common: Any,
     ) -> None:
-        super().__init__(ridge=penalty.ridge, roughness=penalty.roughness, **common)
+        super().__init__(
+            ridge=penalty.ridge, roughness=penalty.roughness, units=penalty.units, **common
+        )
         self.points, self.dropped = points, dropped
         self.rows, self.method, self.reason = rows, method, reason
-        self.convergence, self.units = convergence, penalty.units
+        self.convergence = convergence
         self._measure_freedom: Callable[[], float] | None = measure_freedom
 
     @functools.cached_property
@@ -434,7 +446,6 @@ class PointReport(Report):
             "iterations": self.convergence.iterations,
             "solver_residual": self.convergence.residual,
             "solver_change": self.convergence.change,
-            "units": None if self.units is None else list(self.units),
             **self._choice(),
             "degrees_of_freedom": self.degrees_of_freedom
             if freedom and self.knows_freedom
@@ -454,14 +465,6 @@ class PointReport(Report):
             f"last change {end.change:.2g}"
         )
         return lines
-
-    def _penalty(self) -> str:
-        units = (
-            ""
-            if self.units is None
-            else f", in units of ({', '.join(f'{unit:.3g}' for unit in self.units)})"
-        )
-        return super()._penalty() + units
 
     def _freedom(self) -> str:
         try:

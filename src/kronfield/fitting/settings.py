@@ -400,7 +400,7 @@ class ShrinkageSettings:
 class GroupingSettings:
     """Noise removed from groups of alike patches: the slower setting of `denoise`."""
 
-    sides: tuple[int, ...] = decision(
+    patches: tuple[int, ...] = decision(
         (16, 5, 3, 2),
         "The samples of a patch along each axis, for 1, 2, 3 and 4 or more axes.",
         data="kodim01 to 08 with noise of 0.05 and 0.1, their rows",
@@ -412,7 +412,7 @@ class GroupingSettings:
         "The number of alike patches that are modelled together.",
         data="kodim01 to 08 with noise of 0.05 and 0.1",
         script="shrinkage.py",
-        sides=(4, 400),
+        sides=(4, 100),
     )
     step: int = decision(
         6,
@@ -432,7 +432,7 @@ class GroupingSettings:
 
     def patch(self, D: int) -> int:
         """Return the samples of a patch along each of D axes."""
-        return self.sides[min(D, len(self.sides)) - 1]
+        return self.patches[min(D, len(self.patches)) - 1]
 
     def reach(self, D: int) -> int:
         """Return how far alike patches are searched along each of D axes."""

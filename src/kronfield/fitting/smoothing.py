@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import EVEN, is_even, sample_frame
+from kronfield._core.frames import EVEN, is_even, mean_step, sample_frame
 from kronfield._core.threads import in_threads
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.splines import tension_encoding
@@ -43,6 +43,8 @@ class Smoothing:
         The same without a penalty.
     leading : int
         The decorrelated channel that varies most.
+    units : tuple of float
+        The unit of length on each axis, in which the weights are: see `cell_units`.
     sigmas : tuple of float or None
         The noise of the decorrelated channels, in the units of the values, if it is known.
     """
@@ -53,6 +55,7 @@ class Smoothing:
     score: float
     interpolation: float
     leading: int = 0
+    units: tuple[float, ...] = ()
     sigmas: tuple[float, ...] | None = None
 
     @property
@@ -90,6 +93,20 @@ def best_smoothing(
     return in_threads(lambda order: _of_order(planes, short, rotation, sigmas, order), (1, 2))
 
 
+def cell_units(axes: Sequence[Array]) -> tuple[float, ...]:
+    """Return units of length in which samples are equally far apart on all axes.
+
+    Axes may have different units, as metres and seconds: a chosen penalty must not depend on them.
+    The geometric mean of the units is 1: all are 1 where samples are equally far apart.
+    """
+    steps = [mean_step(axis) if len(axis) > 1 else 0.0 for axis in axes]
+    known = [step for step in steps if step > 0]
+    mean = math.exp(sum(math.log(step) for step in known) / len(known)) if known else 1.0
+    return tuple(
+        1.0 if step == 0 or abs(step / mean - 1) <= EVEN else step / mean for step in steps
+    )
+
+
 def windows(lengths: Sequence[int]) -> list[tuple[slice, ...]]:
     """Return the parts of a grid by which a penalty is judged: the middle, and corners.
 
@@ -112,6 +129,8 @@ def windows(lengths: Sequence[int]) -> list[tuple[slice, ...]]:
 def _of_order(
     planes: Array, axes: Sequence[Array], rotation: Array, sigmas: Array | None, order: int
 ) -> Smoothing:
+    units = cell_units(axes)
+    axes = [axis / unit for axis, unit in zip(axes, units, strict=True)]
     frames = [sample_frame(axis) for axis in axes]
     unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
     encoding = tension_encoding(axes, frames, TENSIONS[order])
@@ -148,7 +167,7 @@ def _of_order(
     leading = int(np.argmax(np.var(planes.reshape(len(planes), -1), axis=1)))
     lowest, interpolation = float(np.mean(scores)), float(np.mean(plain))
     known = None if sigmas is None else tuple(map(float, sigmas))
-    return Smoothing(rotation, order, tuple(weights), lowest, interpolation, leading, known)
+    return Smoothing(rotation, order, tuple(weights), lowest, interpolation, leading, units, known)
 
 
 def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate]]:

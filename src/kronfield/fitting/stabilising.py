@@ -15,6 +15,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
+from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
 # The transform is tabulated at this many values, and continues as a straight line past the ends.
@@ -44,7 +45,8 @@ class Stabiliser:
     >>> from kronfield.fitting.stabilising import Stabiliser
     >>> poisson = Stabiliser.of(lambda m: m, 1.0, 1000.0)  # the variance of counts is their mean
     >>> counts = np.random.default_rng(0).poisson(50.0, 10000)
-    >>> round(float(poisson(counts).std()), 1), round(float(poisson.inverse(poisson(counts).mean())))
+    >>> found = poisson(counts)
+    >>> round(float(found.std()), 1), round(float(poisson.inverse(found.mean())))
     (1.0, 50)
 
     Attributes
@@ -160,45 +162,65 @@ def find_stabilisers(
     )
 
 
+def find_varying_noise(values: Array, noise: Noise, unit: float, settings: NoiseSettings) -> Noise:
+    """Return noise that is found only after values are transformed, else ``noise`` itself.
+
+    Strong noise in a small part of the values, as in the bright parts of a dark picture, does not
+    look alike at all spacings. After the transform it does, with a standard deviation of 1. In one
+    channel it is not looked for: textures that grow with brightness look the same.
+    """
+    if len(values) == 1:
+        return noise
+    transforms = find_stabilisers(values, noise.rotation, unit, settings)
+    if transforms is None:
+        return noise
+    crop = values[(slice(None), *centre(values.shape[1:], settings.most_samples))]
+    crop = np.asarray(crop, dtype=np.float64) / unit
+    pairs = list(zip(transforms, crop, strict=True))
+    found = find_noise(np.stack([f(plane) for f, plane in pairs]), settings)
+    if not found.is_found or not settings.ratio < float(found.sigma.mean()) < 1 / settings.ratio:
+        return noise
+    sigma = unit * np.array([math.sqrt(float(np.mean(f.sigma(p) ** 2))) for f, p in pairs])
+    sigmas = np.sqrt(noise.rotation**2 @ sigma**2)
+    reason = f"noise of standard deviation {float(sigma.mean()):.3g} that depends on the signal"
+    return Noise(sigma, sigmas, noise.rotation, found.ratio, True, reason)
+
+
 def _variance(theta: Array, t: Array) -> Array:
     return theta[0] + t * (theta[1] + t * theta[2])
+
+
+def _cut(values: Array, axis: int, start: int, stop: int) -> Array:
+    return values[(slice(None),) * axis + (slice(start, stop),)]
 
 
 def _measured(crop: Array, axes: list[int], mix: Array) -> tuple[Array, Array, Array]:
     """Return squared differences (n,), means of the channels (C, n), and changes of means (n,)."""
     half = BOX // 2 + APART
-    differences = np.tensordot(mix, crop, axes=1)[None]
-    means = crop
+    differences, means = np.tensordot(mix, crop, axes=1)[None], crop
     for axis in axes:
         n = crop.shape[axis]
-        part = lambda a, start, stop, axis=axis: a[(slice(None),) * axis + (slice(start, stop),)]  # noqa: E731
-        inner = part(differences, half - 1, n - half + 1)
+        inner = _cut(differences, axis, half - 1, n - half + 1)
         m = inner.shape[axis]
-        # the variance of (1, -2, 1) is 6
-        differences = part(inner, 0, m - 2) - 2 * part(inner, 1, m - 1) + part(inner, 2, m)
-        differences = differences / math.sqrt(6)
-        total = np.concatenate(
-            [np.zeros_like(part(means, 0, 1)), np.cumsum(means, axis=axis)], axis=axis
-        )
-        means = (part(total, BOX, n + 1) - part(total, 0, n + 1 - BOX)) / BOX
-    change = 0.0
+        ends = _cut(inner, axis, 0, m - 2) + _cut(inner, axis, 2, m)
+        differences = (ends - 2 * _cut(inner, axis, 1, m - 1)) / math.sqrt(6)  # variance 6
+        total = np.cumsum(means, axis=axis)
+        total = np.concatenate([np.zeros_like(_cut(means, axis, 0, 1)), total], axis=axis)
+        means = (_cut(total, axis, BOX, n + 1) - _cut(total, axis, 0, n + 1 - BOX)) / BOX
+    change = np.zeros(())
     for axis in axes:
         inner = means
         for other in axes:
             m = inner.shape[other]
-            part = lambda a, start, stop, other=other: a[
-                (slice(None),) * other + (slice(start, stop),)
-            ]  # noqa: E731
             if other == axis:
-                inner = part(inner, 2 * APART, m) - part(inner, 0, m - 2 * APART)
+                ahead = _cut(inner, axis, 2 * APART, m)
+                inner = ahead - _cut(inner, axis, 0, m - 2 * APART)
             else:
-                inner = part(inner, APART, m - APART)
+                inner = _cut(inner, other, APART, m - APART)
         change = change + np.sum(inner**2, axis=0)
     for axis in axes:
-        m = means.shape[axis]
-        means = means[(slice(None),) * axis + (slice(APART, m - APART),)]
-    C = len(crop)
-    return differences.reshape(-1) ** 2, means.reshape(C, -1), np.asarray(change).reshape(-1)
+        means = _cut(means, axis, APART, means.shape[axis] - APART)
+    return differences.reshape(-1) ** 2, means.reshape(len(crop), -1), change.reshape(-1)
 
 
 def _flattest(means: Array, change: Array) -> Array:

@@ -1,0 +1,277 @@
+"""Shrinkage in blocks of cosines, groups of alike patches, and their decisions."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy.fft import dctn
+
+from kronfield.fitting import grouping, shrinkage
+from kronfield.fitting.settings import DEFAULT, GroupingSettings, ShrinkageSettings
+from kronfield.fitting.shrinkage import Tiling, samples_of, shrink, slabs, tilings, weights_of
+
+SHAPES = st.sampled_from([(70,), (33,), (20, 31), (5, 40), (1, 9), (9, 10, 11), (5, 6, 4, 7)])
+
+
+def white(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def squares(side=64, cell=16, height=6.0, seed=1):
+    """Squares of random brightness, in units of the noise."""
+    levels = np.random.default_rng(seed).random((side // cell, side // cell))
+    return height * np.kron(levels, np.ones((cell, cell)))[None]
+
+
+def error(found, truth):
+    return float(np.sqrt(np.mean((found - truth) ** 2)))
+
+
+# Blocks
+
+
+@pytest.mark.parametrize("D", [1, 2, 3])
+def test_weights_are_those_of_the_cosine_transform(D):
+    blocks = white(2, *(n for _ in range(D) for n in (1, 8))).astype(np.float32)
+    found = weights_of(blocks, (8,) * D)
+    axes = tuple(range(2, 2 + 2 * D, 2))
+    np.testing.assert_allclose(found, dctn(blocks, axes=axes, norm="ortho"), atol=1e-5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(SHAPES, st.integers(2, 9), st.integers(0, 8))
+def test_blocks_cover_every_sample_once_and_come_back(shape, size, shift):
+    sizes = tuple(min(size, n) for n in shape)
+    tiling = Tiling(sizes, tuple(shift % b for b in sizes))
+    values = white(2, *shape).astype(np.float32)
+    padded = np.pad(values, [(0, 0), *((b, b) for b in sizes)])
+    blocks = tiling.blocks(padded, sizes, shape)
+    again = samples_of(weights_of(blocks, sizes), sizes)
+    joined = np.zeros_like(padded)
+    tiling.blocks(joined, sizes, shape)[...] += again
+    inside = (slice(None), *(slice(b, b + n) for b, n in zip(sizes, shape, strict=True)))
+    np.testing.assert_allclose(joined[inside], values, atol=1e-4)
+
+
+def slow(planes, used):
+    """Shrinkage by loops over blocks and SciPy's transform."""
+    planes = planes.astype(np.float64)
+    shape, first = planes.shape[1:], None
+    for _ in range(2):
+        total, share = np.zeros(planes.shape), np.zeros(planes.shape)
+        for tiling in tilings(shape, used):
+            _add_tiling(planes, first, tiling, used, total, share)
+        first = total / share
+    return first
+
+
+def _add_tiling(planes, pilot, tiling, used, total, share):
+    shape = planes.shape[1:]
+    starts = [
+        range(s - b if s else 0, n, b)
+        for s, b, n in zip(tiling.shift, tiling.sizes, shape, strict=True)
+    ]
+    for corner in np.stack(np.meshgrid(*starts, indexing="ij"), -1).reshape(-1, len(shape)):
+        index = [np.arange(c, c + b) for c, b in zip(corner, tiling.sizes, strict=True)]
+        # samples past an end are mirrored
+        mirrored = [mirror(i, n) for i, n in zip(index, shape, strict=True)]
+        inside = [(i >= 0) & (i < n) for i, n in zip(index, shape, strict=True)]
+        for c in range(len(planes)):
+            block = dctn(planes[c][np.ix_(*mirrored)], norm="ortho")
+            if pilot is None:
+                factors = (np.abs(block) > used.threshold) * 1.0
+            else:
+                q = dctn(pilot[c][np.ix_(*mirrored)], norm="ortho") ** 2
+                factors = q / (q + 1)
+            factors.flat[0] = 1.0
+            trust = 1 / np.sum(factors**2)
+            back = dctn(factors * block, norm="ortho", type=3)
+            to = np.ix_(*(i[ok] for i, ok in zip(index, inside, strict=True)))
+            total[c][to] += trust * back[np.ix_(*inside)]
+            share[c][to] += trust
+
+
+def mirror(i, n):
+    i = i % (2 * n)
+    return np.where(i < n, i, 2 * n - 1 - i)
+
+
+@pytest.mark.parametrize("shape", [(50,), (19, 26), (9, 7, 11), (4, 5, 6, 5)])
+def test_shrinkage_is_that_of_the_slow_way(shape):
+    used = replace(DEFAULT.shrinkage, sizes_by_dimension=((8,), (4, 8), (4,), (2,)), shifts=2)
+    values = 3 * white(2, *shape)
+    np.testing.assert_allclose(shrink(values, used), slow(values, used), atol=2e-4)
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.sampled_from([(300, 40), (1000,), (90, 12, 10)]), st.integers(1, 3))
+def test_the_result_does_not_depend_on_the_slabs(shape, channels):
+    values = 2 * white(channels, *shape)
+    whole = shrink(values)
+    reach = shrinkage.margin(shape, DEFAULT.shrinkage)
+    found = np.empty_like(whole)
+    parts = slabs(values.shape, reach, most=1)
+    for slab in parts:
+        some = shrinkage.shrink_slab(values[:, slab.needed], slab, shape, DEFAULT.shrinkage)
+        found[:, slab.rows] = some[:, slab.inner]
+    assert len(parts) > 1
+    np.testing.assert_allclose(found, whole, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=20)
+@given(SHAPES, st.integers(1, 3), st.sampled_from([np.float32, np.float64]))
+def test_any_shape_is_shrunk(shape, channels, dtype):
+    values = (5 + 0.1 * white(channels, *shape)).astype(dtype)
+    found = shrink(values)
+    assert found.shape == values.shape
+    assert found.dtype == np.float32
+    assert error(found, 5.0) <= error(values, 5.0) + 1e-6
+
+
+def test_noise_is_removed_and_edges_stay():
+    truth = squares()
+    noisy = truth + white(*truth.shape)
+    assert error(shrink(noisy), truth) < 0.45
+
+
+# Groups
+
+
+def slow_groups(noisy, pilot, used):
+    """Groups by loops, with the covariance of the patches instead of their Gram matrix."""
+    D, shape = noisy.ndim - 1, noisy.shape[1:]
+    b = tuple(min(used.patch(D), n) for n in shape)
+    counts = [n - size + 1 for n, size in zip(shape, b, strict=True)]
+    total, share = np.zeros(noisy.shape), np.zeros(shape)
+
+    def patch(planes, place):
+        part = tuple(slice(p, p + size) for p, size in zip(place, b, strict=True))
+        return planes[(slice(None), *part)]
+
+    for refs, window in grouping._tiles(counts, used):
+        near = [range(*part.indices(n)) for part, n in zip(window, counts, strict=True)]
+        places = np.stack(np.meshgrid(*near, indexing="ij"), -1).reshape(-1, D)
+        for ref in np.stack(np.meshgrid(*refs, indexing="ij"), -1).reshape(-1, D):
+            own = patch(pilot, ref)
+            distances = [np.sum((patch(pilot, p) - own) ** 2) for p in places]
+            best = places[np.argsort(distances, kind="stable")[: used.group]]
+            model = np.stack([patch(pilot, p).ravel() for p in best]).astype(np.float64)
+            mean = model.mean(axis=0)
+            S = (model - mean).T @ (model - mean) / len(best)
+            gain = S @ np.linalg.inv(S + np.eye(len(S)))
+            for p in best:
+                found = mean + (patch(noisy, p).ravel() - mean) @ gain
+                part = tuple(slice(i, i + size) for i, size in zip(p, b, strict=True))
+                total[(slice(None), *part)] += found.reshape(len(noisy), *b)
+                share[part] += 1
+    return np.where(share > 0, total / np.maximum(share, 1), pilot)
+
+
+@pytest.mark.parametrize("shape", [(60,), (21, 18), (8, 9, 7)])
+def test_groups_are_those_of_the_slow_way(shape):
+    used = GroupingSettings(patches=(6, 3, 2), group=7, step=4, reaches=(9, 5, 2))
+    pilot = 3 * white(2, *shape)
+    noisy = pilot + white(2, *shape, seed=1)
+    found = grouping.regroup(noisy, pilot, used)
+    np.testing.assert_allclose(found, slow_groups(noisy, pilot, used), atol=1e-3)
+
+
+@settings(deadline=None, max_examples=20)
+@given(SHAPES, st.integers(1, 3))
+def test_any_shape_is_regrouped(shape, channels):
+    values = 5 + white(channels, *shape)
+    found = grouping.regroup(values, shrink(values))
+    assert found.shape == values.shape
+    assert np.all(np.isfinite(found))
+
+
+def test_groups_are_better_than_blocks_where_patterns_repeat():
+    x = np.arange(72)
+    truth = 6 * np.sin(np.add.outer(x, 2 * x) ** 2 / 300)[None]
+    noisy = truth + white(*truth.shape)
+    pilot = shrink(noisy)
+    assert error(grouping.regroup(noisy, pilot), truth) < 0.9 * error(pilot, truth)
+
+
+# Decisions: each is right as it is, and wrong on either side
+
+
+def texture(side=64):
+    """Fine detail beside large flat areas, in units of the noise."""
+    x = np.arange(side)
+    fine = 3 * np.sin(1.9 * x) * np.sin(1.3 * x)[:, None] * (x > side // 2)
+    return (squares(side) + fine)[None, 0]
+
+
+def mean_error(used, truth, thorough=None, seeds=3):
+    errors = []
+    for seed in range(seeds):
+        noisy = truth + white(*truth.shape, seed=seed)
+        found = shrink(noisy, used)
+        if thorough is not None:
+            found = grouping.regroup(noisy, found, thorough)
+        errors.append(error(found, truth))
+    return float(np.mean(errors))
+
+
+def sizes_by_dimension_decides(used):
+    return mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
+
+
+def threshold_decides(used):
+    return mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
+
+
+def shifts_decides(used):
+    """More shifts are better; twice as many gain little for twice the time."""
+    shape = (512, 512)
+    is_good = mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
+    return is_good and len(tilings(shape, used)) <= 2 * len(tilings(shape, DEFAULT.shrinkage))
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(ShrinkageSettings)])
+def test_shrinkage_decision_fails_on_either_side(name):
+    check = globals()[f"{name}_decides"]
+    assert check(DEFAULT.shrinkage)
+    sides = next(one for one in fields(ShrinkageSettings) if one.name == name).metadata["sides"]
+    for value in sides:
+        assert not check(replace(DEFAULT.shrinkage, **{name: value})), f"{name} = {value}"
+
+
+def repeated(side=80):
+    x = np.arange(side)
+    waves = np.sin(np.add.outer(x, 2 * x) / 4)
+    return 4 * np.stack([waves + (x % 20 > 9), waves - (x[:, None] % 16 > 7)])
+
+
+def group_numbers(used, side=400):
+    """How many numbers are handled for a large picture, a measure of the time."""
+    total = 0
+    for refs, window in grouping._tiles((side, side), used):
+        near = np.prod([min(part.stop, side) - part.start for part in window])
+        total += np.prod([len(part) for part in refs]) * (used.group**2 + near)
+    return total * used.patch(2) ** 2
+
+
+def varied(side=80):
+    """Edges at all angles, none of which occurs twice."""
+    rng, x = np.random.default_rng(5), np.arange(side)
+    truth = np.zeros((2, side, side))
+    for _ in range(40):
+        a, b, c = rng.standard_normal(3)
+        truth += rng.standard_normal((2, 1, 1)) * (a * x + b * x[:, None] > c * side)
+    return truth
+
+
+def test_grouping_decisions_fail_on_either_side():
+    """Every other value is worse, or handles more than three times the numbers."""
+    base, pictures = DEFAULT.grouping, (repeated(), varied())
+    best = [mean_error(DEFAULT.shrinkage, truth, base, 1) for truth in pictures]
+    for one in fields(GroupingSettings):
+        for value in one.metadata["sides"]:
+            used = replace(base, **{one.name: value})
+            found = [mean_error(DEFAULT.shrinkage, truth, used, 1) for truth in pictures]
+            is_worse = any(b > 1.02 * a for a, b in zip(best, found, strict=True))
+            is_slower = group_numbers(used) > 3 * group_numbers(base)
+            assert is_worse or is_slower, f"{one.name} = {value}"
