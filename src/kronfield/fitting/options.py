@@ -181,7 +181,8 @@ def _checked_noise(noise: Any, channels: int) -> Array:
     array = real_numbers("noise", noise)
     if array.shape not in ((), (channels,)) or not np.all(np.isfinite(array)) or np.any(array < 0):
         expected = f"a standard deviation of 0 or more, or {channels}, one per channel"
-        raise problem("noise", describe(array), expected, "In the units of the values.")
+        got = describe(array if array.ndim > 1 else array.tolist())  # the numbers, if they are few
+        raise problem("noise", got, expected, "In the units of the values.")
     return array
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +21,7 @@ from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate, Parameter
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
-from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
+from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.rows import axis_runs, sparse_rows, taps_in_reach
 from kronfield.solvers.points.systems import BasisSystem
 
@@ -380,7 +381,7 @@ class GcvWalk(Walk):
             prior=self._prior,
         )
         self._last = both.unknowns
-        own = Solution(both.weights[:C], both.unknowns[:C], both.convergence, both.method)
+        own = replace(both, weights=both.weights[:C], unknowns=both.unknowns[:C])
         freedom = float(np.sum(self._probes * both.unknowns[C:], dtype=np.float64)) / PROBES
         n, left = self.equations.count, self.equations.count - freedom
         residual = float(np.mean(self.equations.residual_energy(own, penalty)))
