@@ -20,6 +20,7 @@ TESTS = ("tests/fitting/test_decisions.py", "{group}_{name}")
 OTHER_TESTS = {
     "noise": ("tests/fitting/test_noise.py", "either_side and {name}"),
     "directional": ("tests/fitting/test_decisions.py", "directional_fill"),
+    "signals": ("tests/signals/test_signal_decisions.py", "signals_{name}"),
 }
 VARIABLE = "KRONFIELD_MUTATION"
 

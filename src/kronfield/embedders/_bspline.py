@@ -464,10 +464,7 @@ def _rebuild(
 def _rebuild_through(
     kind: type[BSpline], size: int, degree: int, low: float, high: float, axis: Array, frame: Frame
 ) -> BSpline:
-    sites = _Sites(axis, frame)
-    found = kind(size, degree, low=low, high=high, inner=sites.knots(degree))
-    found._set(_sites=sites)
-    return found
+    return kind(size, degree, low=low, high=high, inner=_Sites(axis, frame).knots(degree))
 
 
 @dataclass(frozen=True, eq=False)
