@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import report
+from benchmarks import report, versions
 from benchmarks.__main__ import SECTIONS
 from benchmarks.data import GridTask, PointTask, waves
 from benchmarks.frame import OURS, Method, Row, Settings, contest
@@ -179,3 +179,58 @@ def test_threads_are_measured():
     text = threads.table(found)
     assert text.count("\n") == len(found) + 1
     assert all(seconds > 0 for times in found.values() for seconds in times.values())
+
+
+# Versions
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", versions.JOBS)
+def test_every_job_of_the_comparison_of_versions_runs(name):
+    if name == "network":
+        pytest.importorskip("torch")
+    assert versions.JOBS[name](True)() is not None
+
+
+def test_a_checkout_beside_itself(capsys):
+    versions.main(["--other", str(ROOT), "--jobs", "few-points,file", "--rounds", "1", "--tiny"])
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert "ratio" in head
+    assert [line.split()[0] for line in lines] == ["few-points", "file"]
+    for line in lines:
+        this, other, ratio = map(float, line.split()[1:])
+        assert this > 0
+        assert other > 0
+        assert ratio == pytest.approx(this / other, abs=0.02, rel=0.05)
+
+
+def test_every_process_imports_the_checkout_that_it_measures(tmp_path):
+    other = tmp_path / "src" / "kronfield"
+    other.mkdir(parents=True)
+    assert "imported from" in versions.measure("file", tmp_path, tiny=True)
+    (other / "__init__.py").write_text("def fit(*_, **__):\n    raise RuntimeError('too early')\n")
+    found = versions.compare("few-points", tmp_path, rounds=1, tiny=True)
+    assert "not measured: other checkout: AttributeError" in str(found)
+    with pytest.raises(SystemExit):
+        versions.main(["--other", str(tmp_path / "src")])
+    with pytest.raises(SystemExit):
+        versions.main(["--other", str(ROOT), "--jobs", "nothing"])
+
+
+def test_checkouts_take_turns(monkeypatch):
+    seen = []
+
+    def measured(name, checkout, *, tiny):
+        seen.append(checkout == versions.HERE)
+        return 1.0 if seen[-1] else 2.0
+
+    monkeypatch.setattr(versions, "measure", measured)
+    found = versions.compare("file", Path("elsewhere"), rounds=2)
+    assert seen == [True, False, False, True]
+    assert (found.this, found.other, found.ratio) == (1.0, 2.0, 0.5)
+
+
+def test_a_job_is_called_once_before_it_is_timed():
+    called = []
+    assert 0 <= versions.timed(lambda: called.append(time.sleep(0.05 * (not called)))) < 0.05
+    assert len(called) == 1 + versions.CALLS

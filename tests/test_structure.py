@@ -340,3 +340,43 @@ def test_no_dimension_in_a_name():
                 assert not node.name.lower().endswith(("1d", "2d", "3d")), (
                     f"{path.name}: {node.name}"
                 )
+
+
+def _is_numeric(value):
+    """Tell whether an expression is a number, or a tuple of numbers."""
+    if isinstance(value, ast.Tuple):
+        return all(map(_is_numeric, value.elts))
+    if isinstance(value, ast.Constant):
+        return isinstance(value.value, int | float) and not isinstance(value.value, bool)
+    if isinstance(value, ast.UnaryOp):
+        return _is_numeric(value.operand)
+    if isinstance(value, ast.BinOp):
+        return _is_numeric(value.left) and _is_numeric(value.right)
+    return False
+
+
+def _without_a_reason(text):
+    """Return the numeric constants of a module that have no comment above their block."""
+    lines, found = text.splitlines(), []
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.Assign) or not _is_numeric(node.value):
+            continue
+        names = [part.id for part in ast.walk(node.targets[0]) if isinstance(part, ast.Name)]
+        first = node.lineno - 1
+        while first and lines[first - 1].strip() and not lines[first - 1].startswith("#"):
+            first -= 1
+        if all(name.isupper() for name in names) and not lines[first - 1].startswith("#"):
+            found += names
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_constants_have_a_reason(path):
+    """Numbers that decide are in fitting/settings.py; other constants say what they are for."""
+    assert not _without_a_reason(path.read_text(encoding="utf-8"))
+
+
+def test_the_rule_about_constants_can_fail():
+    assert _without_a_reason("import os\n\nMOST = 1 << 4\n") == ["MOST"]
+    assert _without_a_reason("import os\n\nA, B = 1e-3, -2\nC = 3\n") == ["A", "B", "C"]
+    assert not _without_a_reason("# For speed.\nMOST = 1 << 4\nLEAST = 2\nNAMES = ('a', 'b')\n")

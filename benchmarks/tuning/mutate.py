@@ -22,6 +22,7 @@ OTHER_TESTS = {
     "shrinkage": ("tests/fitting/test_shrinkage.py", "shrinkage_decision and {name}"),
     "grouping": ("tests/fitting/test_shrinkage.py", "grouping_decisions"),
     "directional": ("tests/fitting/test_decisions.py", "directional_fill"),
+    "signals": ("tests/signals/test_signal_decisions.py", "signals_{name}"),
 }
 VARIABLE = "KRONFIELD_MUTATION"
 

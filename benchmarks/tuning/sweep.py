@@ -1,7 +1,7 @@
 """Quality on the data that decisions are set on, with each decision at its default and either side.
 
     python -m benchmarks.tuning.sweep grid --photographs FOLDER
-    python -m benchmarks.tuning.sweep points gaussians
+    python -m benchmarks.tuning.sweep points search gaussians
 
 Photographs should be kodim01 to 08, on which nothing is published; without a folder they are
 scikit-image's own. Functions are drawn by a seed. Quality is in dB, the mean over photographs and
@@ -89,10 +89,10 @@ def _point_functions() -> list[Case]:
 def main() -> None:
     """Print a table for every group that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("groups", nargs="*", default=["grid", "points", "gaussians"])
+    parser.add_argument("groups", nargs="*", default=["grid", "points", "search", "gaussians"])
     parser.add_argument("--photographs", type=Path)
     options = parser.parse_args()
-    made = {"grid": (_grid_photographs, _grid_functions)}
+    made = dict.fromkeys(("grid", "directional"), (_grid_photographs, _grid_functions))
     for group in options.groups:
         pictures, functions = made.get(group, (_point_photographs, _point_functions))
         sets = {"photographs": pictures(options.photographs), "functions": functions()}

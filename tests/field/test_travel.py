@@ -10,6 +10,7 @@ import pytest
 import kronfield as kf
 from cases import cosine_bell
 from kronfield._core.axes import pack_axis, unpack_axis
+from kronfield._core.frames import is_even, sample_frame
 
 rng = np.random.default_rng(0)
 POINTS = rng.random((4000, 2))
@@ -163,6 +164,70 @@ LARGE = {
 def test_a_pickle_holds_no_samples(name):
     field = LARGE[name]()
     assert len(pickle.dumps(field)) <= 1.3 * field.weights.nbytes
+
+
+def _jittered(count):
+    return np.arange(count) + np.random.default_rng(count).uniform(-0.3, 0.3, count)
+
+
+UNEVEN = {
+    "line": lambda dtype: kf.fit(rng.random(5000).astype(dtype), axes=[_jittered(5000)]),
+    "falling": lambda dtype: kf.fit(rng.random(999).astype(dtype), axes=[_jittered(999)[::-1]]),
+    "smooth": lambda dtype: kf.fit(
+        np.sin(np.sort(_jittered(3000)) / 20).astype(dtype), axes=[_jittered(3000)]
+    ),
+    "smoothed": lambda dtype: kf.fit(
+        rng.random(300).astype(dtype), axes=[_jittered(300)], noise=0.3
+    ),
+    "wider domain": lambda dtype: kf.fit(
+        rng.random(2000).astype(dtype), axes=[_jittered(2000)], domain=[(-3.0, 2010.0)]
+    ),
+    "channels": lambda dtype: kf.fit(rng.random((2000, 3)).astype(dtype), axes=[_jittered(2000)]),
+    "one axis": lambda dtype: kf.fit(
+        rng.random((900, 7)).astype(dtype), axes=[_jittered(900), np.arange(7.0)]
+    ),
+    "both axes": lambda dtype: kf.fit(
+        rng.random((1500, 9)).astype(dtype), axes=[_jittered(1500), _jittered(9)[::-1]]
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", UNEVEN)
+def test_a_pickle_holds_uneven_positions_once(name, dtype, tmp_path):
+    field = UNEVEN[name](dtype)
+    positions = sum(x.nbytes for x in field.axes if not is_even(x))
+    most = 1.3 * (field.weights.nbytes + positions) + 4096
+    field.save(tmp_path / "saved.field")
+    for one in (field, kf.load(tmp_path / "saved.field")):
+        data = pickle.dumps(one)
+        assert len(data) <= most
+        again = pickle.loads(data)
+        _same(again, one)
+        assert again.encoding == one.encoding
+        for a, b in zip(again.encoding.embedders, one.encoding.embedders, strict=True):
+            if isinstance(b, kf.BSpline):
+                assert np.array_equal(a.knots, b.knots)
+                assert a.is_even or not a.inner.flags.writeable
+        assert len(pickle.dumps(again)) <= most
+    assert again.report is None
+    refitted = pickle.loads(pickle.dumps(field)).refit(field.on_grid())
+    assert np.array_equal(refitted.weights, field.refit(field.on_grid()).weights)
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 3, 5])
+def test_knots_travel_whatever_becomes_of_the_positions(degree):
+    x = _jittered(50)[::-1].copy()
+    frame = sample_frame(np.sort(x))
+    spline = kf.BSpline.through(frame.unit(np.sort(x)), degree)
+    spline.made_through(x, frame)
+    assert pickle.loads(pickle.dumps(spline)) == spline
+    assert copy.deepcopy(spline) == spline
+    x[20] += 0.01  # the array of the caller, changed after the fit
+    assert pickle.loads(pickle.dumps(spline)) == spline
+    other = kf.BSpline.through(frame.unit(np.sort(x)) ** 1.1, degree)
+    other.made_through(x, frame)  # not its positions
+    assert pickle.loads(pickle.dumps(other)) == other
 
 
 @pytest.mark.parametrize(

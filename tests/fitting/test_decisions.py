@@ -18,11 +18,19 @@ from kronfield.fitting.gaussians import likely_gaussians
 from kronfield.fitting.grid_choice import _finer
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import PointChoice, _grids
-from kronfield.fitting.point_search import RoughnessLadder, Trial, Walk
-from kronfield.fitting.points import LOOSEST, _tolerance
+from kronfield.fitting.point_grids import find_lattice
+from kronfield.fitting.point_search import (
+    HeldOutWalk,
+    RidgeLadder,
+    RoughnessLadder,
+    Trial,
+    Walk,
+)
+from kronfield.fitting.points import _tolerance
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
-from kronfield.solvers.points.normal import Penalty
+from kronfield.solvers.points.cg import ConvergenceError
+from kronfield.solvers.points.normal import NormalEquations, Penalty
 
 # The energy of the nodes of `test_directional_fill`.
 FILLED = [527.9381868628582, 3593.314361898493]
@@ -129,6 +137,29 @@ def test_grid_most_nodes():
     assert not isinstance(_finer(small, [x[:2000]] * 2, [sample_frame(x[:2000])] * 2, part), str)
 
 
+def test_grid_longest_basis():
+    rng = np.random.default_rng(0)
+    for count, exact in ((1024, True), (1025, False)):
+        noisy = np.sin(np.arange(count) / 50) + 0.2 * rng.standard_normal(count)
+        report = kf.fit(noisy, noise=0.2).report
+        assert any(report.roughness)
+        assert ("eigenbasis" in str(report.methods)) == exact
+
+
+def test_grid_most_removed():
+    """Waves on a part of a line, on which the penalty is not judged, must not be removed."""
+    i, rng = np.arange(6000), np.random.default_rng(0)
+    noise, waves = 0.2 * rng.standard_normal(6000), np.where((i > 1000) & (i < 2000), np.sin(i), 0)
+    unlimited = settings.changed(settings.DEFAULT, "grid", "most_removed", math.inf)
+    for height, low, high, expected in ((0.2, 1.0, 1.05, False), (0.4, 1.05, 1.5, True)):
+        noisy = noise + np.sin(i / 200) + height * waves
+        found, free = (kf.fit(noisy, noise=0.2, settings=s) for s in (None, unlimited))
+        removed = float(np.sqrt(np.mean((free.on_grid() - noisy) ** 2))) / 0.2
+        assert low < removed < high
+        lowered = not np.array_equal(found.weights, free.weights)
+        assert lowered == expected
+
+
 def test_directional_fill():
     """The nodes of fixed values: every constant of the fill changes them."""
     rng = np.random.default_rng(0)
@@ -188,22 +219,115 @@ def test_points_few_hat_cells():
 
 
 class Scripted(Walk):
-    """A walk on which each step to the left lowers the score by the same part."""
+    """A walk with a score that is a function of the decade and of the ratio or 0."""
 
-    def __init__(self, part):
-        super().__init__(RoughnessLadder((1.0,)), "", settings.DEFAULT.points.gain)
-        self.part = part
+    def __init__(self, score, ladder=None):
+        ladder = ladder or RoughnessLadder((1.0,), settings.DEFAULT.search)
+        super().__init__(ladder, "", settings.DEFAULT.points.gain)
+        self.script = score
 
     def _score(self, penalty, best):
         del best
+        if penalty.ridge:
+            return self.script(math.log10(penalty.ridge), 0.0)
         first, second = penalty.roughness
-        return (1 - self.part) ** -math.log10(second) + (first > 0)
+        return self.script(math.log10(second), first / second)
 
 
 def test_points_gain():
-    start = RoughnessLadder.start[0]
-    assert Scripted(0.005).run().best[0] < start - 2
-    assert Scripted(0.0001).run().best[0] > start - 2
+    start = settings.DEFAULT.search.start
+    for part, far in ((0.005, True), (0.0001, False)):  # each step to the left gains this part
+        walk = Scripted(lambda decade, ratio, part=part: (1 - part) ** -decade + (ratio > 0))
+        assert (walk.run().best[0] < start - 2) == far
+
+
+def ridge_ladder():
+    return RidgeLadder(1.0, settings.DEFAULT.search)
+
+
+def test_search_decades():
+    assert Scripted(lambda decade, _: math.exp(decade)).run().best[0] == -6
+    assert Scripted(lambda decade, _: math.exp(-decade)).run().best[0] == 5
+
+
+def test_search_ridge_decades():
+    assert Scripted(lambda decade, _: math.exp(decade), ridge_ladder()).run().best[0] == -12
+    assert Scripted(lambda decade, _: math.exp(-decade), ridge_ladder()).run().best[0] == 4
+
+
+def test_search_ratios():
+    for wanted in (0.0, 0.1, 1.0, 4.0, 16.0, 64.0):
+        walk = Scripted(lambda _, ratio, at=wanted: 1 + abs(math.log((ratio + 0.01) / (at + 0.01))))
+        assert walk.run().penalty.roughness == pytest.approx((wanted * 0.01, 0.01))
+
+
+def test_search_steps():
+    """Half a decade is resolved, a quarter is not."""
+    assert Scripted(lambda decade, _: 1 + abs(decade + 2.55)).run().best[0] == -2.5
+    assert Scripted(lambda decade, _: 1 + abs(decade + 2.3)).run().best[0] == -2.5
+
+
+def test_search_ridge_steps():
+    assert Scripted(lambda decade, _: 1 + abs(decade + 4.55), ridge_ladder()).run().best[0] == -4.5
+    assert Scripted(lambda decade, _: 1 + abs(decade + 4.3), ridge_ladder()).run().best[0] == -4.5
+
+
+def test_search_start():
+    """Of two penalties that are the best of their surroundings, the one near -2 is found."""
+    walk = Scripted(lambda decade, _: 1 + min(abs(decade + 2) + 0.3, abs(decade + 5), decade**2))
+    walk.script = lambda decade, _: 1 + min(abs(decade + 2) + 0.3, abs(decade + 5), abs(decade - 2))
+    assert walk.run().best[0] == -2
+    points = np.random.default_rng(0).random((700, 2))
+    first = kf.fit_points(points, np.sign(points[:, 0] - 0.4)).report.candidates[0]
+    assert first.parameters["roughness"] == pytest.approx((0.04, 0.01))
+
+
+def test_search_ridge_start():
+    walk = Scripted(
+        lambda decade, _: 1 + min(abs(decade + 6) + 0.3, abs(decade + 10), abs(decade + 2)),
+        ridge_ladder(),
+    )
+    assert walk.run().best[0] == -6
+
+
+class Slow:
+    """Equations that take a known number of iterations."""
+
+    def __init__(self, iterations):
+        self.iterations = iterations
+
+    def solve(self, penalty, *, limit, **_):
+        del penalty
+        if self.iterations > limit:
+            raise ConvergenceError("more iterations")
+        raise SolvedError
+
+
+class SolvedError(Exception):
+    """The iterations were enough."""
+
+
+def test_search_iterations():
+    found = trial(1000)
+    ladder = RoughnessLadder((1.0, 1.0), settings.DEFAULT.search)
+    with pytest.raises(SolvedError):
+        HeldOutWalk(found, [Slow(400)], ladder, "").score(ladder.start)
+    assert HeldOutWalk(found, [Slow(401)], ladder, "").score(ladder.start) == math.inf
+
+
+def test_search_probes(monkeypatch):
+    seen, solve = [], NormalEquations.solve
+
+    def counted(self, penalty, **options):
+        seen.append(len(options["rhs"]) if options.get("rhs") is not None else 0)
+        return solve(self, penalty, **options)
+
+    monkeypatch.setattr(NormalEquations, "solve", counted)
+    statistics = kf.Statistics(kf.Triangle(10, 0.2), [(0, 1), (0, 1)])
+    points = np.random.default_rng(0).random((300, 2))
+    statistics.add(points, np.sin(5 * points[:, 0]))
+    statistics.solve()
+    assert set(seen) == {1 + 4, 0}  # the values and the probes; the field in the end
 
 
 def test_points_lattice_tension():
@@ -226,11 +350,95 @@ def test_points_sparsest_lattice():
     assert not on_lattice(1 / 100)
 
 
+def test_points_small_lattice():
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    for count, found in ((60, True), (70, False)):  # 3600 and 4900 nodes
+        points = np.concatenate([corners, [[count - 1.0, count - 1.0]]])
+        assert (find_lattice(points, settings.DEFAULT.points) is not None) == found
+
+
+def test_points_most_unknowns():
+    for side, found in ((3000, True), (5000, False)):  # 9 and 25 million nodes
+        points = np.random.default_rng(0).integers(0, side, (500_000, 2)).astype(float)
+        assert (find_lattice(points, settings.DEFAULT.points) is not None) == found
+    assert counts(10_000_000)["hats"] == 4096 + 1  # not 40 million
+
+
+def test_points_spline_tension():
+    points = np.random.default_rng(0).random((700, 1))
+    field = kf.fit_points(points, np.sin(300 * points[:, 0]) + np.sin(5 * points[:, 0]))
+    assert field.report.chosen.kind == "splines"
+    assert field.encoding.embedders[0].tension == 0.05
+
+
+def test_points_default_roughness():
+    field = kf.fit_points(np.array([[0.0], [0.3], [1.0]]), np.array([0.0, 1.0, 0.0]))
+    assert "default" in field.report.chosen_by
+    assert field.report.roughness == (1e-3, 1e-3)
+    assert 0.001 < field.report.residual < 0.02
+
+
+def test_points_default_ridge():
+    field = kf.fit_points(
+        np.array([[0.0], [0.3], [1.0]]), np.array([0.0, 1.0, 0.0]), kf.Gaussian(5, 0.2)
+    )
+    assert "default" in field.report.chosen_by
+    assert field.report.ridge == 1e-6
+
+
+def rows(width, points, size=100):
+    """The kind of rows that are used for Gaussians on a plane, of this width in samples."""
+    where = np.random.default_rng(0).random((points, 2))
+    encoding = kf.Gaussian(size, width / size)
+    field = kf.fit_points(
+        where, where[:, 0], encoding, ridge=1e-3, domain=[(0, 1)] * 2, tolerance=0.1
+    )
+    return field.report.rows
+
+
+def test_points_longest_row():
+    """Rows of 15² and 19² entries, of so many points that all together are large."""
+    assert rows(0.8, 40_000) == "exact rows"
+    assert rows(1.2, 40_000) != "exact rows"
+    summaries = [kf.Statistics(kf.Gaussian(40, width / 40), [(0, 1)] * 2) for width in (0.8, 1.2)]
+    assert ["exact" in repr(one) for one in summaries] == [True, False]
+
+
+def test_points_few_entries():
+    """Rows of 35² entries."""
+    assert rows(2.5, 1000, 60) == "exact rows"
+    assert rows(2.5, 4000, 60) != "exact rows"
+
+
+def tolerance(error, dtype=np.float64, chosen=True, **limits):
+    """The tolerance of the solver for a predicted error."""
+    tried = [Candidate("hats")] if chosen else []
+    choice = PointChoice(kf.Kronecker(kf.Triangle(4, 0.5)), (), Penalty(), error, "", tried)
+    return _tolerance(choice, options(), np.dtype(dtype), **limits)
+
+
 def test_points_part_of_error():
-    encoding, frames = kf.Kronecker(kf.Triangle(4, 0.5)), ()
-    choice = PointChoice(encoding, frames, Penalty(), 0.02, "", [Candidate("hats")])
-    found = _tolerance(choice, options(), np.dtype(np.float64), LOOSEST)
-    assert found == pytest.approx(0.001)
+    assert tolerance(0.02) == pytest.approx(0.001)
+
+
+def test_points_tightest():
+    assert tolerance(1e-9) == 1e-6
+    assert tolerance(1e-9, np.float32) == 1e-5
+
+
+def test_points_loosest():
+    assert tolerance(1.0) == 0.02
+    assert tolerance(1.0, loosest=1e-3) == 1e-3
+
+
+def test_points_tolerance():
+    assert tolerance(0.02, chosen=False) == 1e-3
+
+
+def test_points_iterations():
+    given = {"ridge": None, "roughness": None}
+    assert PointOptions.checked(2, **given).iterations == 2000
+    assert PointOptions.checked(2, **given, iterations=7).iterations == 7
 
 
 def gaussian_trial(count, values, dimensions=1, noise=0.0, seed=0):
@@ -264,6 +472,29 @@ def test_gaussians_widest():
     plain = gaussian_trial(100, lambda x: 3 * x, noise=0.3)
     found = likely_gaussians(plain, [(0.0, 1.0)], settings.DEFAULT.gaussians)
     assert 1.5 < max(widths(found)) <= 2.0  # the next wider step would be 2.3
+
+
+def test_gaussians_ridge_decades():
+    box, part = [(0.0, 1.0)], settings.DEFAULT.gaussians
+    exact = likely_gaussians(gaussian_trial(60, np.sin), box, part)
+    noise = gaussian_trial(100, lambda x: 0 * x, noise=1.0, seed=1)
+    for found, low, high in ((exact, 0.0, 1e-9), (likely_gaussians(noise, box, part), 0.5, 11)):
+        rows = found.rows(np.linspace(0, 1, 200)[:, None])
+        largest = np.linalg.eigvalsh(np.cov(rows.T, bias=True))[-1] * 100
+        assert low <= found.ridge / largest < high
+
+
+def test_gaussians_most_features():
+    """Where Gaussians narrower than all that are allowed would be likelier: 13^3 features."""
+    wavy = gaussian_trial(600, lambda x, y, z: np.sin(30 * x) * np.cos(30 * y + 9 * z), 3)
+    found = likely_gaussians(wavy, [(0.0, 1.0)] * 3, settings.DEFAULT.gaussians)
+    assert 1000 < math.prod(found.encoding.shape) <= 2500
+
+
+def test_gaussians_most_of_many():
+    wavy = gaussian_trial(700, lambda x, y: np.sin(60 * x) * np.cos(60 * y), 2)
+    found = likely_gaussians(wavy, [(0.0, 1.0)] * 2, settings.DEFAULT.gaussians)
+    assert 100 < math.prod(found.encoding.shape) <= 300
 
 
 def test_gaussians_gain():

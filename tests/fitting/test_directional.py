@@ -13,8 +13,9 @@ from skimage import data
 from threadpoolctl import threadpool_limits
 
 from kronfield._core.frames import sample_frame
-from kronfield.fitting import directional, slopes
+from kronfield.fitting import directional
 from kronfield.fitting.directional import SETTINGS, fill_middles
+from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.slopes import Refinement
 
 
@@ -274,7 +275,7 @@ def test_nodes_past_the_ends_are_as_along_axes(rng):
         np.testing.assert_array_equal(found[inner], middles(values))
         for axis in range(1, 1 + len(shape)):
             lines = np.moveaxis(found, axis, 0)
-            past = slopes.PAST_THE_END
+            past = DEFAULT.directional.past_the_end
             np.testing.assert_allclose(lines[0], lines[1] + past * (lines[1] - lines[3]))
             np.testing.assert_allclose(lines[-1], lines[-2] + past * (lines[-2] - lines[-4]))
 

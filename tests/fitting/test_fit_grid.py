@@ -416,11 +416,19 @@ def test_noise_can_be_given(sigma):
 
 
 @pytest.mark.parametrize(
-    "noise",
-    [-1.0, np.nan, [0.1, 0.1, 0.1], "much"],
+    ("noise", "words"),
+    [
+        (-1.0, r"got -1\.0; expected a standard deviation of 0 or more, or 2"),
+        (np.nan, "nan"),
+        ([0.1, 0.2, 0.3], r"got \[0\.1, 0\.2, 0\.3\]; expected"),
+        (np.array([0.5, -0.25]), r"got \[0\.5, -0\.25\]; expected"),
+        (np.ones((20, 2)), r"got an array of shape \(20, 2\)"),
+        ("much", "got 'much'"),
+        (True, "got True"),
+    ],
 )
-def test_noise_that_is_none(noise):
-    with pytest.raises(kf.InputError, match="noise"):
+def test_noise_that_is_none(noise, words):
+    with pytest.raises(kf.InputError, match=f"(?i)noise: .*{words}"):
         kf.fit(np.ones((20, 2)), noise=noise)
 
 

@@ -9,6 +9,7 @@ from skimage import data
 
 import kronfield as kf
 from kronfield.fitting.point_grids import find_lattice
+from kronfield.fitting.settings import DEFAULT
 
 
 def wavy(points):
@@ -438,11 +439,12 @@ def test_standard_error_of_channels_and_blended_fits():
 
 def test_lattices_are_found():
     i = np.random.default_rng(0).integers(0, 50, (400, 2))
-    lattice = find_lattice(i * [0.1, 2.5] + [3.0, -7.0], 64)
+    lattice = find_lattice(i * [0.1, 2.5] + [3.0, -7.0], DEFAULT.points)
     assert [axis.count for axis in lattice] == [50, 50]
     assert lattice[0].step == pytest.approx(0.1)
-    assert find_lattice(square(400), 64) is None
-    assert find_lattice(np.array([[0.0], [1e-9], [1.0]]), 64) is None  # 10^9 nodes for three points
+    assert find_lattice(square(400), DEFAULT.points) is None
+    far = np.array([[0.0], [1e-9], [1.0]])  # 10^9 nodes for three points
+    assert find_lattice(far, DEFAULT.points) is None
 
 
 def test_a_lattice_and_a_larger_domain():

@@ -121,7 +121,7 @@ def test_the_likelihood_against_its_definition(P, weighted, rng):
     points = rng.random((P, 2))
     w = rng.random(P) + 0.1 if weighted else None
     values = (hills(points) + 0.1 * rng.standard_normal(P))[None]
-    found = _likeliest_ridge(points, values[0], w, encoding, frames)
+    found = _likeliest_ridge(points, values[0], w, encoding, frames, (-12.0, 1.0))
     # The restricted likelihood is that of the values in an orthonormal basis of the complement of
     # the constant.
     root = np.ones(P) if w is None else np.sqrt(w)

@@ -25,6 +25,7 @@ from kronfield.fitting.grid import GridFit
 from kronfield.fitting.grid_choice import GridChoice
 from kronfield.fitting.inputs import GridInput
 from kronfield.fitting.refined import RefinedField
+from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.splines import tension_encoding
 
@@ -55,7 +56,7 @@ def refined(values, *, directional=False, finer=None, axes=None, channels=False,
     assert lattice is not None
     encoding = tension_encoding(lattice.axes, lattice.frames, 8.0)
     choice = GridChoice(encoding, (2,) * len(layout.shape), "given", [], lattice)
-    return GridFit(layout, choice, None).field(grid, "given", [], 0.0)
+    return GridFit(layout, choice, None, DEFAULT.grid).field(grid, "given", [], 0.0)
 
 
 def whole(field):
@@ -506,6 +507,8 @@ HOSTILE = [
     (_of("directional", slope=math.inf), "'slope'.*not a number"),
     (_of("directional", slope=3.0), "out of range"),
     (_of("directional", floor=0), "out of range"),
+    (_set("past_the_end", 1.5), "out of range"),
+    (_set("past_the_end", "half"), "past_the_end"),
     (_of("directional", power=1.5), "'power'"),
     (_of("directional", power=True), "'power'"),
     (_of("directional", power=10**6), "'power'"),
@@ -559,6 +562,16 @@ def test_hostile_files(case, tmp_path):
         kf.load(path)
 
 
+@pytest.mark.parametrize("directional", [False, True])
+def test_other_constants_travel_in_files(directional, tmp_path):
+    other = replace(SETTINGS, past_the_end=0.4, floor=0.1)
+    field = refined(signal(40, 50), directional=directional, settings=other)
+    field.save(tmp_path / "a.field")
+    rim = np.array([[-0.5, 20.0], [39.5, 3.25]])
+    assert np.array_equal(kf.load(tmp_path / "a.field")(rim), field(rim))
+    assert not np.allclose(refined(signal(40, 50), directional=directional)(rim), field(rim))
+
+
 def test_uneven_axes_in_files_are_refused(tmp_path):
     path = tmp_path / "a.field"
     refined(signal(40, 50)).save(path)
@@ -583,6 +596,8 @@ def test_what_is_in_a_file(tmp_path):
     }
     with safe_open(tmp_path / "a.field", framework="numpy") as file:
         metadata = json.loads(file.metadata()["kronfield"])
+    directional = json.loads(json.dumps(asdict(SETTINGS)))
+    del directional["past_the_end"]
     assert metadata == {
         "format": "kronfield",
         "version": 2,
@@ -591,7 +606,8 @@ def test_what_is_in_a_file(tmp_path):
         "frames": [[0.0, 40.0, -0.5, 39.5], [0.0, 50.0, -0.5, 49.5]],
         "ends": [[0.0, 39.0], [0.0, 49.0]],
         "finer": [True, True],
-        "directional": json.loads(json.dumps(asdict(SETTINGS))),
+        "directional": directional,
+        "past_the_end": 0.25,
         "tension": 8.0,
         "channels": False,
         "complex": False,

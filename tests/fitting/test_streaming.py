@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
+from kronfield.solvers.points.normal import NormalEquations
 
 BOX = [(0, 1), (-2, 3)]
 
@@ -121,6 +122,20 @@ def test_a_penalty_left_open_is_chosen_by_cross_validation():
     np.testing.assert_array_equal(again.weights, field.weights)
     wide = summary((points, values), encoding=kf.Gaussian(16, 0.2)).solve()
     assert np.sqrt(np.mean((wide(points) - truth) ** 2)) < 0.12
+
+
+def test_the_search_knows_why_a_solution_was_made_as_it_was(monkeypatch):
+    seen, measured = [], NormalEquations.residual_energy
+
+    def energy(self, solution, penalty):
+        seen.append(solution)
+        return measured(self, solution, penalty)
+
+    monkeypatch.setattr(NormalEquations, "residual_energy", energy)
+    field = summary(points_and_values(300)).solve()
+    assert len(seen) > 2
+    assert all(one.reason and one.reason == field.report.reason for one in seen)
+    assert all(len(one.weights) == len(one.unknowns) == 1 for one in seen)
 
 
 def test_float32_and_complex():

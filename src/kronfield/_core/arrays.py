@@ -112,7 +112,7 @@ def real_numbers(argument: str, value: Any) -> Array:
     if array.dtype.kind not in "fiu":
         raise problem(
             argument,
-            describe(array),
+            describe(value),
             "real numbers",
             "Convert them, for example dates to seconds.",
             TypeError,

@@ -22,14 +22,11 @@ from kronfield.cli.common import (
 )
 from kronfield.cli.parsing import Numbers
 from kronfield.cli.sources import frames_option, grid_only, signal_line, signal_to_fit
+from kronfield.fitting import settings as defaults
 
 if TYPE_CHECKING:
     from kronfield.field import Field
     from kronfield.files import Signal
-
-# The longest axis of a grid that can be smoothed, since its eigenvectors are computed, and the
-# longest line that is treated as a grid. Longer lines are fitted as points.
-LONGEST, LONGEST_LINE = 8192, 512
 
 
 @click.command(
@@ -150,7 +147,8 @@ def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
     from kronfield.signals.fit import fit_signal, missing_samples, value_range
 
     shape = signal.values.shape[:-1] if signal.channels else signal.values.shape
-    if len(shape) == 1 and shape[0] > LONGEST_LINE:
+    decided = defaults.DEFAULT.signals
+    if len(shape) == 1 and shape[0] > decided.longest_line:
         points = (np.arange(shape[0], dtype=np.float64) if signal.axes is None else signal.axes[0])[
             :, None
         ]
@@ -168,10 +166,10 @@ def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
         known = replace(signal.description, range=value_range(signal.values), points=shape[0])
         field.info = known.to_dict()
         return field
-    if max(shape) > LONGEST:
+    if max(shape) > decided.longest_smoothed:
         raise Failure(
-            f"denoise: got an axis of {max(shape)} samples; expected at most {LONGEST}. "
-            "Denoise it in parts"
+            f"denoise: got an axis of {max(shape)} samples; expected at most "
+            f"{decided.longest_smoothed}. Denoise it in parts"
         )
     if missing_samples(signal).any():
         raise Failure(

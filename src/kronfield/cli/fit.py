@@ -22,15 +22,13 @@ from kronfield.cli.common import (
 )
 from kronfield.cli.parsing import Domain, Numbers, Roughness
 from kronfield.cli.sources import fit_line, frames_option, signal_line, signal_to_fit, table_options
+from kronfield.fitting import settings as defaults
 
 if TYPE_CHECKING:
     from kronfield.encoding import Kronecker
     from kronfield.field import Field
     from kronfield.field.field import Saved
     from kronfield.files import Signal
-
-# The longest axis on which a ridge is chosen by default, since its singular values are computed.
-LONGEST_RIDGE = 4096
 
 
 @click.command(
@@ -205,9 +203,10 @@ def _no_ridge_if_long(signal: Signal, encoding: Kronecker | None, out: Output) -
     """Return ridge 0, with a message, if an axis of a grid is too long to choose it; else None."""
     if encoding is None or signal.points is not None:
         return None
-    if max(*_sample_counts(signal), *encoding.shape) <= LONGEST_RIDGE:
+    longest = defaults.DEFAULT.signals.longest_ridge
+    if max(*_sample_counts(signal), *encoding.shape) <= longest:
         return None
-    out.say(f"No ridge: an axis is longer than {LONGEST_RIDGE}, too long to choose it")
+    out.say(f"No ridge: an axis is longer than {longest}, too long to choose it")
     return 0.0
 
 

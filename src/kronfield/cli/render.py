@@ -247,9 +247,9 @@ def write_view(
     from kronfield.signals.tones import Tones
 
     if kind_of(output) == "video" and where.rate is None:
-        from kronfield.signals.export import USUAL_RATE
+        from kronfield.signals.export import usual_rate
 
-        where = replace(where, rate=USUAL_RATE)
+        where = replace(where, rate=usual_rate())
     with out.bar(f"Writing {output.name}", where.shape[0]) as bar:
         done = export(
             field,

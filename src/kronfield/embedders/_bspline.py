@@ -21,6 +21,7 @@ from kronfield._core.arrays import (
     real_numbers,
     whole,
 )
+from kronfield._core.frames import Frame
 from kronfield.embedders._base import FINEST, Embedder
 
 # The highest degree: beyond it the collocation matrix of even samples loses too many digits.
@@ -144,9 +145,7 @@ class BSpline(Embedder):
         remedy = "The domain holds all samples."
         low = real("low", low, low=-1e12, high=float(x[0]), remedy=remedy)
         high = real("high", high, low=float(x[-1]), high=1e12, remedy=remedy)
-        sites = x if degree % 2 else (x[1:] + x[:-1]) / 2
-        out = (degree + 1) // 2
-        return cls(len(x), degree, low=low, high=high, inner=sites[out : len(sites) - out])
+        return cls(len(x), degree, low=low, high=high, inner=_knots_through(x, degree))
 
     def _checked_inner(self, given: Any) -> tuple[float, float] | Array | None:
         """Return the interior knots as stored: None, (first, last), or a read-only array."""
@@ -428,8 +427,22 @@ class BSpline(Embedder):
         inner = self.inner.tobytes() if isinstance(self.inner, np.ndarray) else self.inner
         return hash((type(self), self._settings, inner))
 
+    def made_through(self, axis: Array, frame: Frame) -> None:
+        """Note that the knots follow from samples at ``axis``, rising or falling, in ``frame``.
+
+        A pickle then holds these positions instead of uneven knots. If it holds the same array for
+        another object too, the array is stored once. Nothing is noted if other knots would follow.
+        """
+        sites = _Sites(axis, frame)
+        if isinstance(self.inner, np.ndarray) and sites.give(self):
+            self._set(_sites=sites)
+
     def __reduce__(self) -> Any:
         # built anew: hashes differ between processes, and arrays come back writeable
+        sites: _Sites | None = self.__dict__.get("_sites")
+        # asked again, because the array of positions may have changed in the meantime
+        if sites is not None and sites.give(self):
+            return _rebuild_through, (type(self), *self._settings, sites.axis, sites.frame)
         return _rebuild, (type(self), *self._settings, self.inner)
 
     def __repr__(self) -> str:
@@ -446,6 +459,38 @@ def _rebuild(
     kind: type[BSpline], size: int, degree: int, low: float, high: float, inner: Any
 ) -> BSpline:
     return kind(size, degree, low=low, high=high, inner=inner)
+
+
+def _rebuild_through(
+    kind: type[BSpline], size: int, degree: int, low: float, high: float, axis: Array, frame: Frame
+) -> BSpline:
+    return kind(size, degree, low=low, high=high, inner=_Sites(axis, frame).knots(degree))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sites:
+    """The positions of samples, rising or falling, and the frame in which knots lie on them."""
+
+    axis: Array
+    frame: Frame
+
+    def knots(self, degree: int) -> Array:
+        """Return the interior knots of a degree."""
+        x = self.frame.unit(self.axis)
+        return _knots_through(x[::-1] if x[0] > x[-1] else x, degree)
+
+    def give(self, spline: BSpline) -> bool:
+        """Return whether the interior knots of ``spline`` are these, bit for bit."""
+        if len(self.axis) != spline.size:
+            return False
+        return np.array_equal(self.knots(spline.degree), spline.inner_knots)
+
+
+def _knots_through(x: Array, degree: int) -> Array:
+    """Return the interior knots for interpolation at rising positions: see `BSpline.through`."""
+    sites = x if degree % 2 else (x[1:] + x[:-1]) / 2
+    out = (degree + 1) // 2
+    return sites[out : len(sites) - out]
 
 
 def _is_even(inner: Array) -> bool:

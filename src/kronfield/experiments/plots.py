@@ -25,6 +25,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "Gau": {"color": COLOURS[7], "linestyle": "-"},
 }
 MARKERS = ("o", "s", "^", "D", "v")
+# The resolution of figures.
 DPI = 110
 
 

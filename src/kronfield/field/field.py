@@ -24,6 +24,7 @@ from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.frames import Frame, cell_centres
 from kronfield._core.slabs import first_axis_last
 from kronfield._core.threads import with_one_blas_thread
+from kronfield.embedders import BSpline
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import evaluation, storage
 from kronfield.field.uncertainty import Uncertainty
@@ -130,6 +131,10 @@ class Field:
 
     def __getstate__(self) -> dict[str, Any]:
         again, uncertainty = self._again, self._uncertainty
+        # uneven knots follow from the positions of the samples: a pickle needs only these
+        for emb, axis, frame in zip(self.encoding.embedders, self._axes, self.frames, strict=True):
+            if isinstance(emb, BSpline):
+                emb.made_through(axis, frame)
         return {
             **self.__dict__,
             "_again": None if again is None else again.without_samples(),

@@ -30,6 +30,7 @@ from kronfield.files.signal import Progress, Signal
 
 _WHAT = "a text table: CSV or TSV"
 _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
+# Rows converted at a time, to bound the memory.
 _BATCH = 1 << 14
 # The number of lines from which the delimiter is determined.
 _FIRST = 20

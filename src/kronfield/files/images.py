@@ -21,6 +21,7 @@ from kronfield.files.png_reading import is_deep, read_png
 from kronfield.files.signal import Signal, channel_names, pixel_values
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+# The EXIF tag of the orientation.
 _ORIENTATION = 0x0112
 # The target of each mode, without and with transparency; all other modes stay unchanged.
 _CONVERT = {

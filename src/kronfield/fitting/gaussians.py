@@ -29,19 +29,14 @@ from kronfield.solvers.points.rows import axis_runs
 # Numbers of centres beyond each end of the box: the first of PADDING whose features are not too
 # many, and SEARCH_PADDING during the search for widths, which is faster and finds the same widths.
 PADDING, SEARCH_PADDING = (4, 3), 2
-# The width at which the search starts, as a fraction of the box, and the factor between widths.
-START, STEP = 0.2, math.sqrt(2.0)
-# The candidate ridges, relative to the largest eigenvalue of the centred Gram matrix.
-RIDGES = 10.0 ** np.arange(-12.0, 1.01, 0.25)
+# The factor between the widths of the search, which starts in the middle of the narrowest and the
+# widest. The likelihood is smooth enough for a parabola to find the widths between.
+STEP = math.sqrt(2.0)
+# The step between ridges, as a power of ten: the likelihood is flat to a tenth of this.
+RIDGE_STEP = 0.25
 # Eigenvalues below ROUNDING times the largest are rounding errors. A ridge is at least FLOOR times
 # the trace of the Gram matrix.
 ROUNDING, FLOOR = 1e-14, 1e-13
-# Upper limits for the number of features, and for the entries of all rows.
-MOST_FEATURES, MOST_ENTRIES = 2500, 1 << 22
-# Upper limit for the number of features if points are not few. Each candidate width costs an
-# eigendecomposition of this size.
-LARGEST_BASIS = 300
-
 
 # The number of steps from the first width, on each axis.
 Place = tuple[float, ...]
@@ -142,31 +137,30 @@ def likely_gaussians(
         None if trial.weights is None else trial.weights[counts],
     )
 
+    most = settings.most_features
+    if trial.settings.few_points < P:
+        most = min(most, settings.most_of_many)
+    start = math.sqrt(settings.narrowest * settings.widest)
+
     @functools.cache
     def at(place: Place, padding: int = SEARCH_PADDING) -> GaussianFit | None:
-        widths = [START * STEP**i for i in place]
+        widths = [start * STEP**i for i in place]
         if not all(settings.narrowest <= width <= settings.widest for width in widths):
             return None
         pairs = [
             gaussian_axis(low, high, width, padding)
             for (low, high), width in zip(box, widths, strict=True)
         ]
-        K = math.prod(emb.size for emb, _ in pairs)
-        if (
-            K > MOST_FEATURES
-            or K * P > MOST_ENTRIES
-            or (K > LARGEST_BASIS and trial.settings.few_points < P)
-        ):
+        if math.prod(emb.size for emb, _ in pairs) > most:
             return None
-        return _likeliest_ridge(
-            *seen, Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)
-        )
+        encoding, frames = Kronecker(*(emb for emb, _ in pairs)), tuple(f for _, f in pairs)
+        return _likeliest_ridge(*seen, encoding, frames, settings.ridge_decades)
 
     place = (0.0,) * D
     # Increase the width until the features are few enough and differ between the points.
     while at(place) is None:
         place = tuple(i + 1 for i in place)
-        if START * STEP ** place[0] > settings.widest:
+        if start * STEP ** place[0] > settings.widest:
             return None
     place = _climb(at, place, (1.0,) * D, 0.0)
     for axis in range(D if D > 1 else 0):
@@ -262,6 +256,7 @@ def _likeliest_ridge(
     weights: Array | None,
     encoding: Kronecker,
     frames: tuple[Frame, ...],
+    decades: tuple[float, float],
 ) -> GaussianFit | None:
     """Return the fit whose ridge maximises the restricted likelihood of the values.
 
@@ -286,7 +281,8 @@ def _likeliest_ridge(
     s = np.where(s > ROUNDING * s[-1], s, 0.0)
     # The covariance of the values is v (RR' + ridge). With the v that maximises the likelihood L,
     # -2 log L = n log(t'(RR' + ridge)^-1 t) + log det(RR' + ridge)
-    ridges = np.maximum(RIDGES * float(s[-1]), FLOOR * whole)
+    tried = 10.0 ** np.arange(decades[0], decades[1] + RIDGE_STEP / 2, RIDGE_STEP)
+    ridges = np.maximum(tried * float(s[-1]), FLOOR * whole)
     left = max(energy - float(squares.sum()), 0.0)
     misfit = np.sum(squares / (s + ridges[:, None]), axis=1) + left / ridges
     volume = np.sum(np.log(s + ridges[:, None]), axis=1) + (n - len(s)) * np.log(ridges)

@@ -23,21 +23,18 @@ from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_grids import even_lattice
-from kronfield.fitting.points import TOLERANCE, fit_checked
+from kronfield.fitting.points import fit_checked
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
-from kronfield.fitting.settings import Settings
+from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import best_ridge
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.lattice import lattice_freedom, smooth_lattice
 
-# The longest axis that is smoothed in its eigenbasis, which takes N^3 operations: half a second.
-LONGEST_BASIS = 1024
-# How often the weight of a penalty is divided by 10, and the part of the noise that may be removed:
-# its standard deviation is known to a few per cent.
-LOWERED, MORE_THAN_NOISE = 8, 1.05
+# How often the weight of a penalty is divided by 10 at most: 1e-8 of any weight removes nothing.
+LOWERED = 8
 
 
 class NoiseWarning(UserWarning):
@@ -227,7 +224,8 @@ def _fitted(grid: GridInput, missing: Array | None, options: GridOptions, starte
     if missing is not None:
         return _fit_the_rest(grid, missing, options, started)
     choice = _choice(grid, options)
-    fitted = GridFit(grid.layout, choice, choice.rcond if options.rcond is None else options.rcond)
+    rcond = choice.rcond if options.rcond is None else options.rcond
+    fitted = GridFit(grid.layout, choice, rcond, options.settings.grid)
     if grid.encoding is not None:
         _warn_of_rank(fitted.solver)
     return fitted.field(grid, choice.chosen_by, choice.candidates, started, choice.clean)
@@ -302,7 +300,14 @@ class GridFit:
     is next used.
     """
 
-    def __init__(self, layout: GridLayout, choice: GridChoice, rcond: float | None) -> None:
+    def __init__(
+        self,
+        layout: GridLayout,
+        choice: GridChoice,
+        rcond: float | None,
+        decisions: GridSettings,
+    ) -> None:
+        self._longest, self._most_removed = decisions.longest_basis, decisions.most_removed
         self.layout, self.encoding = layout, choice.encoding
         self.smoothing, self.smooth = choice.smoothing, choice.smooth
         self.removal, self.noise = choice.removal, choice.noise
@@ -318,7 +323,7 @@ class GridFit:
     @property
     def _is_long(self) -> bool:
         """Whether an axis is too long for its eigenbasis."""
-        return max(self.layout.shape) > LONGEST_BASIS and all(map(is_even, self.layout.axes))
+        return max(self.layout.shape) > self._longest and all(map(is_even, self.layout.axes))
 
     @functools.cached_property
     def finer(self) -> Refinement | None:
@@ -364,8 +369,9 @@ class GridFit:
             pairs = zip(self.layout.axes, smoothing.units, strict=True)
             steps = [mean_step(x) / unit if len(x) > 1 else 1.0 for x, unit in pairs]
             sigmas = smoothing.sigmas or (math.inf,) * len(planes)
-            parts = zip(planes, smoothing.roughness, sigmas, strict=True)
-            weights = solver.solve(np.stack([_long_smooth(p, steps, r, s) for p, r, s in parts]))
+            most = [self._most_removed * sigma for sigma in sigmas]
+            parts = zip(planes, smoothing.roughness, most, strict=True)
+            weights = solver.solve(np.stack([_long_smooth(p, steps, r, m) for p, r, m in parts]))
         else:
             weights = solver.solve(planes, smoothing.roughness)
         joined = np.tensordot(smoothing.rotation.T, weights, axes=1)
@@ -472,17 +478,18 @@ class GridFit:
 
 
 def _long_smooth(
-    plane: Array, steps: Sequence[float], roughness: tuple[float, float], sigma: float
+    plane: Array, steps: Sequence[float], roughness: tuple[float, float], most: float
 ) -> Array:
     """Return the smoothed values of a lattice with a long axis.
 
     The weight was judged in windows, and by a penalty that leaves out mixed derivatives. What it
-    removes from all samples must not exceed the noise (Morozov, 1966); if it does, it is lowered.
+    removes from all samples must not exceed the noise (Morozov, 1966): it is lowered until the root
+    mean square of the difference is at most ``most``.
     """
     for _ in range(LOWERED):
         smoothed = smooth_lattice(plane, steps, roughness)
         removed = math.sqrt(float(np.mean(np.square(plane - smoothed, dtype=np.float64))))
-        if removed <= MORE_THAN_NOISE * sigma:
+        if removed <= most:
             break
         roughness = (roughness[0] / 10, roughness[1] / 10)
     return smoothed
@@ -547,7 +554,8 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         len(layout.shape), ridge=asked.ridge, roughness=asked.roughness, settings=asked.settings
     )
     # what a solver that stops early has not done is seen in the gaps
-    field = fit_checked(given, lattice, options, started, layout.frames, loosest=TOLERANCE)
+    loosest = options.settings.points.tolerance
+    field = fit_checked(given, lattice, options, started, layout.frames, loosest=loosest)
     return field.with_axes(layout.given_axes)
 
 

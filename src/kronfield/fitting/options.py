@@ -14,9 +14,6 @@ from kronfield.fitting.inputs import checked_penalty, checked_roughness
 from kronfield.fitting.settings import Settings
 from kronfield.solvers.points.normal import Penalty
 
-# The most iterations of a solver before it gives up.
-ITERATIONS = 2000
-
 Progress = Callable[[int, float], Any]
 
 
@@ -48,7 +45,7 @@ class PointOptions:
     units: tuple[float, ...] | None = None
     rows: str | None = None
     tolerance: float | None = None
-    iterations: int = ITERATIONS
+    iterations: int = defaults.DEFAULT.points.iterations
     seed: int = 0
     progress: Progress | None = None
     settings: Settings = defaults.DEFAULT
@@ -62,7 +59,7 @@ class PointOptions:
         roughness: Any,
         units: Any = None,
         tolerance: Any = None,
-        iterations: Any = ITERATIONS,
+        iterations: Any = None,
         seed: Any = 0,
         rows: str | None = None,
         progress: Progress | None = None,
@@ -81,6 +78,8 @@ class PointOptions:
         if tolerance is not None:
             remedy = "It is relative to the spread of the field."
             tolerance = real("tolerance", tolerance, low=1e-15, high=0.5, remedy=remedy)
+        used = checked_settings(settings)
+        iterations = used.points.iterations if iterations is None else iterations
         return cls(
             penalty,
             units,
@@ -89,7 +88,7 @@ class PointOptions:
             whole("iterations", iterations, at_least=1),
             whole("seed", seed, at_least=0),
             progress,
-            checked_settings(settings),
+            used,
         )
 
 
@@ -188,7 +187,8 @@ def _checked_noise(noise: Any, channels: int) -> Array:
     array = real_numbers("noise", noise)
     if array.shape not in ((), (channels,)) or not np.all(np.isfinite(array)) or np.any(array < 0):
         expected = f"a standard deviation of 0 or more, or {channels}, one per channel"
-        raise problem("noise", describe(array), expected, "In the units of the values.")
+        got = describe(array if array.ndim > 1 else array.tolist())  # the numbers, if they are few
+        raise problem("noise", got, expected, "In the units of the values.")
     return array
 
 

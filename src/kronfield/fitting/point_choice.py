@@ -6,6 +6,7 @@ likelihood.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -92,7 +93,7 @@ def choose_points(
             if known
             else "default: too few different values to choose by"
         )
-        default = Penalty(roughness=(1e-3, 1e-3), units=units)
+        default = Penalty(roughness=(settings.points.default_roughness,) * 2, units=units)
         return PointChoice(encoding, frames, options.penalty or default, 1e-3, reason, [])
     trial = Trial(samples.points, samples.values, samples.weights, options)
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
@@ -140,9 +141,11 @@ def _grids(
         return [_Grid("hats on the lattice", hat_axis, [axis.count for axis in lattice])]
     few = points <= settings.few_points
     hats = settings.few_hat_cells if few else settings.hat_cells
+    splines = functools.partial(spline_axis, tension=settings.spline_tension)
+    most = settings.most_unknowns
     return [
-        _Grid("splines", spline_axis, counts_for(box, points, settings.spline_cells)),
-        _Grid("hats", hat_axis, counts_for(box, points, hats)),
+        _Grid("splines", splines, counts_for(box, points, settings.spline_cells, most)),
+        _Grid("hats", hat_axis, counts_for(box, points, hats, most)),
     ]
 
 
@@ -176,7 +179,7 @@ def _walks(
             break
         part = grid_of(grid.make, *trial.restrict(box, grid.counts))
         equations = trial.equations(*part, options.rows)
-        ladder = ladder_for(equations[0], units, options.penalty)
+        ladder = ladder_for(equations[0], units, options.penalty, options.settings.search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # Finer steps gain little. Skip them if the coarse steps do not beat Gaussians.
         walks.append(walk.run(walks[0].best if walks else None, worth=score))
@@ -191,12 +194,14 @@ def choose_penalty(
         return PointChoice(encoding, frames, options.penalty, 1.0, "given", [])
     if samples.too_few(options.settings.points.fewest):
         reason = "default: too few different values to choose by"
-        return PointChoice(encoding, frames, Penalty(ridge=1e-6), 1e-3, reason, [])
+        default = Penalty(ridge=options.settings.points.default_ridge)
+        return PointChoice(encoding, frames, default, 1e-3, reason, [])
     box = [(frame.low, frame.high) for frame in frames]
     units = options.units or mean_distances(box, len(samples.points))
     trial = Trial(samples.points, samples.values, samples.weights, options, cropped=False)
     equations = trial.equations(encoding, frames, options.rows)
-    walk = HeldOutWalk(trial, equations, ladder_for(equations[0], units, None), "as given").run()
+    ladder = ladder_for(equations[0], units, None, options.settings.search)
+    walk = HeldOutWalk(trial, equations, ladder, "as given").run()
     error, tried = math.sqrt(walk.lowest), choose_lowest(walk.candidates())
     return PointChoice(encoding, frames, walk.penalty, error, _decided(trial), tried)
 

@@ -12,14 +12,12 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, is_even, mean_step
 from kronfield.embedders import TensionSpline, Triangle
 from kronfield.encoding import Kronecker
+from kronfield.fitting.settings import PointSettings
 from kronfield.solvers.points.systems import fast_size
 
-# A lattice of up to this many nodes is accepted, even if it has many nodes per point.
-FEW_NODES = 4096
-# Upper limit for the number of unknowns of a grid that is chosen.
-MOST_UNKNOWNS = 1 << 24
-# The tension of splines for smooth data: almost cubic.
-SPLINE_TENSION = 0.05
+# Points lie on a lattice if they are no further from its nodes than this part of a step: positions
+# in float32, or printed with six digits, are rounded by less.
+OFF_NODES = 1e-5
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,12 @@ class Lattice:
     count: int
 
 
-def find_lattice(points: Array, sparsest: int) -> list[Lattice] | None:
+def find_lattice(points: Array, settings: PointSettings) -> list[Lattice] | None:
     """Return the lattice that all points lie on, or None.
 
-    A lattice may have at most ``sparsest`` nodes per point, or FEW_NODES in total.
+    A lattice may have at most ``sparsest_lattice`` nodes per point, or ``small_lattice`` in total.
     """
+    sparsest, small = settings.sparsest_lattice, settings.small_lattice
     axes = []
     for x in points.T:
         unique = np.unique(x)
@@ -45,15 +44,13 @@ def find_lattice(points: Array, sparsest: int) -> list[Lattice] | None:
         step = float(np.diff(unique).min())
         places = (unique - unique[0]) / step
         count = round(float(places[-1])) + 1
-        if not math.isfinite(step) or count > sparsest * len(x) + FEW_NODES:
+        if not math.isfinite(step) or count > sparsest * len(x) + small:
             return None
-        if float(np.abs(places - np.round(places)).max()) > 1e-5:
+        if float(np.abs(places - np.round(places)).max()) > OFF_NODES:
             return None
         axes.append(Lattice(float(unique[0]), float(unique[-1] - unique[0]) / (count - 1), count))
-    nodes = math.prod(axis.count for axis in axes)
-    return (
-        axes if nodes <= max(sparsest * len(points), FEW_NODES) and nodes <= MOST_UNKNOWNS else None
-    )
+    most = min(max(sparsest * len(points), small), settings.most_unknowns)
+    return axes if math.prod(axis.count for axis in axes) <= most else None
 
 
 def even_lattice(axes: Sequence[Array]) -> list[Lattice] | None:
@@ -76,7 +73,9 @@ def hat_axis(low: float, high: float, count: int) -> tuple[Triangle, Frame]:
     return Triangle(size, 2.0 / size), Frame(low, step * size, low, high)
 
 
-def spline_axis(low: float, high: float, count: int) -> tuple[TensionSpline, Frame]:
+def spline_axis(
+    low: float, high: float, count: int, *, tension: float
+) -> tuple[TensionSpline, Frame]:
     """Return splines in tension with ``count`` nodes from low to high, and their frame.
 
     There is at least one more node beyond each end. See Schweikert (1966).
@@ -84,7 +83,7 @@ def spline_axis(low: float, high: float, count: int) -> tuple[TensionSpline, Fra
     size = fast_size(max(count, 2) + 2)
     step = (high - low) / (max(count, 2) - 1)
     inside = size - 2
-    return TensionSpline(size, SPLINE_TENSION, padding=1), Frame(low, step * inside, low, high)
+    return TensionSpline(size, tension, padding=1), Frame(low, step * inside, low, high)
 
 
 Axis = Callable[[float, float, int], tuple[Triangle | TensionSpline, Frame]]
@@ -98,10 +97,20 @@ def grid_of(
     return Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)
 
 
-def counts_for(box: Sequence[tuple[float, float]], points: int, cells: float) -> list[int]:
-    """Return the number of nodes per axis, equal on all axes, for ``cells`` cells per point."""
-    per_axis = max(2.0, (cells * points) ** (1 / len(box)))
-    return [min(math.ceil(per_axis) + 1, MOST_UNKNOWNS) for _ in box]
+def counts_for(
+    box: Sequence[tuple[float, float]], points: int, cells: float, most: int
+) -> list[int]:
+    """Return the nodes per axis, equal on all axes, for ``cells`` cells per point, ``most`` cells.
+
+    Examples
+    --------
+    >>> counts_for([(0.0, 1.0)] * 2, 1000, 4.0, most=1 << 24)
+    [65, 65]
+    >>> counts_for([(0.0, 1.0)] * 2, 1000, 4.0, most=100)
+    [11, 11]
+    """
+    per_axis = max(2.0, min(cells * points, most) ** (1 / len(box)))
+    return [math.ceil(per_axis) + 1 for _ in box]
 
 
 def mean_distances(box: Sequence[tuple[float, float]], points: int) -> tuple[float, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,18 +19,18 @@ from kronfield.encoding import Kronecker
 from kronfield.field.evaluation import FEW_FEATURES, at_points
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate, Parameter
+from kronfield.fitting.settings import SearchSettings
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
-from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
+from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.rows import axis_runs, sparse_rows, taps_in_reach
 from kronfield.solvers.points.systems import BasisSystem
 
-# A trial takes at most TRIAL_LIMIT iterations. Its tolerance is TRIAL_TOLERANCE times the relative
-# error of the best candidate so far, clipped to TIGHTEST and LOOSEST: more digits would not change
-# the comparison of errors.
-TRIAL_LIMIT, TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 400, 0.05, 1e-5, 2e-2
-# Random probes for the trace of a hat matrix (Hutchinson, 1990).
-PROBES = 4
+# The tolerance of a trial is TRIAL_TOLERANCE times the relative error of the best candidate so far,
+# clipped to TIGHTEST and LOOSEST: more digits would not change the comparison of errors.
+TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 0.05, 1e-5, 2e-2
+# The tolerance of solutions that are compared by generalised cross-validation, for the same reason.
+GCV_TOLERANCE = 1e-3
 
 Place = tuple[float, int]
 
@@ -65,11 +66,10 @@ class RoughnessLadder:
     that are spread evenly.
     """
 
-    ratios = (0.0, 0.1, 1.0, 4.0, 16.0, 64.0)
-    decades, rungs, start, steps = (-6.0, 5.0), len(ratios), (-2.0, 3), (1.0, 0.5)
-
-    def __init__(self, units: tuple[float, ...]) -> None:
-        self.units = units
+    def __init__(self, units: tuple[float, ...], settings: SearchSettings) -> None:
+        self.units, self.ratios = units, settings.ratios
+        self.decades, self.rungs, self.steps = settings.decades, len(self.ratios), settings.steps
+        self.start: Place = (settings.start, self.rungs // 2)
 
     def penalty(self, at: Place) -> Penalty:
         """Return the roughness at a place."""
@@ -80,10 +80,10 @@ class RoughnessLadder:
 class RidgeLadder:
     """Ridges. The decade is relative to ``strongest``, the largest eigenvalue of the data term."""
 
-    decades, rungs, start, steps = (-12.0, 4.0), 1, (-6.0, 0), (2.0, 1.0, 0.5)
-
-    def __init__(self, strongest: float) -> None:
+    def __init__(self, strongest: float, settings: SearchSettings) -> None:
         self.strongest = strongest
+        self.decades, self.rungs, self.steps = settings.ridge_decades, 1, settings.ridge_steps
+        self.start: Place = (settings.ridge_start, 0)
 
     def penalty(self, at: Place) -> Penalty:
         """Return the ridge at a place."""
@@ -105,7 +105,10 @@ class FixedLadder:
 
 
 def ladder_for(
-    equations: NormalEquations, units: tuple[float, ...], penalty: Penalty | None
+    equations: NormalEquations,
+    units: tuple[float, ...],
+    penalty: Penalty | None,
+    settings: SearchSettings,
 ) -> Ladder:
     """Return the ladder for a system: roughness if rows are exact, otherwise ridges.
 
@@ -114,10 +117,10 @@ def ladder_for(
     if penalty is not None:
         return FixedLadder(penalty)
     if equations.nodes is None:
-        return RoughnessLadder(units)
+        return RoughnessLadder(units, settings)
     system = equations.system(Penalty(ridge=1.0))
     assert isinstance(system, BasisSystem)
-    return RidgeLadder(system.largest)
+    return RidgeLadder(system.largest, settings)
 
 
 class Walk:
@@ -225,7 +228,7 @@ class Trial:
         *,
         cropped: bool = True,
     ) -> None:
-        self.settings = options.settings.points
+        self.settings, self.search = options.settings.points, options.settings.search
         rng = np.random.default_rng(options.seed)
         near = _nearest_to_the_middle(points, self.settings.judged if cropped else len(points))
         self.points, self.values = points[near], _main_channel(values[:, near])
@@ -263,7 +266,8 @@ class Trial:
         self, encoding: Kronecker, frames: tuple[Frame, ...], rows: str | None
     ) -> list[NormalEquations]:
         """Return the normal equations of the fitted points of each fold."""
-        rule = RowRule.choose(encoding, frames, rows, len(self.points))
+        count, limits = len(self.points), self.settings.row_limits
+        rule = RowRule.choose(encoding, frames, rows, count, limits)
         weights = [None if self.weights is None else self.weights[~held] for held in self.folds]
         return [
             assemble(rule, self.points[~held], np.ascontiguousarray(self.values[:, ~held]), w)
@@ -289,9 +293,8 @@ class HeldOutWalk(Walk):
 
         def fold(k: int) -> tuple[float, float, Array]:
             held, equations = trial.folds[k], self.equations[k]
-            solution = equations.solve(
-                penalty, tolerance=tolerance, limit=TRIAL_LIMIT, start=self._starts[k]
-            )
+            limit, start = trial.search.iterations, self._starts[k]
+            solution = equations.solve(penalty, tolerance=tolerance, limit=limit, start=start)
             fitted = self._at_held(held, equations, solution.weights)
             squares = np.mean((fitted - trial.values[:, held]) ** 2, axis=0)
             w = np.ones(len(squares)) if trial.weights is None else trial.weights[held]
@@ -349,9 +352,9 @@ class GcvWalk(Walk):
     def __init__(
         self, equations: NormalEquations, units: tuple[float, ...], options: PointOptions
     ) -> None:
-        gain = options.settings.points.gain
-        super().__init__(ladder_for(equations, units, None), "as given", gain)
-        self.equations = equations
+        gain, search = options.settings.points.gain, options.settings.search
+        super().__init__(ladder_for(equations, units, None, search), "as given", gain)
+        self.equations, self.search = equations, search
         self._start: Array | None = None
         self._last: Array | None = None
         anything = Penalty(ridge=1.0)
@@ -359,12 +362,12 @@ class GcvWalk(Walk):
         C, dtype = len(equations.rhs), equations.rhs.dtype
         self._probes = (
             np.random.default_rng(options.seed)
-            .choice([-1.0, 1.0], size=(PROBES, *shape))
+            .choice([-1.0, 1.0], size=(search.probes, *shape))
             .astype(dtype)
         )
         seen = equations.data_of(self._probes, anything)
         self._rhs = np.concatenate(
-            [equations.rhs, np.zeros((PROBES, *equations.rhs.shape[1:]), dtype=dtype)]
+            [equations.rhs, np.zeros((search.probes, *equations.rhs.shape[1:]), dtype=dtype)]
         )
         self._prior = np.concatenate([np.zeros((C, *shape), dtype=dtype), seen])
 
@@ -373,15 +376,16 @@ class GcvWalk(Walk):
         C = len(self.equations.rhs)
         both = self.equations.solve(
             penalty,
-            tolerance=1e-3,
-            limit=TRIAL_LIMIT,
+            tolerance=GCV_TOLERANCE,
+            limit=self.search.iterations,
             start=self._start,
             rhs=self._rhs,
             prior=self._prior,
         )
         self._last = both.unknowns
-        own = Solution(both.weights[:C], both.unknowns[:C], both.convergence, both.method)
-        freedom = float(np.sum(self._probes * both.unknowns[C:], dtype=np.float64)) / PROBES
+        own = replace(both, weights=both.weights[:C], unknowns=both.unknowns[:C])
+        freedom = float(np.sum(self._probes * both.unknowns[C:], dtype=np.float64))
+        freedom /= len(self._probes)
         n, left = self.equations.count, self.equations.count - freedom
         residual = float(np.mean(self.equations.residual_energy(own, penalty)))
         return n * residual / left**2 if left > 1e-3 * n else math.inf

@@ -21,7 +21,7 @@ from kronfield.field import Field
 from kronfield.field.evaluation import at_points
 from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting.inputs import PointInput
-from kronfield.fitting.options import ITERATIONS, PointOptions
+from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import (
     PointChoice,
     PointSamples,
@@ -37,9 +37,8 @@ from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
 
-# The default tolerance of the solver, and the limits of a tolerance that is derived from the
-# predicted error: below TIGHTEST float32 rounding dominates, above LOOSEST the error is visible.
-TOLERANCE, TIGHTEST, LOOSEST = 1e-3, 1e-6, 2e-2
+# The smallest tolerance for float32: beyond it rounding errors dominate the residual.
+SINGLE_TOLERANCE = 1e-5
 
 
 @with_one_blas_thread
@@ -55,7 +54,7 @@ def fit_points(
     units: Sequence[float] | None = None,
     rows: str | None = None,
     tolerance: float | None = None,
-    iterations: int = ITERATIONS,
+    iterations: int | None = None,
     seed: int = 0,
     progress: Callable[[int, float], Any] | None = None,
     settings: Settings | None = None,
@@ -111,9 +110,9 @@ def fit_points(
     tolerance : float, optional
         The largest error of the solver, relative to the spread of the field. By default 1e-3, or a
         twentieth of the predicted error if settings are chosen from the data.
-    iterations : int
-        The maximum number of iterations of the solver. `ConvergenceError` is raised if it has not
-        converged by then.
+    iterations : int, optional
+        The maximum number of iterations of the solver, by default 2000. `ConvergenceError` is
+        raised if it has not converged by then.
     seed : int
         Seed of the random choice of held-out points.
     progress : function, optional
@@ -152,7 +151,7 @@ def fit_points(
     )
     lattice = None
     if given.encoding is None:
-        lattice = find_lattice(given.points, options.settings.points.sparsest_lattice)
+        lattice = find_lattice(given.points, options.settings.points)
         if lattice is not None and given.domain is not None:
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
@@ -166,7 +165,7 @@ def fit_checked(
     options: PointOptions,
     started: float,
     frames: tuple[Frame, ...] | None = None,
-    loosest: float = LOOSEST,
+    loosest: float | None = None,
 ) -> Field:
     """Return the field of checked input: choose the open settings, then assemble and solve.
 
@@ -182,8 +181,8 @@ def fit_checked(
         The time at which the fit started.
     frames : tuple of Frame, optional
         The frames of a given encoding.
-    loosest : float
-        The largest tolerance that may be chosen.
+    loosest : float, optional
+        The largest tolerance that may be chosen, by default as the settings say.
     """
     if options.penalty is not None:  # the ridge is scaled like the weights of the points
         ridge = scaled_ridge(options.penalty.ridge, -given.weight_exponent)
@@ -201,7 +200,8 @@ def fit_checked(
     else:
         choice = choose_penalty(samples, given.encoding, frames or given.frames(), options)
     tolerance = _tolerance(choice, options, given.dtype, loosest)
-    rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points))
+    limits = options.settings.points.row_limits
+    rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points), limits)
     level = _Constant.of(choice, given.points, given.weights)
 
     fitted = PointFit(given, lattice, choice, rule, level, options, tolerance)
@@ -209,16 +209,17 @@ def fit_checked(
 
 
 def _tolerance(
-    choice: PointChoice, options: PointOptions, dtype: np.dtype[Any], loosest: float
+    choice: PointChoice, options: PointOptions, dtype: np.dtype[Any], loosest: float | None = None
 ) -> float:
     """Return the tolerance of the solver: as given, or a fraction of the predicted error."""
     if options.tolerance is not None:
         return options.tolerance
-    tolerance = TOLERANCE
+    settings = options.settings.points
+    tolerance = settings.tolerance
     if choice.candidates:
-        part = options.settings.points.part_of_error
-        tolerance = min(max(part * choice.relative_error, TIGHTEST), loosest)
-    return max(tolerance, 1e-5) if dtype == np.float32 else tolerance
+        tolerance = max(settings.part_of_error * choice.relative_error, settings.tightest)
+        tolerance = min(tolerance, settings.loosest if loosest is None else loosest)
+    return max(tolerance, SINGLE_TOLERANCE) if dtype == np.float32 else tolerance
 
 
 class PointFit:
@@ -277,7 +278,7 @@ class PointFit:
             if options.tolerance is not None or not choice.candidates:
                 raise
             # No tolerance was given: accept the loosest. The report states the remaining error.
-            solution = solve(tolerance=LOOSEST)
+            solution = solve(tolerance=options.settings.points.loosest)
         solution = replace(solution, weights=self.level.join(solution.weights, constant))
         # Wide Gaussians are ill conditioned and need float64.
         dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype

@@ -21,7 +21,7 @@ import math
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -492,7 +492,8 @@ class RefinedField(Field):
             "frames": [[f.origin, f.length, f.low, f.high] for f in layout.frames],
             "ends": ends,
             "finer": list(finer.finer),
-            "directional": asdict(finer.settings) if finer.directional else None,
+            "directional": _of_directions(finer.settings) if finer.directional else None,
+            "past_the_end": finer.settings.past_the_end,
             "tension": self.encoding.embedders[0].to_dict()["tension"],
             "channels": self.has_channels,
             "complex": self.is_complex,
@@ -500,6 +501,13 @@ class RefinedField(Field):
             "info": self.info,
         }
         return "samples", samples.planes, arrays, metadata
+
+
+def _of_directions(settings: DirectionalSettings) -> dict[str, Any]:
+    """Return the constants of the directional fill alone."""
+    entries = asdict(settings)
+    del entries["past_the_end"]
+    return entries
 
 
 # Loading
@@ -653,8 +661,11 @@ class _File:
         if not any(finer) or any(more and n < 3 for n, more in sides):
             raise self.refused("in which no axis, or one that is too short, is finer")
         given = self.entry("directional")
+        past = self.number("past_the_end", self.entry("past_the_end"))
+        if not 0 <= past <= 1:
+            raise self.refused("whose 'past_the_end' is out of range")
         settings = DirectionalSettings() if given is None else self.directional(given)
-        directional = given is not None
+        settings, directional = replace(settings, past_the_end=past), given is not None
         found = Refinement.of(layout.axes, layout.frames, finer, directional, settings)
         if found is None:
             raise self.refused("whose axes are uneven or whose domain is too large")
@@ -662,7 +673,7 @@ class _File:
 
     def directional(self, given: Any) -> DirectionalSettings:
         """Return the constants of the directional fill."""
-        names = [one.name for one in fields(DirectionalSettings)]
+        names = list(_of_directions(DirectionalSettings()))
         if not isinstance(given, dict) or sorted(given) != sorted(names):
             raise self.refused(f"whose 'directional' does not have the entries {names}")
         slope, floor = (self.number(name, given[name]) for name in ("slope", "floor"))
@@ -674,7 +685,7 @@ class _File:
             for name in ("cells", "cells_of_volumes", "same", "other")
         }
         power = self.whole("power", given["power"], 1, 64)
-        return DirectionalSettings(slope=slope, power=power, floor=floor, **filters)
+        return replace(DirectionalSettings(slope, power, floor), **filters)  # type: ignore[arg-type]
 
     def distances(self, name: str, given: Any, *, odd: bool) -> tuple[int, ...]:
         if not isinstance(given, list) or not given:

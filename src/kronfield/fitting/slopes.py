@@ -23,9 +23,6 @@ from kronfield.fitting.directional import (
 )
 from kronfield.fitting.settings import DirectionalSettings
 
-# The part of the last difference by which values go on to the rim, half a cell past the last
-# sample. All along it would be a half; half of that loses least on lines of photographs.
-PAST_THE_END = 0.25
 # The samples on either side of a cell that the slopes at its ends depend on.
 REACH = 2
 # Numbers gone through at a time: about ten such arrays stay in the cache.
@@ -49,7 +46,7 @@ class Refinement:
         Whether middles are interpolated along the directions of least change instead of along the
         axes. Makes a difference only if two or more axes are finer.
     settings : DirectionalSettings
-        The constants of the directional fill.
+        The constants of the directional fill, and of the nodes past the ends.
     """
 
     axes: tuple[Array, ...]
@@ -117,7 +114,7 @@ class Refinement:
         # from the last axis, whose lines are the longest runs in memory, while the array is small
         for axis in range(len(self.axes), 0, -1):
             if self.finer[axis - 1]:
-                values = _refine(values, axis)
+                values = _refine(values, axis, self.settings.past_the_end)
         return values
 
     def _directional(self, values: Array) -> Array:
@@ -131,17 +128,17 @@ class Refinement:
         for axis, more in enumerate(self.finer, start=1):
             if more:
                 inner[axis] = slice(None)
-                _fill_rim(np.moveaxis(nodes[tuple(inner)], axis, 0))
+                _fill_rim(np.moveaxis(nodes[tuple(inner)], axis, 0), self.settings.past_the_end)
         return nodes
 
 
-def _fill_rim(fine: Array) -> None:
+def _fill_rim(fine: Array, past_the_end: float) -> None:
     """Fill the first and last node of lines (2n + 1, ...) from the two samples next to them."""
-    fine[0] = fine[1] + PAST_THE_END * (fine[1] - fine[3])
-    fine[-1] = fine[-2] + PAST_THE_END * (fine[-2] - fine[-4])
+    fine[0] = fine[1] + past_the_end * (fine[1] - fine[3])
+    fine[-1] = fine[-2] + past_the_end * (fine[-2] - fine[-4])
 
 
-def _refine(values: Array, axis: int) -> Array:
+def _refine(values: Array, axis: int, past_the_end: float) -> Array:
     """Return values with 2n + 1 nodes on an axis of n samples."""
     n = values.shape[axis]
     before, after = math.prod(values.shape[:axis]), math.prod(values.shape[axis + 1 :])
@@ -165,7 +162,7 @@ def _refine(values: Array, axis: int) -> Array:
         # (y_0 + y_1)/2 + (d_0 - d_1)/8
         half = y * 0.5
         fine[2:-2:2] = half[:-1] + half[1:] + (d[:-1] - d[1:])
-        _fill_rim(fine)
+        _fill_rim(fine, past_the_end)
 
     if len(parts) > 1:
         in_threads(fill, parts)

@@ -17,6 +17,7 @@ from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import Field, storage
+from kronfield.fitting import settings as defaults
 from kronfield.fitting.inputs import (
     PointInput,
     checked_domain,
@@ -24,10 +25,10 @@ from kronfield.fitting.inputs import (
     exponent_beyond,
     frames_for,
 )
-from kronfield.fitting.options import ITERATIONS, PointOptions
+from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import mean_distances
 from kronfield.fitting.point_search import GcvWalk
-from kronfield.fitting.points import TOLERANCE, scaled_ridge
+from kronfield.fitting.points import scaled_ridge
 from kronfield.fitting.report import PointReport, choose_lowest
 from kronfield.fitting.settings import Settings
 from kronfield.fitting.wrap_up import wrap_up
@@ -86,7 +87,8 @@ class Statistics:
                 "encoding", None, "a Kronecker encoding or an embedder", "Pass the features to use."
             )
         box = checked_domain(domain, dimensions)
-        self._rule = RowRule.choose(checked, frames_for(checked, box, box), rows)
+        limits = defaults.DEFAULT.points.row_limits
+        self._rule = RowRule.choose(checked, frames_for(checked, box, box), rows, limits=limits)
         self._rows = rows
         offsets = (math.prod(2 * t - 1 for t in self._rule.taps) + 1) // 2
         if offsets * math.prod(self._rule.shape) > LARGEST:
@@ -259,7 +261,7 @@ class Statistics:
         units: Sequence[float] | None = None,
         encoding: Kronecker | Embedder | None = None,
         tolerance: float | None = None,
-        iterations: int = ITERATIONS,
+        iterations: int | None = None,
         seed: int = 0,
         progress: Callable[[int, float], Any] | None = None,
         settings: Settings | None = None,
@@ -304,7 +306,7 @@ class Statistics:
             penalty = replace(penalty, ridge=scaled_ridge(penalty.ridge, -heavy))
         solution = equations.solve(
             penalty,
-            tolerance=options.tolerance or TOLERANCE,
+            tolerance=options.tolerance or options.settings.points.tolerance,
             limit=options.iterations,
             progress=options.progress,
         )

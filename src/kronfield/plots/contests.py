@@ -14,6 +14,7 @@ from kronfield.plots.base import COLOURS, new_figure, save_figure, tidy
 if TYPE_CHECKING:
     from kronfield.signals.contest import Contestant
 
+# Pictures in a row.
 COLUMNS = 5
 
 

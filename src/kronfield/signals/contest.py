@@ -17,6 +17,7 @@ from kronfield._core.frames import Split, cell_centres
 from kronfield.analysis.presets import natural_size, preset
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
+from kronfield.fitting import settings as defaults
 from kronfield.fitting.grid import RankWarning, fit
 from kronfield.fitting.points import fit_points
 from kronfield.signals.measures import peak_of, psnr, ssim
@@ -38,11 +39,8 @@ EMBEDDERS = (
     "square",
 )
 DENSE = ("rff", "linf", "logf", "sine", "square")
-# The longest axis on which a ridge is chosen, and the longest axis for dense matrices.
-LONGEST_RIDGE, LONGEST_DENSE = 512, 4096
-# The shortest axis of which every second sample is held out, and the fraction of scattered points
-# that is held out.
-SHORTEST, PART = 6, 0.2
+# The fewest scattered points to compare methods on: two are held out, on average.
+FEWEST_POINTS = 10
 # The longest side of the displayed part: of a grid, of a line, and of a map of points.
 SHOWN, SHOWN_LINE, SHOWN_MAP = 96, 64, 200
 
@@ -108,12 +106,13 @@ class GridContest:
             if axes is None
             else [np.asarray(x) for x in axes]
         )
-        split = Split.of(shape, SHORTEST)
+        shortest = defaults.DEFAULT.signals.contest_shortest
+        split = Split.of(shape, shortest)
         if not any(split.halved):
             raise problem(
                 "values",
                 f"shape {shape}",
-                f"an axis of {SHORTEST} samples or more",
+                f"an axis of {shortest} samples or more",
                 "Shorter axes leave nothing to hold out.",
             )
         self.known, self.known_axes, self.held_out = (
@@ -136,7 +135,8 @@ class GridContest:
     def names(self, embedders: Sequence[str] = EMBEDDERS) -> list[str]:
         """Return the names of the methods to compare."""
         longest = max(len(x) for x in self.known_axes)
-        able = [name for name in embedders if name not in DENSE or longest <= LONGEST_DENSE]
+        dense = longest <= defaults.DEFAULT.signals.contest_dense
+        able = [name for name in embedders if name not in DENSE or dense]
         return ["kronfield, chosen", *able, *METHODS]
 
     def run(self, embedders: Sequence[str] = EMBEDDERS) -> Iterator[Contestant]:
@@ -164,7 +164,8 @@ class GridContest:
             encoding = Kronecker(
                 *[preset(name, natural_size(name, len(x))) for x in self.known_axes]
             )
-            ridge = None if max(len(x) for x in self.known_axes) <= LONGEST_RIDGE else 0.0
+            longest = max(len(x) for x in self.known_axes)
+            ridge = None if longest <= defaults.DEFAULT.signals.contest_ridge else 0.0
         with warnings.catch_warnings():
             # rank deficiency is part of the comparison
             warnings.simplefilter("ignore", RankWarning)
@@ -185,14 +186,15 @@ class PointContest:
     def __init__(self, points: Array, values: Array, *, seed: int = 0) -> None:
         there = np.isfinite(values) if values.ndim == 1 else np.isfinite(values).all(axis=1)
         points, values = points[there], values[there]
-        if len(points) < 10:
+        if len(points) < FEWEST_POINTS:
             raise problem(
                 "points",
                 f"{len(points)} with values",
-                "at least 10",
+                f"at least {FEWEST_POINTS}",
                 "Fewer points leave too few to hold out.",
             )
-        out = np.random.default_rng(seed).random(len(points)) < PART
+        part = defaults.DEFAULT.signals.contest_part
+        out = np.random.default_rng(seed).random(len(points)) < part
         out[0], out[1] = True, False  # at least one point in each part
         self.points, self.values = points[~out], values[~out]
         self.other_points, self.other_values = points[out], values[out]

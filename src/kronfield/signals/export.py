@@ -16,6 +16,7 @@ from kronfield._core.arrays import Array, problem
 from kronfield.field import Field
 from kronfield.files import Description, kind_of, writer
 from kronfield.files.kinds import suffix_of
+from kronfield.fitting import settings as defaults
 from kronfield.signals.axes import axis_names, axis_units, described
 from kronfield.signals.fit import straight_colours
 from kronfield.signals.tones import Tones, measured_tones
@@ -23,8 +24,6 @@ from kronfield.signals.view import View, view
 
 # Formats that hold any number; other formats hold brightness or sound.
 RAW = {".tif", ".tiff", ".npy", ".npz", ".nii", ".nii.gz", ".csv", ".tsv", ".parquet"}
-# Frames per second of a video made from a field that has no frame rate.
-USUAL_RATE = Fraction(25)
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,11 @@ class Exported:
     channels: list[str]
     tones: Tones | None
     rate: Fraction | None
+
+
+def usual_rate() -> Fraction:
+    """Return the frames per second of a video from a field that has no frame rate."""
+    return Fraction(defaults.DEFAULT.signals.frame_rate)
 
 
 def export(
@@ -219,8 +223,8 @@ class _Job:
 
     @property
     def frames_per_second(self) -> Fraction:
-        """The frame rate of a video: that of the view, or `USUAL_RATE`."""
-        return self.where.rate or USUAL_RATE
+        """The frame rate of a video: that of the view, or the usual one."""
+        return self.where.rate or usual_rate()
 
     def description(self, suffix: str, tones: Tones | None) -> Description:
         """Return the description of the file: that of the field, adapted to the view."""

@@ -15,6 +15,7 @@ from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.files import Signal
 from kronfield.files.guard import memory_size
+from kronfield.fitting import settings as defaults
 from kronfield.fitting.grid import fit
 from kronfield.fitting.points import fit_points
 from kronfield.fitting.report import FitReport, PointReport
@@ -24,11 +25,10 @@ from kronfield.solvers.points.cg import ConvergenceError
 # Peak memory of a fit, without and with a penalty, as a multiple of the size of the samples, which
 # are included. Measured and rounded up.
 PLAIN, PENALISED = 7, 12
-# Tolerance of the solver for tables, since a less accurate solution is visible in gaps.
-TOLERANCE = 1e-3
 # Below half an 8-bit level of alpha, the colour is invisible.
 INVISIBLE = 0.5 / 255
-# Up to this number of points the degrees of freedom are computed for the record of a fit.
+# Up to this number of points the degrees of freedom are computed for the record of a fit. They take
+# seconds for more points, and the report of a field computes them when they are asked for.
 FEW_POINTS = 2000
 
 
@@ -138,9 +138,13 @@ def _fit_grid(
 
 
 def _fit_points(points: Array, values: Array, encoding: Any, **options: Any) -> Field:
-    """Fit points with `TOLERANCE`, or with the default tolerance if that does not converge."""
+    """Fit points as if a penalty were given, or with a looser tolerance if needed to converge.
+
+    A less accurate solution is visible in gaps, which most tables have.
+    """
+    tolerance = defaults.DEFAULT.points.tolerance
     try:
-        return fit_points(points, values, encoding, tolerance=TOLERANCE, **options)
+        return fit_points(points, values, encoding, tolerance=tolerance, **options)
     except ConvergenceError:
         return fit_points(points, values, encoding, **options)
 

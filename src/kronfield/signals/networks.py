@@ -13,6 +13,7 @@ from kronfield.analysis.presets import preset
 from kronfield.embedders import Embedder
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.files import Description, Signal
+from kronfield.fitting import settings as defaults
 from kronfield.signals.fit import multiplied_colours, value_range
 
 # The paper's settings for a simple encoding: features per direction, their width, hidden layers.
@@ -20,8 +21,6 @@ SIMPLE_SIZE, SIMPLE_WIDTH, SIMPLE_DEPTH = 128, 0.006, 4
 # Values are scaled to a largest magnitude of 1 for training, because the learning rates suit that,
 # unless it lies within these limits already.
 NEAR_ONE = (0.1, 1.0)
-# The largest default number of features per axis for scattered points.
-MOST_FEATURES = 256
 
 
 def paper_encoding(
@@ -94,7 +93,8 @@ def _point_samples(points: Array, signal: Signal) -> _Samples:
         got = "points with the same coordinate on an axis"
         raise problem("points", got, "a spread on every axis", "Leave that coordinate out.")
     D = points.shape[1]
-    counts = [min(MOST_FEATURES, max(4, round(float(len(values)) ** (1 / D))))] * D
+    most = defaults.DEFAULT.signals.network_features
+    counts = [min(most, max(4, round(float(len(values)) ** (1 / D))))] * D
     return _Samples(values, None, points, ends, ends, counts)
 
 

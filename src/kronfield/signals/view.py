@@ -13,6 +13,7 @@ import numpy as np
 from kronfield._core.arrays import Array, describe, problem, real, whole
 from kronfield._core.frames import cell_centres
 from kronfield.field import Field
+from kronfield.fitting import settings as defaults
 from kronfield.signals.axes import (
     axis_names,
     axis_units,
@@ -25,11 +26,6 @@ from kronfield.signals.axes import (
 
 # Values evaluated at a time: 16 MB of float32.
 BLOCK_NUMBERS = 1 << 22
-# Values are averaged over a cell if it is longer than this multiple of a cell of the samples;
-# otherwise the field is evaluated at the centre of the cell.
-COARSE = 1.25
-# The default longest side of a map of scattered points.
-POINTS_SIDE = 512
 # The largest number of samples of a view: on a line, on one of several axes, and in total. Larger
 # numbers are assumed to be typing errors.
 MOST_ON_LINE, MOST_ON_AXIS, MOST_IN_ALL = 10**9, 10**7, 10**12
@@ -252,7 +248,8 @@ class _Request:
         """
         film = self.kind == "video" and axis == time_axis(self.field)
         spacing = self._spacing(axis)
-        if film or self.kind == "table" or step <= COARSE * spacing:
+        averaged = step > defaults.DEFAULT.signals.averaged_above * spacing
+        if film or self.kind == "table" or not averaged:
             return 1
         return math.ceil(step / spacing)
 
@@ -364,7 +361,7 @@ def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
     if scale is not None:
         return _Wanted(factors=_factors(field, free, sides, scale))
     if kind == "table" and len(free) <= 2:
-        drawn = max(POINTS_SIDE, *(len(field.axes[i]) for i in sides))
+        drawn = max(defaults.DEFAULT.signals.points_side, *(len(field.axes[i]) for i in sides))
         return _Wanted(counts=_counts(field, free, sides, drawn))
     return _Wanted()
 

@@ -24,11 +24,9 @@ from kronfield.solvers.points.rows import AxisRows, axis_runs, sparse_rows, taps
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import RowsTerm, mean_gram
 
-# A feature is within reach of a point where it exceeds IN_SIGHT of its peak. Rows are exact if at
-# most MOST_TAPS features are within reach of a point, or if the rows of all points together have at
-# most FEW_ENTRIES entries. Otherwise they are blended, which takes less time and memory.
-MOST_TAPS, IN_SIGHT = 256, 1e-10
-FEW_ENTRIES = 1 << 22
+# A feature is within reach of a point where it exceeds this fraction of its peak: what is left out
+# is less than the tolerance of any solution.
+IN_SIGHT = 1e-10
 # Entries of a row below this fraction of the largest are rounding and set to 0.
 ROUNDING = 1e-11
 # More points than this are sorted along the grid. Sorting fewer costs more time than it saves.
@@ -60,6 +58,7 @@ class RowRule:
         frames: Sequence[Frame],
         rows: str | None,
         points: int | None = None,
+        limits: tuple[int, int] | None = None,
     ) -> RowRule:
         """Return the rule for an encoding.
 
@@ -70,8 +69,11 @@ class RowRule:
         rows : "exact", "blending", "linear" or None
             The kind of rows; None selects exact rows or blending by their length.
         points : int, optional
-            The number of points. If it is known, longer rows can be exact, as long as all rows
-            together are small.
+            The number of points, if it is known.
+        limits : (int, int), optional
+            The most entries of a row, and of the rows of all points together, for exact rows; one
+            of the two limits must hold. Otherwise rows are blended, which takes less time and
+            memory. By default all rows of local features are exact.
         """
         if rows not in (None, "exact", "blending", "linear"):
             raise problem(
@@ -88,7 +90,7 @@ class RowRule:
                 "features that are local, for a sparse fit",
                 'Leave rows out, or pass "blending".',
             )
-        if rows == "exact" or (rows is None and _are_short(entries, points)):
+        if rows == "exact" or (rows is None and _are_short(entries, points, limits)):
             return cls(encoding, tuple(frames), None)
         nodes = [
             virtual_axis(emb, float(frame.unit(frame.low)), float(frame.unit(frame.high)))
@@ -151,11 +153,11 @@ def _entries_per_row(encoding: Kronecker) -> int | None:
     return None if None in taps else math.prod(t or 1 for t in taps)
 
 
-def _are_short(entries: int | None, points: int | None) -> bool:
+def _are_short(entries: int | None, points: int | None, limits: tuple[int, int] | None) -> bool:
     """Return whether rows with ``entries`` entries are short enough to be exact."""
-    if entries is None:
-        return False
-    return entries <= MOST_TAPS or (points is not None and points * entries <= FEW_ENTRIES)
+    if entries is None or limits is None:
+        return entries is not None
+    return entries <= limits[0] or (points is not None and points * entries <= limits[1])
 
 
 def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None) -> NormalEquations:

@@ -1,0 +1,120 @@
+"""A test on either side of every decision in `kronfield.fitting.settings.SignalSettings`.
+
+The name of a test is that of its decision: benchmarks/tuning/mutate.py changes the decision and
+expects the test to fail.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import kronfield as kf
+from kronfield.cli.common import Failure
+from kronfield.cli.denoise import _smoothed
+from kronfield.cli.fit import _no_ridge_if_long
+from kronfield.files import read, write
+from kronfield.fitting import settings
+from kronfield.signals import contest
+from kronfield.signals.contest import GridContest, PointContest
+from kronfield.signals.export import export
+from kronfield.signals.fit import fit_signal
+from kronfield.signals.networks import _point_samples
+from kronfield.signals.view import view
+
+rng = np.random.default_rng(0)
+
+
+def signal(tmp_path, values, name="a.npy"):
+    write(tmp_path / name, values, {}, overwrite=True)
+    return read(tmp_path / name)
+
+
+def table(tmp_path, count):
+    points = np.random.default_rng(count).random((count, 2))
+    rows = [f"{x},{y},{np.sin(5 * x) * y}" for x, y in points]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,value", *rows]))
+    return read(tmp_path / "a.csv")
+
+
+def test_every_decision_has_a_test():
+    for one in settings.decisions():
+        if one.group == "signals":
+            assert f"test_signals_{one.name}" in globals()
+
+
+def test_signals_averaged_above(tmp_path):
+    """Checks of one pixel are averaged at a third of the size, but not at five sixths of it."""
+    checks = np.indices((48, 48)).sum(axis=0) % 2 * 1.0
+    field = fit_signal(signal(tmp_path, checks, "a.png"))
+    for size, averaged in ((16, True), (40, False)):
+        where = view(field, size=size)
+        values = np.concatenate(list(where.blocks(field)))
+        assert (np.ptp(values) < 0.3) == averaged
+
+
+def test_signals_points_side(tmp_path):
+    field = fit_signal(table(tmp_path, 200))
+    assert max(view(field).shape) == 512
+
+
+def test_signals_frame_rate(tmp_path):
+    field = kf.fit(rng.random((6, 16, 16)))
+    export(field, tmp_path / "a.mp4")
+    assert read(tmp_path / "a.mp4").description.frames_per_second == 25
+
+
+def test_signals_longest_line(tmp_path):
+    for count, as_points in ((512, False), (513, True)):
+        noisy = np.sin(np.arange(count) / 40) + 0.1 * rng.standard_normal(count)
+        field = _smoothed(signal(tmp_path, noisy), 1.0, None)
+        assert isinstance(field.report, kf.PointReport) == as_points
+
+
+def test_signals_longest_smoothed(tmp_path):
+    long = signal(tmp_path, rng.random((8192, 2)))
+    assert any(_smoothed(long, 1.0, (0.0, 1e-3)).report.roughness)
+    with pytest.raises(Failure, match="got an axis of 8193 samples; expected at most 8192"):
+        _smoothed(signal(tmp_path, rng.random((8193, 6)), "b.npy"), 1.0, (0.0, 1e-3))
+
+
+def test_signals_longest_ridge(tmp_path):
+    said = []
+    out = SimpleNamespace(say=said.append)
+    encoding = kf.Kronecker(kf.Triangle(16, 2 / 16))
+    given = [signal(tmp_path, rng.random(n), f"{n}.npy") for n in (4096, 4097)]
+    assert [_no_ridge_if_long(one, encoding, out) for one in given] == [None, 0.0]
+    assert said == ["No ridge: an axis is longer than 4096, too long to choose it"]
+
+
+def test_signals_contest_ridge(monkeypatch):
+    given = []
+    monkeypatch.setattr(contest, "fit", lambda *_, ridge, **__: given.append(ridge))
+    for count in (2 * 512, 2 * 513):  # every second sample is known
+        GridContest(rng.random(count), channels=False)._fit("gaussian")
+    assert given == [None, 0.0]
+
+
+def test_signals_contest_dense():
+    for count, dense in ((2 * 4096, True), (2 * 4097, False)):
+        names = GridContest(rng.random(count), channels=False).names()
+        assert ("rff" in names) == dense
+        assert "gaussian" in names
+
+
+def test_signals_contest_shortest():
+    assert GridContest(rng.random((6, 5)), channels=False).known.shape == (3, 5)
+    with pytest.raises(kf.InputError, match="an axis of 6 samples or more"):
+        GridContest(rng.random((5, 5)), channels=False)
+
+
+def test_signals_contest_part():
+    held = PointContest(rng.random((5000, 2)), rng.random(5000))
+    assert len(held.other_points) == pytest.approx(1000, rel=0.1)
+
+
+def test_signals_network_features(tmp_path):
+    points, values = rng.random((300, 1)), rng.random(300)
+    for count, features in ((250, 250), (300, 256)):
+        short = SimpleNamespace(values=values[:count], channels=False)
+        assert _point_samples(points[:count], short).counts == [features]
