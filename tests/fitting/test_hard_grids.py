@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import CubicSpline, make_interp_spline
 
 import kronfield as kf
 
@@ -122,3 +122,53 @@ def test_many_channels_have_a_short_report(rng):
     wave = np.sin(np.arange(40) * 0.2)[:, None, None] * np.arange(1, 101)
     report = kf.fit(wave + 0.1 * rng.standard_normal((40, 40, 100)), channels=True).report
     assert max(map(len, str(report).splitlines())) < 400
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, 1e3])
+def test_a_straight_line_on_a_constant(constant):
+    x = np.linspace(0, 1, 58)
+    fine = np.linspace(0, 1, 999)
+    error = np.abs(kf.fit(constant + 0.3 * x, [x])(fine[:, None]) - constant - 0.3 * fine).max()
+    assert error < 1e-11 * (1 + constant)
+
+
+@pytest.mark.parametrize("constant", [0.0, -50.0, 1e4])
+def test_a_constant_does_not_change_what_is_chosen(constant):
+    x, fine = np.linspace(0, 1, 30), np.linspace(0, 1, 99)
+    report = kf.fit(np.sin(20 * x) + constant, [x]).report
+    assert report.chosen.kind == "Gaussians"
+    found = kf.fit(np.sin(20 * x) + constant, [x])(fine[:, None])
+    np.testing.assert_allclose(found, np.sin(20 * fine) + constant, atol=1e-4)
+
+
+def test_a_short_smooth_axis_beside_a_rough_one():
+    """Where slopes are taken along one axis, the other has nearly straight lines."""
+    x, y = np.linspace(0, 1, 20), np.linspace(0, 1, 10)
+    fine = np.linspace(0, 1, 77)
+    truth = np.multiply.outer(np.abs(fine - 0.37), np.sin(5 * fine))
+    values = np.multiply.outer(np.abs(x - 0.37), np.sin(5 * y))
+    error = np.abs(kf.fit(values, [x, y], channels=False).on_grid([fine, fine]) - truth).max()
+    assert error < 0.02
+
+
+@pytest.mark.parametrize("count", [12, 15, 24])
+@pytest.mark.parametrize("centre", [0.3, 0.52, 0.61])
+def test_peaks_on_few_samples(count, centre):
+    x, fine = np.linspace(0, 1, count), np.linspace(0, 1, 500)
+
+    def peak(x):
+        return np.exp(-(((x - centre) / 0.15) ** 2))
+
+    error = np.std(kf.fit(peak(x), [x])(fine[:, None]) - peak(fine))
+    peers = [np.std(make_interp_spline(x, peak(x), k)(fine) - peak(fine)) for k in (3, 5)]
+    assert error <= 1.5 * min(peers)
+
+
+def test_high_orders_on_short_axes():
+    x, fine = np.linspace(0, 1, 9), np.linspace(0, 1, 30)
+    for dimensions in (2, 3):
+        values = np.exp(sum(np.meshgrid(*[x] * dimensions, indexing="ij")))
+        truth = np.exp(sum(np.meshgrid(*[fine] * dimensions, indexing="ij")))
+        field = kf.fit(values, [x] * dimensions, channels=False)
+        found = field.on_grid([fine] * dimensions)
+        assert np.abs(found - truth).max() < 1e-6 * truth.max()

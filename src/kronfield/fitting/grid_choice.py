@@ -12,6 +12,7 @@ All of it is judged on one central crop, so that a large array is decided like i
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -34,8 +35,10 @@ from kronfield.fitting.splines import tension_encoding
 # Gaps smaller than this part of their mean are resolved by no spline with knots at the samples: at
 # both ends of one, rounding of the positions changes its slope by a part of 1e-8.
 NEARLY = 1e-8
-# Of values scaled to 1, errors whose squares are below this are rounding.
-ROUNDING = 1e-28
+# A prediction multiplies the rounding of its samples by no more than this.
+AMPLIFIED = 8.0
+# Of values scaled to 1, no prediction is better than this.
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -83,32 +86,39 @@ class Crop:
     values: Array
     axes: list[Array]
     scale: float
-    means: Array
+    sizes: Array  # (C,): the largest value of each channel before it was centred, in that scale
+    eps: float  # the relative rounding error of the values
 
-    @property
+    @functools.cached_property
+    def _ranges(self) -> Array:
+        """The largest deviation of each channel from its mean; 1 of a constant one."""
+        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
+        return np.where(flat > 0, flat, 1.0)
+
+    @functools.cached_property
     def balanced(self) -> Array:
         """The values with every channel scaled to at most 1: units of channels do not count."""
-        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
-        return self.values / np.where(flat > 0, flat, 1.0).reshape(-1, *[1] * len(self.axes))
+        return self.values / self._ranges.reshape(-1, *[1] * len(self.axes))
 
     @property
-    def balanced_means(self) -> Array:
-        """The means that were subtracted, in the units of `balanced`, (C,)."""
-        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
-        return self.means / np.where(flat > 0, flat, 1.0)
+    def rounding(self) -> float:
+        """Mean squared errors of `balanced` that are below this are rounding of the values."""
+        parts = AMPLIFIED * self.eps * self.sizes / self._ranges
+        return max(ROUNDING**2, float(np.mean(parts**2)))
 
     @classmethod
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
         """Return the central crop of about so many ``samples``; short axes stay whole."""
         parts = centre([len(axis) for axis in axes], samples)
         crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
-        largest = float(np.abs(crop).max()) or 1.0
+        sizes = np.abs(crop).reshape(len(crop), -1).max(axis=1)
+        largest = float(sizes.max()) or 1.0
         crop = crop / largest
-        means = crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
-        crop = crop - means
+        crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
         rest = float(np.abs(crop).max()) or 1.0
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
-        return cls(crop / rest, inside, largest * rest, means.reshape(-1) / rest)
+        eps = float(np.finfo(np.result_type(values.dtype, np.float32)).eps)
+        return cls(crop / rest, inside, largest * rest, sizes / largest / rest, eps)
 
 
 def choose(
@@ -118,7 +128,7 @@ def choose(
     crop = Crop.of(values, axes, options.settings.grid.crop_samples)
     close = any(_nearly_coincide(x) for x in axes)
     errors: list[AxisErrors | None] = [
-        None if close else leave_one_out(crop.balanced, i + 1, x, crop.balanced_means)
+        None if close else leave_one_out(crop.balanced, i + 1, x, options.settings.prediction)
         for i, x in enumerate(crop.axes)
     ]
     remark = ""
@@ -228,7 +238,7 @@ def _interpolation(
 ) -> GridChoice:
     """Return splines, or slopes from the data, whichever predict samples left out."""
     families = [
-        _best_family(one, x, frame, settings.grid)
+        _best_family(one, x, frame, settings.grid, crop.rounding)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
     finer = _finer(values, axes, frames, settings)
@@ -242,7 +252,7 @@ def _interpolation(
     else:
         candidates += _slope_candidates(errors, finer)
         if (
-            by_splines > ROUNDING
+            by_splines > crop.rounding
             and by_slopes < max(settings.grid.clearly**2 / chance, 1.0) * by_splines
         ):
             decided += (
@@ -272,28 +282,33 @@ def _best_family(
     x: Array,
     frame: Frame,
     settings: GridSettings,
+    rounding: float,
 ) -> Family:
     """Return the first family to which no other is clearly better."""
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
     able = np.array([one.suits(x, frame) for one in errors.families])
     squares = np.where(able, errors.squares, math.inf)
-    least = max(settings.clearly**2 * errors.chance * float(squares.min()), ROUNDING)
+    least = max(settings.clearly**2 * errors.chance * float(squares.min()), rounding)
     return errors.families[int(np.flatnonzero(squares <= least)[0])]
 
 
 def _compared(
     errors: Sequence[AxisErrors | None], families: Sequence[Family], finer: object
 ) -> tuple[float, float]:
-    """Return the sums over axes of the squared errors of splines and of slopes."""
+    """Return the sums over axes of the squared errors of splines and of slopes.
+
+    Beside axes with slopes, an axis too short for them has splines in tension, which are nearly
+    straight lines between samples.
+    """
     if isinstance(finer, str):
         return 0.0, math.inf
     assert isinstance(finer, Refinement)
     splines = slopes = 0.0
     for one, family, more in zip(errors, families, finer.finer, strict=True):
-        if more and one is not None:
-            splines += float(one.squares[one.families.index(family)])
-            slopes += one.slopes
+        if one is not None:
+            splines += one.of(family)
+            slopes += one.slopes if more else one.of(SplineFamily(1))
     return splines, slopes
 
 

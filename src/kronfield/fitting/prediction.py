@@ -18,23 +18,16 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, is_even
 from kronfield.embedders import BSpline, Embedder, Gaussian
+from kronfield.fitting.settings import DEFAULT, PredictionSettings
+from kronfield.solvers.grid.inverse import Factors
 
 # Samples to either side from which one is predicted. The influence of a sample on a spline of
 # degree 9, the widest, falls to 3e-4 over this distance.
 REACH = 16
-# Samples of an uneven axis that are predicted: each has rows of its own.
-MOST_UNEVEN = 48
-# Fewer samples on an axis are not judged: the polynomial through all of them is used.
-FEWEST_JUDGED = 5
 # The fewest samples on an axis for slopes: each is predicted from two differences on one side.
 FEWEST_FOR_SLOPES = 5
-# Predictions made on one axis: their mean square is known to about 2 % from this many.
-MOST_JUDGED = 1 << 12
-
 # Singular values of wide Gaussians below this part of the largest are left out: they are rounding.
 RCOND = 1e-14
-# The longest axis for wide Gaussians, whose matrix is factored densely.
-LONGEST_DENSE = 256
 
 #: The ways in which a spline continues past its last samples, and `smooth` of the grid solver.
 ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2}
@@ -82,8 +75,8 @@ class SplineFamily:
 
     @property
     def fewest(self) -> int:
-        """The fewest samples to judge by: the error of a high degree needs more than it has."""
-        return self.degree + 2 if self.degree < 5 else 2 * self.degree
+        """The fewest samples to judge by: one is left out, the others have a spline."""
+        return self.degree + 2
 
     def predict(self, x: Array, at: float) -> Array:
         """Return the row whose product with values at ``x`` is the spline at ``at``."""
@@ -102,29 +95,27 @@ class GaussianFamily:
     """The paper's Gaussians, wide and with centres past both ends: for waves and other smooth data.
 
     A centre lies on every sample of an even axis, and ``padding`` more past each end. Of all
-    weights that fit, those of least norm are used. The wider the bells, the higher the order of
-    accuracy, and the larger the weights; ``RCOND`` bounds these.
+    weights that fit, those with the least differences are used, so that constants are reproduced.
+    The wider the bells, the higher the order of accuracy, and the larger the weights; ``RCOND``
+    bounds these.
     """
 
     width: float  # in spacings
-    padding: int = 10
-    smooth: int = 0
+    padding: int
+    fewest: int
+    longest: int
+    smooth: int = 1
 
-    @property
-    def fewest(self) -> int:
-        """The fewest samples to judge by."""
-        return 16
+    kind = "Gaussians"
 
     @property
     def parameters(self) -> dict[str, float | str]:
         """The parameters of a candidate."""
         return {"width": self.width}
 
-    kind = "Gaussians"
-
     def suits(self, x: Array, frame: Frame | None = None) -> bool:
         """Tell whether an axis is even, short enough to be factored densely, and starts at 0."""
-        if len(x) > LONGEST_DENSE or not is_even(x):
+        if len(x) > self.longest or not is_even(x):
             return False
         if frame is None:
             return True
@@ -134,37 +125,43 @@ class GaussianFamily:
     def embedder(self, axis: Array, frame: Frame) -> Embedder:
         """Return the features for samples at ``axis``."""
         del frame
-        n = len(axis)
-        return Gaussian(n + 2 * self.padding, self.width / n, padding=self.padding)
+        return self._of(len(axis))
+
+    def _of(self, count: int) -> Gaussian:
+        return Gaussian(count + 2 * self.padding, self.width / count, padding=self.padding)
 
     def error_rows(self, count: int) -> Array:
-        """Return the matrix (N, N) from samples on an even axis to their leave-one-out errors.
-
-        With the kernel K = G G' + e of the features G at the samples and y = K a, the error at
-        sample i is a_i / (K^-1)_ii (Craven and Wahba, 1979). The tiny ridge e is that of the fit.
-        """
-        x = np.arange(count) / count
-        emb = Gaussian(count + 2 * self.padding, self.width / count, padding=self.padding)
-        U, s, _ = np.linalg.svd(np.asarray(emb(x)), full_matrices=False)
-        inverse = (U / (s**2 + (RCOND * s[0]) ** 2)) @ U.T
-        return inverse / np.diag(inverse)[:, None]
+        """Return the matrix (N, N) from samples on an even axis to their leave-one-out errors."""
+        features = np.asarray(self._of(count)(np.arange(count) / count))
+        return Factors.of(features, self.smooth, RCOND).left_out()
 
 
 Family = SplineFamily | GaussianFamily
 
-#: From straight lines to polynomials of degree 9 and bells, in the order in which they are
-#: preferred: a later one must be clearly better.
-FAMILIES: tuple[Family, ...] = (
-    SplineFamily(3),
-    SplineFamily(5),
-    SplineFamily(7),
-    SplineFamily(9),
-    SplineFamily(3, "straight"),
-    SplineFamily(3, "flat"),
-    SplineFamily(1),
-    GaussianFamily(1.5),
-    GaussianFamily(4.0),
-)
+
+@functools.lru_cache(maxsize=8)
+def families(settings: PredictionSettings) -> tuple[Family, ...]:
+    """Return all families in the order in which they are preferred.
+
+    A later one must be clearly better.
+    """
+    *narrow, wide = (
+        GaussianFamily(
+            width, settings.padding, settings.fewest_for_gaussians, settings.longest_for_gaussians
+        )
+        for width in settings.widths
+    )
+    return (
+        SplineFamily(3),
+        *narrow,
+        SplineFamily(5),
+        SplineFamily(7),
+        SplineFamily(9),
+        wide,
+        SplineFamily(3, "straight"),
+        SplineFamily(3, "flat"),
+        SplineFamily(1),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +185,10 @@ class AxisErrors:
     slopes: float
     count: int
 
+    def of(self, family: Family) -> float:
+        """Return the mean squared error of one family."""
+        return float(self.squares[self.families.index(family)])
+
     @property
     def chance(self) -> float:
         """The factor by which the ratio of two mean squares differs from 1 by chance.
@@ -198,33 +199,28 @@ class AxisErrors:
 
 
 def leave_one_out(
-    values: Array, axis: int, x: Array, means: Array | None = None
+    values: Array, axis: int, x: Array, settings: PredictionSettings = DEFAULT.prediction
 ) -> AxisErrors | None:
     """Return the errors along an axis of planar values (C, N_1, ..., N_D); None if it is short.
 
-    On a line, the Gaussians take part: they do not contain constants, so that ``means`` (C,), which
-    were subtracted from the values, are added for them. On more axes their weights would multiply
-    beyond what float64 can hold. ``axis`` counts the axes of ``values``, so that the first of the
-    grid is 1. Of many lines or samples, some are judged: spread evenly, and symmetric about the
-    middle.
+    On a line, the Gaussians take part. On more axes their weights would multiply beyond what
+    float64 can hold. ``axis`` counts the axes of ``values``, so that the first of the grid is 1. Of
+    many lines or samples, some are judged: spread evenly, and symmetric about the middle.
     """
     n = len(x)
+    if n < settings.fewest:
+        return None
     on_line = values.ndim == 2
-    able = [one for one in FAMILIES if on_line or isinstance(one, SplineFamily)]
-    families = tuple(one for one in able if n >= one.fewest and one.suits(x))
-    if n < FEWEST_JUDGED:
-        return None
-    if not families:
-        return None
+    able = [one for one in families(settings) if on_line or isinstance(one, SplineFamily)]
+    judged = tuple(one for one in able if n >= one.fewest and one.suits(x))
     even = is_even(x)
-    samples = np.arange(1, n - 1) if even else 1 + _spread(n - 2, MOST_UNEVEN)
-    lines = _some_lines(values, axis, max(1, MOST_JUDGED // len(samples)))  # (N, R)
+    samples = np.arange(1, n - 1) if even else 1 + _spread(n - 2, settings.most_uneven)
+    lines = _some_lines(values, axis, max(1, settings.most_judged // len(samples)))  # (N, R)
     if even:
-        samples = 1 + _spread(n - 2, max(1, MOST_JUDGED // lines.shape[1]))
-    added = np.zeros(lines.shape[1]) if means is None or not on_line else means
-    squares = _squares(families, x, lines, samples, even, added)  # (F, J)
+        samples = 1 + _spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
+    squares = _squares(judged, x, lines, samples, even)  # (F, J)
     slopes = _slopes_error(lines, samples) if even and n >= FEWEST_FOR_SLOPES else math.nan
-    return AxisErrors(families, squares.mean(axis=1), slopes, lines.shape[1] * len(samples))
+    return AxisErrors(judged, squares.mean(axis=1), slopes, lines.shape[1] * len(samples))
 
 
 def _spread(count: int, most: int) -> Array:
@@ -245,21 +241,14 @@ def _some_lines(values: Array, axis: int, most: int) -> Array:
     return np.ascontiguousarray(lines.reshape(len(lines), -1), dtype=np.float64)
 
 
-def _squares(
-    families: Sequence[Family],
-    x: Array,
-    lines: Array,
-    samples: Array,
-    even: bool,
-    means: Array | float = 0.0,
-) -> Array:
+def _squares(judged: Sequence[Family], x: Array, lines: Array, samples: Array, even: bool) -> Array:
     """Return the mean over lines (N, R) of the squared error at each sample, (F, J)."""
-    splines = tuple(one for one in families if isinstance(one, SplineFamily))
-    squares = np.empty((len(families), len(samples)))
+    splines = tuple(one for one in judged if isinstance(one, SplineFamily))
+    squares = np.empty((len(judged), len(samples)))
     local = iter(_spline_squares(splines, x, lines, samples, even))
-    for number, family in enumerate(families):
+    for number, family in enumerate(judged):
         if isinstance(family, GaussianFamily):
-            errors = _gaussian_rows(family, len(x))[samples] @ (lines + means)
+            errors = _gaussian_rows(family, len(x))[samples] @ lines
             squares[number] = np.mean(errors**2, axis=1)
         else:
             squares[number] = next(local)
