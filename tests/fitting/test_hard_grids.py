@@ -1,5 +1,6 @@
 """Grids on which a careless choice goes wrong: each fit is compared with what it samples."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -7,6 +8,10 @@ import pytest
 from scipy.interpolate import CubicSpline, make_interp_spline
 
 import kronfield as kf
+from kronfield._core.frames import sample_frame
+from kronfield.fitting.grid_choice import Crop, _halved_error
+from kronfield.fitting.settings import DEFAULT
+from kronfield.fitting.slopes import Refinement
 
 
 @pytest.fixture
@@ -172,3 +177,42 @@ def test_high_orders_on_short_axes():
         field = kf.fit(values, [x] * dimensions, channels=False)
         found = field.on_grid([fine] * dimensions)
         assert np.abs(found - truth).max() < 1e-6 * truth.max()
+
+
+def test_the_report_names_the_splines_that_are_used():
+    close, even = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0, 3.0, 4.0]), np.arange(6.0)
+    values = np.random.default_rng(0).random((6, 6))
+    for axes, kinds in (
+        ([close, close], "cubic splines"),
+        ([close, even], "cubic splines on uneven axes, splines in tension"),
+    ):
+        report = kf.fit(values, axes, noise=0.0).report
+        assert f"default: {kinds}, since positions nearly coincide" in report.chosen_by
+        assert isinstance(report.embedders[0], kf.BSpline)
+        given = kf.fit(values, axes, roughness=(0.0, 0.1)).report
+        assert given.chosen_by == f"given, with {kinds}"
+    report = kf.fit(values, [even, even], roughness=(0.0, 0.1)).report
+    assert report.chosen_by == "given, with splines in tension"
+    assert isinstance(report.embedders[0], kf.TensionSpline)
+
+
+@pytest.mark.parametrize("shape", [(24, 31), (26, 14), (14, 15, 16), (5, 30, 24)])
+@pytest.mark.parametrize("directional", [False, True])
+def test_halves_filled_at_once_as_one_by_one(shape, directional):
+    values = np.cumsum(np.random.default_rng(0).standard_normal((2, *shape)), axis=1)
+    crop = Crop.of(values, [np.arange(float(n)) for n in shape], 1 << 16)
+    fewest = DEFAULT.grid.shortest_refined
+    squares = []
+    for starts in itertools.product(*((0, 1) if n >= fewest else (0,) for n in shape)):
+        part = crop.values[(slice(None), *(slice(s, None) for s in starts))]
+        halved = [n >= fewest for n in shape]
+        known = part[(slice(None), *(slice(None, None, 2 if half else 1) for half in halved))]
+        axes = [np.arange(float(n)) for n in known.shape[1:]]
+        finer = Refinement.of(axes, [sample_frame(x) for x in axes], halved, directional)
+        inner = tuple(slice(1, -1) if half else slice(None) for half in halved)
+        found = finer(np.ascontiguousarray(known))[(slice(None), *inner)]
+        wanted = part[(slice(None), *(slice(n) for n in found.shape[1:]))]
+        count = wanted[0].size - known[0].size
+        squares.append(np.sum((found - wanted) ** 2) / (2 * count))
+    expected = float(np.mean(squares))
+    assert _halved_error(crop, directional, DEFAULT) == pytest.approx(expected, rel=1e-12)

@@ -15,13 +15,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Frame, Split, centre, is_even, sample_frame
+from kronfield._core.frames import Frame, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
@@ -125,12 +125,28 @@ def choose(
     values: Array, axes: Sequence[Array], frames: Sequence[Frame], options: GridOptions
 ) -> GridChoice:
     """Return the encoding and penalty for planar values (C, N_1, ..., N_D) on sorted axes."""
+    if not options.interpolates:
+        second_only = not options.roughness_pair[0] and options.roughness_pair[1] > 0
+        encoding = tension_encoding(axes, frames, TENSIONS[2 if second_only else 1])
+        return GridChoice(
+            encoding,
+            (2,) * len(axes),
+            f"given, with {_kinds(axes)}",
+            [],
+            ridge=options.ridge or 0.0,
+            roughness=options.roughness_pair,
+        )
     crop = Crop.of(values, axes, options.settings.grid.crop_samples)
     close = any(_nearly_coincide(x) for x in axes)
-    errors: list[AxisErrors | None] = [
-        None if close else leave_one_out(crop.balanced, i + 1, x, options.settings.prediction)
-        for i, x in enumerate(crop.axes)
-    ]
+
+    @functools.cache
+    def errors() -> list[AxisErrors | None]:
+        """Judge every axis, if a decision needs it."""
+        return [
+            None if close else leave_one_out(crop.balanced, i, x, options.settings.prediction)
+            for i, x in enumerate(crop.axes, start=1)
+        ]
+
     remark = ""
     if options.may_smooth:
         noise = _noise(values, crop, errors, options)
@@ -138,22 +154,19 @@ def choose(
         if smoothed is not None:
             return smoothed
         remark = f"; {noise.reason}"
-    if not options.interpolates:
-        second_only = not options.roughness_pair[0] and options.roughness_pair[1] > 0
-        encoding = tension_encoding(axes, frames, TENSIONS[2 if second_only else 1])
-        return GridChoice(
-            encoding,
-            (2,) * len(axes),
-            "given, with splines in tension",
-            [],
-            ridge=options.ridge or 0.0,
-            roughness=options.roughness_pair,
-        )
     if close:
         encoding = tension_encoding(axes, frames, TENSIONS[1])
-        by = "default: splines in tension, since positions nearly coincide"
+        by = f"default: {_kinds(axes)}, since positions nearly coincide"
         return GridChoice(encoding, (2,) * len(axes), by, [])
-    return _interpolation(crop, errors, values, axes, frames, options.settings, remark)
+    return _interpolation(crop, errors(), values, axes, frames, options.settings, remark)
+
+
+def _kinds(axes: Sequence[Array]) -> str:
+    """Return what `tension_encoding` has on these axes, in words."""
+    even = [is_even(axis) for axis in axes]
+    if all(even):
+        return "splines in tension"
+    return "cubic splines on uneven axes, splines in tension" if any(even) else "cubic splines"
 
 
 def _nearly_coincide(x: Array) -> bool:
@@ -162,7 +175,10 @@ def _nearly_coincide(x: Array) -> bool:
 
 
 def _noise(
-    values: Array, crop: Crop, errors: Sequence[AxisErrors | None], options: GridOptions
+    values: Array,
+    crop: Crop,
+    errors: Callable[[], Sequence[AxisErrors | None]],
+    options: GridOptions,
 ) -> Noise:
     """Return the noise that was given, or that the values show."""
     C = len(values)
@@ -179,7 +195,7 @@ def _noise(
     if not all(map(is_even, crop.axes)):
         return _no_noise(C, "noise was not looked for, since an axis is uneven")
     # No prediction has a smaller error than the noise of the sample that is predicted.
-    least = max((math.sqrt(one.squares.min()) for one in errors if one is not None), default=1.0)
+    least = max((math.sqrt(one.squares.min()) for one in errors() if one is not None), default=1.0)
     if least < options.settings.noise.least_part:
         return _no_noise(C, f"no noise: samples are predicted to {least:.1g} of the largest")
     found = find_noise(values, options.settings.noise)
@@ -287,8 +303,10 @@ def _best_family(
     """Return the first family to which no other is clearly better."""
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
-    able = np.array([one.suits(x, frame) for one in errors.families])
-    squares = np.where(able, errors.squares, math.inf)
+    squares = errors.squares
+    bells = [one.kind == "Gaussians" for one in errors.families]
+    if any(bells) and not errors.families[bells.index(True)].fits(x, frame):
+        squares = np.where(bells, math.inf, squares)
     least = max(settings.clearly**2 * errors.chance * float(squares.min()), rounding)
     return errors.families[int(np.flatnonzero(squares <= least)[0])]
 
@@ -380,30 +398,63 @@ def _halved_error(crop: Crop, directional: bool, settings: Settings) -> float:
     """Return the mean squared error of every other sample, filled in from every second one.
 
     These can start at the first or at the second sample of an axis. All combinations are judged, so
-    that a flipped grid is judged alike.
+    that a flipped grid is judged alike. Those of one shape are filled at once.
     """
     fewest = settings.grid.shortest_refined
-    starts = [(0, 1) if n >= fewest else (0,) for n in crop.values.shape[1:]]
-    errors = [
-        _filled_error(crop, start, directional, settings) for start in itertools.product(*starts)
-    ]
-    return float(np.mean(errors))
+    lengths = crop.values.shape[1:]
+    # an axis of n samples from `start` on has this many known ones, the last held-out one between
+    each = [[(s, (n - s + 1) // 2) for s in (0, 1)] if n >= fewest else [(0, n)] for n in lengths]
+    halved = [n >= fewest for n in lengths]
+    alike: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for combination in itertools.product(*each):
+        starts, counts = zip(*combination, strict=True)
+        alike.setdefault(counts, []).append(starts)
+    total = 0.0
+    for counts, starts_of in alike.items():
+        total += len(starts_of) * _filled_error(
+            crop, starts_of, counts, halved, directional, settings
+        )
+    return total / sum(map(len, alike.values()))
 
 
 def _filled_error(
-    crop: Crop, starts: Sequence[int], directional: bool, settings: Settings
+    crop: Crop,
+    starts_of: Sequence[Sequence[int]],
+    counts: Sequence[int],
+    halved: Sequence[bool],
+    directional: bool,
+    settings: Settings,
 ) -> float:
-    """Return the error of the samples between every second one from ``starts`` on."""
-    values = crop.values[(slice(None), *(slice(start, None) for start in starts))]
-    split = Split.of(values.shape[1:], settings.grid.shortest_refined - 1)
-    axes = split.axes([axis[start:] for axis, start in zip(crop.axes, starts, strict=True)])
+    """Return the error of the samples between every second one, of boxes that start at several.
+
+    The boxes lie side by side on an axis of their own, on which nothing is filled in.
+    """
+    sizes = [2 * n - 1 if half else n for n, half in zip(counts, halved, strict=True)]
+    boxes = np.stack(
+        [
+            crop.values[
+                (slice(None), *(slice(a, a + n) for a, n in zip(starts, sizes, strict=True)))
+            ]
+            for starts in starts_of
+        ],
+        axis=1,
+    )
+    steps = [2 if half else 1 for half in halved]
+    known = tuple(slice(None, None, step) for step in steps)
+    axes = [
+        axis[a : a + n : step]
+        for axis, a, n, step in zip(crop.axes, starts_of[0], sizes, steps, strict=True)
+    ]
+    side = np.arange(float(len(starts_of)))
+    axes = [side, *axes]
     frames = [sample_frame(axis) for axis in axes]
-    finer = Refinement.of(axes, frames, split.halved, directional, settings.directional)
+    finer = Refinement.of(axes, frames, [False, *halved], directional, settings.directional)
     if finer is None:  # every second position of a nearly even axis may be less even
         return math.inf
     # the nodes past either end are not judged
-    inner = tuple(slice(1, -1) if more else slice(None) for more in finer.finer)
-    found = finer(split.known(values, planar=True))[(slice(None), *inner)]
-    part = tuple(slice(n) for n in found.shape[1:])
-    errors = found - values[(slice(None), *part)]
-    return float(np.mean(errors[:, split.held_out[part]] ** 2))
+    inner = tuple(slice(1, -1) if half else slice(None) for half in halved)
+    every = (slice(None), slice(None))
+    errors = finer(np.ascontiguousarray(boxes[(*every, *known)]))[(*every, *inner)] - boxes
+    errors[(*every, *known)] = 0.0
+    held_out = math.prod(sizes) - math.prod(counts)
+    return float(np.sum(errors * errors)) / (errors.shape[0] * errors.shape[1] * held_out)
