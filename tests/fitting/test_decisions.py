@@ -27,6 +27,7 @@ from kronfield.fitting.point_search import (
     Walk,
 )
 from kronfield.fitting.points import _tolerance
+from kronfield.fitting.prediction import leave_one_out
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
 from kronfield.solvers.points.cg import ConvergenceError
@@ -158,6 +159,60 @@ def test_grid_most_removed():
         assert low < removed < high
         lowered = not np.array_equal(found.weights, free.weights)
         assert lowered == expected
+
+# Predictions
+# ------------------------------------------------------------------------------------------
+
+
+def predicted(values, x=None):
+    """The errors of the first axis of values."""
+    x = np.arange(float(len(values))) if x is None else x
+    return leave_one_out(np.asarray(values, float)[None], 1, x, settings.DEFAULT.prediction)
+
+
+def test_prediction_fewest():
+    assert predicted(rough(4)) is None
+    assert predicted(rough(5)) is not None
+
+
+def width_for(function, count):
+    """The width of the Gaussians that are chosen for a function."""
+    x = np.linspace(0, 1, count)
+    return kf.fit(function(x), [x]).report.chosen.parameters["width"]
+
+
+def test_prediction_widths():
+    assert width_for(lambda x: np.exp(-(((x - 0.43) / 0.1) ** 2)), 20) == 1.0
+    assert width_for(lambda x: np.exp(-(((x - 0.43) / 0.06) ** 2)), 60) == 1.5
+    assert width_for(lambda x: np.sin(31 * x), 60) == 4.0
+
+
+def test_prediction_padding():
+    assert kf.fit(np.sin(0.5 * np.arange(60))).encoding.shape == (100,)
+
+
+def has_gaussians(count):
+    return any(one.kind == "Gaussians" for one in predicted(rough(count)).families)
+
+
+def test_prediction_fewest_for_gaussians():
+    assert has_gaussians(10)
+    assert not has_gaussians(9)
+
+
+def test_prediction_longest_for_gaussians():
+    assert has_gaussians(256)
+    assert not has_gaussians(257)
+
+
+def test_prediction_most_judged():
+    assert 1 << 11 < predicted(np.zeros((200, 200))).count <= 1 << 12
+    assert predicted(np.zeros((60, 60))).count == 58 * 60
+
+
+def test_prediction_most_uneven():
+    x = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 300))
+    assert 36 <= predicted(rough(300), x).count <= 48
 
 
 def test_directional_fill():

@@ -1,12 +1,17 @@
 """Grids on which a careless choice goes wrong: each fit is compared with what it samples."""
 
+import itertools
 import warnings
 
 import numpy as np
 import pytest
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import CubicSpline, make_interp_spline
 
 import kronfield as kf
+from kronfield._core.frames import sample_frame
+from kronfield.fitting.grid_choice import Crop, _halved_error
+from kronfield.fitting.settings import DEFAULT
+from kronfield.fitting.slopes import Refinement
 
 
 @pytest.fixture
@@ -122,3 +127,92 @@ def test_many_channels_have_a_short_report(rng):
     wave = np.sin(np.arange(40) * 0.2)[:, None, None] * np.arange(1, 101)
     report = kf.fit(wave + 0.1 * rng.standard_normal((40, 40, 100)), channels=True).report
     assert max(map(len, str(report).splitlines())) < 400
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, 1e3])
+def test_a_straight_line_on_a_constant(constant):
+    x = np.linspace(0, 1, 58)
+    fine = np.linspace(0, 1, 999)
+    error = np.abs(kf.fit(constant + 0.3 * x, [x])(fine[:, None]) - constant - 0.3 * fine).max()
+    assert error < 1e-11 * (1 + constant)
+
+
+@pytest.mark.parametrize("constant", [0.0, -50.0, 1e4])
+def test_a_constant_does_not_change_what_is_chosen(constant):
+    x, fine = np.linspace(0, 1, 30), np.linspace(0, 1, 99)
+    report = kf.fit(np.sin(20 * x) + constant, [x]).report
+    assert report.chosen.kind == "Gaussians"
+    found = kf.fit(np.sin(20 * x) + constant, [x])(fine[:, None])
+    np.testing.assert_allclose(found, np.sin(20 * fine) + constant, atol=1e-4)
+
+
+def test_a_short_smooth_axis_beside_a_rough_one():
+    """Where slopes are taken along one axis, the other has nearly straight lines."""
+    x, y = np.linspace(0, 1, 20), np.linspace(0, 1, 10)
+    fine = np.linspace(0, 1, 77)
+    truth = np.multiply.outer(np.abs(fine - 0.37), np.sin(5 * fine))
+    values = np.multiply.outer(np.abs(x - 0.37), np.sin(5 * y))
+    error = np.abs(kf.fit(values, [x, y], channels=False).on_grid([fine, fine]) - truth).max()
+    assert error < 0.02
+
+
+@pytest.mark.parametrize("count", [12, 15, 24])
+@pytest.mark.parametrize("centre", [0.3, 0.52, 0.61])
+def test_peaks_on_few_samples(count, centre):
+    x, fine = np.linspace(0, 1, count), np.linspace(0, 1, 500)
+
+    def peak(x):
+        return np.exp(-(((x - centre) / 0.15) ** 2))
+
+    error = np.std(kf.fit(peak(x), [x])(fine[:, None]) - peak(fine))
+    peers = [np.std(make_interp_spline(x, peak(x), k)(fine) - peak(fine)) for k in (3, 5)]
+    assert error <= 1.5 * min(peers)
+
+
+def test_high_orders_on_short_axes():
+    x, fine = np.linspace(0, 1, 9), np.linspace(0, 1, 30)
+    for dimensions in (2, 3):
+        values = np.exp(sum(np.meshgrid(*[x] * dimensions, indexing="ij")))
+        truth = np.exp(sum(np.meshgrid(*[fine] * dimensions, indexing="ij")))
+        field = kf.fit(values, [x] * dimensions, channels=False)
+        found = field.on_grid([fine] * dimensions)
+        assert np.abs(found - truth).max() < 1e-6 * truth.max()
+
+
+def test_the_report_names_the_splines_that_are_used():
+    close, even = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0, 3.0, 4.0]), np.arange(6.0)
+    values = np.random.default_rng(0).random((6, 6))
+    for axes, kinds in (
+        ([close, close], "cubic splines"),
+        ([close, even], "cubic splines on uneven axes, splines in tension"),
+    ):
+        report = kf.fit(values, axes, noise=0.0).report
+        assert f"default: {kinds}, since positions nearly coincide" in report.chosen_by
+        assert isinstance(report.embedders[0], kf.BSpline)
+        given = kf.fit(values, axes, roughness=(0.0, 0.1)).report
+        assert given.chosen_by == f"given, with {kinds}"
+    report = kf.fit(values, [even, even], roughness=(0.0, 0.1)).report
+    assert report.chosen_by == "given, with splines in tension"
+    assert isinstance(report.embedders[0], kf.TensionSpline)
+
+
+@pytest.mark.parametrize("shape", [(24, 31), (26, 14), (14, 15, 16), (5, 30, 24)])
+@pytest.mark.parametrize("directional", [False, True])
+def test_halves_filled_at_once_as_one_by_one(shape, directional):
+    values = np.cumsum(np.random.default_rng(0).standard_normal((2, *shape)), axis=1)
+    crop = Crop.of(values, [np.arange(float(n)) for n in shape], 1 << 16)
+    fewest = DEFAULT.grid.shortest_refined
+    squares = []
+    for starts in itertools.product(*((0, 1) if n >= fewest else (0,) for n in shape)):
+        part = crop.values[(slice(None), *(slice(s, None) for s in starts))]
+        halved = [n >= fewest for n in shape]
+        known = part[(slice(None), *(slice(None, None, 2 if half else 1) for half in halved))]
+        axes = [np.arange(float(n)) for n in known.shape[1:]]
+        finer = Refinement.of(axes, [sample_frame(x) for x in axes], halved, directional)
+        inner = tuple(slice(1, -1) if half else slice(None) for half in halved)
+        found = finer(np.ascontiguousarray(known))[(slice(None), *inner)]
+        wanted = part[(slice(None), *(slice(n) for n in found.shape[1:]))]
+        count = wanted[0].size - known[0].size
+        squares.append(np.sum((found - wanted) ** 2) / (2 * count))
+    expected = float(np.mean(squares))
+    assert _halved_error(crop, directional, DEFAULT) == pytest.approx(expected, rel=1e-12)

@@ -7,13 +7,14 @@ from scipy.interpolate import Akima1DInterpolator, PchipInterpolator, make_inter
 
 import kronfield as kf
 from kronfield.fitting.prediction import (
-    FAMILIES,
-    MOST_JUDGED,
     SplineFamily,
-    akima_slope,
-    harmonic_slope,
+    _spline_squares,
+    families,
     leave_one_out,
 )
+from kronfield.fitting.settings import DEFAULT
+
+FAMILIES = families(DEFAULT.prediction)
 
 
 def brute_force(x, y, predict):
@@ -32,13 +33,20 @@ def fitted(family):
 
     def bells(x, y):
         step = np.diff(x).min()
-        centres = x[0] + step * np.arange(-10, round((x[-1] - x[0]) / step) + 11)
+        past = family.padding
+        centres = x[0] + step * np.arange(-past, round((x[-1] - x[0]) / step) + past + 1)
 
         def rows(at):
-            return np.exp(-((np.atleast_1d(at)[:, None] - centres) ** 2) / (2 * family.width**2))
+            features = np.exp(
+                -((np.atleast_1d(at)[:, None] - centres) ** 2) / (2 * (family.width * step) ** 2)
+            )
+            # of weights that are sums of their differences and a constant, which costs nothing
+            sums = np.tri(len(centres))
+            sums[:, 0] = 1e4
+            return features @ sums
 
-        weights = np.linalg.lstsq(rows(x), y, rcond=1e-14)[0]
-        return lambda at: float((rows(at) @ weights)[0])
+        differences = np.linalg.lstsq(rows(x), y, rcond=1e-14)[0]
+        return lambda at: float((rows(at) @ differences)[0])
 
     return bells
 
@@ -55,7 +63,7 @@ def test_splines_as_refitted(count, even):
     x = np.arange(count, dtype=float) if even else np.cumsum(rng.uniform(0.2, 1.0, count))
     y = rng.standard_normal((1, count))
     found = leave_one_out(y, 1, x)
-    able = [one for one in FAMILIES if count >= one.fewest and (even or one.kind == "splines")]
+    able = [one for one in FAMILIES if one.suits(count, even)]
     assert list(found.families) == able
     for family, square in zip(found.families, found.squares, strict=True):
         reference = brute_force(x, y[0], fitted(family))
@@ -96,6 +104,29 @@ def test_slopes_as_scipy(count):
     assert np.isfinite(leave_one_out(y, 1, x).slopes)
 
 
+def harmonic_slope(left, right, before, after):
+    """Return the slope between differences ``left`` and ``right`` over gaps of these lengths.
+
+    It is their weighted harmonic mean, and 0 where their signs differ (Fritsch and Butland, 1984).
+    """
+    first, second = 2 * after + before, after + 2 * before
+    same = left * right > 0
+    safe_left, safe_right = np.where(same, left, 1.0), np.where(same, right, 1.0)
+    return np.where(same, (first + second) / (first / safe_left + second / safe_right), 0.0)
+
+
+def akima_slope(beyond_left, left, right, beyond_right):
+    """Return the slope between ``left`` and ``right``, weighted by the changes beyond.
+
+    This is Akima's rule (1970), modified so that flat stretches stay flat.
+    """
+    to_left = np.abs(beyond_right - right) + np.abs(beyond_right + right) / 2
+    to_right = np.abs(left - beyond_left) + np.abs(left + beyond_left) / 2
+    total = to_left + to_right
+    safe = np.where(total > 0, total, 1.0)
+    return np.where(total > 0, (to_left * left + to_right * right) / safe, 0.0)
+
+
 def _slope_error(y, i):
     d = np.diff(y[0])
     middle = (y[0, i + 1] - y[0, i - 1]) / 2
@@ -103,6 +134,51 @@ def _slope_error(y, i):
     before = harmonic_slope(args[1], middle, 1.0, 2.0) + akima_slope(*args[:4])
     after = harmonic_slope(middle, args[3], 2.0, 1.0) + akima_slope(*args[1:])
     return (y[0, i - 1] + y[0, i + 1]) / 2 + (before - after) / 8 - y[0, i]
+
+
+def past_the_ends(d, i):
+    """The two differences before and after the gap at sample i, and the one over it."""
+    n = len(d) + 1
+    middle = (d[i - 1] + d[i]) / 2
+    left = d[i - 2] if i > 1 else None
+    right = d[i + 1] if i < n - 2 else None
+    left = 2 * middle - right if left is None else left
+    right = 2 * middle - left if right is None else right
+    first = d[i - 3] if i > 2 else 2 * left - middle
+    final = d[i + 2] if i < n - 3 else 2 * right - middle
+    return first, left, middle, right, final
+
+
+@pytest.mark.parametrize("count", [5, 6, 7, 12, 70])
+@pytest.mark.parametrize("seed", range(3))
+def test_slopes_as_one_by_one(count, seed):
+    rng = np.random.default_rng(seed)
+    y = np.round(rng.standard_normal((1, count, 3)), seed)  # rounded: some differences are equal
+    squares = []
+    for line in y[0].T:
+        for i in range(1, count - 1):
+            first, left, middle, right, final = past_the_ends(np.diff(line), i)
+            before = harmonic_slope(left, middle, 1.0, 2.0) + akima_slope(
+                first, left, middle, right
+            )
+            after = harmonic_slope(middle, right, 2.0, 1.0) + akima_slope(
+                left, middle, right, final
+            )
+            squares.append(((line[i - 1] + line[i + 1]) / 2 + (before - after) / 8 - line[i]) ** 2)
+    found = leave_one_out(y, 1, np.arange(float(count))).slopes
+    assert found == pytest.approx(float(np.mean(squares)), rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [12, 40, 64, 65])
+def test_one_matrix_as_windows(count):
+    """Short axes are predicted by one matrix for all families, others in windows."""
+    y = np.random.default_rng(count).standard_normal((2, count, 4))
+    found = leave_one_out(y, 1, np.arange(float(count)))
+    splines = tuple(one for one in found.families if one.kind == "splines")
+    lines = np.moveaxis(y, 1, 0).reshape(count, -1)
+    x, samples = np.arange(float(count)), np.arange(1, count - 1)
+    reference = _spline_squares(splines, x, lines, samples, True).mean(axis=1)
+    np.testing.assert_allclose(found.squares, reference, rtol=1e-10)
 
 
 def test_slopes_are_judged_at_all_inner_samples():
@@ -145,7 +221,7 @@ def test_flips_and_other_axes(count, channels, other, seed, even):
 def test_many_lines_are_sampled_symmetrically():
     rng = np.random.default_rng(5)
     y = rng.standard_normal((3, 300, 300))
-    assert y.size > 4 * MOST_JUDGED
+    assert y.size > 4 * DEFAULT.prediction.most_judged
     found = leave_one_out(y, 1, np.arange(300.0))
     flipped = leave_one_out(y[:, ::-1, ::-1], 1, np.arange(300.0))
     np.testing.assert_allclose(found.squares, flipped.squares, rtol=1e-9)

@@ -13,7 +13,7 @@ from kronfield.fitting.splines import tension_encoding
 from kronfield.solvers.grid import banded
 from kronfield.solvers.grid.banded import BlockBanded, apply, embedding_blocks
 from kronfield.solvers.grid.basis import derivative_gram
-from kronfield.solvers.grid.inverse import invert_axis
+from kronfield.solvers.grid.inverse import Factors, invert_axis
 from kronfield.solvers.grid.separable import GridSolver, gcv_score
 
 LOCAL = [
@@ -317,3 +317,35 @@ def test_factored_inverse_passes_the_dot_test():
     u, v = rng.standard_normal(20), rng.standard_normal(30)
     transposed = operator.coefficients.T @ (operator.back.T @ v)
     assert operator.apply(u, 0) @ v == pytest.approx(u @ transposed, rel=1e-6)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("width", [1.0, 1.5])
+def test_factors_as_constrained_least_squares(order, width):
+    """Of all weights that fit, those with the least differences: against the KKT equations."""
+    N, past = 14, 6
+    x, K = np.arange(N) / N, N + 2 * past
+    P = np.asarray(kf.Gaussian(K, width / N, padding=past)(x))
+    y = np.random.default_rng(order).standard_normal(N)
+    D = np.diff(np.eye(K), order, axis=0)
+    kkt = np.block([[D.T @ D, P.T], [P, np.zeros((N, N))]])
+    expected = np.linalg.lstsq(kkt, np.concatenate([np.zeros(K), y]), rcond=None)[0][:K]
+    found = Factors.of(P, order, 1e-15)
+    weights = found.inverse().apply(y, 0)
+    np.testing.assert_allclose(P @ weights, y, atol=1e-8)
+    np.testing.assert_allclose(weights, expected, atol=1e-4 * np.abs(expected).max())
+    errors = found.left_out() @ y
+    for i in (0, 3, N - 1):
+        known = np.arange(N) != i
+        weights = Factors.of(P[known], order, 1e-15).inverse().apply(y[known], 0)
+        assert errors[i] == pytest.approx(y[i] - P[i] @ weights, rel=1e-3)
+
+
+def test_factored_inverse_reproduces_polynomials_below_the_order():
+    x, fine = np.arange(40) / 40, np.linspace(0, 39 / 40, 300)
+    emb = kf.Gaussian(80, 4 / 40, padding=20)
+    for order in (1, 2):
+        operator = invert_axis(emb, x, dtype=np.float64, smooth=order, rcond=1e-14).operator
+        y = (3 - 2 * x) ** (order - 1)
+        found = np.asarray(emb(fine)) @ operator.apply(y, 0)
+        np.testing.assert_allclose(found, (3 - 2 * fine) ** (order - 1), atol=1e-9)

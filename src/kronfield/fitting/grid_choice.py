@@ -12,15 +12,16 @@ All of it is judged on one central crop, so that a large array is decided like i
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Frame, Split, centre, is_even, sample_frame
+from kronfield._core.frames import Frame, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.denoising import Removal, Removed, compared, expected_error
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
@@ -36,8 +37,10 @@ from kronfield.fitting.stabilising import find_varying_noise
 # Gaps smaller than this part of their mean are resolved by no spline with knots at the samples: at
 # both ends of one, rounding of the positions changes its slope by a part of 1e-8.
 NEARLY = 1e-8
-# Of values scaled to 1, errors whose squares are below this are rounding.
-ROUNDING = 1e-28
+# A prediction multiplies the rounding of its samples by no more than this.
+AMPLIFIED = 8.0
+# Of values scaled to 1, no prediction is better than this.
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -94,44 +97,67 @@ class Crop:
     values: Array
     axes: list[Array]
     scale: float
-    means: Array
+    sizes: Array  # (C,): the largest value of each channel before it was centred, in that scale
+    eps: float  # the relative rounding error of the values
 
-    @property
+    @functools.cached_property
+    def _ranges(self) -> Array:
+        """The largest deviation of each channel from its mean; 1 of a constant one."""
+        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
+        return np.where(flat > 0, flat, 1.0)
+
+    @functools.cached_property
     def balanced(self) -> Array:
         """The values with every channel scaled to at most 1: units of channels do not count."""
-        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
-        return self.values / np.where(flat > 0, flat, 1.0).reshape(-1, *[1] * len(self.axes))
+        return self.values / self._ranges.reshape(-1, *[1] * len(self.axes))
 
     @property
-    def balanced_means(self) -> Array:
-        """The means that were subtracted, in the units of `balanced`, (C,)."""
-        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
-        return self.means / np.where(flat > 0, flat, 1.0)
+    def rounding(self) -> float:
+        """Mean squared errors of `balanced` that are below this are rounding of the values."""
+        parts = AMPLIFIED * self.eps * self.sizes / self._ranges
+        return max(ROUNDING**2, float(np.mean(parts**2)))
 
     @classmethod
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
         """Return the central crop of about so many ``samples``; short axes stay whole."""
         parts = centre([len(axis) for axis in axes], samples)
         crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
-        largest = float(np.abs(crop).max()) or 1.0
+        sizes = np.abs(crop).reshape(len(crop), -1).max(axis=1)
+        largest = float(sizes.max()) or 1.0
         crop = crop / largest
-        means = crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
-        crop = crop - means
+        crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
         rest = float(np.abs(crop).max()) or 1.0
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
-        return cls(crop / rest, inside, largest * rest, means.reshape(-1) / rest)
+        eps = float(np.finfo(np.result_type(values.dtype, np.float32)).eps)
+        return cls(crop / rest, inside, largest * rest, sizes / largest / rest, eps)
 
 
 def choose(
     values: Array, axes: Sequence[Array], frames: Sequence[Frame], options: GridOptions
 ) -> GridChoice:
     """Return the encoding and penalty for planar values (C, N_1, ..., N_D) on sorted axes."""
+    if not options.interpolates:
+        second_only = not options.roughness_pair[0] and options.roughness_pair[1] > 0
+        encoding = tension_encoding(axes, frames, TENSIONS[2 if second_only else 1])
+        return GridChoice(
+            encoding,
+            (2,) * len(axes),
+            f"given, with {_kinds(axes)}",
+            [],
+            ridge=options.ridge or 0.0,
+            roughness=options.roughness_pair,
+        )
     crop = Crop.of(values, axes, options.settings.grid.crop_samples)
     close = any(_nearly_coincide(x) for x in axes)
-    errors: list[AxisErrors | None] = [
-        None if close else leave_one_out(crop.balanced, i + 1, x, crop.balanced_means)
-        for i, x in enumerate(crop.axes)
-    ]
+
+    @functools.cache
+    def errors() -> list[AxisErrors | None]:
+        """Judge every axis, if a decision needs it."""
+        return [
+            None if close else leave_one_out(crop.balanced, i, x, options.settings.prediction)
+            for i, x in enumerate(crop.axes, start=1)
+        ]
+
     remark = ""
     if options.may_smooth:
         noise = _noise(values, crop, errors, options)
@@ -139,22 +165,19 @@ def choose(
         if smoothed is not None:
             return smoothed
         remark = f"; {noise.reason}"
-    if not options.interpolates:
-        second_only = not options.roughness_pair[0] and options.roughness_pair[1] > 0
-        encoding = tension_encoding(axes, frames, TENSIONS[2 if second_only else 1])
-        return GridChoice(
-            encoding,
-            (2,) * len(axes),
-            "given, with splines in tension",
-            [],
-            ridge=options.ridge or 0.0,
-            roughness=options.roughness_pair,
-        )
     if close:
         encoding = tension_encoding(axes, frames, TENSIONS[1])
-        by = "default: splines in tension, since positions nearly coincide"
+        by = f"default: {_kinds(axes)}, since positions nearly coincide"
         return GridChoice(encoding, (2,) * len(axes), by, [])
-    return _interpolation(crop, errors, values, axes, frames, options.settings, remark)
+    return _interpolation(crop, errors(), values, axes, frames, options.settings, remark)
+
+
+def _kinds(axes: Sequence[Array]) -> str:
+    """Return what `tension_encoding` has on these axes, in words."""
+    even = [is_even(axis) for axis in axes]
+    if all(even):
+        return "splines in tension"
+    return "cubic splines on uneven axes, splines in tension" if any(even) else "cubic splines"
 
 
 def _nearly_coincide(x: Array) -> bool:
@@ -163,7 +186,10 @@ def _nearly_coincide(x: Array) -> bool:
 
 
 def _noise(
-    values: Array, crop: Crop, errors: Sequence[AxisErrors | None], options: GridOptions
+    values: Array,
+    crop: Crop,
+    errors: Callable[[], Sequence[AxisErrors | None]],
+    options: GridOptions,
 ) -> Noise:
     """Return the noise that was given, or that the values show."""
     C = len(values)
@@ -181,7 +207,7 @@ def _noise(
     if not options.denoise and not all(map(is_even, crop.axes)):
         return _no_noise(C, "noise was not looked for, since an axis is uneven")
     # No prediction has a smaller error than the noise of the sample that is predicted.
-    least = max((math.sqrt(one.squares.min()) for one in errors if one is not None), default=1.0)
+    least = max((math.sqrt(one.squares.min()) for one in errors() if one is not None), default=1.0)
     if least < options.settings.noise.least_part:
         return _no_noise(C, f"no noise: samples are predicted to {least:.1g} of the largest")
     found = find_noise(values, options.settings.noise)
@@ -287,7 +313,7 @@ def _interpolation(
 ) -> GridChoice:
     """Return splines, or slopes from the data, whichever predict samples left out."""
     families = [
-        _best_family(one, x, frame, settings.grid)
+        _best_family(one, x, frame, settings.grid, crop.rounding)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
     finer = _finer(values, axes, frames, settings)
@@ -301,7 +327,7 @@ def _interpolation(
     else:
         candidates += _slope_candidates(errors, finer)
         if (
-            by_splines > ROUNDING
+            by_splines > crop.rounding
             and by_slopes < max(settings.grid.clearly**2 / chance, 1.0) * by_splines
         ):
             decided += (
@@ -331,28 +357,35 @@ def _best_family(
     x: Array,
     frame: Frame,
     settings: GridSettings,
+    rounding: float,
 ) -> Family:
     """Return the first family to which no other is clearly better."""
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
-    able = np.array([one.suits(x, frame) for one in errors.families])
-    squares = np.where(able, errors.squares, math.inf)
-    least = max(settings.clearly**2 * errors.chance * float(squares.min()), ROUNDING)
+    squares = errors.squares
+    bells = [one.kind == "Gaussians" for one in errors.families]
+    if any(bells) and not errors.families[bells.index(True)].fits(x, frame):
+        squares = np.where(bells, math.inf, squares)
+    least = max(settings.clearly**2 * errors.chance * float(squares.min()), rounding)
     return errors.families[int(np.flatnonzero(squares <= least)[0])]
 
 
 def _compared(
     errors: Sequence[AxisErrors | None], families: Sequence[Family], finer: object
 ) -> tuple[float, float]:
-    """Return the sums over axes of the squared errors of splines and of slopes."""
+    """Return the sums over axes of the squared errors of splines and of slopes.
+
+    Beside axes with slopes, an axis too short for them has splines in tension, which are nearly
+    straight lines between samples.
+    """
     if isinstance(finer, str):
         return 0.0, math.inf
     assert isinstance(finer, Refinement)
     splines = slopes = 0.0
     for one, family, more in zip(errors, families, finer.finer, strict=True):
-        if more and one is not None:
-            splines += float(one.squares[one.families.index(family)])
-            slopes += one.slopes
+        if one is not None:
+            splines += one.of(family)
+            slopes += one.slopes if more else one.of(SplineFamily(1))
     return splines, slopes
 
 
@@ -424,30 +457,63 @@ def _halved_error(crop: Crop, directional: bool, settings: Settings) -> float:
     """Return the mean squared error of every other sample, filled in from every second one.
 
     These can start at the first or at the second sample of an axis. All combinations are judged, so
-    that a flipped grid is judged alike.
+    that a flipped grid is judged alike. Those of one shape are filled at once.
     """
     fewest = settings.grid.shortest_refined
-    starts = [(0, 1) if n >= fewest else (0,) for n in crop.values.shape[1:]]
-    errors = [
-        _filled_error(crop, start, directional, settings) for start in itertools.product(*starts)
-    ]
-    return float(np.mean(errors))
+    lengths = crop.values.shape[1:]
+    # an axis of n samples from `start` on has this many known ones, the last held-out one between
+    each = [[(s, (n - s + 1) // 2) for s in (0, 1)] if n >= fewest else [(0, n)] for n in lengths]
+    halved = [n >= fewest for n in lengths]
+    alike: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for combination in itertools.product(*each):
+        starts, counts = zip(*combination, strict=True)
+        alike.setdefault(counts, []).append(starts)
+    total = 0.0
+    for counts, starts_of in alike.items():
+        total += len(starts_of) * _filled_error(
+            crop, starts_of, counts, halved, directional, settings
+        )
+    return total / sum(map(len, alike.values()))
 
 
 def _filled_error(
-    crop: Crop, starts: Sequence[int], directional: bool, settings: Settings
+    crop: Crop,
+    starts_of: Sequence[Sequence[int]],
+    counts: Sequence[int],
+    halved: Sequence[bool],
+    directional: bool,
+    settings: Settings,
 ) -> float:
-    """Return the error of the samples between every second one from ``starts`` on."""
-    values = crop.values[(slice(None), *(slice(start, None) for start in starts))]
-    split = Split.of(values.shape[1:], settings.grid.shortest_refined - 1)
-    axes = split.axes([axis[start:] for axis, start in zip(crop.axes, starts, strict=True)])
+    """Return the error of the samples between every second one, of boxes that start at several.
+
+    The boxes lie side by side on an axis of their own, on which nothing is filled in.
+    """
+    sizes = [2 * n - 1 if half else n for n, half in zip(counts, halved, strict=True)]
+    boxes = np.stack(
+        [
+            crop.values[
+                (slice(None), *(slice(a, a + n) for a, n in zip(starts, sizes, strict=True)))
+            ]
+            for starts in starts_of
+        ],
+        axis=1,
+    )
+    steps = [2 if half else 1 for half in halved]
+    known = tuple(slice(None, None, step) for step in steps)
+    axes = [
+        axis[a : a + n : step]
+        for axis, a, n, step in zip(crop.axes, starts_of[0], sizes, steps, strict=True)
+    ]
+    side = np.arange(float(len(starts_of)))
+    axes = [side, *axes]
     frames = [sample_frame(axis) for axis in axes]
-    finer = Refinement.of(axes, frames, split.halved, directional, settings.directional)
+    finer = Refinement.of(axes, frames, [False, *halved], directional, settings.directional)
     if finer is None:  # every second position of a nearly even axis may be less even
         return math.inf
     # the nodes past either end are not judged
-    inner = tuple(slice(1, -1) if more else slice(None) for more in finer.finer)
-    found = finer(split.known(values, planar=True))[(slice(None), *inner)]
-    part = tuple(slice(n) for n in found.shape[1:])
-    errors = found - values[(slice(None), *part)]
-    return float(np.mean(errors[:, split.held_out[part]] ** 2))
+    inner = tuple(slice(1, -1) if half else slice(None) for half in halved)
+    every = (slice(None), slice(None))
+    errors = finer(np.ascontiguousarray(boxes[(*every, *known)]))[(*every, *inner)] - boxes
+    errors[(*every, *known)] = 0.0
+    held_out = math.prod(sizes) - math.prod(counts)
+    return float(np.sum(errors * errors)) / (errors.shape[0] * errors.shape[1] * held_out)

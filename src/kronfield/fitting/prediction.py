@@ -18,23 +18,22 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, is_even
 from kronfield.embedders import BSpline, Embedder, Gaussian
+from kronfield.fitting.settings import DEFAULT, PredictionSettings
+from kronfield.solvers.grid.inverse import Factors
 
 # Samples to either side from which one is predicted. The influence of a sample on a spline of
 # degree 9, the widest, falls to 3e-4 over this distance.
 REACH = 16
-# Samples of an uneven axis that are predicted: each has rows of its own.
-MOST_UNEVEN = 48
-# Fewer samples on an axis are not judged: the polynomial through all of them is used.
-FEWEST_JUDGED = 5
+# The longest axis whose predictions are one matrix for all of its samples, which is cached: it is
+# faster than windows, and takes half a megabyte.
+ONE_MATRIX_UP_TO = 64
+# The longest axis whose embedder is cached: its positions take 32 KB.
+KEPT_UP_TO = 4096
+TINY = float(np.finfo(np.float64).tiny)
 # The fewest samples on an axis for slopes: each is predicted from two differences on one side.
 FEWEST_FOR_SLOPES = 5
-# Predictions made on one axis: their mean square is known to about 2 % from this many.
-MOST_JUDGED = 1 << 12
-
 # Singular values of wide Gaussians below this part of the largest are left out: they are rounding.
 RCOND = 1e-14
-# The longest axis for wide Gaussians, whose matrix is factored densely.
-LONGEST_DENSE = 256
 
 #: The ways in which a spline continues past its last samples, and `smooth` of the grid solver.
 ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2}
@@ -56,6 +55,12 @@ class SplineFamily:
         """Return the features for samples at ``axis``."""
         x = frame.unit(axis)
         low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
+        if len(x) > KEPT_UP_TO:
+            return self._through(x, low, high)
+        return _recent_splines(self, x.tobytes(), low, high)
+
+    def _through(self, x: Array, low: float, high: float) -> Embedder:
+        """Return splines with knots at sorted positions, for a domain from low to high."""
         if len(x) > 1:  # past one cell the last polynomials continue; far knots would be singular
             low, high = max(low, 2 * x[0] - x[1]), min(high, 2 * x[-1] - x[-2])
         if self.ends == "not-a-knot" or len(x) < 3:
@@ -75,15 +80,20 @@ class SplineFamily:
         """The number by which the grid solver knows the ends."""
         return ENDS[self.ends]
 
-    def suits(self, x: Array, frame: Frame | None = None) -> bool:
-        """Tell whether an axis can have these splines: every axis can."""
+    def suits(self, count: int, even: bool) -> bool:
+        """Tell whether an axis has enough samples to judge these splines."""
+        del even
+        return count >= self.fewest
+
+    def fits(self, x: Array, frame: Frame) -> bool:
+        """Tell whether the domain of an axis can have these splines: every domain can."""
         del x, frame
         return True
 
     @property
     def fewest(self) -> int:
-        """The fewest samples to judge by: the error of a high degree needs more than it has."""
-        return self.degree + 2 if self.degree < 5 else 2 * self.degree
+        """The fewest samples to judge by: one is left out, the others have a spline."""
+        return self.degree + 2
 
     def predict(self, x: Array, at: float) -> Array:
         """Return the row whose product with values at ``x`` is the spline at ``at``."""
@@ -97,74 +107,83 @@ class SplineFamily:
         return np.asarray(make_interp_spline(x, identity, 3, bc_type=(zero, zero))(at))
 
 
+@functools.lru_cache(maxsize=64)
+def _recent_splines(family: SplineFamily, positions: bytes, low: float, high: float) -> Embedder:
+    """Return splines, cached: axes of one length are alike."""
+    return family._through(np.frombuffer(positions), low, high)
+
+
 @dataclass(frozen=True)
 class GaussianFamily:
     """The paper's Gaussians, wide and with centres past both ends: for waves and other smooth data.
 
     A centre lies on every sample of an even axis, and ``padding`` more past each end. Of all
-    weights that fit, those of least norm are used. The wider the bells, the higher the order of
-    accuracy, and the larger the weights; ``RCOND`` bounds these.
+    weights that fit, those with the least differences are used, so that constants are reproduced.
+    The wider the bells, the higher the order of accuracy, and the larger the weights; ``RCOND``
+    bounds these.
     """
 
     width: float  # in spacings
-    padding: int = 10
-    smooth: int = 0
+    padding: int
+    fewest: int
+    longest: int
+    smooth: int = 1
 
-    @property
-    def fewest(self) -> int:
-        """The fewest samples to judge by."""
-        return 16
+    kind = "Gaussians"
 
     @property
     def parameters(self) -> dict[str, float | str]:
         """The parameters of a candidate."""
         return {"width": self.width}
 
-    kind = "Gaussians"
+    def suits(self, count: int, even: bool) -> bool:
+        """Tell whether an axis is even, and neither too short nor too long to be judged."""
+        return even and self.fewest <= count <= self.longest
 
-    def suits(self, x: Array, frame: Frame | None = None) -> bool:
-        """Tell whether an axis is even, short enough to be factored densely, and starts at 0."""
-        if len(x) > LONGEST_DENSE or not is_even(x):
-            return False
-        if frame is None:
-            return True
-        away = np.abs(frame.unit(x) - np.arange(len(x)) / len(x)).max()
-        return bool(away < 1e-9)
+    def fits(self, x: Array, frame: Frame) -> bool:
+        """Tell whether the samples of an axis are the first cells of its frame."""
+        return bool(np.abs(frame.unit(x) - np.arange(len(x)) / len(x)).max() < 1e-9)
 
     def embedder(self, axis: Array, frame: Frame) -> Embedder:
         """Return the features for samples at ``axis``."""
         del frame
-        n = len(axis)
-        return Gaussian(n + 2 * self.padding, self.width / n, padding=self.padding)
+        return self._of(len(axis))
+
+    def _of(self, count: int) -> Gaussian:
+        return Gaussian(count + 2 * self.padding, self.width / count, padding=self.padding)
 
     def error_rows(self, count: int) -> Array:
-        """Return the matrix (N, N) from samples on an even axis to their leave-one-out errors.
-
-        With the kernel K = G G' + e of the features G at the samples and y = K a, the error at
-        sample i is a_i / (K^-1)_ii (Craven and Wahba, 1979). The tiny ridge e is that of the fit.
-        """
-        x = np.arange(count) / count
-        emb = Gaussian(count + 2 * self.padding, self.width / count, padding=self.padding)
-        U, s, _ = np.linalg.svd(np.asarray(emb(x)), full_matrices=False)
-        inverse = (U / (s**2 + (RCOND * s[0]) ** 2)) @ U.T
-        return inverse / np.diag(inverse)[:, None]
+        """Return the matrix (N, N) from samples on an even axis to their leave-one-out errors."""
+        features = np.asarray(self._of(count)(np.arange(count) / count))
+        return Factors.of(features, self.smooth, RCOND).left_out()
 
 
 Family = SplineFamily | GaussianFamily
 
-#: From straight lines to polynomials of degree 9 and bells, in the order in which they are
-#: preferred: a later one must be clearly better.
-FAMILIES: tuple[Family, ...] = (
-    SplineFamily(3),
-    SplineFamily(5),
-    SplineFamily(7),
-    SplineFamily(9),
-    SplineFamily(3, "straight"),
-    SplineFamily(3, "flat"),
-    SplineFamily(1),
-    GaussianFamily(1.5),
-    GaussianFamily(4.0),
-)
+
+@functools.lru_cache(maxsize=8)
+def families(settings: PredictionSettings) -> tuple[Family, ...]:
+    """Return all families in the order in which they are preferred.
+
+    A later one must be clearly better.
+    """
+    *narrow, wide = (
+        GaussianFamily(
+            width, settings.padding, settings.fewest_for_gaussians, settings.longest_for_gaussians
+        )
+        for width in settings.widths
+    )
+    return (
+        SplineFamily(3),
+        *narrow,
+        SplineFamily(5),
+        SplineFamily(7),
+        SplineFamily(9),
+        wide,
+        SplineFamily(3, "straight"),
+        SplineFamily(3, "flat"),
+        SplineFamily(1),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +207,10 @@ class AxisErrors:
     slopes: float
     count: int
 
+    def of(self, family: Family) -> float:
+        """Return the mean squared error of one family."""
+        return float(self.squares[self.families.index(family)])
+
     @property
     def chance(self) -> float:
         """The factor by which the ratio of two mean squares differs from 1 by chance.
@@ -198,38 +221,35 @@ class AxisErrors:
 
 
 def leave_one_out(
-    values: Array, axis: int, x: Array, means: Array | None = None
+    values: Array, axis: int, x: Array, settings: PredictionSettings = DEFAULT.prediction
 ) -> AxisErrors | None:
     """Return the errors along an axis of planar values (C, N_1, ..., N_D); None if it is short.
 
-    On a line, the Gaussians take part: they do not contain constants, so that ``means`` (C,), which
-    were subtracted from the values, are added for them. On more axes their weights would multiply
-    beyond what float64 can hold. ``axis`` counts the axes of ``values``, so that the first of the
-    grid is 1. Of many lines or samples, some are judged: spread evenly, and symmetric about the
-    middle.
+    On a line, the Gaussians take part. On more axes their weights would multiply beyond what
+    float64 can hold. ``axis`` counts the axes of ``values``, so that the first of the grid is 1. Of
+    many lines or samples, some are judged: spread evenly, and symmetric about the middle.
     """
     n = len(x)
+    if n < settings.fewest:
+        return None
     on_line = values.ndim == 2
-    able = [one for one in FAMILIES if on_line or isinstance(one, SplineFamily)]
-    families = tuple(one for one in able if n >= one.fewest and one.suits(x))
-    if n < FEWEST_JUDGED:
-        return None
-    if not families:
-        return None
+    able = [one for one in families(settings) if on_line or isinstance(one, SplineFamily)]
     even = is_even(x)
-    samples = np.arange(1, n - 1) if even else 1 + _spread(n - 2, MOST_UNEVEN)
-    lines = _some_lines(values, axis, max(1, MOST_JUDGED // len(samples)))  # (N, R)
+    judged = tuple(one for one in able if one.suits(n, even))
+    samples = np.arange(1, n - 1) if even else 1 + _spread(n - 2, settings.most_uneven)
+    lines = _some_lines(values, axis, max(1, settings.most_judged // len(samples)))  # (N, R)
     if even:
-        samples = 1 + _spread(n - 2, max(1, MOST_JUDGED // lines.shape[1]))
-    added = np.zeros(lines.shape[1]) if means is None or not on_line else means
-    squares = _squares(families, x, lines, samples, even, added)  # (F, J)
+        samples = 1 + _spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
+    squares = _squares(judged, x, lines, samples, even)  # (F, J)
     slopes = _slopes_error(lines, samples) if even and n >= FEWEST_FOR_SLOPES else math.nan
-    return AxisErrors(families, squares.mean(axis=1), slopes, lines.shape[1] * len(samples))
+    return AxisErrors(judged, squares.mean(axis=1), slopes, lines.shape[1] * len(samples))
 
 
 def _spread(count: int, most: int) -> Array:
     """Return at most ``most`` indices below ``count``, symmetric about the middle."""
     step = math.ceil(count / most)
+    if step <= 1:
+        return np.arange(count)
     half = np.arange((count - 1) // 2, -1, -step)
     return np.unique(np.concatenate([half, count - 1 - half]))
 
@@ -245,25 +265,40 @@ def _some_lines(values: Array, axis: int, most: int) -> Array:
     return np.ascontiguousarray(lines.reshape(len(lines), -1), dtype=np.float64)
 
 
-def _squares(
-    families: Sequence[Family],
-    x: Array,
-    lines: Array,
-    samples: Array,
-    even: bool,
-    means: Array | float = 0.0,
-) -> Array:
+def _squares(judged: Sequence[Family], x: Array, lines: Array, samples: Array, even: bool) -> Array:
     """Return the mean over lines (N, R) of the squared error at each sample, (F, J)."""
-    splines = tuple(one for one in families if isinstance(one, SplineFamily))
-    squares = np.empty((len(families), len(samples)))
+    if even and len(x) <= ONE_MATRIX_UP_TO and len(samples) == len(x) - 2:
+        errors = _matrix(tuple(judged), len(x)) @ lines  # (F J, R)
+        return np.einsum("ij,ij->i", errors, errors).reshape(len(judged), -1) / lines.shape[1]
+    splines = tuple(one for one in judged if isinstance(one, SplineFamily))
+    squares = np.empty((len(judged), len(samples)))
     local = iter(_spline_squares(splines, x, lines, samples, even))
-    for number, family in enumerate(families):
+    for number, family in enumerate(judged):
         if isinstance(family, GaussianFamily):
-            errors = _gaussian_rows(family, len(x))[samples] @ (lines + means)
+            errors = _gaussian_rows(family, len(x))[samples] @ lines
             squares[number] = np.mean(errors**2, axis=1)
         else:
             squares[number] = next(local)
     return squares
+
+
+@functools.lru_cache(maxsize=64)
+def _matrix(judged: tuple[Family, ...], count: int) -> Array:
+    """Return the matrix (F J, N) from an even line to its errors at all J inner samples."""
+    splines = tuple(one for one in judged if isinstance(one, SplineFamily))
+    window = min(count, 2 * REACH + 1)
+    local = np.zeros((len(splines), count - 2, count))
+    for sample in range(1, count - 1):
+        start = min(max(sample - REACH, 0), count - window)
+        rows = _even_rows(splines, window, sample - start)
+        local[:, sample - 1, start : start + window] = rows
+    each = iter(local)
+    return np.concatenate(
+        [
+            _gaussian_rows(one, count)[1:-1] if isinstance(one, GaussianFamily) else next(each)
+            for one in judged
+        ]
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -334,45 +369,59 @@ def _slopes_error(lines: Array, samples: Array) -> float:
     whose slopes are the means of PCHIP's and Akima's there: see `slopes`. Past the ends differences
     continue along a straight line.
     """
-    differences = np.diff(lines, axis=0)
-    last = len(differences) - 1
-
-    def at(index: Array) -> tuple[Array, Array]:
-        """Return differences (J, R), and where they exist."""
-        return differences[np.clip(index, 0, last)], ((index >= 0) & (index <= last))[:, None]
-
-    middle = (lines[samples + 1] - lines[samples - 1]) / 2  # per spacing, over two of them
-    (left, has_left), (right, has_right) = at(samples - 2), at(samples + 1)
-    left = np.where(has_left, left, 2 * middle - right)
-    right = np.where(has_right, right, 2 * middle - left)
-    (first, has_first), (final, has_final) = at(samples - 3), at(samples + 2)
-    first = np.where(has_first, first, 2 * left - middle)
-    final = np.where(has_final, final, 2 * right - middle)
-    before = harmonic_slope(left, middle, 1.0, 2.0) + akima_slope(first, left, middle, right)
-    after = harmonic_slope(middle, right, 2.0, 1.0) + akima_slope(left, middle, right, final)
+    n = len(lines)
+    # two differences past each end, which are replaced below: difference i is in row i + 2
+    differences = np.zeros((n + 3, *lines.shape[1:]))
+    np.subtract(lines[1:], lines[:-1], out=differences[2:-2])
+    before, after = lines[samples - 1], lines[samples + 1]
+    # at each sample: two differences before the gap, the one over it per spacing, and two after it
+    m = np.empty((5, *before.shape))
+    m[0], m[1], m[3], m[4] = (differences[samples + k] for k in (-1, 0, 3, 4))
+    np.subtract(after, before, out=m[2])
+    m[2] /= 2
+    for k in np.flatnonzero((samples <= 2) | (samples >= n - 3)).tolist():
+        sample = int(samples[k])
+        if sample == 1:
+            m[1, k] = 2 * m[2, k] - m[3, k]
+        if sample == n - 2:
+            m[3, k] = 2 * m[2, k] - m[1, k]
+        if sample <= 2:
+            m[0, k] = 2 * m[1, k] - m[2, k]
+        if sample >= n - 3:
+            m[4, k] = 2 * m[3, k] - m[2, k]
+    slopes = _akima_slopes(m)
+    slopes += _harmonic_slopes(m[1:4])
     # (y_0 + y_1)/2 + gap (d_0 - d_1)/8, with the gap 2 and twice the slopes
-    predicted = (lines[samples - 1] + lines[samples + 1]) / 2 + (before - after) / 8
-    return float(np.mean((predicted - lines[samples]) ** 2))
+    errors = (before + after) / 2
+    errors += (slopes[0] - slopes[1]) / 8
+    errors -= lines[samples]
+    return float(np.mean(errors * errors))
 
 
-def harmonic_slope(left: Array, right: Array, before: float, after: float) -> Array:
-    """Return the slope between differences ``left`` and ``right`` over gaps of these lengths.
+def _akima_slopes(m: Array) -> Array:
+    """Return the slopes before and after the third of five differences, (2, ...).
 
-    It is their weighted harmonic mean, and 0 where their signs differ (Fritsch and Butland, 1984).
+    A slope is the mean of the differences to either side, weighted by the changes beyond (Akima,
+    1970), modified so that flat stretches stay flat.
     """
-    first, second = 2 * after + before, after + 2 * before
-    same = left * right > 0
-    safe_left, safe_right = np.where(same, left, 1.0), np.where(same, right, 1.0)
-    return np.where(same, (first + second) / (first / safe_left + second / safe_right), 0.0)
+    turn = np.abs(m[1:] + m[:-1])
+    turn *= 0.5
+    turn += np.abs(m[1:] - m[:-1])
+    total = turn[2:] + turn[:2]
+    total += TINY  # where all is 0, nothing is divided by it
+    return (turn[2:] * m[1:3] + turn[:2] * m[2:4]) / total
 
 
-def akima_slope(beyond_left: Array, left: Array, right: Array, beyond_right: Array) -> Array:
-    """Return the slope between ``left`` and ``right``, weighted by the changes beyond.
+def _harmonic_slopes(m: Array) -> Array:
+    """Return the slopes before and after the second of three differences, (2, ...).
 
-    This is Akima's rule (1970), modified so that flat stretches stay flat.
+    The second is over two spacings, the others over one. A slope is their weighted harmonic mean,
+    and 0 where their signs differ (Fritsch and Butland, 1984).
     """
-    to_left = np.abs(beyond_right - right) + np.abs(beyond_right + right) / 2
-    to_right = np.abs(left - beyond_left) + np.abs(left + beyond_left) / 2
-    total = to_left + to_right
-    safe = np.where(total > 0, total, 1.0)
-    return np.where(total > 0, (to_left * left + to_right * right) / safe, 0.0)
+    sizes = np.abs(m)
+    # 9 / (5/outer + 4/middle) = 9 outer middle / (4 outer + 5 middle)
+    outer, middle = sizes[::2], sizes[1]
+    slopes = 9 * middle * (outer / (4 * outer + 5 * middle + TINY))
+    slopes *= np.sign(m[1])
+    slopes *= m[::2] * m[1] > 0
+    return slopes

@@ -103,6 +103,62 @@ class GridSettings:
 
 
 @dataclass(frozen=True)
+class PredictionSettings:
+    """Samples left out: which features predict them, and how many are judged."""
+
+    fewest: int = decision(
+        5,
+        "Axes with fewer samples are not judged: the polynomial through all of them is used.",
+        data="by design: a cubic through four samples predicts the fifth",
+        script="lines.py",
+        sides=(3, 9),
+    )
+    widths: tuple[float, ...] = decision(
+        (1.0, 1.5, 4.0),
+        "The widths of the Gaussians that are tried on lines, in spacings. The widest comes after "
+        "the splines of high degree, the others before.",
+        data="random smooth and rough functions on lines of 10 to 60 samples",
+        script="lines.py",
+        sides=((0.5, 0.7), (3.0, 6.0)),
+    )
+    padding: int = decision(
+        20,
+        "The centres of these Gaussians past each end.",
+        data="random smooth and rough functions on lines of 10 to 60 samples",
+        script="lines.py",
+        sides=(4, 60),
+    )
+    fewest_for_gaussians: int = decision(
+        10,
+        "Lines with fewer samples have no Gaussians.",
+        data="random smooth and rough functions on lines of 10 to 60 samples",
+        script="lines.py",
+        sides=(8, 16),
+    )
+    longest_for_gaussians: int = decision(
+        256,
+        "Lines with more samples have no Gaussians, whose matrix is factored densely.",
+        data="by design: tens of milliseconds",
+        script="lines.py",
+        sides=(128, 512),
+    )
+    most_judged: int = decision(
+        1 << 12,
+        "The most predictions on an axis: their mean square is then known to about 2 %.",
+        data="by design",
+        script="lines.py",
+        sides=(1 << 8, 1 << 16),
+    )
+    most_uneven: int = decision(
+        48,
+        "The most samples of an uneven axis that are predicted: each needs a fit of its own.",
+        data="by design: a few milliseconds",
+        script="lines.py",
+        sides=(12, 200),
+    )
+
+
+@dataclass(frozen=True)
 class NoiseSettings:
     """Noise on grids: when differences between neighbours are taken for noise."""
 
@@ -737,6 +793,7 @@ class Settings:
     """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
 
     grid: GridSettings = GridSettings()
+    prediction: PredictionSettings = PredictionSettings()
     noise: NoiseSettings = NoiseSettings()
     shrinkage: ShrinkageSettings = ShrinkageSettings()
     grouping: GroupingSettings = GroupingSettings()

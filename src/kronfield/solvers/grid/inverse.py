@@ -89,7 +89,9 @@ def invert_axis(
         Singular values below this fraction of the largest count as zero, in a dense inverse.
     """
     if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()):
-        operator = _recent_local_inverse(embedder, x.tobytes(), np.dtype(dtype), smooth)
+        # whoever asks for small singular values needs the digits
+        kept = np.dtype(np.float64 if 0 < rcond < FACTORED_BELOW else dtype)
+        operator = _recent_local_inverse(embedder, x.tobytes(), kept, smooth)
         if operator is not None:
             return AxisInverse(operator, "banded", min(len(x), embedder.size), LOCAL_CONDITION)
     if isinstance(embedder, BSpline):
@@ -99,8 +101,8 @@ def invert_axis(
             inverse = _spline_inverse(embedder, x, dtype, smooth)
         if inverse is not None:
             return inverse
-    if rcond < FACTORED_BELOW and not smooth:
-        return _factored_inverse(embedder, x.tobytes(), rcond)
+    if rcond < FACTORED_BELOW and (not smooth or len(x) < embedder.size):
+        return _factored_inverse(embedder, x.tobytes(), smooth, rcond)
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
     # the weights of an ill-conditioned fit need float64
     return AxisInverse(
@@ -109,15 +111,92 @@ def invert_axis(
 
 
 @functools.lru_cache(maxsize=RECENT)
-def _factored_inverse(embedder: Embedder, positions: bytes, rcond: float) -> AxisInverse:
+def _factored_inverse(
+    embedder: Embedder, positions: bytes, smooth: int, rcond: float
+) -> AxisInverse:
     """Return the pseudo-inverse in factors, for conditions near one over the rounding unit."""
     x = np.frombuffer(positions)
-    U, s, Vt = np.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
-    # s / (s^2 + (rcond s_1)^2): small singular values fade out instead of being cut off
-    gain = s / (s**2 + (rcond * s[0]) ** 2)
-    operator = FactoredInverse(Vt.T * gain, np.ascontiguousarray(U.T))
-    rank = int(np.sum(s > rcond * s[0]))
-    return AxisInverse(operator, "dense", rank, min(float(s[0] / max(s[-1], 1e-300)), 1 / rcond))
+    found = Factors.of(dense_embedding(embedder, x), smooth, rcond)
+    s = found.s
+    rank = int(np.sum(s > rcond * s[0])) + found.plain.shape[1]
+    condition = min(float(s[0] / max(s[-1], 1e-300)), 1 / rcond)
+    return AxisInverse(found.inverse(), "dense", rank, condition)
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The weights that fit samples and have the least differences of an order, in factors.
+
+    Weights are a polynomial below the order, which has no such differences, plus sums of
+    differences b. The polynomial takes up as much of the samples as it can; b of least norm fits
+    the rest. With order 0 there is no polynomial, and b are the weights.
+
+    Attributes
+    ----------
+    U, s, V : arrays (N, r), (r,), (K, r)
+        Singular vectors of the rest at the samples, singular values, and the weights that V give.
+    plain : (K, order) array
+        The polynomials as weights.
+    projection : (order, N) array
+        From samples to the factors of the polynomials at which they are least squares.
+    shift : (order, r) array
+        The same from the fit of the rest.
+    ridge : float
+        The part of the largest singular value at which small ones fade out.
+    """
+
+    U: Array
+    s: Array
+    V: Array
+    plain: Array
+    projection: Array
+    shift: Array
+    ridge: float
+
+    @classmethod
+    def of(cls, P: Array, order: int, rcond: float) -> Factors:
+        """Factor the embedding P (N, K), K > N if ``order`` is not 0."""
+        N, K = P.shape
+        order = min(order, N - 1)
+        at = np.linspace(-1.0, 1.0, K)
+        plain = np.linalg.qr(np.polynomial.legendre.legvander(at, order - 1))[0] if order else None
+        if plain is None:
+            U, s, Vt = np.linalg.svd(P, full_matrices=False)
+            none = np.zeros((0, N))
+            return cls(U, s, Vt.T, np.zeros((K, 0)), none, none[:, : len(s)], rcond)
+        # any weights whose differences are b: repeated sums, less their polynomial
+        sums = np.tri(K)
+        for _ in range(order - 1):
+            sums = np.cumsum(sums, axis=0)
+        sums = sums[:, order:]
+        sums -= plain @ (plain.T @ sums)
+        at_samples, rest = P @ plain, P @ sums
+        complement = np.linalg.qr(at_samples, mode="complete")[0][:, order:]
+        U, s, Vt = np.linalg.svd(complement.T @ rest, full_matrices=False)
+        projection = np.linalg.pinv(at_samples)
+        shift = projection @ (rest @ Vt.T)
+        return cls(complement @ U, s, sums @ Vt.T, plain, projection, shift, rcond)
+
+    @property
+    def squares(self) -> Array:
+        """The squared singular values, of which none is less than rounding."""
+        return self.s**2 + (self.ridge * self.s[0]) ** 2
+
+    def inverse(self) -> FactoredInverse:
+        """Return the map from samples to weights."""
+        # s / (s^2 + (rcond s_1)^2): small singular values fade out instead of being cut off
+        gain = self.s / self.squares
+        back = np.concatenate([(self.V - self.plain @ self.shift) * gain, self.plain], axis=1)
+        return FactoredInverse(back, np.concatenate([self.U.T, self.projection]))
+
+    def left_out(self) -> Array:
+        """Return the matrix (N, N) from samples to their leave-one-out errors.
+
+        With the kernel K = U s^2 U' + e of the samples and C = K^-1 on the complement of the
+        polynomials, the error at sample i is (C y)_i / C_ii (Wahba, 1990, section 4.2).
+        """
+        inverse = (self.U / self.squares) @ self.U.T
+        return inverse / np.diag(inverse)[:, None]
 
 
 def dense_embedding(embedder: Embedder, x: Array) -> Array:
