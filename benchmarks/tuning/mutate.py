@@ -19,6 +19,7 @@ from kronfield.fitting import settings
 TESTS = ("tests/fitting/test_decisions.py", "{group}_{name}")
 OTHER_TESTS = {
     "noise": ("tests/fitting/test_noise.py", "either_side and {name}"),
+    "filling": ("tests/fitting/test_filling.py", "either_side and {name}"),
     "directional": ("tests/fitting/test_decisions.py", "directional_fill"),
 }
 VARIABLE = "KRONFIELD_MUTATION"

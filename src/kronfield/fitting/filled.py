@@ -149,6 +149,25 @@ def _as_given(planes: Array, channels: bool, is_complex: bool) -> Array:
     return values if channels else values[..., 0]
 
 
+class NoStandardError:
+    """In place of the `Uncertainty` of a field whose gaps were filled by thresholds."""
+
+    def relative(self, points: Array, samples: int, seed: int) -> Array:
+        """Raise an error: filling is not linear."""
+        del points, samples, seed
+        raise problem(
+            "standard_error",
+            "a field whose gaps were filled by thresholds",
+            "a linear fit, which has a standard error at every point",
+            "Pass roughness= to fit for a linear fit, or use field.report.expected_error, the "
+            "expected error at the missing samples.",
+        )
+
+    def without_samples(self) -> NoStandardError:
+        """Return itself: it needs no samples."""
+        return self
+
+
 @dataclass(frozen=True, eq=False)
 class FilledFit:
     """Fills other values with the same gaps, and makes their field. It holds no values."""
@@ -208,7 +227,7 @@ class FilledFit:
         """Return the field of a complete lattice, with a report of what was filled."""
         fitted = GridFit(self.layout, self.choice, self.choice.rcond)
         field = fitted.field(grid, chosen_by, candidates, started)
-        field._again = self
+        field.set_origin(self, NoStandardError())
         report: Any = field.report
         report.filled = int(self.missing.sum())
         report.points, report.dropped = self.missing.size - report.filled, report.filled
