@@ -46,7 +46,8 @@ def _fields():
         ),
         "ridge": lambda: kf.fit(NOISY, encoding=kf.RandomFourier(400, 20.0, seed=0), ridge=0.1),
         "own function": lambda: kf.fit(PICTURE[:, 0], encoding=bell, ridge=1e-3),
-        "mask": lambda: kf.fit(PICTURE, mask=mask),
+        "mask": lambda: kf.fit(PICTURE, mask=mask, roughness=(0.0, 1e-4)),
+        "filled": lambda: kf.fit(PICTURE, mask=mask),
         "points": lambda: kf.fit_points(POINTS, VALUES),
         "points, Gaussians": lambda: kf.fit_points(POINTS[:300], np.sin(4 * POINTS[:300, 0])),
         "points, blended": lambda: kf.fit_points(

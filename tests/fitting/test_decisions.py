@@ -18,9 +18,10 @@ from kronfield.fitting.gaussians import likely_gaussians
 from kronfield.fitting.grid_choice import _finer
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import PointChoice, _grids
-from kronfield.fitting.point_grids import find_lattice
+from kronfield.fitting.point_grids import Lattice, find_lattice
 from kronfield.fitting.point_search import (
     HeldOutWalk,
+    LatticeTrial,
     RidgeLadder,
     RoughnessLadder,
     Trial,
@@ -249,6 +250,13 @@ def test_points_held_out():
     found = trial(1000)
     assert len(found.folds) == 1
     assert found.folds[0].mean() == pytest.approx(0.2)
+
+
+def test_points_held_out_of_lattice():
+    points = np.stack(np.divmod(np.arange(2500.0), 50), axis=1)
+    lattice = [Lattice(0.0, 1.0, 50)] * 2
+    found = LatticeTrial(points, points.T[:1], None, lattice, options())
+    assert found.folds[0].mean() == pytest.approx(0.1)
 
 
 def test_points_few_points():

@@ -147,6 +147,10 @@ class Field:
     def __deepcopy__(self, memo: dict[int, Any]) -> Field:
         return shared_copy(self, memo, shared=("_again", "_uncertainty"))
 
+    def set_origin(self, again: Any, uncertainty: Any) -> None:
+        """Set what `refit` calls, and what `standard_error` asks."""
+        self._again, self._uncertainty = again, uncertainty
+
     def with_axes(self, axes: Sequence[Array]) -> Field:
         """Set the positions that `on_grid` evaluates by default; return the field."""
         self._axes = SampleAxes(axes)

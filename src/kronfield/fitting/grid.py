@@ -110,8 +110,9 @@ def fit(
         ridge. The fit is then the one of least norm, and a `RankWarning` says so.
     mask : array of bool, optional
         True where a sample is missing, of the shape of the grid or of values; a masked array needs
-        it too, mask=values.mask. The rest is then fitted as `fit_points` would, and the roughness
-        penalty decides what fills the gaps.
+        it too, mask=values.mask. On even axes the gaps are filled by falling thresholds in blocks
+        of cosines, if that predicts hidden known samples better than a linear fit. Otherwise the
+        rest is fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 
@@ -553,9 +554,20 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     options = PointOptions.checked(
         len(layout.shape), ridge=asked.ridge, roughness=asked.roughness, settings=asked.settings
     )
+    filler = None
+    if lattice is not None:
+        # here, since a filled lattice is fitted as `fit` does
+        from kronfield.fitting.filled import LatticeFiller
+
+        filler = LatticeFiller.of_grid(grid, missing, options, started)
+        filled = None if filler is None else filler.holes()
+        if filled is not None:
+            return filled
     # what a solver that stops early has not done is seen in the gaps
     loosest = options.settings.points.tolerance
-    field = fit_checked(given, lattice, options, started, layout.frames, loosest=loosest)
+    field = fit_checked(
+        given, lattice, options, started, layout.frames, loosest=loosest, filler=filler
+    )
     return field.with_axes(layout.given_axes)
 
 

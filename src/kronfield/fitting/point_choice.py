@@ -16,6 +16,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
 from kronfield.encoding import Kronecker
+from kronfield.fitting.filling_choice import Hidden
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import (
@@ -27,7 +28,16 @@ from kronfield.fitting.point_grids import (
     mean_distances,
     spline_axis,
 )
-from kronfield.fitting.point_search import HeldOutWalk, Trial, Walk, ladder_for
+from kronfield.fitting.point_search import (
+    LOOSEST,
+    TIGHTEST,
+    TRIAL_TOLERANCE,
+    HeldOutWalk,
+    LatticeTrial,
+    Trial,
+    Walk,
+    ladder_for,
+)
 from kronfield.fitting.report import Candidate, choose_lowest
 from kronfield.fitting.settings import PointSettings
 from kronfield.solvers.points.normal import Penalty
@@ -64,6 +74,8 @@ class PointChoice:
         The candidates, with their scores.
     gaussians : GaussianFit or None
         The Gaussians if they were chosen; they have a constant that is not penalised.
+    held : HeldOut or None
+        Of a lattice: the samples that were held out, and the errors there.
     """
 
     encoding: Kronecker
@@ -73,6 +85,18 @@ class PointChoice:
     chosen_by: str
     candidates: list[Candidate]
     gaussians: GaussianFit | None = None
+    held: HeldOut | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The samples of a lattice that were held out, and the squared errors of the chosen fit there.
+
+    ``squares`` are (n,) for each window, the mean over channels, of values scaled to 1.
+    """
+
+    hidden: Hidden
+    squares: list[Array]
 
 
 def choose_points(
@@ -95,7 +119,11 @@ def choose_points(
         )
         default = Penalty(roughness=(settings.points.default_roughness,) * 2, units=units)
         return PointChoice(encoding, frames, options.penalty or default, 1e-3, reason, [])
-    trial = Trial(samples.points, samples.values, samples.weights, options)
+    trial = (
+        Trial(samples.points, samples.values, samples.weights, options)
+        if lattice is None
+        else LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
+    )
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
@@ -117,8 +145,15 @@ def choose_points(
     else:
         tried = choose_lowest(tried)
     encoding, frames = grid_of(grids[best].make, box, grids[best].counts)
-    error = math.sqrt(walks[best].lowest)
-    return PointChoice(encoding, frames, walks[best].penalty, error, _decided(trial), tried)
+    error, held = math.sqrt(walks[best].lowest), None
+    if isinstance(trial, LatticeTrial):
+        tolerance = min(max(TRIAL_TOLERANCE * error, TIGHTEST), LOOSEST)
+        rows, penalty = options.rows, walks[best].penalty
+        squares = trial.squares(grids[best].make, box, grids[best].counts, rows, penalty, tolerance)
+        held = HeldOut(trial.hidden, squares)
+    return PointChoice(
+        encoding, frames, walks[best].penalty, error, _decided(trial), tried, held=held
+    )
 
 
 @dataclass(frozen=True)
@@ -177,8 +212,7 @@ def _walks(
         # If Gaussians are better than splines, the values are too smooth for hats: skip them.
         if walks and score < walks[0].lowest:
             break
-        part = grid_of(grid.make, *trial.restrict(box, grid.counts))
-        equations = trial.equations(*part, options.rows)
+        equations = trial.systems(grid.make, box, grid.counts, options.rows)
         ladder = ladder_for(equations[0], units, options.penalty, options.settings.search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # Finer steps gain little. Skip them if the coarse steps do not beat Gaussians.
@@ -208,4 +242,6 @@ def choose_penalty(
 
 def _decided(trial: Trial) -> str:
     turns = " in turn" if len(trial.folds) > 1 else ""
+    if isinstance(trial, LatticeTrial) and trial.windows[0] != trial.windows[-1]:
+        turns = f" in {len(trial.windows)} windows"
     return f"mean squared error at {trial.judged} points held out{turns}, relative to the variance"

@@ -6,6 +6,7 @@ supply the score.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,10 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Frame
+from kronfield._core.frames import Frame, centre
 from kronfield.encoding import Kronecker
 from kronfield.field.evaluation import FEW_FEATURES, at_points
+from kronfield.fitting.filling_choice import Hidden, MeanError
 from kronfield.fitting.options import PointOptions
+from kronfield.fitting.point_grids import Axis, Lattice, grid_of
 from kronfield.fitting.report import Candidate, Parameter
 from kronfield.fitting.settings import SearchSettings
 from kronfield.solvers.points.assemble import RowRule, assemble
@@ -31,6 +34,10 @@ from kronfield.solvers.points.systems import BasisSystem
 TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 0.05, 1e-5, 2e-2
 # The tolerance of solutions that are compared by generalised cross-validation, for the same reason.
 GCV_TOLERANCE = 1e-3
+# Windows of a lattice along each axis, by the number of dimensions.
+WINDOWS_PER_AXIS = (9, 3, 2, 2)
+# Points within this many mean distances of the ends of a window are not held out.
+MARGIN = 2.0
 
 Place = tuple[float, int]
 
@@ -142,6 +149,8 @@ class Walk:
     def __init__(self, ladder: Ladder, name: str, gain: float) -> None:
         self.ladder, self.name, self.gain = ladder, name, gain
         self.known: dict[Place, float] = {}
+        self.errors: dict[Place, float] = {}
+        self._error = math.nan  # the standard error of the last score
         self.best: Place = ladder.start
 
     def _score(self, penalty: Penalty, best: float) -> float:
@@ -157,8 +166,9 @@ class Walk:
             best = min(self.known.values(), default=math.inf)
             try:
                 self.known[at] = self._score(self.ladder.penalty(at), best)
+                self.errors[at] = self._error
             except ConvergenceError:
-                self.known[at] = math.inf
+                self.known[at], self.errors[at] = math.inf, math.nan
             if self.known[at] < best:
                 self.best = at
                 self._keep()
@@ -201,7 +211,9 @@ class Walk:
     def candidates(self) -> list[Candidate]:
         """Return all candidates that were scored."""
         return [
-            Candidate(self.name, penalty_parameters(self.ladder.penalty(at)), score)
+            Candidate(
+                self.name, penalty_parameters(self.ladder.penalty(at)), score, self.errors[at]
+            )
             for at, score in self.known.items()
         ]
 
@@ -238,6 +250,7 @@ class Trial:
         label = rng.permutation(count) % folds
         in_turn = folds if count <= self.settings.few_points else 1
         self.folds = [label == k for k in range(in_turn)]
+        self.fitted = [~held for held in self.folds]
         ends = zip(self.points.min(axis=0), self.points.max(axis=0), strict=True)
         self.box = [(float(low), float(high)) for low, high in ends]
         self.spread = float(np.var(self.values)) or 1.0
@@ -268,11 +281,174 @@ class Trial:
         """Return the normal equations of the fitted points of each fold."""
         count, limits = len(self.points), self.settings.row_limits
         rule = RowRule.choose(encoding, frames, rows, count, limits)
-        weights = [None if self.weights is None else self.weights[~held] for held in self.folds]
-        return [
-            assemble(rule, self.points[~held], np.ascontiguousarray(self.values[:, ~held]), w)
-            for held, w in zip(self.folds, weights, strict=True)
+        return [self._assembled(rule, fitted, self.values) for fitted in self.fitted]
+
+    def _assembled(self, rule: RowRule, fitted: Array, values: Array) -> NormalEquations:
+        weights = None if self.weights is None else self.weights[fitted]
+        return assemble(rule, self.points[fitted], np.ascontiguousarray(values[:, fitted]), weights)
+
+    def systems(
+        self,
+        make: Axis,
+        box: Sequence[tuple[float, float]],
+        counts: Sequence[int],
+        rows: str | None,
+    ) -> list[NormalEquations]:
+        """Return the normal equations of each fold, for one kind of features on a grid."""
+        return self.equations(*grid_of(make, *self.restrict(box, counts)), rows)
+
+
+class LatticeTrial(Trial):
+    """Points on a lattice to compare candidates on, from windows that are spread over all of it.
+
+    Every window is a fold: some of its points are held out, and predicted from its other points.
+    Points near the ends of a window are not held out, unless the lattice ends there too. A small
+    lattice is one window, and if its points are few, every part of them is held out in turn.
+    """
+
+    def __init__(
+        self,
+        points: Array,
+        values: Array,
+        weights: Array | None,
+        lattice: Sequence[Lattice],
+        options: PointOptions,
+    ) -> None:
+        self.settings, self.search = options.settings.points, options.settings.search
+        rng = np.random.default_rng(options.seed)
+        shape = [axis.count for axis in lattice]
+        nodes = np.stack(
+            [np.rint((points[:, i] - axis.origin) / axis.step) for i, axis in enumerate(lattice)],
+            axis=1,
+        ).astype(int)
+        density = min(1.0, len(points) / math.prod(shape))
+        windows = _windows(shape, density, self.settings.judged)
+        chosen = [
+            np.flatnonzero(
+                np.all(
+                    [(nodes[:, i] >= p.start) & (nodes[:, i] < p.stop) for i, p in enumerate(w)], 0
+                )
+            )
+            for w in windows
         ]
+        index = np.concatenate(chosen)
+        owner = np.repeat(np.arange(len(windows)), [len(one) for one in chosen])
+        self.points, self.channels, self.nodes = points[index], values[:, index], nodes[index]
+        self.values = _main_channel(self.channels)
+        self.weights = None if weights is None else weights[index]
+        folds = max(2, round(1 / self.settings.held_out_of_lattice))
+        in_turn = folds if len(windows) == 1 and len(index) <= self.settings.few_points else 1
+        margin = MARGIN * density ** (-1 / len(shape))
+        self.windows, self.folds, self.fitted = [], [], []
+        for k, window in enumerate(windows):
+            own = owner == k
+            ends = [
+                (p.start + margin * (p.start > 0), p.stop - 1 - margin * (p.stop < n))
+                for p, n in zip(window, shape, strict=True)
+            ]
+            inner = own & _within(self.nodes, ends)
+            label = np.full(len(index), -1)
+            label[inner] = rng.permutation(int(inner.sum())) % folds
+            for part in range(in_turn):
+                held = label == part
+                if held.any() and np.count_nonzero(own & ~held) >= self.settings.fewest:
+                    self.windows.append(window)
+                    self.folds.append(held)
+                    self.fitted.append(own & ~held)
+        self.spread = float(np.var(self.values)) or 1.0
+
+    def systems(
+        self,
+        make: Axis,
+        box: Sequence[tuple[float, float]],
+        counts: Sequence[int],
+        rows: str | None,
+    ) -> list[NormalEquations]:
+        """Return the normal equations of each fold, on the part of the grid in its window."""
+        return self._systems(make, box, counts, rows, self.values)
+
+    def _systems(
+        self,
+        make: Axis,
+        box: Sequence[tuple[float, float]],
+        counts: Sequence[int],
+        rows: str | None,
+        values: Array,
+    ) -> list[NormalEquations]:
+        found = []
+        for window, fitted in zip(self.windows, self.fitted, strict=True):
+            steps = [
+                (high - low) / (n - 1) if n > 1 else 1.0
+                for (low, high), n in zip(box, counts, strict=True)
+            ]
+            ends = [
+                (low + p.start * step, low + (p.stop - 1) * step) if n > 1 else (low, high)
+                for (low, high), n, p, step in zip(box, counts, window, steps, strict=True)
+            ]
+            part = grid_of(make, ends, [p.stop - p.start for p in window])
+            rule = RowRule.choose(*part, rows, int(fitted.sum()), self.settings.row_limits)
+            found.append(self._assembled(rule, fitted, values))
+        return found
+
+    @property
+    def hidden(self) -> Hidden:
+        """The windows of the lattice, and where their points are held out."""
+        extent = [p.stop - p.start for p in self.windows[0]]
+        hidden = np.zeros((len(self.folds), *extent), dtype=bool)
+        for one, held, window in zip(hidden, self.folds, self.windows, strict=True):
+            one[tuple((self.nodes[held] - [p.start for p in window]).T)] = True
+        return Hidden(self.windows, hidden)
+
+    def squares(
+        self,
+        make: Axis,
+        box: Sequence[tuple[float, float]],
+        counts: Sequence[int],
+        rows: str | None,
+        penalty: Penalty,
+        tolerance: float,
+    ) -> list[Array]:
+        """Return the squared errors (n,) of each fold, mean over all channels.
+
+        They are in the order of the samples of `hidden`.
+        """
+        found = []
+        limit = self.search.iterations
+        for held, equations in zip(
+            self.folds, self._systems(make, box, counts, rows, self.channels), strict=True
+        ):
+            weights = equations.solve(penalty, tolerance=tolerance, limit=limit).weights
+            order = np.flatnonzero(held)
+            order = order[np.lexsort(self.nodes[order].T[::-1])]
+            units = [frame.unit(self.points[order, i]) for i, frame in enumerate(equations.frames)]
+            fitted = at_points(equations.encoding, weights, units, [0] * len(units))
+            found.append(
+                np.mean((fitted - self.channels[:, order]).astype(np.float64) ** 2, axis=0)
+            )
+        return found
+
+
+def _within(nodes: Array, ends: Sequence[tuple[float, float]]) -> Array:
+    """Return which nodes (P, D) lie between the ends (first, last) of every axis."""
+    lows, highs = np.array(ends).T
+    return np.all((nodes >= lows) & (nodes <= highs), axis=1)
+
+
+def _windows(shape: Sequence[int], density: float, points: int) -> list[tuple[slice, ...]]:
+    """Return windows of one shape, spread evenly over a lattice, with so many points in all."""
+    per_axis = WINDOWS_PER_AXIS[min(len(shape), len(WINDOWS_PER_AXIS)) - 1]
+    if math.prod(shape) * density <= points:
+        return [tuple(slice(0, n) for n in shape)]
+    samples = math.ceil(points / per_axis ** len(shape) / density)
+    extent = [part.stop - part.start for part in centre(shape, samples)]
+    starts = [
+        sorted({round(i * (n - e) / (per_axis - 1)) for i in range(per_axis)})
+        for n, e in zip(shape, extent, strict=True)
+    ]
+    return [
+        tuple(slice(low, low + e) for low, e in zip(corner, extent, strict=True))
+        for corner in itertools.product(*starts)
+    ]
 
 
 class HeldOutWalk(Walk):
@@ -291,22 +467,21 @@ class HeldOutWalk(Walk):
         tolerance = min(max(TRIAL_TOLERANCE * math.sqrt(min(best, 1.0)), TIGHTEST), LOOSEST)
         trial = self.trial
 
-        def fold(k: int) -> tuple[float, float, Array]:
+        def fold(k: int) -> tuple[Array, Array, Array]:
             held, equations = trial.folds[k], self.equations[k]
             limit, start = trial.search.iterations, self._starts[k]
             solution = equations.solve(penalty, tolerance=tolerance, limit=limit, start=start)
             fitted = self._at_held(held, equations, solution.weights)
             squares = np.mean((fitted - trial.values[:, held]) ** 2, axis=0)
             w = np.ones(len(squares)) if trial.weights is None else trial.weights[held]
-            return float(np.sum(w * squares)), float(w.sum()), solution.unknowns
+            return w * squares, w, solution.unknowns
 
         done = [fold(k) for k in range(len(self.equations))]
         self._last = [unknowns for _, _, unknowns in done]
-        return (
-            sum(total for total, _, _ in done)
-            / (sum(weight for _, weight, _ in done) or 1.0)
-            / trial.spread
-        )
+        mean_weight = float(np.mean(np.concatenate([w for _, w, _ in done]))) or 1.0
+        found = MeanError.of([squares / mean_weight for squares, _, _ in done])
+        self._error = found.error / trial.spread
+        return found.mean / trial.spread
 
     def _at_held(self, held: Array, equations: NormalEquations, weights: Array) -> Array:
         """Return the values (C, P) at the held-out points.

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import at_points
 from kronfield.field.uncertainty import Uncertainty
+from kronfield.fitting.filling_choice import MeanError
 from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import (
@@ -36,6 +37,9 @@ from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
+
+if TYPE_CHECKING:
+    from kronfield.fitting.filled import LatticeFiller
 
 # The smallest tolerance for float32: beyond it rounding errors dominate the residual.
 SINGLE_TOLERANCE = 1e-5
@@ -149,14 +153,22 @@ def fit_points(
         progress=progress,
         settings=settings,
     )
-    lattice = None
+    lattice, filler = None, None
     if given.encoding is None:
         lattice = find_lattice(given.points, options.settings.points)
         if lattice is not None and given.domain is not None:
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
             ]
-    return fit_checked(given, lattice, options, started)
+        if lattice is not None:
+            # here, since a filled lattice is fitted by `fit`, which fits its other gaps by points
+            from kronfield.fitting.filled import LatticeFiller
+
+            filler = LatticeFiller.of_points(given, lattice, options, started)
+            field = None if filler is None else filler.holes()
+            if field is not None:
+                return field
+    return fit_checked(given, lattice, options, started, filler=filler)
 
 
 def fit_checked(
@@ -166,6 +178,7 @@ def fit_checked(
     started: float,
     frames: tuple[Frame, ...] | None = None,
     loosest: float | None = None,
+    filler: LatticeFiller | None = None,
 ) -> Field:
     """Return the field of checked input: choose the open settings, then assemble and solve.
 
@@ -183,6 +196,8 @@ def fit_checked(
         The frames of a given encoding.
     loosest : float, optional
         The largest tolerance that may be chosen, by default as the settings say.
+    filler : LatticeFiller, optional
+        Fills the lattice instead, if that predicts held-out samples better.
     """
     if options.penalty is not None:  # the ridge is scaled like the weights of the points
         ridge = scaled_ridge(options.penalty.ridge, -given.weight_exponent)
@@ -197,6 +212,13 @@ def fit_checked(
                 (axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice
             ]
         choice = choose_points(samples, box, lattice, options)
+        if filler is not None and choice.held is not None:
+            field = filler.scattered(choice, scale)
+            if field is not None:
+                return field
+        if filler is not None:
+            choice = replace(choice, candidates=[*filler.tried, *choice.candidates])
+            choice = replace(choice, chosen_by="; ".join([choice.chosen_by, *filler.reasons]))
     else:
         choice = choose_penalty(samples, given.encoding, frames or given.frames(), options)
     tolerance = _tolerance(choice, options, given.dtype, loosest)
@@ -299,6 +321,7 @@ class PointFit:
             self.level.unit,
             given.weight_exponent,
         )
+        expected = _expected_error(choice, scale)
         report = PointReport(
             points=len(given.points),
             dropped=given.dropped,
@@ -319,6 +342,10 @@ class PointFit:
             ),
             measure_freedom=uncertainty.freedom,
         )
+        if self.lattice is not None:
+            nodes = math.prod(axis.count for axis in self.lattice)
+            report.filled = max(0, nodes - len(given.points))
+            report.expected_error, report.expected_error_uncertainty = expected
         return wrap_up(
             encoding,
             planes,
@@ -387,6 +414,14 @@ class PointResidual:
         return self.scale * math.sqrt(
             float(np.average(np.mean(away**2, axis=0), weights=self.weights))
         )
+
+
+def _expected_error(choice: PointChoice, scale: float) -> tuple[float, float]:
+    """Return the expected error at a missing sample of a lattice, and its standard error."""
+    if choice.held is None:
+        return math.nan, math.nan
+    error, uncertainty = MeanError.of(choice.held.squares).root
+    return scale * error, scale * uncertainty
 
 
 def scaled_ridge(ridge: float, exponent: int) -> float:

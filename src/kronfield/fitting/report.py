@@ -50,6 +50,8 @@ class Candidate:
         Its settings by name: numbers, strings, or tuples of either.
     score : float
         Its error or cross-validation score; lower is better.
+    standard_error : float
+        The standard error of the score, NaN if it is not known.
     chosen : bool
         Whether it was chosen. The lowest score is not always chosen.
     """
@@ -57,6 +59,7 @@ class Candidate:
     kind: str
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     score: float = math.nan
+    standard_error: float = math.nan
     chosen: bool = False
 
     def __str__(self) -> str:
@@ -70,6 +73,7 @@ class Candidate:
             "kind": self.kind,
             "parameters": parameters,
             "score": self.score,
+            "standard_error": None if math.isnan(self.standard_error) else self.standard_error,
             "chosen": self.chosen,
         }
 
@@ -140,6 +144,11 @@ class Report(ABC):
         How the settings were chosen; "given" if no setting was open.
     candidates : list of Candidate
         Every setting that was compared, with its score.
+    filled : int
+        The number of samples that were missing on a grid and were filled.
+    expected_error, expected_error_uncertainty : float
+        The expected root mean square error at a missing sample of a lattice, in the units of the
+        values, and its standard error; NaN if they were not measured.
     seconds : float
         The duration of the fit.
     """
@@ -165,6 +174,8 @@ class Report(ABC):
         self.ridge, self.roughness = ridge, roughness
         self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
         self._measure_residual: Callable[[], float] | None = measure_residual
+        self.filled = 0
+        self.expected_error = self.expected_error_uncertainty = math.nan
 
     def measure_residual_by(self, measure: Callable[[], float]) -> None:
         """Measure the residual by another function."""
@@ -217,15 +228,28 @@ class Report(ABC):
     def __str__(self) -> str:
         lines = [*self._head(), f"  {self._penalty()}", f"  chosen by: {self.chosen_by}"]
         for one in self.candidates:
-            lines.append(f"    {'*' if one.chosen else ' '} {one!s:<52} {one.score:.4g}")
+            error = "" if math.isnan(one.standard_error) else f" ± {one.standard_error:.2g}"
+            lines.append(f"    {'*' if one.chosen else ' '} {one!s:<52} {one.score:.4g}{error}")
+        if self.filled:
+            lines.append(f"  {self.filled} missing samples were filled{self._expected()}")
         lines.append(
             f"  degrees of freedom {self._freedom()} per channel, residual {self.residual:.3g} rms"
         )
         lines.append(f"  {self.seconds:.3f} s")
         return "\n".join(lines)
 
+    def _expected(self) -> str:
+        if math.isnan(self.expected_error):
+            return ""
+        error, uncertainty = self.expected_error, self.expected_error_uncertainty
+        return f", expected error {error:.3g} ± {uncertainty:.2g} rms"
+
     def _choice(self) -> dict[str, Any]:
+        expected = (self.expected_error, self.expected_error_uncertainty)
         return {
+            "filled": self.filled,
+            "expected_error": None if math.isnan(expected[0]) else expected[0],
+            "expected_error_uncertainty": None if math.isnan(expected[1]) else expected[1],
             "ridge": self.ridge,
             "roughness": list(self.roughness),
             "units": None if self.units is None else list(self.units),

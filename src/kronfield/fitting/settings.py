@@ -333,7 +333,8 @@ class PointSettings:
     )
     judged: int = decision(
         6000,
-        "Settings are judged on at most this many points, those nearest to the middle.",
+        "Settings are judged on at most this many points, those nearest to the middle; of a "
+        "lattice, those in windows from everywhere.",
         data="kodim01 to 08, a quarter of the pixels",
         script="sweep.py",
         sides=(1000, 20000),
@@ -344,6 +345,13 @@ class PointSettings:
         data="by design",
         script="sweep.py",
         sides=(0.1, 0.4),
+    )
+    held_out_of_lattice: float = decision(
+        0.1,
+        "The same for points on a lattice, whose missing samples have the error that is measured.",
+        data="by design: the points that are left are nearly as dense",
+        script="sweep.py",
+        sides=(0.02, 0.4),
     )
     few_points: int = decision(
         600,
@@ -789,6 +797,88 @@ class GroupingSettings:
 
 
 @dataclass(frozen=True)
+class FillingSettings:
+    """Missing samples of a lattice, filled by falling thresholds: see `filling`."""
+
+    sizes_by_dimension: tuple[tuple[int, ...], ...] = decision(
+        ((16, 32, 64), (8, 16, 32), (4, 8, 16), (4, 8)),
+        "The samples along each axis of the blocks, for 1, 2, 3 and 4 axes.",
+        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(((4,), (4,), (2,), (2,)), ((256,), (64,), (32,), (16,))),
+    )
+    rounds: int = decision(
+        48,
+        "The number of rounds where samples are scattered.",
+        data="kodim01 to 08: a quarter of the pixels",
+        script="filling.py",
+        sides=(6, 200),
+    )
+    rounds_of_holes: int = decision(
+        18,
+        "The number of rounds where holes are small parts of the lattice.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(3, 60),
+    )
+    first: float = decision(
+        6.0,
+        "The threshold of the first round, relative to the expected error.",
+        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(1.0, 100.0),
+    )
+    last: float = decision(
+        0.6,
+        "The threshold of the last round, relative to the expected error.",
+        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.01, 3.0),
+    )
+    averaged: float = decision(
+        0.2,
+        "The part of the rounds, the last ones, which use all sizes of blocks and are averaged.",
+        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.0, 1.0),
+    )
+    holes: float = decision(
+        0.35,
+        "Missing samples are holes if they are at most this part of the lattice: the error is then "
+        "measured at known samples that are hidden in the shape of the holes, otherwise at known "
+        "samples hidden at random.",
+        data="by design: a mask that is moved onto known samples must leave most of them",
+        script="filling.py",
+        sides=(0.1, 0.6),
+    )
+    windows: int = decision(
+        8,
+        "The most windows in which holes are judged; they are spread over the missing samples.",
+        data="by design: a tenth of the time of filling a photograph",
+        script="filling.py",
+        sides=(2, 64),
+    )
+    window_samples: int = decision(
+        1 << 12,
+        "The samples of a window.",
+        data="by design: 64 x 64 pixels are four times as wide as the blocks",
+        script="filling.py",
+        sides=(1 << 8, 1 << 16),
+    )
+    fewest: int = decision(
+        64,
+        "Filling is considered if at least this many known samples can be hidden.",
+        data="by design",
+        script="filling.py",
+        sides=(16, 256),
+    )
+
+    def sizes(self, D: int) -> tuple[int, ...]:
+        """Return the sizes of blocks in D dimensions."""
+        return self.sizes_by_dimension[min(D, len(self.sizes_by_dimension)) - 1]
+
+
+@dataclass(frozen=True)
 class Settings:
     """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
 
@@ -797,6 +887,7 @@ class Settings:
     noise: NoiseSettings = NoiseSettings()
     shrinkage: ShrinkageSettings = ShrinkageSettings()
     grouping: GroupingSettings = GroupingSettings()
+    filling: FillingSettings = FillingSettings()
     directional: DirectionalSettings = DirectionalSettings()
     points: PointSettings = PointSettings()
     search: SearchSettings = SearchSettings()

@@ -1,0 +1,236 @@
+"""The field of a lattice whose missing samples were filled by falling thresholds.
+
+The gaps are filled first: see `filling` and `filling_choice`. Then the complete lattice is
+interpolated as `fit` does with samples that are not noisy, so that known samples are met.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, describe, problem
+from kronfield.field import Field
+from kronfield.fitting.filling_choice import (
+    MOST_AXES,
+    Filling,
+    consider_holes,
+    consider_scattered,
+    fill_again,
+)
+from kronfield.fitting.grid import GridFit
+from kronfield.fitting.grid_choice import GridChoice, choose
+from kronfield.fitting.inputs import GridInput, GridLayout, PointInput
+from kronfield.fitting.options import GridOptions, PointOptions
+from kronfield.fitting.point_choice import PointChoice
+from kronfield.fitting.point_grids import Lattice
+from kronfield.fitting.report import Candidate
+from kronfield.fitting.settings import Settings
+
+
+class LatticeFiller:
+    """Decides whether a lattice is filled by falling thresholds, and makes the field if so.
+
+    Attributes
+    ----------
+    tried : list of Candidate
+        What was compared, if filling was not chosen.
+    reasons : list of str
+        Why not.
+    """
+
+    def __init__(
+        self, layout: GridLayout, planes: Array, missing: Array, settings: Settings, started: float
+    ) -> None:
+        self.layout, self.planes, self.missing = layout, planes, missing
+        self.settings, self.started = settings, started
+        self.tried: list[Candidate] = []
+        self.reasons: list[str] = []
+
+    @classmethod
+    def of_grid(
+        cls, grid: GridInput, missing: Array, options: PointOptions, started: float
+    ) -> LatticeFiller | None:
+        """Return the filler of values on even axes; None if a penalty was given."""
+        layout = grid.layout
+        if not _is_open(options, len(layout.shape)):
+            return None
+        planes = np.asarray(grid.planar(), dtype=layout.dtype)
+        return cls(layout, planes, missing[_rising(layout)], options.settings, started)
+
+    @classmethod
+    def of_points(
+        cls,
+        given: PointInput,
+        lattice: Sequence[Lattice],
+        options: PointOptions,
+        started: float,
+    ) -> LatticeFiller | None:
+        """Return the filler of points on a lattice.
+
+        None if a penalty or weights were given, or if several points are on one node.
+        """
+        if given.weights is not None or not _is_open(options, given.D):
+            return None
+        shape = tuple(axis.count for axis in lattice)
+        steps = zip(given.points.T, lattice, strict=True)
+        nodes = [np.rint((x - axis.origin) / axis.step).astype(int) for x, axis in steps]
+        places = np.ravel_multi_index(nodes, shape)
+        missing = np.ones(shape, dtype=bool)
+        missing.ravel()[places] = False
+        if missing.size - np.count_nonzero(missing) != len(places) or not missing.any():
+            return None
+        planes = np.zeros((len(given.values), *shape), dtype=given.dtype)
+        planes.reshape(len(planes), -1)[:, places] = given.values
+        axes = [axis.origin + axis.step * np.arange(axis.count) for axis in lattice]
+        values = _as_given(planes, given.channels, given.is_complex)
+        grid = GridInput(values, axes, None, given.domain, given.channels)
+        return cls(grid.layout, planes, missing, options.settings, started)
+
+    def holes(self) -> Field | None:
+        """Return the field if samples are missing in small holes, and filling predicts better."""
+        found = consider_holes(self.planes, self.missing, self.settings)
+        return None if found is None else self._field(found)
+
+    def scattered(self, choice: PointChoice, scale: float) -> Field | None:
+        """Return the field if filling predicts better than the chosen fit of points.
+
+        ``scale`` is the unit of the errors of ``choice``.
+        """
+        if self.reasons or choice.held is None:  # decided before
+            return None
+        linear = [squares * scale**2 for squares in choice.held.squares]
+        hidden, planes = choice.held.hidden, self.planes
+        found = consider_scattered(planes, self.missing, hidden, linear, self.settings)
+        return self._field(found, [replace(one, chosen=False) for one in choice.candidates])
+
+    def _field(self, found: Filling, rivals: Sequence[Candidate] = ()) -> Field | None:
+        if found.planes is None:
+            self.tried, self.reasons = found.candidates, [found.reason]
+            return None
+        grid = GridInput.on(self.layout, self._as_given(found.planes))
+        options = GridOptions(ridge=0.0, settings=self.settings)  # known samples are met
+        choice = choose(grid.planar(), grid.axes, self.layout.frames, options)
+        again = FilledFit(self.layout, self.missing, choice, found, self.settings)
+        candidates = [*rivals, *found.candidates, *choice.candidates]
+        by = f"{found.reason}; between samples: {choice.chosen_by}"
+        return again.field(grid, found, by, candidates, self.started)
+
+    def _as_given(self, planes: Array) -> Array:
+        layout = self.layout
+        return _as_given(planes, layout.channels, layout.is_complex)[_rising(layout)]
+
+
+def _is_open(options: PointOptions, D: int) -> bool:
+    """Tell whether the caller left open how the lattice is fitted."""
+    return (
+        D <= MOST_AXES
+        and options.penalty is None
+        and options.units is None
+        and options.rows is None
+        and options.tolerance is None
+    )
+
+
+def _rising(layout: GridLayout) -> tuple[slice, ...]:
+    """Return the index that turns axes with falling positions round, either way."""
+    return tuple(slice(None, None, -1) if flip else slice(None) for flip in layout.flips)
+
+
+def _as_given(planes: Array, channels: bool, is_complex: bool) -> Array:
+    """Return planar values (C, N_1, ..., N_D) with channels last, if there are any."""
+    values = np.moveaxis(planes, 0, -1)
+    if is_complex:
+        values = values[..., 0::2] + np.complex64(1j) * values[..., 1::2]
+    return values if channels else values[..., 0]
+
+
+class NoStandardError:
+    """In place of the `Uncertainty` of a field whose gaps were filled by thresholds."""
+
+    def relative(self, points: Array, samples: int, seed: int) -> Array:
+        """Raise an error: filling is not linear."""
+        del points, samples, seed
+        raise problem(
+            "standard_error",
+            "a field whose gaps were filled by thresholds",
+            "a linear fit, which has a standard error at every point",
+            "Pass roughness= to fit for a linear fit, or use field.report.expected_error, the "
+            "expected error at the missing samples.",
+        )
+
+    def without_samples(self) -> NoStandardError:
+        """Return itself: it needs no samples."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class FilledFit:
+    """Fills other values with the same gaps, and makes their field. It holds no values."""
+
+    layout: GridLayout
+    missing: Array
+    choice: GridChoice
+    filling: Filling
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        # without the samples
+        object.__setattr__(self, "filling", self.filling.without_samples())
+
+    def without_samples(self) -> FilledFit:
+        """Return what a pickled field keeps of this: all of it."""
+        return self
+
+    def __call__(self, values: Any) -> Field:
+        """Return the field of other values: of all known samples in order, or on the whole grid."""
+        started = time.perf_counter()
+        planes = self._planes(values)
+        found = fill_again(planes, self.missing, self.filling, self.settings)
+        back = _as_given(found, self.layout.channels, self.layout.is_complex)
+        grid = GridInput.on(self.layout, back[_rising(self.layout)])
+        return self.field(grid, self.filling, "given, as in an earlier fit", [], started)
+
+    def _planes(self, values: Any) -> Array:
+        """Return planar values; those of missing samples are 0."""
+        layout, array = self.layout, np.asarray(values)
+        known, D = ~self.missing, len(layout.shape)
+        if array.shape[:1] == (int(known.sum()),) and array.ndim == 1 + layout.channels:
+            whole = np.zeros((*layout.shape, *array.shape[1:]), dtype=array.dtype)
+            whole[known] = array
+            array = whole[_rising(layout)]
+        if array.shape[:D] != layout.shape or array.ndim != D + layout.channels:
+            raise problem(
+                "values",
+                describe(values),
+                f"{int(known.sum())} values, one per known sample, or the grid {layout.shape}"
+                f"{' with channels' if layout.channels else ''}",
+                "To fit values with other gaps, call kf.fit.",
+            )
+        gaps = self.missing[_rising(layout)]
+        gaps = gaps[..., None] if layout.channels else gaps
+        grid = GridInput.on(layout, np.where(gaps, array.dtype.type(0), array))
+        return np.asarray(grid.planar(), dtype=layout.dtype)
+
+    def field(
+        self,
+        grid: GridInput,
+        found: Filling,
+        chosen_by: str,
+        candidates: list[Candidate],
+        started: float,
+    ) -> Field:
+        """Return the field of a complete lattice, with a report of what was filled."""
+        fitted = GridFit(self.layout, self.choice, self.choice.rcond, self.settings.grid)
+        field = fitted.field(grid, chosen_by, candidates, started)
+        field.set_origin(self, NoStandardError())
+        report: Any = field.report
+        report.filled = int(self.missing.sum())
+        report.points, report.dropped = self.missing.size - report.filled, report.filled
+        report.expected_error = found.error
+        report.expected_error_uncertainty = found.uncertainty
+        return field

@@ -1,0 +1,513 @@
+"""Whether the missing samples of a lattice are filled by falling thresholds or by a linear fit.
+
+Known samples are hidden and predicted by both. The better prediction is chosen.
+
+Holes that are a small part of the lattice are judged at samples hidden in the shape of the holes:
+they are moved and flipped onto known samples nearby. The linear fits are then the surfaces of least
+roughness through the known samples (Duchon, 1977), computed in a few windows. Holes in noisy
+samples are not filled: thresholds keep the noise of the known samples.
+
+If most samples are missing, some of the others are hidden at random, and the linear fit is the
+penalised one that `point_choice` has chosen, which also suits noisy samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.frames import centre
+from kronfield._core.threads import scipy_linalg
+from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
+from kronfield.fitting.noise import find_noise
+from kronfield.fitting.report import Candidate
+from kronfield.fitting.settings import FillingSettings, Settings
+
+# Weights of first differences, relative to second ones, of the linear fits.
+RATIOS = (0.0, 4.0)
+# The multiple of the identity that makes a matrix regular; its diagonal is 1 and more.
+TINY = 1e-12
+# The most axes of a lattice that is filled.
+MOST_AXES = 4
+# A hidden sample within this distance of a missing one, along an axis, makes a hole larger.
+NEAR = 2
+# Random moves of holes onto known samples, of which the best is used.
+TRIES = 8
+# Windows are enlarged if more than this part of them is missing.
+MOST_OF_WINDOW = 0.5
+# Boxes around the holes are used if they are at most this part of the lattice.
+FEW = 0.5
+
+KIND = "falling thresholds"
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """What is known about filling a lattice.
+
+    Attributes
+    ----------
+    candidates : list of Candidate
+        The linear fits and the filling, with their errors at hidden samples.
+    reason : str
+        How it was decided.
+    planes : array (C, N_1, ..., N_D) or None
+        The complete lattice, if filling was chosen.
+    error, uncertainty : float
+        The expected root mean square error at a missing sample, and its standard error.
+    linear : float
+        The same of the linear fit, which is the unit of the thresholds.
+    rounds, all_sizes : int, bool
+        The number of rounds, and whether the largest blocks are used.
+    """
+
+    candidates: list[Candidate]
+    reason: str
+    planes: Array | None = None
+    error: float = math.nan
+    uncertainty: float = math.nan
+    linear: float = math.nan
+    rounds: int = 0
+    all_sizes: bool = True
+
+    def without_samples(self) -> Filling:
+        """Return this without the lattice."""
+        return replace(self, planes=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """Windows of a lattice in which known samples are hidden, with the errors of linear fits.
+
+    Attributes
+    ----------
+    windows : list of tuples of slices
+        The windows; all have the same shape.
+    hidden : array of bool (W, n_1, ..., n_D)
+        Where known samples are hidden.
+    """
+
+    windows: list[tuple[slice, ...]]
+    hidden: Array
+
+    def widened(self, shape: Sequence[int], margin: int) -> Hidden:
+        """Return the same hidden samples in windows with more known samples around them."""
+        windows, hidden = [], []
+        for window, held in zip(self.windows, self.hidden, strict=True):
+            # windows at the border of the lattice are widened on the other side
+            extent = [
+                min(n, p.stop - p.start + 2 * margin) for p, n in zip(window, shape, strict=True)
+            ]
+            lows = [
+                min(max(p.start - margin, 0), n - e)
+                for p, n, e in zip(window, shape, extent, strict=True)
+            ]
+            wide = np.zeros(extent, dtype=bool)
+            places = zip(window, lows, strict=True)
+            wide[tuple(slice(p.start - low, p.stop - low) for p, low in places)] = held
+            windows.append(tuple(slice(low, low + e) for low, e in zip(lows, extent, strict=True)))
+            hidden.append(wide)
+        return Hidden(windows, np.stack(hidden))
+
+    def stack(self, lattice: Array) -> Array:
+        """Return the windows of (..., N_1, ..., N_D) as (..., W, n_1, ..., n_D)."""
+        D = self.hidden.ndim - 1
+        before = (slice(None),) * (lattice.ndim - D)
+        return np.stack([lattice[(*before, *window)] for window in self.windows], axis=-D - 1)
+
+
+@dataclass(frozen=True)
+class MeanError:
+    """A mean squared error with its standard error, from windows (or samples if there is one)."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, parts: Sequence[Array]) -> MeanError:
+        """Return the mean of squared errors (n,) in each window.
+
+        Errors of one window are alike: windows are the independent observations.
+        """
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            return cls(math.nan, math.nan)
+        count = sum(map(len, parts))
+        mean = math.fsum(float(part.sum(dtype=np.float64)) for part in parts) / count
+        if len(parts) == 1:
+            return cls(mean, float(np.std(parts[0])) / math.sqrt(count))
+        # of a ratio of sums over clusters (Cochran, 1977)
+        off = [float(part.sum(dtype=np.float64)) - mean * len(part) for part in parts]
+        W = len(parts)
+        return cls(mean, math.sqrt(W / (W - 1) * math.fsum(d * d for d in off)) / count)
+
+    @property
+    def root(self) -> tuple[float, float]:
+        """The root mean square, and its standard error."""
+        root = math.sqrt(max(self.mean, 0.0))
+        return root, self.error / (2 * root) if root else 0.0
+
+
+def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling | None:
+    """Return the filling of small holes, or why there is none; None if holes are not small.
+
+    ``planes`` (C, N_1, ..., N_D) have any values where samples are ``missing`` (N_1, ..., N_D).
+    """
+    own = settings.filling
+    if missing.mean() > own.holes:
+        return None
+    judged = hidden_like(missing, own)
+    if judged is None:
+        return Filling([], f"fewer than {own.fewest} samples can be hidden in the shape of holes")
+    gaps = judged.stack(missing) | judged.hidden
+    windows = judged.stack(planes)
+    scale = _scale(windows, ~gaps)
+    if scale == 0.0:
+        return Filling([], "the known samples are constant")
+    noise = find_noise(_central(planes, missing, settings), settings.noise)
+    if noise.is_found:
+        return Filling([], f"not filled by thresholds, which keep noise; {noise.reason}")
+    linear = zip(RATIOS, least_roughness(windows, gaps, RATIOS), strict=True)
+    squares = {ratio: _squares(found, windows, judged.hidden) for ratio, found in linear}
+    best = min(squares, key=lambda ratio: MeanError.of(squares[ratio]).mean)
+    rivals = [
+        Candidate(
+            "least roughness", {"first over second differences": ratio}, *_relative(parts, scale)
+        )
+        for ratio, parts in squares.items()
+    ]
+    plan = _Plan(own.rounds_of_holes, _are_wide(missing, own), own)
+    return _decided(planes, missing, judged, rivals, squares[best], scale, plan)
+
+
+def consider_scattered(
+    planes: Array, missing: Array, judged: Hidden, linear: Sequence[Array], settings: Settings
+) -> Filling:
+    """Return the filling of a lattice of which most samples are missing.
+
+    ``linear`` are the squared errors (n,) of the linear fit at the hidden samples of each window.
+    """
+    own = settings.filling
+    if sum(map(len, linear)) < own.fewest:
+        return Filling([], f"fewer than {own.fewest} samples were hidden")
+    scale = _scale(planes, ~missing)
+    if scale == 0.0:
+        return Filling([], "the known samples are constant")
+    expected = Candidate("linear fit of all channels", {}, *_relative(linear, scale))
+    # blocks that end near a hidden sample would be at a disadvantage
+    judged = judged.widened(missing.shape, max(own.sizes(missing.ndim)) // 4)
+    plan = _Plan(own.rounds, True, own)
+    return _decided(planes, missing, judged, [expected], linear, scale, plan)
+
+
+def fill_again(planes: Array, missing: Array, filling: Filling, settings: Settings) -> Array:
+    """Return other planes, filled in the same way."""
+    plan = _Plan(filling.rounds, filling.all_sizes, settings.filling)
+    return plan.fill_lattice(planes, missing, filling.linear)
+
+
+def _decided(
+    planes: Array,
+    missing: Array,
+    judged: Hidden,
+    rivals: list[Candidate],
+    linear: Sequence[Array],
+    scale: float,
+    plan: _Plan,
+) -> Filling:
+    """Fill windows, compare with the linear fit there, and fill the lattice if that is better."""
+    expected = MeanError.of(linear)
+    gaps = judged.stack(missing) | judged.hidden
+    windows = judged.stack(planes)
+    squares = _squares(plan.fill_stack(windows, gaps, expected.root[0]), windows, judged.hidden)
+    own = MeanError.of(squares)
+    taken = own.mean < expected.mean
+    candidate = Candidate(KIND, {"rounds": plan.rounds}, *_relative(squares, scale), chosen=taken)
+    reason = (
+        f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
+        f"{len(judged.windows)} windows, relative to the variance"
+    )
+    if not taken:
+        return Filling([*rivals, candidate], reason)
+    return Filling(
+        [*rivals, candidate],
+        reason,
+        plan.fill_lattice(planes, missing, expected.root[0]),
+        *own.root,
+        expected.root[0],
+        plan.rounds,
+        plan.all_sizes,
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a lattice is filled: the number of rounds, and whether the largest blocks are used."""
+
+    rounds: int
+    all_sizes: bool
+    settings: FillingSettings
+
+    def fill_stack(
+        self, stack: Array, gaps: Array, error: float, rotation: Array | None = None
+    ) -> Array:
+        """Return stacked windows (C, W, N_1, ..., N_D) with their gaps filled."""
+        return fill(
+            coarse_guess(stack, gaps, gaps.ndim - 1),
+            gaps,
+            error,
+            rounds=self.rounds,
+            sizes=block_sizes(gaps.shape, self.settings, stacked=True, all_sizes=self.all_sizes),
+            settings=self.settings,
+            rotation=rotation,
+        )
+
+    def fill_lattice(self, planes: Array, missing: Array, error: float) -> Array:
+        """Return the filled lattice; work is done in boxes around the holes if these are few."""
+        boxes = hole_boxes(missing, self.settings)
+        if boxes is None:
+            return self.fill_stack(planes[:, None], missing[None], error)[:, 0]
+        gaps = np.stack([missing[box] for box in boxes])
+        cut = np.stack([planes[(slice(None), *box)] for box in boxes], axis=1)
+        found = self.fill_stack(cut, gaps, error, decorrelating(planes, missing))
+        complete = planes.copy()
+        for i, box in enumerate(boxes):
+            np.copyto(complete[(slice(None), *box)], found[:, i], where=gaps[i])
+        return complete
+
+
+def hole_boxes(missing: Array, settings: FillingSettings) -> list[tuple[slice, ...]] | None:
+    """Return boxes of one shape around all holes, or None if they are much of the lattice.
+
+    Boxes start at multiples of the largest block, if the lattice permits, and have at least a block
+    of known samples around the holes: filling a box is then the same as filling the lattice.
+    """
+    import scipy.ndimage
+
+    D = missing.ndim
+    cell = max(settings.sizes(D))
+    holes = missing
+    for axis, n in enumerate(missing.shape):
+        holes = np.logical_or.reduceat(holes, np.arange(0, n, cell), axis=axis)
+    if holes.mean() > FEW:
+        return None
+    near = scipy.ndimage.binary_dilation(holes, np.ones([3] * D, dtype=bool))
+    found = scipy.ndimage.find_objects(scipy.ndimage.label(near, np.ones([3] * D))[0])
+    extent = [
+        min(n, cell * max(box[axis].stop - box[axis].start for box in found))
+        for axis, n in enumerate(missing.shape)
+    ]
+    if len(found) * math.prod(extent) > FEW * missing.size:
+        return None
+    corners = [
+        tuple(
+            min(cell * part.start, n - e)
+            for part, n, e in zip(box, missing.shape, extent, strict=True)
+        )
+        for box in found
+    ]
+    return [
+        tuple(slice(low, low + e) for low, e in zip(corner, extent, strict=True))
+        for corner in dict.fromkeys(corners)
+    ]
+
+
+def _are_wide(missing: Array, settings: FillingSettings) -> bool:
+    """Tell whether a cell of a quarter of the largest block has no known sample."""
+    cell = max(1, max(settings.sizes(missing.ndim)) // 4)
+    for axis, n in enumerate(missing.shape):
+        missing = np.logical_and.reduceat(missing, np.arange(0, n, cell), axis=axis)
+    return bool(missing.any())
+
+
+# Hidden samples
+# ------------------------------------------------------------------------------------------
+
+
+def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hidden | None:
+    """Return windows with known samples hidden in the shape of the missing ones.
+
+    The holes of a window are moved by a random shift and flipped, onto known samples of a window
+    nearby. Of several random ways, the one that enlarges the fewest other holes is used. None if
+    fewer than ``settings.fewest`` samples can be hidden.
+    """
+    rng = np.random.default_rng(seed)
+    places, D = np.flatnonzero(missing), missing.ndim
+    side, count = settings.window_samples ** (1 / D), settings.windows
+    while True:
+        extent = [min(n, max(1, round(side))) for n in missing.shape]
+        sources = [_around(place, missing.shape, extent) for place in _spread(places, count)]
+        share = np.mean([missing[window].mean() for window in sources])
+        if share <= MOST_OF_WINDOW or tuple(extent) == missing.shape:
+            break
+        side, count = 2 * side, max(1, count // 2**D)  # holes are wider than the windows
+    windows, hidden = [], []
+    for window in sources:
+        tries = [_moved(missing, window, rng) for _ in range(TRIES)]
+        target, moved = min(tries, key=lambda one: _touching(missing[one[0]], one[1]))
+        held, known = moved & ~missing[target], ~missing[target]
+        if 0 < 2 * held.sum() < known.sum():
+            windows.append(target)
+            hidden.append(held)
+    if sum(int(one.sum()) for one in hidden) < settings.fewest:
+        return None
+    return Hidden(windows, np.stack(hidden))
+
+
+def _spread(places: Array, count: int) -> Array:
+    """Return places that are spread evenly over a list."""
+    return places[((np.arange(count) + 0.5) / count * len(places)).astype(int)]
+
+
+def _around(place: int, shape: Sequence[int], extent: Sequence[int]) -> tuple[slice, ...]:
+    """Return a window of an extent around a place, moved inside the lattice."""
+    index = np.unravel_index(place, shape)
+    lows = (
+        min(max(int(i) - e // 2, 0), n - e) for i, n, e in zip(index, shape, extent, strict=True)
+    )
+    return tuple(slice(low, low + e) for low, e in zip(lows, extent, strict=True))
+
+
+def _moved(
+    missing: Array, window: tuple[slice, ...], rng: np.random.Generator
+) -> tuple[tuple[slice, ...], Array]:
+    """Return a window nearby, and the holes of ``window``, shifted and flipped at random."""
+    holes, target = missing[window], []
+    for axis, (part, n) in enumerate(zip(window, missing.shape, strict=True)):
+        extent = part.stop - part.start
+        low = part.start + int(rng.integers(-extent, extent + 1))
+        low = min(max(low, 0), n - extent)
+        target.append(slice(low, low + extent))
+        holes = np.roll(holes, int(rng.integers(extent)), axis)
+        if rng.random() < 0.5:
+            holes = np.flip(holes, axis)
+    return tuple(target), holes
+
+
+def _touching(missing: Array, moved: Array) -> float:
+    """Return the part of moved holes that is on or near missing samples."""
+    near = missing.copy()
+    for axis in range(missing.ndim):
+        for step in range(1, NEAR + 1):
+            low, high = _shifted(axis, step)
+            near[low] |= missing[high]
+            near[high] |= missing[low]
+    return float(np.count_nonzero(moved & near)) / max(1, int(moved.sum()))
+
+
+def _shifted(axis: int, step: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    before = (slice(None),) * axis
+    return (*before, slice(None, -step)), (*before, slice(step, None))
+
+
+def _central(planes: Array, missing: Array, settings: Settings) -> Array:
+    """Return the central part in which noise is looked for, with its gaps filled coarsely."""
+    part = centre(missing.shape, settings.noise.most_samples)
+    crop, gaps = planes[(slice(None), *part)], missing[part]
+    return coarse_guess(crop, gaps) if not gaps.all() else crop
+
+
+def _squares(found: Array, truth: Array, hidden: Array) -> list[Array]:
+    """Return the squared errors (n,) at the hidden samples of each window, mean over channels."""
+    return [
+        np.mean(np.square(found[:, i, hid] - truth[:, i, hid], dtype=np.float64), axis=0)
+        for i, hid in enumerate(hidden)
+    ]
+
+
+def _relative(parts: Sequence[Array], scale: float) -> tuple[float, float]:
+    """Return the mean squared error relative to the variance, and its standard error."""
+    found = MeanError.of(parts)
+    return found.mean / scale**2, found.error / scale**2
+
+
+def _scale(planes: Array, known: Array) -> float:
+    """Return the standard deviation of the known samples, the mean over channels."""
+    return math.sqrt(float(np.mean([np.var(plane[known], dtype=np.float64) for plane in planes])))
+
+
+# Linear fits
+# ------------------------------------------------------------------------------------------
+
+
+def least_roughness(planes: Array, missing: Array, ratios: Sequence[float]) -> list[Array]:
+    """Return stacked planes (C, W, N_1, ..., N_D), of least roughness where samples are missing.
+
+    The roughness is the sum of squared second differences, also mixed ones, and of a ratio times
+    the squared first differences; there is a result for every ratio. Windows are separate.
+    """
+    import scipy.sparse
+    import scipy.sparse.linalg
+
+    scipy_linalg()  # so that its BLAS is limited to one thread
+    C, size = len(planes), missing.size
+    places = np.flatnonzero(missing)
+    known = np.where(missing.ravel(), 0.0, planes.reshape(C, size).astype(np.float64))
+    # minimise |L u|^2 over the missing u_m: L_m' L_m u_m = -L_m' L_k u_k
+    terms = []
+    for order in (2, 1):
+        L = _operator(missing, order)
+        L_m = L[:, places]
+        terms.append((L_m.T @ L_m, -(L_m.T @ (L @ known.T))))
+    found = []
+    for ratio in ratios:
+        # a small multiple of the identity, for windows without known samples
+        A = terms[0][0] + ratio * terms[1][0] + TINY * scipy.sparse.identity(len(places))
+        solver = scipy.sparse.linalg.splu(
+            A.tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
+        )
+        one = planes.copy()
+        one.reshape(C, size)[:, places] = solver.solve(terms[0][1] + ratio * terms[1][1]).T
+        found.append(one)
+    return found
+
+
+def _operator(missing: Array, order: int) -> Any:
+    """Return the sparse matrix of the differences of an order that involve missing samples."""
+    import scipy.sparse
+
+    flat, nodes = missing.ravel(), np.arange(missing.size, dtype=np.int32).reshape(missing.shape)
+    rows, columns, data, count = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)], 0
+    for places, weights in _differences(nodes, order):
+        touching = np.zeros(places[0].shape, dtype=bool)
+        for place in places:
+            touching |= flat[place]
+        index = np.flatnonzero(touching)
+        for place, weight in zip(places, weights, strict=True):
+            columns.append(place.ravel()[index])
+            rows.append(np.arange(count, count + len(index)))
+            data.append(np.full(len(index), weight))
+        count += len(index)
+    entries = (np.concatenate(data), (np.concatenate(rows), np.concatenate(columns)))
+    return scipy.sparse.csr_matrix(entries, (count, missing.size))
+
+
+def _differences(nodes: Array, order: int) -> Iterator[tuple[list[Array], list[float]]]:
+    """Yield the nodes and the weights of differences of stacked nodes (W, N_1, ..., N_D)."""
+    axes = range(1, nodes.ndim)
+
+    def part(*steps: tuple[int, slice]) -> Array:
+        index = [slice(None)] * nodes.ndim
+        for axis, which in steps:
+            index[axis] = which
+        return nodes[tuple(index)]
+
+    low, high = slice(None, -1), slice(1, None)
+    if order == 1:
+        for axis in axes:
+            yield [part((axis, low)), part((axis, high))], [-1.0, 1.0]
+        return
+    for axis in axes:
+        if nodes.shape[axis] > 2:
+            ends = (slice(None, -2), slice(1, -1), slice(2, None))
+            yield [part((axis, end)) for end in ends], [1.0, -2.0, 1.0]
+    for a, b in itertools.combinations(axes, 2):
+        corners = [part((a, i), (b, j)) for i, j in itertools.product((low, high), repeat=2)]
+        weight = math.sqrt(2)
+        yield corners, [weight, -weight, -weight, weight]

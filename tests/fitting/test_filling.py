@@ -1,0 +1,483 @@
+"""Missing samples of lattices, filled by falling thresholds: see `filling` and `filling_choice`."""
+
+import copy
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import kronfield as kf
+from kronfield.fitting import filling_choice
+from kronfield.fitting.filling import block_sizes, block_starts, coarse_guess, fill
+from kronfield.fitting.filling_choice import (
+    Hidden,
+    MeanError,
+    consider_holes,
+    hidden_like,
+    hole_boxes,
+    least_roughness,
+)
+from kronfield.fitting.settings import DEFAULT
+from kronfield.fitting.shrinkage import cosines
+
+OWN = DEFAULT.filling
+ROUNDS_OF_HOLES = 18
+SHAPES = {1: (400,), 2: (48, 70), 3: (20, 24, 22), 4: (10, 9, 12, 8)}
+
+
+def stripes(shape, channels=1, dtype=np.float64):
+    """Slanted stripes with sharp edges, planar: thresholds suit them, linear fits do not."""
+    slant = sum(np.ix_(*[np.arange(n) * (k + 1.0) for k, n in enumerate(shape)]))
+    planes = np.stack([(slant + 2 * c) // 6 % 2 + 0.3 * c for c in range(channels)])
+    return planes.astype(dtype)
+
+
+def scattered(shape, share=0.5, seed=0):
+    return np.random.default_rng(seed).random(shape) < share
+
+
+def rms(found, truth, where):
+    return math.sqrt(float(np.mean((found - truth)[..., where] ** 2)))
+
+
+# Blocks
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", SHAPES)
+def test_blocks_with_gaps_cover_all_missing_samples(D):
+    shape, rng = SHAPES[D], np.random.default_rng(D)
+    for sizes in block_sizes(shape):
+        missing = scattered(shape, 0.02, D)
+        shift = [int(rng.integers(b)) for b in sizes]
+        starts = block_starts(np.nonzero(missing), shape, sizes, shift)
+        covered = np.zeros(shape, dtype=bool)
+        for start in zip(*starts, strict=True):
+            block = tuple(slice(s, s + b) for s, b in zip(start, sizes, strict=True))
+            assert all(0 <= part.start and part.stop <= n for part, n in zip(block, shape))
+            covered[block] = True
+        assert covered[missing].all()
+
+
+def slow_fill(planes, missing, error, rounds, sizes, settings):
+    """The same rounds as `fill` for one channel, block by block, in float64."""
+    rng = np.random.default_rng(0)
+    x = (planes[0] - planes[0].mean()) / error
+    averaged = max(1, round(settings.averaged * rounds))
+    total = np.zeros(missing.shape)
+    for i, threshold in enumerate(np.geomspace(settings.first, settings.last, rounds)):
+        last = i >= rounds - averaged
+        used = sizes if last else [sizes[i % len(sizes)]]
+        mean = np.zeros(missing.shape)
+        for size in used:
+            shift = [int(rng.integers(b)) for b in size]
+            found = np.zeros(missing.shape)
+            for start in zip(
+                *block_starts(np.nonzero(missing), x.shape, size, shift), strict=True
+            ):
+                block = tuple(slice(s, s + b) for s, b in zip(start, size, strict=True))
+                weights = x[block]
+                for axis, b in enumerate(size):
+                    weights = np.moveaxis(np.tensordot(cosines(b), weights, (1, axis)), 0, axis)
+                keep = weights**2 > threshold**2
+                keep.flat[0] = True
+                weights = weights * keep
+                for axis, b in enumerate(size):
+                    weights = np.moveaxis(np.tensordot(cosines(b).T, weights, (1, axis)), 0, axis)
+                found[block] = weights
+            mean += found / len(used)
+        x = np.where(missing, mean, x)
+        total += mean if last else 0
+    return np.where(missing, total / averaged * error + planes[0].mean(), planes[0])
+
+
+@pytest.mark.parametrize("D", SHAPES)
+def test_fill_is_what_its_rounds_say(D):
+    shape = SHAPES[D]
+    truth, missing = stripes(shape), scattered(shape, 0.3)
+    guess, sizes = coarse_guess(truth, missing), block_sizes(shape)
+    found = fill(guess, missing, 0.5, rounds=7, sizes=sizes)
+    slow = slow_fill(guess, missing, 0.5, 7, sizes, OWN)
+    # float32 may decide a threshold the other way now and then
+    assert np.quantile(np.abs(found[0] - slow), 0.98) < 1e-4
+
+
+@pytest.mark.parametrize("D", SHAPES)
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_known_samples_stay_and_missing_ones_improve(D, channels, dtype):
+    shape = SHAPES[D]
+    truth, missing = stripes(shape, channels, dtype), scattered(shape, 0.3)
+    guess = coarse_guess(np.where(missing, 0, truth), missing)
+    found = fill(guess, missing, 0.3, rounds=24, sizes=block_sizes(shape))
+    assert found.dtype == dtype
+    assert np.array_equal(found[:, ~missing], truth[:, ~missing])
+    if D < 4:  # the blocks of four dimensions are too short for these stripes
+        assert rms(found, truth, missing) < 0.9 * rms(guess, truth, missing)
+
+
+def test_one_size_of_block_that_is_a_product_or_not_is_the_same(monkeypatch):
+    truth, missing = stripes((40, 40), 2, np.float32), scattered((40, 40))
+    guess = coarse_guess(truth, missing)
+    found = fill(guess, missing, 0.3, rounds=6, sizes=[(8, 8)])
+    monkeypatch.setattr("kronfield.fitting.filling.ONE_PRODUCT", 0)
+    again = fill(guess, missing, 0.3, rounds=6, sizes=[(8, 8)])
+    assert np.quantile(np.abs(found - again), 0.98) < 1e-4
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (3, 2), (1, 40), (5, 1, 7)])
+def test_tiny_lattices(shape):
+    missing = np.zeros(shape, dtype=bool)
+    truth = np.arange(float(missing.size)).reshape(1, *shape)
+    assert np.array_equal(fill(truth, missing, 1.0, rounds=3, sizes=block_sizes(shape)), truth)
+    if missing.size > 1:
+        missing.flat[1:] = True
+        found = fill(coarse_guess(truth, missing), missing, 1.0, rounds=3, sizes=block_sizes(shape))
+        assert np.all(np.isfinite(found))
+        assert found.flat[0] == truth.flat[0]
+
+
+# The guess
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", SHAPES)
+def test_the_guess_keeps_known_samples_and_constants(D):
+    shape = SHAPES[D]
+    missing, rng = scattered(shape, 0.9), np.random.default_rng(1)
+    values = rng.random((2, *shape))
+    found = coarse_guess(values, missing)
+    assert np.array_equal(found[:, ~missing], values[:, ~missing])
+    assert found.min() >= values[:, ~missing].min() - 1e-12
+    assert found.max() <= values[:, ~missing].max() + 1e-12
+    np.testing.assert_allclose(coarse_guess(np.full((1, *shape), 3.0), missing), 3.0)
+
+
+def test_stacked_windows_are_guessed_and_filled_on_their_own():
+    truth, missing = stripes((2, 40, 44), 2), scattered((2, 40, 44))
+    together = coarse_guess(truth, missing, 2)
+    sizes = block_sizes(missing.shape, stacked=True)
+    filled = fill(together, missing, 0.3, rounds=6, sizes=sizes, rotation=np.eye(2))
+    for k in range(2):
+        alone = coarse_guess(truth[:, k], missing[k])
+        np.testing.assert_allclose(together[:, k], alone)
+    other = together.copy()
+    other[:, 0] = 0
+    again = fill(other, missing, 0.3, rounds=6, sizes=sizes, rotation=np.eye(2))
+    # the mean that is subtracted first is common, so rounding differs
+    assert np.quantile(np.abs(again - filled)[:, 1], 0.95) < 1e-3
+
+
+# Linear rivals, hidden samples, boxes
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("D", [1, 2, 3])
+def test_least_roughness_is_least(D):
+    shape = (2, *[7, 6, 5][:D])
+    rng = np.random.default_rng(D)
+    values, missing = rng.random((2, *shape)), scattered(shape, 0.3, 5)
+    for ratio, found in zip((0.0, 4.0), least_roughness(values, missing, (0.0, 4.0)), strict=True):
+        assert np.array_equal(found[:, ~missing], values[:, ~missing])
+
+        def roughness(u, ratio=ratio):
+            total = 0.0
+            for a in range(1, u.ndim):
+                total += np.sum(np.diff(u, 2, axis=a) ** 2) + ratio * np.sum(np.diff(u, axis=a) ** 2)
+                for b in range(a + 1, u.ndim):
+                    total += 2 * np.sum(np.diff(np.diff(u, axis=a), axis=b) ** 2)
+            return total
+
+        least = roughness(found[0])
+        for _ in range(5):
+            step = 1e-3 * rng.standard_normal(shape) * missing
+            assert roughness(found[0] + step) > least
+
+
+def test_hidden_samples_are_known_and_have_the_shape_of_holes():
+    missing = np.zeros((300, 300), dtype=bool)
+    for place in np.random.default_rng(0).integers(0, 280, (20, 2)):
+        missing[place[0] : place[0] + 12, place[1] : place[1] + 12] = True
+    judged = hidden_like(missing, OWN)
+    gaps = judged.stack(missing)
+    assert len(judged.windows) == OWN.windows
+    assert not (judged.hidden & gaps).any()
+    # compact: most hidden samples have hidden or missing neighbours on all sides
+    both = judged.hidden | gaps
+    inner = both[:, :-2, 1:-1] & both[:, 2:, 1:-1] & both[:, 1:-1, :-2] & both[:, 1:-1, 2:]
+    assert inner[judged.hidden[:, 1:-1, 1:-1]].mean() > 0.6
+
+
+def test_widened_windows_hide_the_same_samples():
+    rng = np.random.default_rng(0)
+    values = rng.random((50, 60))
+    windows = [(slice(0, 20), slice(40, 60)), (slice(15, 35), slice(10, 30))]
+    hidden = rng.random((2, 20, 20)) < 0.1
+    before = Hidden(windows, hidden)
+    after = before.widened(values.shape, 7)
+    for old, new in zip(zip(before.stack(values), hidden), zip(after.stack(values), after.hidden)):
+        assert np.array_equal(old[0][old[1]], new[0][new[1]])
+    assert after.hidden.shape == (2, 34, 34)
+
+
+def test_boxes_give_what_the_whole_lattice_gives():
+    truth = stripes((512, 640), 2, np.float32)
+    missing = np.zeros((512, 640), dtype=bool)
+    missing[200:210, 220:228] = missing[0:4, 0:5] = missing[506:, 500:503] = True
+    boxes = hole_boxes(missing, OWN)
+    assert boxes is not None
+    assert sum(missing[box].sum() for box in boxes) >= missing.sum()
+    plan = filling_choice._Plan(12, True, OWN)
+    found = plan.fill_lattice(truth, missing, 0.3)
+    guess, rotation = coarse_guess(truth, missing), np.linalg.eigh(np.cov(truth[:, ~missing]))[1].T
+    whole = fill(guess, missing, 0.3, rounds=12, sizes=block_sizes(missing.shape), rotation=rotation)
+    inner = np.zeros_like(missing)
+    inner[200:210, 220:228] = True
+    # the mean that is subtracted differs, so that rounding may differ at a threshold
+    assert np.quantile(np.abs(found - whole)[:, inner], 0.9) < 0.02
+    assert rms(found, truth, missing) < 1.1 * rms(whole, truth, missing)
+    assert np.array_equal(found[:, ~missing], truth[:, ~missing])
+    assert hole_boxes(scattered((512, 640), 0.1), OWN) is None
+
+
+def test_the_error_of_a_mean_is_that_of_its_windows():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(400):
+        levels = rng.random(9)
+        found.append(MeanError.of([level * np.ones(20 + 5 * k) for k, level in enumerate(levels)]))
+    spread = np.std([one.mean for one in found])
+    assert np.mean([one.error for one in found]) == pytest.approx(spread, rel=0.15)
+    assert MeanError.of([np.array([1.0, 3.0])]).mean == 2.0
+    assert MeanError(4.0, 0.4).root == (2.0, 0.1)
+
+
+# Fits
+# ------------------------------------------------------------------------------------------
+
+
+def picture(side=128, channels=3, dtype=np.float32):
+    from skimage import data
+
+    return data.astronaut()[100 : 100 + side, 150 : 150 + side, :channels].astype(dtype) / 255
+
+
+def written(shape):
+    """Thin strokes, as of text."""
+    y, x = np.indices(shape)
+    return ((x + 2 * y) % 23 < 2) & (y % 16 < 9)
+
+
+@pytest.mark.parametrize("holes", ["strokes", "scattered"])
+def test_pictures_are_filled_better_than_linearly(holes):
+    image = picture()
+    missing = written(image.shape[:2]) if holes == "strokes" else scattered(image.shape[:2], 0.5)
+    field = kf.fit(image, mask=missing)
+    report, filled = field.report, field.on_grid()
+    assert report.chosen.kind == "falling thresholds"
+    assert report.filled == missing.sum()
+    assert filled.dtype == np.float32
+    np.testing.assert_allclose(filled[~missing], image[~missing], atol=1e-5)
+    linear = kf.fit(image, mask=missing, roughness=(1e-3, 1e-4)).on_grid()
+    error = np.sqrt(np.mean((filled - image)[missing] ** 2))
+    assert error < 0.95 * np.sqrt(np.mean((linear - image)[missing] ** 2))
+    assert error == pytest.approx(report.expected_error, rel=0.4)
+    assert 0 < report.expected_error_uncertainty < report.expected_error
+    data = report.to_dict()
+    assert data["filled"] == missing.sum()
+    assert data["expected_error"] == report.expected_error
+    assert any(one["standard_error"] for one in data["candidates"])
+    assert "missing samples were filled, expected error" in str(report)
+
+
+def test_points_on_a_lattice_are_filled_like_a_mask():
+    image = picture(96)
+    missing = scattered(image.shape[:2], 0.4)
+    missing[0, 0] = missing[-1, -1] = False
+    by_mask = kf.fit(image, mask=missing)
+    by_points = kf.fit_points(np.argwhere(~missing).astype(float), image[~missing])
+    assert by_points.report.chosen.kind == "falling thresholds"
+    assert by_points.report.points == (~missing).sum()
+    axes = [np.arange(96.0)] * 2
+    np.testing.assert_allclose(by_points.on_grid(axes), by_mask.on_grid(), atol=1e-5)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_complex_values_and_falling_axes(flip):
+    image = picture(96)
+    values = (image[..., 0] + 1j * image[..., 1]).astype(np.complex64)
+    missing = scattered((96, 96), 0.4)
+    axes = [np.arange(96.0)[::-1] if flip else np.arange(96.0), np.arange(96.0)]
+    field = kf.fit(values, axes=axes, mask=missing)
+    found = field.on_grid()
+    assert found.dtype == np.complex64
+    np.testing.assert_allclose(found[~missing], values[~missing], atol=1e-5)
+    assert np.std((found - values)[missing]) < 0.2 * np.std(values)
+
+
+def test_smooth_functions_are_fitted_linearly():
+    x = np.linspace(0, 1, 80)
+    smooth = np.sin(5 * x)[:, None] * np.cos(4 * x) + x
+    for missing in (written((80, 80)), scattered((80, 80), 0.6)):
+        field = kf.fit(smooth, mask=missing)
+        assert field.report.chosen.kind == "hats on the lattice"
+        assert any(one.kind == "falling thresholds" for one in field.report.candidates)
+        assert np.abs(field.on_grid() - smooth).max() < 0.01
+
+
+@pytest.mark.parametrize("holes", ["strokes", "scattered"])
+def test_noisy_samples_are_fitted_with_a_penalty(holes):
+    image = picture()
+    noisy = image + 0.1 * np.random.default_rng(0).standard_normal(image.shape).astype(np.float32)
+    missing = written(image.shape[:2]) if holes == "strokes" else scattered(image.shape[:2], 0.5)
+    report = kf.fit(noisy, mask=missing).report
+    assert report.chosen.kind == "hats on the lattice"
+    assert report.roughness != (0.0, 0.0)
+    assert report.filled == missing.sum()
+    assert report.expected_error > 0.05
+
+
+def test_uneven_axes_and_penalties_are_as_before():
+    image, missing = picture(48)[..., 0], scattered((48, 48), 0.3)
+    uneven = np.arange(48.0) ** 1.2
+    for options in ({"axes": [uneven, np.arange(48.0)]}, {"roughness": (0.0, 1e-3)}):
+        report = kf.fit(image, mask=missing, **options).report
+        assert all(one.kind != "falling thresholds" for one in report.candidates)
+
+
+def test_refit_pickle_and_standard_error():
+    image = picture(96)
+    missing = scattered((96, 96), 0.4)
+    field = kf.fit(image, mask=missing)
+    assert field.report.chosen.kind == "falling thresholds"
+    same = field.refit(image[~missing])  # values of the known samples, as of other masked fits
+    np.testing.assert_array_equal(same.on_grid(), field.on_grid())
+    whole = np.where(missing[..., None], np.float32(np.nan), image)
+    for one in (field, pickle.loads(pickle.dumps(field)), copy.deepcopy(field)):
+        np.testing.assert_array_equal(one.refit(whole).on_grid(), field.on_grid())
+        with pytest.raises(kf.InputError, match=r"standard_error: .*filled.*roughness="):
+            one.standard_error(np.array([[3.0, 4.0]]))
+    with pytest.raises(kf.InputError, match=r"values: .*known sample"):
+        field.refit(image[:-1])
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads():
+    image, missing = picture(96), scattered((96, 96), 0.5)
+    found = []
+    for count in (1, 2, 3):
+        with threadpool_limits(count):
+            found.append(kf.fit(image, mask=missing).on_grid())
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("shape", [(40,), (12, 9), (6, 5, 4)])
+def test_few_samples_and_all_but_one_missing(shape):
+    rng = np.random.default_rng(0)
+    values = rng.random(shape)
+    missing = np.ones(shape, dtype=bool)
+    missing.flat[3] = False
+    np.testing.assert_allclose(kf.fit(values, mask=missing, channels=False).on_grid(), values.flat[3])
+    missing = rng.random(shape) < 0.3
+    found = kf.fit(values, mask=missing, channels=False).on_grid()
+    assert np.all(np.isfinite(found))
+    none = kf.fit(values, mask=np.zeros(shape, dtype=bool), channels=False)
+    assert none.report.filled == 0
+
+
+def test_holes_at_borders_and_corners():
+    image = picture()
+    missing = np.zeros((128, 128), dtype=bool)
+    missing[:9, :9] = missing[-6:, 40:60] = missing[70:80, -5:] = missing[60:63, 20:90] = True
+    found = kf.fit(image, mask=missing).on_grid()
+    np.testing.assert_allclose(found[~missing], image[~missing], atol=0.01)
+    assert np.sqrt(np.mean((found - image)[missing] ** 2)) < 0.2
+
+
+def test_held_out_errors_are_of_everywhere():
+    """The middle is smooth and the rest is rough: the error is that of all."""
+    rng = np.random.default_rng(0)
+    values = rng.random((300, 300))
+    x = np.linspace(0, 3, 140)
+    values[80:220, 80:220] = np.sin(x)[:, None] * np.cos(x)
+    missing = scattered((300, 300), 0.5, seed=1)
+    field = kf.fit(values, mask=missing)
+    true = np.sqrt(np.mean((field.on_grid() - values)[missing] ** 2))
+    report = field.report
+    assert abs(report.expected_error - true) < 4 * report.expected_error_uncertainty + 0.15 * true
+
+
+# Decisions: a test on either side
+# ------------------------------------------------------------------------------------------
+
+def quality(own, missing, rounds):
+    """The error of filled stripes, relative to that of the guess."""
+    truth = stripes(missing.shape)
+    guess = coarse_guess(truth, missing)
+    sizes = block_sizes(missing.shape, own)
+    found = fill(guess, missing, 0.3, rounds=rounds, sizes=sizes, settings=own)
+    return rms(found, truth, missing) / rms(guess, truth, missing)
+
+
+def test_either_side_of_sizes_by_dimension_and_first_and_last_and_averaged():
+    """The rounds with fixed values: every constant changes them."""
+    from kronfield.fitting import settings
+
+    own = settings.DEFAULT.filling
+    assert block_sizes((100, 100), own) == [(8, 8), (16, 16), (32, 32)]
+    assert block_sizes((9, 100, 100), own, stacked=True, all_sizes=False) == [(1, 8, 8), (1, 16, 16)]
+    assert block_sizes((500,), own) == [(16,), (32,), (64,)]
+    assert block_sizes((50, 50, 50), own) == [(4,) * 3, (8,) * 3, (16,) * 3]
+    assert block_sizes((50,) * 4, own) == [(4,) * 4, (8,) * 4]
+    missing = scattered((64, 64), 0.5)
+    reference = dataclasses.replace(own, first=6.0, last=0.6, averaged=0.2)
+    assert quality(own, missing, 24) == quality(reference, missing, 24)
+    for name, other in (("first", 1.0), ("first", 100.0), ("last", 3.0), ("averaged", 1.0)):
+        changed = dataclasses.replace(own, **{name: other})
+        assert quality(own, missing, 24) != quality(changed, missing, 24)
+
+
+def test_either_side_of_rounds_and_rounds_of_holes():
+    image = picture()
+    for missing, rounds in (
+        (scattered((128, 128), 0.5), 48),
+        (written((128, 128)), ROUNDS_OF_HOLES),
+    ):
+        report = kf.fit(image, mask=missing).report
+        own = next(one for one in report.candidates if one.kind == "falling thresholds")
+        assert own.parameters["rounds"] == rounds
+
+
+def test_either_side_of_holes():
+    from kronfield.fitting import settings
+
+    truth = stripes((64, 64))
+    for share, small in ((0.3, True), (0.42, False)):
+        found = consider_holes(truth, scattered((64, 64), share), settings.DEFAULT)
+        assert (found is not None) == small
+
+
+def test_either_side_of_windows_and_window_samples():
+    from kronfield.fitting import settings
+
+    missing = scattered((400, 400), 0.05)
+    judged = hidden_like(missing, settings.DEFAULT.filling)
+    assert judged.hidden.shape == (8, 64, 64)
+
+
+def test_either_side_of_fewest():
+    from kronfield.fitting import settings
+
+    for count, enough in ((4, False), (40, True)):
+        missing = np.zeros((40, 40), dtype=bool)
+        missing.flat[np.arange(count) * 39] = True
+        judged = hidden_like(missing, settings.DEFAULT.filling)
+        assert (judged is not None) == enough
+
+
+def test_settings_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        OWN.rounds = 3
