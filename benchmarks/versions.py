@@ -166,7 +166,7 @@ def network(tiny: bool) -> Job:
     import kronfield as kf
     from kronfield.nn import CoordinateMLP, train
 
-    side, width = (16, 8) if tiny else (192, 256)
+    side, width = (16, 8) if tiny else (96, 128)
     torch.manual_seed(0)
     values, emb = picture(side), kf.Gaussian(side // 2, 1.2 / side)
     model = CoordinateMLP(kf.Concatenated(emb, emb), depth=2, width=width, out=3)

@@ -11,8 +11,8 @@ from kronfield.fitting.settings import DEFAULT, decisions
 HEAD = """# What is chosen for you
 
 `fit` and `fit_points` need no settings. These are the numbers that decide what they do, each with
-the data that it was set on and the script under `benchmarks/tuning` that sets it again. To try
-others:
+the data that it was set on and the script under `benchmarks/tuning` that sets it again (`none` for
+limits of time and memory, and for conventions, which no script measures). To try others:
 
 ```python
 from dataclasses import replace

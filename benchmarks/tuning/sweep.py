@@ -93,12 +93,15 @@ def main() -> None:
     parser.add_argument("--photographs", type=Path)
     options = parser.parse_args()
     made = dict.fromkeys(("grid", "directional"), (_grid_photographs, _grid_functions))
+    known = (*made, "points", "search", "gaussians")
+    if not set(options.groups) <= set(known):
+        parser.error(f"groups: got {options.groups}; expected some of {', '.join(known)}")
     for group in options.groups:
         pictures, functions = made.get(group, (_point_photographs, _point_functions))
         sets = {"photographs": pictures(options.photographs), "functions": functions()}
         print(f"{group:<36} {'photographs':>12} {'functions':>12} {'s':>8}")
         for one in decisions():
-            if one.group != group:
+            if one.group != group or one.script == "none":
                 continue
             for value in (one.value, *one.sides):
                 settings, started = changed(DEFAULT, group, one.name, value), time.perf_counter()

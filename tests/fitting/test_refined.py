@@ -572,6 +572,14 @@ def test_other_constants_travel_in_files(directional, tmp_path):
     assert not np.allclose(refined(signal(40, 50), directional=directional)(rim), field(rim))
 
 
+def test_files_without_the_constant_of_the_rim_are_read(tmp_path):
+    field = refined(signal(40, 50), settings=replace(SETTINGS, past_the_end=0.25))
+    field.save(tmp_path / "a.field")
+    rewrite(tmp_path / "a.field", lambda metadata, arrays: metadata.pop("past_the_end"))
+    rim = np.array([[-0.5, 20.0], [39.5, 3.25]])
+    assert np.array_equal(kf.load(tmp_path / "a.field")(rim), field(rim))
+
+
 def test_uneven_axes_in_files_are_refused(tmp_path):
     path = tmp_path / "a.field"
     refined(signal(40, 50)).save(path)

@@ -32,7 +32,7 @@ PADDING, SEARCH_PADDING = (4, 3), 2
 # The factor between the widths of the search, which starts in the middle of the narrowest and the
 # widest. The likelihood is smooth enough for a parabola to find the widths between.
 STEP = math.sqrt(2.0)
-# The step between ridges, as a power of ten: the likelihood is flat to a tenth of this.
+# The step between the ridges that are tried, as a power of ten: the resolution of the maximum.
 RIDGE_STEP = 0.25
 # Eigenvalues below ROUNDING times the largest are rounding errors. A ridge is at least FLOOR times
 # the trace of the Gram matrix.

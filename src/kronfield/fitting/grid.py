@@ -33,7 +33,8 @@ from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.lattice import lattice_freedom, smooth_lattice
 
-# How often the weight of a penalty is divided by 10 at most: 1e-8 of any weight removes nothing.
+# How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
+# smaller than the error of the solution.
 LOWERED = 8
 
 

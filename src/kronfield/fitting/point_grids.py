@@ -15,8 +15,8 @@ from kronfield.encoding import Kronecker
 from kronfield.fitting.settings import PointSettings
 from kronfield.solvers.points.systems import fast_size
 
-# Points lie on a lattice if they are no further from its nodes than this part of a step: positions
-# in float32, or printed with six digits, are rounded by less.
+# Points lie on a lattice if they are no further from its nodes than this part of a step, which
+# allows for the rounding of positions.
 OFF_NODES = 1e-5
 
 

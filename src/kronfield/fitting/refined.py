@@ -56,6 +56,8 @@ GROWTH = 6
 # The version of files that hold samples, and of the rule by which slopes are estimated. Increase
 # RULE if the same samples and settings would give another field, and read the earlier rules too.
 FILE_VERSION, RULE = 2, 1
+# The value of `past_the_end` in files that were written before it was an entry.
+FIRST_PAST_THE_END = 0.25
 # The largest sum of the distances of a filter in a file; those in use have a sum of 6.
 WIDEST_FILTER = 64
 
@@ -661,7 +663,7 @@ class _File:
         if not any(finer) or any(more and n < 3 for n, more in sides):
             raise self.refused("in which no axis, or one that is too short, is finer")
         given = self.entry("directional")
-        past = self.number("past_the_end", self.entry("past_the_end"))
+        past = self.number("past_the_end", self.metadata.get("past_the_end", FIRST_PAST_THE_END))
         if not 0 <= past <= 1:
             raise self.refused("whose 'past_the_end' is out of range")
         settings = DirectionalSettings() if given is None else self.directional(given)

@@ -27,8 +27,8 @@ from kronfield.solvers.points.cg import ConvergenceError
 PLAIN, PENALISED = 7, 12
 # Below half an 8-bit level of alpha, the colour is invisible.
 INVISIBLE = 0.5 / 255
-# Up to this number of points the degrees of freedom are computed for the record of a fit. They take
-# seconds for more points, and the report of a field computes them when they are asked for.
+# Up to this number of points the degrees of freedom are computed for the record of a fit, to save
+# time. For more points the report of a field computes them when they are asked for.
 FEW_POINTS = 2000
 
 

@@ -24,8 +24,8 @@ from kronfield.solvers.points.rows import AxisRows, axis_runs, sparse_rows, taps
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import RowsTerm, mean_gram
 
-# A feature is within reach of a point where it exceeds this fraction of its peak: what is left out
-# is less than the tolerance of any solution.
+# A feature is within reach of a point where it exceeds this fraction of its peak. The rest is far
+# below the default tolerances of the solver.
 IN_SIGHT = 1e-10
 # Entries of a row below this fraction of the largest are rounding and set to 0.
 ROUNDING = 1e-11
