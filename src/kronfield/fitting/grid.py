@@ -540,13 +540,22 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
             f"{layout.shape}, the grid",
             "True where a sample is missing.",
         )
-    for name, value in (("roughness", asked.asks_for_gcv), ("noise", asked.noise is not None)):
-        if value:
-            got = f"{name} beside a mask"
-            expected = "two numbers" if name == "roughness" else "no noise"
-            raise problem(
-                name, got, expected, "Leave it out: a penalty is chosen by cross-validation."
-            )
+    if asked.asks_for_gcv:
+        raise problem(
+            "roughness",
+            "gcv beside a mask",
+            "two numbers",
+            "Leave it out: a penalty is chosen by cross-validation.",
+        )
+    remark = ""
+    if asked.denoise or np.any(asked.noise):
+        # here, since gaps are first filled as `fit` does
+        from kronfield.fitting.denoised_gaps import denoise_with_gaps
+
+        found = denoise_with_gaps(grid, missing, asked, started)
+        if not isinstance(found, str):
+            return found
+        remark = f"; {found}"
     points, rest = grid.at(~missing)
     domain = [(frame.low, frame.high) for frame in layout.frames]
     given = PointInput(points, rest, None, domain, grid.encoding)
@@ -569,6 +578,8 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     field = fit_checked(
         given, lattice, options, started, layout.frames, loosest=loosest, filler=filler
     )
+    if remark and field.report is not None:
+        field.report.chosen_by += remark
     return field.with_axes(layout.given_axes)
 
 

@@ -28,6 +28,8 @@ LEVELS = 3
 WINDOW, REACH = 5, 3
 # Constant parts are left out if more than this part of the finest differences is zero.
 FEW_ZEROS = 0.05
+# Samples are compared along all axes if gaps leave this many differences at twice the spacing.
+MANY_KNOWN = 2000
 # More channels than this share the samples of this many.
 MANY_CHANNELS = 4
 # Values that deviate from their mean by less than this part are constant but for rounding.
@@ -100,8 +102,12 @@ def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tupl
     return rotation, np.tensordot(rotation.astype(np.result_type(planes, np.float32)), planes, 1)
 
 
-def find_noise(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> Noise:
+def find_noise(
+    planes: Array, settings: NoiseSettings = DEFAULT.noise, known: Array | None = None
+) -> Noise:
     """Return whether planar values (C, N_1, ..., N_D) are noisy, and how strong the noise is.
+
+    With ``known``, an array of bool (N_1, ..., N_D), only differences of known samples count.
 
     Channels are rotated by `decorrelated`, and the weakest plane decides. It is examined as a
     whole, and in the part where its signal changes least. Noise is found if in either of them
@@ -125,19 +131,24 @@ def find_noise(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> Noise:
     """
     planes = np.asarray(planes)
     C = len(planes)
-    crop, unit = _prepared(planes, settings)
+    crop, unit = _prepared(planes, settings, known)
+    if known is not None:
+        known = known[centre(known.shape, _most_samples(C, settings))]
     axes = _axes(crop, settings)
     if unit == 0.0:
         return _nothing(C, "no noise: the values are constant")
     if not axes:
         return _nothing(C, f"no noise looked for: no axis has {settings.shortest} samples")
-    bands = _Bands(crop, unit, axes, settings)
+    if known is not None:
+        axes = _axes_of_known(known, axes)
+    bands = _Bands(crop, unit, axes, settings, known)
     strengths = np.array([bands.strength(k) for k in range(C)])
     steps = np.sqrt(bands.rotation**2 @ np.array([_step(plane) for plane in crop]) ** 2)
     floors = np.maximum(settings.least_steps * steps, settings.least_part)
     # rounding to a step has a standard deviation of step / √12
     empty = np.maximum(steps / (settings.ratio * math.sqrt(12)), settings.least_part)
-    judged = _weakest(strengths, strengths > empty, _count(bands.finest[0].size, axes, 1), settings)
+    count = _count(int(np.isfinite(bands.finest[0]).sum()), axes, 1)
+    judged = _weakest(strengths, strengths > empty, count, settings)
     if judged:
         verdict = _verdict(bands, judged, float(floors[judged].max()))
         sigmas = _sigmas(bands, strengths, floors, judged, verdict)
@@ -200,8 +211,17 @@ def _sigmas(
 # Preparation
 
 
-def _prepared(planes: Array, settings: NoiseSettings) -> tuple[Array, float]:
-    """Return the central part of the planes with mean 0 and largest value 1, and its unit."""
+def _most_samples(C: int, settings: NoiseSettings) -> int:
+    return settings.most_samples * MANY_CHANNELS // max(C, MANY_CHANNELS)
+
+
+def _prepared(
+    planes: Array, settings: NoiseSettings, known: Array | None = None
+) -> tuple[Array, float]:
+    """Return the central part of the planes with mean 0 and largest value 1, and its unit.
+
+    Samples that are not known become 0.
+    """
     if planes.ndim < 2 or not len(planes) or planes.dtype.kind not in "fiub":
         raise problem(
             "planes",
@@ -209,11 +229,18 @@ def _prepared(planes: Array, settings: NoiseSettings) -> tuple[Array, float]:
             "real numbers of shape (C, N_1, ..., N_D) with at least one channel and one axis",
             "Put the channels first: values[None] for one channel.",
         )
-    samples = settings.most_samples * MANY_CHANNELS // max(len(planes), MANY_CHANNELS)
-    crop = planes[(slice(None), *centre(planes.shape[1:], samples))]
+    part = centre(planes.shape[1:], _most_samples(len(planes), settings))
+    crop = planes[(slice(None), *part)]
     if not crop.size:
         return crop.astype(np.float32), 0.0
     crop = crop.astype(np.float64)
+    if known is not None:
+        seen = known[part]
+        if not seen.any():
+            return np.zeros(crop.shape, dtype=np.float32), 0.0
+        # the mean of the known samples in place of the others changes neither mean nor extremes
+        means = crop[:, seen].mean(axis=1).reshape(-1, *[1] * (crop.ndim - 1))
+        crop = np.where(seen, crop, means)
     size = float(max(crop.max(), -crop.min()))
     if not math.isfinite(size):
         raise problem("planes", "NaN or inf", "finite numbers", "Fill the gaps first.")
@@ -242,6 +269,7 @@ def _rotation(differences: Array, axes: Sequence[int]) -> Array:
     With fewer independent differences than channels there is no rotation.
     """
     rows = differences.reshape(len(differences), -1).astype(np.float64)
+    rows = rows[:, np.isfinite(rows[0])]
     if len(rows) == 1 or len(rows) >= _count(rows.shape[1], axes, 1) or not rows.any():
         return np.eye(len(rows))
     rotation = np.linalg.eigh(rows @ rows.T)[1].T
@@ -353,18 +381,56 @@ def _strength(differences: Array, kept: float) -> float:
     return math.sqrt(float(smallest.mean(dtype=np.float64)) / _trimmed(kept)[0])
 
 
+def _all_known(known: Array, axes: Sequence[int], level: int) -> Array:
+    """Return for every difference along all ``axes`` whether it uses known samples only."""
+    support = _support(_order(axes), level)
+    for axis in (axis - 1 for axis in axes):
+        n = known.shape[axis] - support + 1
+        counts = np.cumsum(np.pad(known, _one_before(known.ndim, axis)), axis=axis)
+        known = _part(counts, axis, support, n) - _part(counts, axis, 0, n) == support
+    return known
+
+
+def _axes_of_known(known: Array, axes: list[int]) -> list[int]:
+    """Return the axes along which samples are compared: one, if gaps leave too few along all."""
+    longest = max(axes, key=lambda axis: known.shape[axis - 1])
+    shortest = min(known.shape[axis - 1] for axis in axes)
+    if len(axes) == 1 or shortest < _support(_order(axes), 2):
+        return [longest]
+    return axes if int(_all_known(known, axes, 2).sum()) >= MANY_KNOWN else [longest]
+
+
+def _one_before(ndim: int, axis: int) -> list[tuple[int, int]]:
+    return [(1, 0) if i == axis else (0, 0) for i in range(ndim)]
+
+
 class _Bands:
     """The rotated planes, their differences at all spacings that fit, and where they change."""
 
-    def __init__(self, crop: Array, unit: float, axes: list[int], settings: NoiseSettings) -> None:
+    def __init__(
+        self,
+        crop: Array,
+        unit: float,
+        axes: list[int],
+        settings: NoiseSettings,
+        known: Array | None = None,
+    ) -> None:
         self.unit, self.axes, self.order, self.settings = unit, axes, _order(axes), settings
-        finest = _finest(crop, axes)
+        self.known = known
+        finest = self._of_known(_finest(crop, axes), 1)
         self.rotation = _rotation(finest, axes)
         self.planes, self.finest = self._rotated(crop), self._rotated(finest)
         shortest = min(crop.shape[axis] for axis in axes)
         self.levels = [n for n in range(1, LEVELS + 1) if shortest >= _support(self.order, n)]
         zeros = 1 - np.mean(finest.any(axis=0))
         self.changing = _changing(crop, axes) if zeros > FEW_ZEROS else None
+
+    def _of_known(self, differences: Array, level: int) -> Array:
+        """Return the differences (..., N_1, ..., N_D), NaN where they use an unknown sample."""
+        if self.known is None:
+            return differences
+        valid = _all_known(self.known, self.axes, level)
+        return np.where(valid, differences, differences.dtype.type(np.nan))
 
     def _rotated(self, planes: Array) -> Array:
         if len(planes) == 1:
@@ -401,7 +467,8 @@ class _Bands:
         if level == 1:
             return self.finest[k]
         axes = [axis - 1 for axis in self.axes]
-        return _differences(self.planes[k], axes, self.order, level)
+        found = _differences(self.planes[k], axes, self.order, level)
+        return self._of_known(found, level)
 
     def _selected(self, values: Array, level: int, mask: Array | None, margin: int) -> Array:
         """Return the differences whose centre is in the mask.
@@ -409,7 +476,7 @@ class _Bands:
         The mask lacks ``margin`` samples at each end of the axes.
         """
         if mask is None:
-            return values.ravel()
+            return self._seen(values.ravel())
         chosen = [slice(None)] * values.ndim
         support = _support(self.order, level)
         for axis in (axis - 1 for axis in self.axes):
@@ -421,7 +488,10 @@ class _Bands:
             outside = max(0, -first)
             mask = _part(mask, axis, outside, max(0, mask.shape[axis] - 2 * outside))
             chosen[axis] = slice(first + outside, first + outside + mask.shape[axis])
-        return values[tuple(chosen)][mask]
+        return self._seen(values[tuple(chosen)][mask])
+
+    def _seen(self, values: Array) -> Array:
+        return values if self.known is None else values[np.isfinite(values)]
 
     def _flattest(self, k: int) -> Array | None:
         """Return a mask of the part of the samples around which a plane changes least."""
