@@ -23,6 +23,7 @@ from kronfield.fitting.points import LOOSEST, _tolerance
 from kronfield.fitting.prediction import leave_one_out
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
+from kronfield.fitting.smoothing import _windows
 from kronfield.solvers.points.normal import Penalty
 
 # The energy of the nodes of `test_directional_fill`.
@@ -183,6 +184,39 @@ def test_prediction_most_judged():
 def test_prediction_most_uneven():
     x = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 300))
     assert 36 <= predicted(rough(300), x).count <= 48
+
+
+# Smoothing
+# ------------------------------------------------------------------------------------------
+
+
+def noisy_line(count, waves=1):
+    clean = np.sin(2 * np.pi * waves * np.linspace(0, 1, count))
+    return clean, clean + 0.2 * np.random.default_rng(count).standard_normal(count)
+
+
+def test_smoothing_windows():
+    part = settings.DEFAULT.smoothing
+    for dimensions, side in enumerate((16384, 180, 40, 20), start=1):
+        windows = _windows((50_000,) * dimensions, part.windows[dimensions - 1])
+        assert {one.stop - one.start for window in windows for one in window} == {side}
+    clean, noisy = noisy_line(4000)
+    field = kf.fit(noisy)
+    assert field.report.degrees_of_freedom < 20
+    assert np.std(field.on_grid() - clean) < 0.06 * 0.2
+
+
+def test_smoothing_tensions():
+    for roughness, tension in (((0.1, 0.0), 8.0), ((0.0, 0.1), 0.05)):
+        report = kf.fit(rough(30), roughness=roughness).report
+        assert report.embedders[0].tension == tension
+    assert kf.fit(noisy_line(300)[1]).report.embedders[0].tension == 0.05
+
+
+def test_smoothing_weakest():
+    texture = np.random.default_rng(0).standard_normal(200)
+    assert kf.fit(texture, noise=1e-5).report.roughness == (0.0, 0.0)  # the best is below 1e-6
+    assert 0 < max(kf.fit(texture, noise=0.1).report.roughness) < 0.1
 
 
 def test_directional_fill():
