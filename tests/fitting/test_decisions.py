@@ -13,7 +13,7 @@ import kronfield as kf
 from benchmarks.tuning.mutate import OTHER_TESTS
 from benchmarks.tuning.page import page
 from kronfield._core.frames import sample_frame
-from kronfield.fitting import settings
+from kronfield.fitting import grid_choice, settings
 from kronfield.fitting.gaussians import likely_gaussians
 from kronfield.fitting.grid_choice import _finer
 from kronfield.fitting.options import PointOptions
@@ -87,6 +87,20 @@ def test_grid_crop_samples():
     outside[middle > 3_000] = rough(200_000)[middle > 3_000]  # most of the crop
     assert not kf.fit(inside, noise=0.0).report.refined
     assert kf.fit(outside, noise=0.0).report.refined
+
+
+def test_grid_direction_samples(monkeypatch):
+    sizes = []
+
+    def recorded(crop, directional, settings):
+        sizes.append(crop.values[0].size)
+        return float(directional)
+
+    monkeypatch.setattr(grid_choice, "_halved_error", recorded)
+    blocks = np.kron(np.random.default_rng(0).random((40, 40)) > 0.5, np.ones((8, 8)))
+    assert kf.fit(blocks, noise=0.0).report.refined
+    assert sizes[0] == sizes[1]
+    assert 1 << 13 < sizes[0] <= 1 << 14
 
 
 def test_grid_clearly():

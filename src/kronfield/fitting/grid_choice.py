@@ -377,7 +377,7 @@ def _along_edges_or_axes(
     """
     directional = False
     if sum(finer.finer) > 1:
-        middle = Crop.of(crop.values, crop.axes, settings.grid.crop_samples // 4)
+        middle = Crop.of(crop.values, crop.axes, settings.grid.direction_samples)
         if min(map(len, middle.axes)) < min(
             2 * settings.grid.shortest_refined, min(map(len, crop.axes))
         ):

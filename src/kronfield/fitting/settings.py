@@ -54,6 +54,14 @@ class GridSettings:
         script="sweep.py",
         sides=(1 << 12, 1 << 20),
     )
+    direction_samples: int = decision(
+        1 << 14,
+        "Whether slopes are taken along axes or along edges is judged on a central crop of about "
+        "this many samples: both fill in every second one.",
+        data="by design: tens of milliseconds",
+        script="sweep.py",
+        sides=(1 << 12, 1 << 16),
+    )
     clearly: float = decision(
         1.25,
         "Splines are chosen over slopes from the data, and other splines over cubic ones, if the "
