@@ -1,7 +1,7 @@
 """Quality on the data that decisions are set on, with each decision at its default and either side.
 
     python -m benchmarks.tuning.sweep grid --photographs FOLDER
-    python -m benchmarks.tuning.sweep points search gaussians
+    python -m benchmarks.tuning.sweep smoothing points search gaussians
 
 Photographs should be kodim01 to 08, on which nothing is published; without a folder they are
 scikit-image's own. Functions are drawn by a seed. Quality is in dB, the mean over photographs and
@@ -53,6 +53,33 @@ def _grid_functions() -> list[Case]:
     return [case(function) for function in SURFACES.values()]
 
 
+def _noisy_photographs(folder: Path | None) -> list[Case]:
+    def case(image: np.ndarray, seed: int) -> Case:
+        noisy = image + 0.05 * np.random.default_rng(seed).standard_normal(image.shape)
+
+        def run(settings: Settings) -> float:
+            field = kf.fit(noisy, channels=True, settings=settings)
+            return psnr(np.clip(field.on_grid(), 0, 1), image)
+
+        return run
+
+    found = photographs(folder, 2 * SIDE, 8).values()
+    return [case(image, seed) for seed, image in enumerate(found)]
+
+
+def _noisy_lines() -> list[Case]:
+    def case(count: int, waves: int) -> Case:
+        truth = np.sin(2 * np.pi * waves * np.linspace(0, 1, count))
+        noisy = truth + 0.2 * np.random.default_rng(count).standard_normal(count)
+
+        def run(settings: Settings) -> float:
+            return psnr(kf.fit(noisy, settings=settings).on_grid(), truth, 2.0)
+
+        return run
+
+    return [case(count, waves) for count in (200, 1000, 5000, 30_000) for waves in (1, 4, 16)]
+
+
 def _point_photographs(folder: Path | None) -> list[Case]:
     def case(image: np.ndarray, seed: int) -> Case:
         mask = np.random.default_rng(seed).random(image.shape[:2]) < 0.25
@@ -89,10 +116,12 @@ def _point_functions() -> list[Case]:
 def main() -> None:
     """Print a table for every group that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("groups", nargs="*", default=["grid", "points", "search", "gaussians"])
+    groups = ["grid", "smoothing", "points", "search", "gaussians"]
+    parser.add_argument("groups", nargs="*", default=groups)
     parser.add_argument("--photographs", type=Path)
     options = parser.parse_args()
     made = dict.fromkeys(("grid", "directional"), (_grid_photographs, _grid_functions))
+    made["smoothing"] = (_noisy_photographs, _noisy_lines)
     known = (*made, "points", "search", "gaussians")
     if not set(options.groups) <= set(known):
         parser.error(f"groups: got {options.groups}; expected some of {', '.join(known)}")

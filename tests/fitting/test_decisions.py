@@ -13,7 +13,7 @@ import kronfield as kf
 from benchmarks.tuning.mutate import OTHER_TESTS
 from benchmarks.tuning.page import page
 from kronfield._core.frames import sample_frame
-from kronfield.fitting import settings
+from kronfield.fitting import grid_choice, settings
 from kronfield.fitting.gaussians import likely_gaussians
 from kronfield.fitting.grid_choice import _finer
 from kronfield.fitting.options import PointOptions
@@ -31,6 +31,7 @@ from kronfield.fitting.points import _tolerance
 from kronfield.fitting.prediction import leave_one_out
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
+from kronfield.fitting.smoothing import windows
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Penalty
 
@@ -97,6 +98,20 @@ def test_grid_crop_samples():
     assert kf.fit(outside, noise=0.0).report.refined
 
 
+def test_grid_direction_samples(monkeypatch):
+    sizes = []
+
+    def recorded(crop, directional, settings):
+        sizes.append(crop.values[0].size)
+        return float(directional)
+
+    monkeypatch.setattr(grid_choice, "_halved_error", recorded)
+    blocks = np.kron(np.random.default_rng(0).random((40, 40)) > 0.5, np.ones((8, 8)))
+    assert kf.fit(blocks, noise=0.0).report.refined
+    assert sizes[0] == sizes[1]
+    assert 1 << 13 < sizes[0] <= 1 << 14
+
+
 def test_grid_clearly():
     assert kf.fit(rough(200), noise=0.0).report.refined
     x = np.linspace(0, 1, 30)
@@ -161,6 +176,7 @@ def test_grid_most_removed():
         lowered = not np.array_equal(found.weights, free.weights)
         assert lowered == expected
 
+
 # Predictions
 # ------------------------------------------------------------------------------------------
 
@@ -214,6 +230,39 @@ def test_prediction_most_judged():
 def test_prediction_most_uneven():
     x = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 300))
     assert 36 <= predicted(rough(300), x).count <= 48
+
+
+# Smoothing
+# ------------------------------------------------------------------------------------------
+
+
+def noisy_line(count, waves=1):
+    clean = np.sin(2 * np.pi * waves * np.linspace(0, 1, count))
+    return clean, clean + 0.2 * np.random.default_rng(count).standard_normal(count)
+
+
+def test_smoothingwindows():
+    part = settings.DEFAULT.smoothing
+    for dimensions, side in enumerate((16384, 180, 40, 20), start=1):
+        places = windows((50_000,) * dimensions, part.windows[dimensions - 1])
+        assert {one.stop - one.start for window in places for one in window} == {side}
+    clean, noisy = noisy_line(4000)
+    field = kf.fit(noisy)
+    assert field.report.degrees_of_freedom < 20
+    assert np.std(field.on_grid() - clean) < 0.06 * 0.2
+
+
+def test_smoothing_tensions():
+    for roughness, tension in (((0.1, 0.0), 8.0), ((0.0, 0.1), 0.05)):
+        report = kf.fit(rough(30), roughness=roughness).report
+        assert report.embedders[0].tension == tension
+    assert kf.fit(noisy_line(300)[1]).report.embedders[0].tension == 0.05
+
+
+def test_smoothing_weakest():
+    texture = np.random.default_rng(0).standard_normal(200)
+    assert kf.fit(texture, noise=1e-5).report.roughness == (0.0, 0.0)  # the best is below 1e-6
+    assert 0 < max(kf.fit(texture, noise=0.1).report.roughness) < 0.1
 
 
 def test_directional_fill():

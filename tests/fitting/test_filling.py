@@ -57,7 +57,7 @@ def test_blocks_with_gaps_cover_all_missing_samples(D):
         covered = np.zeros(shape, dtype=bool)
         for start in zip(*starts, strict=True):
             block = tuple(slice(s, s + b) for s, b in zip(start, sizes, strict=True))
-            assert all(0 <= part.start and part.stop <= n for part, n in zip(block, shape))
+            assert all(part.start >= 0 and part.stop <= n for part, n in zip(block, shape))
             covered[block] = True
         assert covered[missing].all()
 
@@ -75,9 +75,7 @@ def slow_fill(planes, missing, error, rounds, sizes, settings):
         for size in used:
             shift = [int(rng.integers(b)) for b in size]
             found = np.zeros(missing.shape)
-            for start in zip(
-                *block_starts(np.nonzero(missing), x.shape, size, shift), strict=True
-            ):
+            for start in zip(*block_starts(np.nonzero(missing), x.shape, size, shift), strict=True):
                 block = tuple(slice(s, s + b) for s, b in zip(start, size, strict=True))
                 weights = x[block]
                 for axis, b in enumerate(size):
@@ -186,7 +184,9 @@ def test_least_roughness_is_least(D):
         def roughness(u, ratio=ratio):
             total = 0.0
             for a in range(1, u.ndim):
-                total += np.sum(np.diff(u, 2, axis=a) ** 2) + ratio * np.sum(np.diff(u, axis=a) ** 2)
+                total += np.sum(np.diff(u, 2, axis=a) ** 2) + ratio * np.sum(
+                    np.diff(u, axis=a) ** 2
+                )
                 for b in range(a + 1, u.ndim):
                     total += 2 * np.sum(np.diff(np.diff(u, axis=a), axis=b) ** 2)
             return total
@@ -233,7 +233,9 @@ def test_boxes_give_what_the_whole_lattice_gives():
     plan = filling_choice._Plan(12, True, OWN)
     found = plan.fill_lattice(truth, missing, 0.3)
     guess, rotation = coarse_guess(truth, missing), np.linalg.eigh(np.cov(truth[:, ~missing]))[1].T
-    whole = fill(guess, missing, 0.3, rounds=12, sizes=block_sizes(missing.shape), rotation=rotation)
+    whole = fill(
+        guess, missing, 0.3, rounds=12, sizes=block_sizes(missing.shape), rotation=rotation
+    )
     inner = np.zeros_like(missing)
     inner[200:210, 220:228] = True
     # the mean that is subtracted differs, so that rounding may differ at a threshold
@@ -380,7 +382,9 @@ def test_few_samples_and_all_but_one_missing(shape):
     values = rng.random(shape)
     missing = np.ones(shape, dtype=bool)
     missing.flat[3] = False
-    np.testing.assert_allclose(kf.fit(values, mask=missing, channels=False).on_grid(), values.flat[3])
+    np.testing.assert_allclose(
+        kf.fit(values, mask=missing, channels=False).on_grid(), values.flat[3]
+    )
     missing = rng.random(shape) < 0.3
     found = kf.fit(values, mask=missing, channels=False).on_grid()
     assert np.all(np.isfinite(found))
@@ -413,6 +417,7 @@ def test_held_out_errors_are_of_everywhere():
 # Decisions: a test on either side
 # ------------------------------------------------------------------------------------------
 
+
 def quality(own, missing, rounds):
     """The error of filled stripes, relative to that of the guess."""
     truth = stripes(missing.shape)
@@ -428,7 +433,10 @@ def test_either_side_of_sizes_by_dimension_and_first_and_last_and_averaged():
 
     own = settings.DEFAULT.filling
     assert block_sizes((100, 100), own) == [(8, 8), (16, 16), (32, 32)]
-    assert block_sizes((9, 100, 100), own, stacked=True, all_sizes=False) == [(1, 8, 8), (1, 16, 16)]
+    assert block_sizes((9, 100, 100), own, stacked=True, all_sizes=False) == [
+        (1, 8, 8),
+        (1, 16, 16),
+    ]
     assert block_sizes((500,), own) == [(16,), (32,), (64,)]
     assert block_sizes((50, 50, 50), own) == [(4,) * 3, (8,) * 3, (16,) * 3]
     assert block_sizes((50,) * 4, own) == [(4,) * 4, (8,) * 4]

@@ -70,8 +70,8 @@ class GapsDenoiser:
         gaps = self.missing[rising]
         gaps = gaps[..., None] if self.layout.channels else gaps
         array = np.asarray(values)
-        if array.shape[: gaps.ndim] == self.layout.shape + (1,) * 0 or array.ndim == gaps.ndim:
-            array = np.where(gaps, array.dtype.type(0), array)
+        if array.shape[: len(self.layout.shape)] == self.layout.shape and array.ndim == gaps.ndim:
+            array = np.where(gaps, array.dtype.type(0), array)  # gaps may hold NaN
         grid = GridInput.on(self.layout, array)
         return self.field(grid, "given, as in an earlier fit", [], math.nan, started)
 
@@ -120,8 +120,8 @@ class GapsDenoiser:
 
 def denoise_with_gaps(
     grid: GridInput, missing: Array, options: GridOptions, started: float
-) -> Field | str:
-    """Return the field of noisy samples with gaps, or why there is none.
+) -> tuple[Field | None, str, RemovedNoise | None]:
+    """Return the field of noisy samples with gaps, or None, why, and the noise if there is any.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def denoise_with_gaps(
         is_noisy = bool(np.any(sigma > 0))
         noise = Noise(sigma, sigma, np.eye(len(planes)), 1.0, is_noisy, "noise was given", True)
     if not noise.is_found:
-        return noise.reason
+        return None, noise.reason, None
     denoiser = GapsDenoiser(layout, missing, noise, settings, options.thorough)
     linear, shrunk = _judged(denoiser, planes, missing)
     variance = float(np.mean(noise.sigma**2))
@@ -155,11 +155,14 @@ def denoise_with_gaps(
         Candidate("shrinkage", {"of": "hidden samples"}, shrunk / variance, chosen=True),
     ]
     if not shrunk < linear:
-        return f"{noise.reason}; a penalised fit predicts hidden samples better than shrinkage"
+        error = math.sqrt(max(linear - variance, 0.0))
+        about = RemovedNoise(tuple(map(float, noise.sigma)), "a penalised fit", error)
+        why = f"{noise.reason}; a penalised fit predicts hidden samples better than shrinkage"
+        return None, why, about
     by = f"error at hidden samples, in units of the noise; {noise.reason}"
     # hidden samples are noisy themselves
     error = math.sqrt(max(shrunk - variance, 0.0))
-    return denoiser.field(grid, by, candidates, error, started)
+    return denoiser.field(grid, by, candidates, error, started), "", None
 
 
 def _judged(denoiser: GapsDenoiser, planes: Array, missing: Array) -> tuple[float, float]:
@@ -174,9 +177,8 @@ def _judged(denoiser: GapsDenoiser, planes: Array, missing: Array) -> tuple[floa
     if len(known) < 2:
         return math.inf, math.inf
     chosen = np.random.default_rng(SEED).choice(known, count, replace=False)
-    hidden = np.zeros(gaps.size, dtype=bool)
-    hidden[chosen] = True
-    hidden = hidden.reshape(gaps.shape)
+    hidden = np.zeros(gaps.shape, dtype=bool)
+    hidden[np.unravel_index(chosen, gaps.shape)] = True
     judge = replace(denoiser, thorough=False)
     errors = [
         float(np.mean((found[:, hidden] - crop[:, hidden]) ** 2))

@@ -21,7 +21,7 @@ from kronfield.fitting import grouping, shrinkage
 from kronfield.fitting.noise import Noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import DEFAULT, Settings
-from kronfield.fitting.smoothing import Smoothing, windows
+from kronfield.fitting.smoothing import LONGEST_BASIS, Smoothing, windows
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
 from kronfield.solvers.grid.banded import apply
@@ -301,7 +301,9 @@ def compared(
         The decisions.
     """
     noise = replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
-    parts = windows([len(axis) for axis in axes])[:JUDGED]
+    sides = settings.smoothing.windows
+    side = min(sides[min(len(axes), len(sides)) - 1], LONGEST_BASIS)
+    parts = windows([len(axis) for axis in axes], side)[:JUDGED]
     samples = [
         np.asarray(values[(slice(None), *window)], dtype=np.float64) / unit for window in parts
     ]

@@ -211,7 +211,7 @@ def denoise(
     )
     field = _fitted(grid, missing, options, started)
     report = field.report
-    if isinstance(report, FitReport) and report.noise is None and noise is None:
+    if report is not None and report.noise is None and noise is None:
         warnings.warn(
             f"values: nothing was removed ({report.chosen_by}). "
             "Pass noise=, its standard deviation, to remove it all the same.",
@@ -547,15 +547,15 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
             "two numbers",
             "Leave it out: a penalty is chosen by cross-validation.",
         )
-    remark = ""
+    remark, about = "", None
     if asked.denoise or np.any(asked.noise):
         # here, since gaps are first filled as `fit` does
         from kronfield.fitting.denoised_gaps import denoise_with_gaps
 
-        found = denoise_with_gaps(grid, missing, asked, started)
-        if not isinstance(found, str):
+        found, why, about = denoise_with_gaps(grid, missing, asked, started)
+        if found is not None:
             return found
-        remark = f"; {found}"
+        remark = f"; {why}"
     points, rest = grid.at(~missing)
     domain = [(frame.low, frame.high) for frame in layout.frames]
     given = PointInput(points, rest, None, domain, grid.encoding)
@@ -580,6 +580,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     )
     if remark and field.report is not None:
         field.report.chosen_by += remark
+        field.report.noise = about
     return field.with_axes(layout.given_axes)
 
 

@@ -30,7 +30,7 @@ from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily
 from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
-from kronfield.fitting.smoothing import TENSIONS, Smoothing, best_smoothing
+from kronfield.fitting.smoothing import Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.stabilising import find_varying_noise
 
@@ -138,7 +138,8 @@ def choose(
     """Return the encoding and penalty for planar values (C, N_1, ..., N_D) on sorted axes."""
     if not options.interpolates:
         second_only = not options.roughness_pair[0] and options.roughness_pair[1] > 0
-        encoding = tension_encoding(axes, frames, TENSIONS[2 if second_only else 1])
+        tension = options.settings.smoothing.tensions[int(second_only)]
+        encoding = tension_encoding(axes, frames, tension)
         return GridChoice(
             encoding,
             (2,) * len(axes),
@@ -166,7 +167,7 @@ def choose(
             return smoothed
         remark = f"; {noise.reason}"
     if close:
-        encoding = tension_encoding(axes, frames, TENSIONS[1])
+        encoding = tension_encoding(axes, frames, options.settings.smoothing.tensions[0])
         by = f"default: {_kinds(axes)}, since positions nearly coincide"
         return GridChoice(encoding, (2,) * len(axes), by, [])
     return _interpolation(crop, errors(), values, axes, frames, options.settings, remark)
@@ -238,7 +239,9 @@ def _smoothed(
     if not noise.is_found and not options.asks_for_gcv:
         return None
     sigmas = None if options.asks_for_gcv else noise.sigmas / crop.scale
-    tried = best_smoothing(values, axes, noise.rotation, sigmas, crop.scale)
+    tried = best_smoothing(
+        values, axes, noise.rotation, sigmas, crop.scale, options.settings.smoothing
+    )
     best = min(tried, key=lambda one: one.score)
     if best.score >= best.interpolation and not options.asks_for_gcv:
         return None
@@ -433,7 +436,7 @@ def _along_edges_or_axes(
     """
     directional = False
     if sum(finer.finer) > 1:
-        middle = Crop.of(crop.values, crop.axes, settings.grid.crop_samples // 4)
+        middle = Crop.of(crop.values, crop.axes, settings.grid.direction_samples)
         if min(map(len, middle.axes)) < min(
             2 * settings.grid.shortest_refined, min(map(len, crop.axes))
         ):

@@ -98,7 +98,7 @@ class RemovedNoise:
         How it was removed: "shrinkage", "groups of alike patches" or "a penalised fit".
     expected_error : float
         The estimated root mean square of what is left of it at the samples, by Stein's unbiased
-        risk.
+        risk. With gaps, it is that at samples that were hidden.
     stabilised : bool
         Whether the noise depends on the signal, and values were transformed so that it does not.
     """
@@ -140,6 +140,8 @@ class Report(ABC):
         The penalty used.
     units : tuple of float or None
         The unit of length of each axis in the roughness; None for the units of the positions.
+    noise : RemovedNoise or None
+        The noise that was found or given, and how it was removed.
     chosen_by : str
         How the settings were chosen; "given" if no setting was open.
     candidates : list of Candidate
@@ -168,7 +170,9 @@ class Report(ABC):
         seconds: float,
         measure_residual: Callable[[], float],
         units: Sequence[float] | None = None,
+        noise: RemovedNoise | None = None,
     ) -> None:
+        self.noise = noise
         self.channels, self.embedders = channels, list(embedders)
         self.units = None if units is None or set(units) == {1.0} else tuple(units)
         self.ridge, self.roughness = ridge, roughness
@@ -226,7 +230,8 @@ class Report(ABC):
         return str(self)
 
     def __str__(self) -> str:
-        lines = [*self._head(), f"  {self._penalty()}", f"  chosen by: {self.chosen_by}"]
+        noise = [] if self.noise is None else [f"  {self.noise}"]
+        lines = [*self._head(), *noise, f"  {self._penalty()}", f"  chosen by: {self.chosen_by}"]
         for one in self.candidates:
             error = "" if math.isnan(one.standard_error) else f" ± {one.standard_error:.2g}"
             lines.append(f"    {'*' if one.chosen else ' '} {one!s:<52} {one.score:.4g}{error}")
@@ -253,6 +258,7 @@ class Report(ABC):
             "ridge": self.ridge,
             "roughness": list(self.roughness),
             "units": None if self.units is None else list(self.units),
+            "noise": None if self.noise is None else self.noise.to_dict(),
             "chosen_by": self.chosen_by,
             "candidates": [one.to_dict() for one in self.candidates],
         }
@@ -300,8 +306,6 @@ class FitReport(Report):
         Whether slopes were estimated from the data, on a lattice twice as fine; see `fit`.
     degrees_of_freedom : float
         The trace of the hat matrix, per channel.
-    noise : RemovedNoise or None
-        The noise that was found or given, and how it was removed.
     seconds : float
         The duration of the fit.
     """
@@ -316,11 +320,10 @@ class FitReport(Report):
         ranks: Sequence[int],
         refined: bool,
         degrees_of_freedom: float,
-        noise: RemovedNoise | None = None,
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        self.samples, self.noise = samples, noise
+        self.samples = samples
         self._frames, self._axes = tuple(frames), axes
         self.methods, self.ranks = list(methods), list(ranks)
         self.refined, self.degrees_of_freedom = refined, degrees_of_freedom
@@ -346,7 +349,6 @@ class FitReport(Report):
             "stable_ranks": self.stable_ranks,
             **self._choice(),
             "refined": self.refined,
-            "noise": None if self.noise is None else self.noise.to_dict(),
             "degrees_of_freedom": self.degrees_of_freedom,
             "residual": self.residual,
             "seconds": self.seconds,
@@ -358,8 +360,6 @@ class FitReport(Report):
         rows = zip(self.embedders, self.methods, self.ranks, self.stable_ranks, strict=True)
         for axis, (emb, method, rank, stable) in enumerate(rows):
             lines.append(f"  axis {axis}: {emb!r}, {method}, rank {rank}, stable rank {stable:.1f}")
-        if self.noise is not None:
-            lines.append(f"  {self.noise}")
         return lines
 
     def _freedom(self) -> str:

@@ -55,6 +55,14 @@ class GridSettings:
         script="sweep.py",
         sides=(1 << 12, 1 << 20),
     )
+    direction_samples: int = decision(
+        1 << 14,
+        "Whether slopes are taken along axes or along edges is judged on a central crop of about "
+        "this many samples: both fill in every second one.",
+        data="by design: tens of milliseconds",
+        script="sweep.py",
+        sides=(1 << 12, 1 << 16),
+    )
     clearly: float = decision(
         1.25,
         "Splines are chosen over slopes from the data, and other splines over cubic ones, if the "
@@ -249,6 +257,35 @@ class NoiseSettings:
         data="kodim01 to 08 with constant, Poisson and multiplicative noise",
         script="shrinkage.py",
         sides=(1.0, 10.0),
+    )
+
+
+@dataclass(frozen=True)
+class SmoothingSettings:
+    """Noisy grids: the penalties that are tried, and where they are judged."""
+
+    windows: tuple[int, ...] = decision(
+        (16384, 180, 40, 20),
+        "The samples on an axis of each window by which a penalty is judged, by the number of axes "
+        "from one to four: the middle and the corners of a larger grid.",
+        data="by design: up to a fifth of a second",
+        script="sweep.py",
+        sides=((400, 30, 10, 5), (1 << 20, 400, 100, 50)),
+    )
+    tensions: tuple[float, float] = decision(
+        (8.0, 0.05),
+        "The tension of the splines that are smoothed, by the order of the derivative: gradients "
+        "go with nearly linear pieces, second derivatives with cubic ones.",
+        data="by design",
+        script="sweep.py",
+        sides=((0.05, 8.0), (50.0, 50.0)),
+    )
+    weakest: float = decision(
+        -6.0,
+        "The exponent of ten of the weakest penalty, in units of a cell: it stands for none.",
+        data="by design: it changes samples by a part of 1e-6",
+        script="sweep.py",
+        sides=(-14.0, 0.0),
     )
 
 
@@ -889,6 +926,7 @@ class Settings:
     shrinkage: ShrinkageSettings = ShrinkageSettings()
     grouping: GroupingSettings = GroupingSettings()
     filling: FillingSettings = FillingSettings()
+    smoothing: SmoothingSettings = SmoothingSettings()
     directional: DirectionalSettings = DirectionalSettings()
     points: PointSettings = PointSettings()
     search: SearchSettings = SearchSettings()

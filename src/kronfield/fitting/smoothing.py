@@ -13,16 +13,15 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, is_even, mean_step, sample_frame
 from kronfield._core.threads import in_threads
 from kronfield.fitting.report import Candidate
+from kronfield.fitting.settings import DEFAULT, SmoothingSettings
 from kronfield.fitting.splines import tension_encoding
 from kronfield.solvers.grid.separable import GridSolver, gcv_score
 
-# Samples on an axis of each window by which a roughness is judged, by the number of dimensions.
-JUDGED = (400, 180, 40, 20)
-# Exponents of ten between which the weight of a roughness is searched, in units of a cell.
-WEAKEST, STRONGEST = -6.0, 6.0
-#: The tension of the splines that are smoothed, by the order of the derivative: gradients go with
-#: nearly linear pieces, second derivatives with cubic ones.
-TENSIONS = {1: 8.0, 2: 0.05}
+# Lines up to this many samples are judged in the eigenbasis of the fit, longer ones by differences,
+# which take time in proportion to the samples. Both are the same but for the ends.
+LONGEST_BASIS = 400
+# The strongest weight of differences, as an exponent of ten, whose equations keep four digits.
+STRONGEST_BAND = 12.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +34,8 @@ class Smoothing:
         Orthogonal; decorrelated channels are its product with the channels.
     order : int
         The order of the derivatives that are penalised, 1 or 2.
+    tension : float
+        The tension of the splines that are smoothed.
     weights : tuple of float
         The weight of the penalty of each decorrelated channel.
     score : float
@@ -51,6 +52,7 @@ class Smoothing:
 
     rotation: Array
     order: int
+    tension: float
     weights: tuple[float, ...]
     score: float
     interpolation: float
@@ -63,18 +65,18 @@ class Smoothing:
         """The roughness of each decorrelated channel."""
         return [(w, 0.0) if self.order == 1 else (0.0, w) for w in self.weights]
 
-    @property
-    def tension(self) -> float:
-        """The tension of the splines that are smoothed."""
-        return TENSIONS[self.order]
-
     def candidate(self) -> Candidate:
         """Return the penalty as a candidate."""
         return Candidate("roughness", {"order": self.order, "weights": self.weights}, self.score)
 
 
 def best_smoothing(
-    values: Array, axes: Sequence[Array], rotation: Array, sigmas: Array | None, scale: float
+    values: Array,
+    axes: Sequence[Array],
+    rotation: Array,
+    sigmas: Array | None,
+    scale: float,
+    settings: SmoothingSettings = DEFAULT.smoothing,
 ) -> list[Smoothing]:
     """Return the best penalty of either order for values (C, N_1, ..., N_D), scored by windows.
 
@@ -82,15 +84,20 @@ def best_smoothing(
     score is Stein's unbiased estimate of the risk (Stein, 1981); without, generalised
     cross-validation (Craven and Wahba, 1979).
     """
-    places = windows([len(axis) for axis in axes])
-    if not all(map(is_even, axes)):
+    even = all(map(is_even, axes))
+    sides = settings.windows
+    side = sides[min(len(axes), len(sides)) - 1]
+    places = windows([len(axis) for axis in axes], side if even else min(side, LONGEST_BASIS))
+    if not even:
         places = places[:1]  # other windows of an uneven axis have another basis
     parts = [
         np.asarray(values[(slice(None), *window)], dtype=np.float64) / scale for window in places
     ]
     planes = np.stack([np.tensordot(rotation, part, axes=1) for part in parts], axis=1)
     short = [axis[some] for axis, some in zip(axes, places[0], strict=True)]
-    return in_threads(lambda order: _of_order(planes, short, rotation, sigmas, order), (1, 2))
+    return in_threads(
+        lambda order: _of_order(planes, short, rotation, sigmas, order, settings), (1, 2)
+    )
 
 
 def cell_units(axes: Sequence[Array]) -> tuple[float, ...]:
@@ -107,12 +114,11 @@ def cell_units(axes: Sequence[Array]) -> tuple[float, ...]:
     )
 
 
-def windows(lengths: Sequence[int]) -> list[tuple[slice, ...]]:
+def windows(lengths: Sequence[int], side: int) -> list[tuple[slice, ...]]:
     """Return the parts of a grid by which a penalty is judged: the middle, and corners.
 
     A penalty is chosen for all samples, so that it must suit the signal wherever it is.
     """
-    side = JUDGED[min(len(lengths), len(JUDGED)) - 1]
     sizes = [min(n, side) for n in lengths]
     spare = [n - size for n, size in zip(lengths, sizes, strict=True)]
     places = [tuple(left // 2 for left in spare)]
@@ -126,48 +132,123 @@ def windows(lengths: Sequence[int]) -> list[tuple[slice, ...]]:
     ]
 
 
+class _InBasis:
+    """Windows smoothed in the eigenbasis of the fit: what a weight removes, and what it keeps."""
+
+    def __init__(self, axes: Sequence[Array], order: int, tension: float) -> None:
+        frames = [sample_frame(axis) for axis in axes]
+        self.unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
+        encoding = tension_encoding(axes, frames, tension)
+        self.solver = GridSolver(encoding, frames, axes, roughness=self.unit)
+        self.strengths = self.solver.strengths()
+
+    def of(self, plane: Array) -> Callable[[float], tuple[float, float]]:
+        """Return the function from a weight to the squared residual and the trace, of one plane.
+
+        The plane is (windows, N_1, ..., N_D); the trace is that of one window.
+        """
+        energy = np.sum(self.solver.coefficients(plane) ** 2, axis=0)
+        rest = max(float(np.sum(plane**2)) - float(energy.sum()), 0.0)
+
+        def measured(weight: float) -> tuple[float, float]:
+            own = (self.unit[0] * weight, self.unit[1] * weight)
+            kept = self.solver.filter_of(self.strengths, 0.0, own)
+            return float(np.sum((1 - kept) ** 2 * energy)) + rest, float(kept.sum())
+
+        return measured
+
+
+class _ByDifferences:
+    """Windows of a long line smoothed by differences (Whittaker, 1923), solved as a band."""
+
+    def __init__(self, count: int, step: float, order: int) -> None:
+        self.count, self.step, self.order = count, step, order
+        stencil = np.array([-1.0, 1.0]) if order == 1 else np.array([1.0, -2.0, 1.0])
+        # the upper bands of D'D, from the rows of D that reach a sample
+        self.bands = np.zeros((order + 1, count))
+        rows = count - order
+        for i, a in enumerate(stencil):
+            for j in range(i, order + 1):
+                self.bands[order - (j - i), j : j + rows] += a * stencil[j]
+        k = np.arange(count)
+        self.strengths = (2 * np.sin(np.pi * k / (2 * count))) ** (2 * order)
+
+    def of(self, plane: Array) -> Callable[[float], tuple[float, float]]:
+        """Return the function from a weight to the squared residual and the trace, of one plane."""
+        from scipy.linalg import solveh_banded
+
+        lines = plane.T
+
+        def measured(weight: float) -> tuple[float, float]:
+            weight = weight / self.step ** (2 * self.order)
+            bands = weight * self.bands
+            bands[-1] += 1.0
+            removed = lines - solveh_banded(bands, lines)
+            # The trace of first differences is exact in cosines. Second differences leave straight
+            # lines free instead of reflecting them, which adds up to a half.
+            trace = float(np.sum(1 / (1 + weight * self.strengths)))
+            return float(np.sum(removed * removed)), trace + 0.5 * (self.order - 1)
+
+        return measured
+
+
 def _of_order(
-    planes: Array, axes: Sequence[Array], rotation: Array, sigmas: Array | None, order: int
+    planes: Array,
+    axes: Sequence[Array],
+    rotation: Array,
+    sigmas: Array | None,
+    order: int,
+    settings: SmoothingSettings,
 ) -> Smoothing:
+    counts = planes.shape[2:]  # planes: (C, windows, N...)
     units = cell_units(axes)
     axes = [axis / unit for axis, unit in zip(axes, units, strict=True)]
+    tension = settings.tensions[order - 1]
     frames = [sample_frame(axis) for axis in axes]
-    unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
-    encoding = tension_encoding(axes, frames, TENSIONS[order])
-    solver = GridSolver(encoding, frames, axes, roughness=unit)
-    strengths, n = solver.strengths(), math.prod(planes.shape[1:])  # planes: (C, windows, N...)
-    # weights are in units of the mean cell
-    cells = ((frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True))
-    scale = math.prod(cell ** (2 * order / len(axes)) for cell in cells)
+    cells = [(frame.high - frame.low) / len(axis) for frame, axis in zip(frames, axes, strict=True)]
+    # weights are in units of the mean cell; cells of uneven axes may differ
+    mean = math.prod(cell ** (1 / len(cells)) for cell in cells)
+    scale = mean ** (2 * order)
+    weakest = settings.weakest + 2 * order * math.log10(min(cells) / mean)
+    # the strongest one halves a wave of twice the length of the longest axis, or less
+    longest = max(2 * max(counts) / math.pi, 10.0)
+    strongest = 2 * order * math.log10(longest * max(cells) / mean)
+    judge: _InBasis | _ByDifferences
+    if len(counts) == 1 and counts[0] > LONGEST_BASIS:
+        judge, strongest = (
+            _ByDifferences(counts[0], cells[0], order),
+            min(strongest, STRONGEST_BAND),
+        )
+    else:
+        judge = _InBasis(axes, order, tension)
+    size, windows = math.prod(counts), planes.shape[1]
     weights, scores, plain = [], [], []
     for c, plane in enumerate(planes):
-        energy = np.sum(solver.coefficients(plane) ** 2, axis=0)
-        count = len(plane)  # windows, which are smoothed alike
-        total = float(np.sum(plane**2))
+        measured = judge.of(plane)
 
         def score(
             exponent: float,
-            energy: Array = energy,
-            total: float = total,
+            measured: Callable[[float], tuple[float, float]] = measured,
             c: int = c,
-            count: int = count,
         ) -> float:
-            weight = scale * 10.0**exponent
-            kept = solver.filter_of(strengths, 0.0, (unit[0] * weight, unit[1] * weight))
+            residual, trace = measured(scale * 10.0**exponent)
             if sigmas is None:
-                return gcv_score(energy / count, total / count, kept, planes[0, :1])
+                left = size - trace
+                return math.inf if left <= 1e-9 * size else size * residual / windows / left**2
             # E |u - truth|^2 / n = |y - u|^2 / n + 2 sigma^2 trace / n - sigma^2
-            residual = float(np.sum((1 - kept) ** 2 * energy)) + max(total - energy.sum(), 0.0)
-            return (residual + 2 * sigmas[c] ** 2 * count * float(kept.sum())) / n - sigmas[c] ** 2
+            mean = residual / (size * windows)
+            return mean + 2 * sigmas[c] ** 2 * trace / size - sigmas[c] ** 2
 
-        best = minimise(score, WEAKEST, STRONGEST)
+        best = minimise(score, weakest, strongest)
         weights.append(scale * 10.0**best)
         scores.append(score(best))
-        plain.append(score(WEAKEST))
+        plain.append(score(weakest))
     leading = int(np.argmax(np.var(planes.reshape(len(planes), -1), axis=1)))
     lowest, interpolation = float(np.mean(scores)), float(np.mean(plain))
     known = None if sigmas is None else tuple(map(float, sigmas))
-    return Smoothing(rotation, order, tuple(weights), lowest, interpolation, leading, units, known)
+    return Smoothing(
+        rotation, order, tension, tuple(weights), lowest, interpolation, leading, units, known
+    )
 
 
 def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate]]:
@@ -200,9 +281,10 @@ def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate
 def minimise(score: Callable[[float], float], low: float, high: float) -> float:
     """Return where a score is least, on a grid of exponents that is refined around the best."""
     step = 0.5
-    grid = np.arange(low, high + step, step)
+    grid = np.append(np.arange(low, high, step), high)
     best = float(grid[int(np.argmin(in_threads(score, grid.tolist())))])
     for _ in range(4):
         step /= 2
-        best = min((best - step, best, best + step), key=score)
+        around = (max(best - step, low), best, min(best + step, high))
+        best = min(around, key=score)
     return best

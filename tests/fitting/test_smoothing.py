@@ -1,0 +1,52 @@
+"""Penalties of long lines: judged by differences, against the eigenbasis and dense matrices."""
+
+import numpy as np
+import pytest
+
+import kronfield as kf
+from kronfield.fitting import smoothing
+from kronfield.fitting.settings import DEFAULT
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("weight", [0.03, 1.0, 50.0, 1e4])
+def test_differences_as_dense_matrices(order, weight):
+    n, step = 60, 0.25
+    lines = np.random.default_rng(order).standard_normal((3, n))
+    D = np.diff(np.eye(n), order, axis=0) / step**order
+    hat = np.linalg.inv(np.eye(n) + weight * D.T @ D)
+    residual, trace = smoothing._ByDifferences(n, step, order).of(lines)(weight)
+    assert residual == pytest.approx(np.sum((lines - lines @ hat) ** 2), rel=1e-9)
+    assert trace == pytest.approx(np.trace(hat), abs=1e-8 if order == 1 else 0.5)
+
+
+@pytest.mark.parametrize("waves", [1, 6])
+def test_long_lines_as_in_the_eigenbasis(waves, monkeypatch):
+    clean = np.sin(2 * np.pi * waves * np.linspace(0, 1, 700))
+    noisy = (clean + 0.2 * np.random.default_rng(waves).standard_normal(700))[None]
+    args = (noisy, [np.arange(700.0)], np.eye(1), np.array([0.2]), 1.0)
+    by_differences = smoothing.best_smoothing(*args)
+    monkeypatch.setattr(smoothing, "LONGEST_BASIS", 1000)
+    in_basis = smoothing.best_smoothing(*args)
+    for one, other in zip(by_differences, in_basis, strict=True):
+        assert one.score == pytest.approx(other.score, rel=0.1)
+        assert one.weights[0] == pytest.approx(other.weights[0], rel=0.5)
+
+
+# judged in windows of 400 samples, these lines had 16, 35 and 171 degrees of freedom
+@pytest.mark.parametrize(("count", "most"), [(1000, 13), (4000, 20), (20_000, 60)])
+def test_long_lines_are_smoothed_as_strongly_as_the_signal_allows(count, most):
+    clean = np.sin(2 * np.pi * np.linspace(0, 1, count))
+    noisy = clean + 0.2 * np.random.default_rng(count).standard_normal(count)
+    field = kf.fit(noisy)
+    assert field.report.degrees_of_freedom < most
+    assert np.sqrt(np.mean((field.on_grid() - clean) ** 2)) < 0.2 * np.sqrt(most / count)
+
+
+def test_waves_within_a_window_are_kept():
+    x = np.arange(60_000)
+    clean = np.sin(x / 4) * ((x > 1000) & (x < 9000))
+    noisy = clean + 0.1 * np.random.default_rng(0).standard_normal(60_000)
+    assert DEFAULT.smoothing.windows[0] > 9000
+    found = kf.fit(noisy).on_grid()
+    assert np.std((found - clean)[1000:9000]) < 0.1
