@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import functions, grid, points, report, scaling
+from benchmarks import filling, functions, grid, points, report, scaling
 from benchmarks.frame import PACKAGES, Row, Settings, machine
 
 
@@ -42,6 +42,7 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "functions": functions.functions,
     "closed form": grid.closed_form,
     "pixels": points.pixels,
+    "filling": filling.filling,
     "smooth": points.smooth,
     "stream": points.stream,
     "networks": _networks,

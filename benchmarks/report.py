@@ -25,6 +25,7 @@ START, END = "<!-- benchmarks -->", "<!-- end of benchmarks -->"
 QUALITY = {
     "images": "Photographs, every second pixel given",
     "pixels": "Photographs, a quarter of the pixels given at random",
+    "filling": "Photographs with missing pixels",
     "video": "Video, every second sample given",
     "lines": "Lines, every second sample given",
     "functions": "Smooth and rough functions on grids",

@@ -6,6 +6,7 @@ interpolated as `fit` does with samples that are not noisy, so that known sample
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ class LatticeFiller:
         What was compared, if filling was not chosen.
     reasons : list of str
         Why not.
+    expected : (float, float)
+        The expected error of a linear fit at a missing sample, and its standard error, if known.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class LatticeFiller:
         self.settings, self.started = settings, started
         self.tried: list[Candidate] = []
         self.reasons: list[str] = []
+        self.expected = (math.nan, math.nan)
 
     @classmethod
     def of_grid(
@@ -111,6 +115,7 @@ class LatticeFiller:
     def _field(self, found: Filling, rivals: Sequence[Candidate] = ()) -> Field | None:
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
+            self.expected = (found.error, found.uncertainty)
             return None
         grid = GridInput.on(self.layout, self._as_given(found.planes))
         options = GridOptions(ridge=0.0, settings=self.settings)  # known samples are met

@@ -1,6 +1,7 @@
 """Whether the missing samples of a lattice are filled by falling thresholds or by a linear fit.
 
-Known samples are hidden and predicted by both. The better prediction is chosen.
+Known samples are hidden and predicted by both. The better prediction, in the mean over several
+windows, is chosen.
 
 Holes that are a small part of the lattice are judged at samples hidden in the shape of the holes:
 they are moved and flipped onto known samples nearby. The linear fits are then the surfaces of least
@@ -8,7 +9,7 @@ roughness through the known samples (Duchon, 1977), computed in a few windows. H
 samples are not filled: thresholds keep the noise of the known samples.
 
 If most samples are missing, some of the others are hidden at random, and the linear fit is the
-penalised one that `point_choice` has chosen, which also suits noisy samples.
+penalised one that `point_choice` has chosen. Noise is looked for where neighbours are known.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,10 @@ TRIES = 8
 MOST_OF_WINDOW = 0.5
 # Boxes around the holes are used if they are at most this part of the lattice.
 FEW = 0.5
+
+# The fewest differences between known samples that tell of noise, the quantile that is their
+# strength, and the samples in which steps of quantised values are looked for.
+FEWEST_DIFFERENCES, STRONGER, ENOUGH = 200, 0.75, 1 << 14
 
 KIND = "falling thresholds"
 
@@ -182,7 +188,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         )
         for ratio, parts in squares.items()
     ]
-    plan = _Plan(own.rounds_of_holes, _are_wide(missing, own), own)
+    plan = Plan(own.rounds_of_holes, _are_wide(missing, own), own)
     return _decided(planes, missing, judged, rivals, squares[best], scale, plan)
 
 
@@ -199,16 +205,23 @@ def consider_scattered(
     scale = _scale(planes, ~missing)
     if scale == 0.0:
         return Filling([], "the known samples are constant")
+    ratio = noise_ratio(planes, missing, settings)
+    if ratio >= settings.noise.ratio:
+        return Filling(
+            [],
+            "not filled by thresholds, which keep noise: differences between known neighbours are "
+            f"{ratio:.2f} times as strong as at twice the spacing",
+        )
     expected = Candidate("linear fit of all channels", {}, *_relative(linear, scale))
     # blocks that end near a hidden sample would be at a disadvantage
     judged = judged.widened(missing.shape, max(own.sizes(missing.ndim)) // 4)
-    plan = _Plan(own.rounds, True, own)
+    plan = Plan(own.rounds, True, own)
     return _decided(planes, missing, judged, [expected], linear, scale, plan)
 
 
 def fill_again(planes: Array, missing: Array, filling: Filling, settings: Settings) -> Array:
     """Return other planes, filled in the same way."""
-    plan = _Plan(filling.rounds, filling.all_sizes, settings.filling)
+    plan = Plan(filling.rounds, filling.all_sizes, settings.filling)
     return plan.fill_lattice(planes, missing, filling.linear)
 
 
@@ -219,7 +232,7 @@ def _decided(
     rivals: list[Candidate],
     linear: Sequence[Array],
     scale: float,
-    plan: _Plan,
+    plan: Plan,
 ) -> Filling:
     """Fill windows, compare with the linear fit there, and fill the lattice if that is better."""
     expected = MeanError.of(linear)
@@ -227,14 +240,15 @@ def _decided(
     windows = judged.stack(planes)
     squares = _squares(plan.fill_stack(windows, gaps, expected.root[0]), windows, judged.hidden)
     own = MeanError.of(squares)
-    taken = own.mean < expected.mean
+    taken = _mean_gain(squares, linear) < 0
     candidate = Candidate(KIND, {"rounds": plan.rounds}, *_relative(squares, scale), chosen=taken)
     reason = (
         f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
-        f"{len(judged.windows)} windows, relative to the variance"
+        f"{len(judged.windows)} windows, relative to the variance; its logarithm decides, the mean "
+        "over windows"
     )
     if not taken:
-        return Filling([*rivals, candidate], reason)
+        return Filling([*rivals, candidate], reason, None, *expected.root)
     return Filling(
         [*rivals, candidate],
         reason,
@@ -247,7 +261,7 @@ def _decided(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """How a lattice is filled: the number of rounds, and whether the largest blocks are used."""
 
     rounds: int
@@ -334,8 +348,8 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
     """Return windows with known samples hidden in the shape of the missing ones.
 
     The holes of a window are moved by a random shift and flipped, onto known samples of a window
-    nearby. Of several random ways, the one that enlarges the fewest other holes is used. None if
-    fewer than ``settings.fewest`` samples can be hidden.
+    nearby. Of several random ways, the one that hides most samples is used. None if fewer than
+    ``settings.fewest`` samples can be hidden.
     """
     rng = np.random.default_rng(seed)
     places, D = np.flatnonzero(missing), missing.ndim
@@ -350,14 +364,15 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
     windows, hidden = [], []
     for window in sources:
         tries = [_moved(missing, window, rng) for _ in range(TRIES)]
-        target, moved = min(tries, key=lambda one: _touching(missing[one[0]], one[1]))
-        held, known = moved & ~missing[target], ~missing[target]
-        if 0 < 2 * held.sum() < known.sum():
+        target, held = max(tries, key=lambda one: int(one[1].sum()))
+        if 0 < 2 * held.sum() < np.count_nonzero(~missing[target]):
             windows.append(target)
             hidden.append(held)
     if sum(int(one.sum()) for one in hidden) < settings.fewest:
         return None
-    return Hidden(windows, np.stack(hidden))
+    # blocks that end near a hidden sample would be at a disadvantage
+    margin = max(settings.sizes(D)) // 2
+    return Hidden(windows, np.stack(hidden)).widened(missing.shape, margin)
 
 
 def _spread(places: Array, count: int) -> Array:
@@ -377,7 +392,10 @@ def _around(place: int, shape: Sequence[int], extent: Sequence[int]) -> tuple[sl
 def _moved(
     missing: Array, window: tuple[slice, ...], rng: np.random.Generator
 ) -> tuple[tuple[slice, ...], Array]:
-    """Return a window nearby, and the holes of ``window``, shifted and flipped at random."""
+    """Return a window nearby, and the holes of ``window``, shifted and flipped at random.
+
+    Parts of them that would enlarge a hole of the window nearby are left out.
+    """
     holes, target = missing[window], []
     for axis, (part, n) in enumerate(zip(window, missing.shape, strict=True)):
         extent = part.stop - part.start
@@ -387,18 +405,18 @@ def _moved(
         holes = np.roll(holes, int(rng.integers(extent)), axis)
         if rng.random() < 0.5:
             holes = np.flip(holes, axis)
-    return tuple(target), holes
+    return tuple(target), holes & ~_near(missing[tuple(target)])
 
 
-def _touching(missing: Array, moved: Array) -> float:
-    """Return the part of moved holes that is on or near missing samples."""
+def _near(missing: Array) -> Array:
+    """Return where samples are missing, or near missing ones along an axis."""
     near = missing.copy()
     for axis in range(missing.ndim):
         for step in range(1, NEAR + 1):
             low, high = _shifted(axis, step)
             near[low] |= missing[high]
             near[high] |= missing[low]
-    return float(np.count_nonzero(moved & near)) / max(1, int(moved.sum()))
+    return near
 
 
 def _shifted(axis: int, step: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -413,12 +431,71 @@ def _central(planes: Array, missing: Array, settings: Settings) -> Array:
     return coarse_guess(crop, gaps) if not gaps.all() else crop
 
 
+def noise_ratio(planes: Array, missing: Array, settings: Settings) -> float:
+    """Return how strong second differences are, relative to those at twice the spacing.
+
+    White noise has 1, signals have less: see `noise`. Differences are taken along every axis where
+    three samples are known, in the weakest combination of channels. 0 if there are few of them, or
+    if they are within rounding.
+    """
+    fine, coarse = (_known_differences(planes, ~missing, spacing) for spacing in (1, 2))
+    if min(fine.shape[1], coarse.shape[1]) < FEWEST_DIFFERENCES:
+        return 0.0
+    weakest = np.linalg.eigh(fine @ fine.T)[1][:, 0]
+    strengths = [float(np.quantile(np.abs(weakest @ one), STRONGER)) for one in (fine, coarse)]
+    steps = [_step(plane[~missing]) for plane in planes]
+    rounding = math.sqrt(sum((w * step) ** 2 for w, step in zip(weakest, steps, strict=True)))
+    # the quantile of normal numbers of standard deviation 1
+    least = NormalDist().inv_cdf((1 + STRONGER) / 2) * settings.noise.least_steps * rounding
+    if strengths[0] <= max(least, settings.noise.least_part * float(np.abs(planes).max())):
+        return 0.0
+    return strengths[0] / strengths[1] if strengths[1] else 0.0
+
+
+def _known_differences(planes: Array, known: Array, spacing: int) -> Array:
+    """Return the second differences (C, n) of known samples, scaled to keep white noise."""
+    found = []
+    for axis, n in enumerate(known.shape):
+        ends = (slice(0, n - 2 * spacing), slice(spacing, n - spacing), slice(2 * spacing, n))
+        if n <= 2 * spacing:
+            continue
+        a, b, c = ((*[slice(None)] * axis, end) for end in ends)
+        use = known[a] & known[b] & known[c]
+        lines = (planes[(slice(None), *part)][:, use].astype(np.float64) for part in (a, b, c))
+        low, middle, high = lines
+        found.append((low - 2 * middle + high) / math.sqrt(6))
+    return np.concatenate(found, axis=1) if found else np.zeros((len(planes), 0))
+
+
+def _step(values: Array) -> float:
+    """Return the step of quantised values, of which most occur more than once; else 0."""
+    some = values[:: max(1, len(values) // ENOUGH)]
+    different = np.unique(some)
+    if len(different) < 2 or 2 * len(different) > len(some):
+        return 0.0
+    return float(np.median(np.diff(different)))
+
+
 def _squares(found: Array, truth: Array, hidden: Array) -> list[Array]:
     """Return the squared errors (n,) at the hidden samples of each window, mean over channels."""
     return [
         np.mean(np.square(found[:, i, hid] - truth[:, i, hid], dtype=np.float64), axis=0)
         for i, hid in enumerate(hidden)
     ]
+
+
+def _mean_gain(squares: Sequence[Array], others: Sequence[Array]) -> float:
+    """Return the mean over windows of the logarithm of the ratio of mean squared errors.
+
+    Every window counts alike, also if one of them has a much larger error than the others.
+    """
+    least = 1e-12 * MeanError.of(others).mean  # rounding
+    ratios = [
+        math.log((float(a.mean()) + least) / (float(b.mean()) + least))
+        for a, b in zip(squares, others, strict=True)
+        if len(a)
+    ]
+    return float(np.mean(ratios))
 
 
 def _relative(parts: Sequence[Array], scale: float) -> tuple[float, float]:

@@ -556,10 +556,6 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         if found is not None:
             return found
         remark = f"; {why}"
-    points, rest = grid.at(~missing)
-    domain = [(frame.low, frame.high) for frame in layout.frames]
-    given = PointInput(points, rest, None, domain, grid.encoding)
-    given.dropped = int(missing.sum())
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
     options = PointOptions.checked(
         len(layout.shape), ridge=asked.ridge, roughness=asked.roughness, settings=asked.settings
@@ -573,6 +569,10 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         filled = None if filler is None else filler.holes()
         if filled is not None:
             return filled
+    points, rest = grid.at(~missing)
+    domain = [(frame.low, frame.high) for frame in layout.frames]
+    given = PointInput(points, rest, None, domain, grid.encoding)
+    given.dropped = int(missing.sum())
     # what a solver that stops early has not done is seen in the gaps
     loosest = options.settings.points.tolerance
     field = fit_checked(

@@ -442,7 +442,10 @@ def _windows(shape: Sequence[int], density: float, points: int) -> list[tuple[sl
     samples = math.ceil(points / per_axis ** len(shape) / density)
     extent = [part.stop - part.start for part in centre(shape, samples)]
     starts = [
-        sorted({round(i * (n - e) / (per_axis - 1)) for i in range(per_axis)})
+        # the middles of equal parts of the axis
+        sorted(
+            {min(max(round((i + 0.5) * n / per_axis - e / 2), 0), n - e) for i in range(per_axis)}
+        )
         for n, e in zip(shape, extent, strict=True)
     ]
     return [

@@ -227,7 +227,12 @@ def fit_checked(
     level = _Constant.of(choice, given.points, given.weights)
 
     fitted = PointFit(given, lattice, choice, rule, level, options, tolerance)
-    return fitted.field(given.values, choice.candidates, started)
+    field = fitted.field(given.values, choice.candidates, started)
+    if filler is not None and not math.isnan(filler.expected[0]):
+        # of samples hidden in the shape of the holes, which are harder than samples at random
+        report: Any = field.report
+        report.expected_error, report.expected_error_uncertainty = filler.expected
+    return field
 
 
 def _tolerance(

@@ -853,7 +853,7 @@ class FillingSettings:
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        18,
+        30,
         "The number of rounds where holes are small parts of the lattice.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
