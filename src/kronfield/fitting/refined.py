@@ -270,6 +270,11 @@ class RefinedSamples:
                     for i, row in enumerate(at.tolist()):
                         yield slice(row, row + 1), values[:, i : i + 1]
 
+    def are_at(self, units: Sequence[Array]) -> bool:
+        """Return whether unit positions on the axes are those of the samples, in rising order."""
+        places = zip(units, self.finer.frames, self.layout.axes, strict=True)
+        return all(np.array_equal(x, frame.unit(axis)) for x, frame, axis in places)
+
     def _line_blocks(self, x: Array, orders: Sequence[int]) -> Iterator[tuple[slice, Array]]:
         """Yield the values at positions near to each other on a line, in blocks (rows, values)."""
         run = axis_run(self.encoding.embedders[0], x, orders[0])
@@ -464,6 +469,9 @@ class RefinedField(Field):
     def _grid_blocks(
         self, units: list[Array], orders: tuple[int, ...]
     ) -> Iterator[tuple[Any, Array]]:
+        if not any(orders) and self._samples.are_at(units):
+            # the splines pass through the samples, which need not be refined for this
+            return iter([(slice(None), self._samples.planes)])
         return self._samples.grid_blocks(units, orders)
 
     def _at_points(self, units: list[Array], orders: tuple[int, ...]) -> Array:
