@@ -78,9 +78,7 @@ def pixel_values(pixels: Array, levels: int | None) -> Array:
     return values
 
 
-def number_values(
-    argument: str, numbers: Array, *, raw: bool = False
-) -> tuple[Array, int | None]:
+def number_values(argument: str, numbers: Array, *, raw: bool = False) -> tuple[Array, int | None]:
     """Return any real array as floats, and its levels.
 
     Unsigned integers of 8 and 16 bits and booleans count as pixels and are scaled to [0, 1]. All
