@@ -125,8 +125,8 @@ def samples_of(source: Signal | VideoFrames) -> Samples:
 class Planes:
     """How stored numbers (N_1, ..., N_D[, C]) become planes (C, N_1, ..., N_D), and back.
 
-    Alpha is kept as it is. If it varies, colours are multiplied by it first, so that invisible
-    colours do not affect visible ones.
+    Alpha is kept as it is. Invisible colours are replaced by the mean of the visible ones before,
+    so that they do not affect them, and are put back after.
 
     Attributes
     ----------
@@ -138,15 +138,15 @@ class Planes:
         The largest stored integer.
     alpha : bool
         Whether the last channel is alpha.
-    multiplied : bool
-        Whether alpha varies.
+    mean : tuple of float or None
+        The mean of visible colours, if some are invisible.
     """
 
     channels: bool
     dtype: np.dtype[Any]
     levels: int | None
     alpha: bool = False
-    multiplied: bool = False
+    mean: tuple[float, ...] | None = None
 
     @classmethod
     def of(cls, samples: Samples) -> Planes:
@@ -155,26 +155,33 @@ class Planes:
         levels = known.levels if samples.dtype.kind == "u" else None
         if not (samples.channels and known.has_alpha and isinstance(samples, ArraySamples)):
             return cls(samples.channels, samples.dtype, levels)
-        varies = bool((samples.values[..., -1] != (levels or 1)).any())
-        return cls(True, samples.dtype, levels, True, varies)
+        plain = cls(True, samples.dtype, levels, True)
+        if not plain.hidden(samples.values).any():
+            return plain
+        part = samples.part
+        seen = part[..., :-1][~plain.hidden(part)]
+        mean = seen.mean(axis=0, dtype=np.float64) if len(seen) else np.zeros(part.shape[-1] - 1)
+        return replace(plain, mean=tuple(map(float, mean)))
+
+    def hidden(self, stored: Array) -> Array:
+        """Return where stored colours are invisible."""
+        return np.asarray(stored[..., -1] <= INVISIBLE * (self.levels or 1))
 
     def split(self, stored: Array) -> Array:
         """Return the planes of stored numbers, as floats."""
         values = stored.astype(np.result_type(self.dtype, np.float32))
         if not self.channels:
             return values[None]
-        if self.multiplied:
-            values[..., :-1] *= values[..., -1:] / (self.levels or 1)
         colours = values[..., :-1] if self.alpha else values
+        if self.mean is not None:
+            colours[self.hidden(stored)] = self.mean
         return np.ascontiguousarray(np.moveaxis(colours, -1, 0))
 
     def join(self, planes: Array, before: Array) -> Array:
         """Return planes as stored numbers; ``before`` are those from which they were made."""
         values = np.moveaxis(planes, 0, -1) if self.channels else planes[0]
-        if self.multiplied:
-            alpha = before[..., -1:].astype(values.dtype) / (self.levels or 1)
-            seen = alpha > INVISIBLE
-            values = np.where(seen, values / np.where(seen, alpha, 1), before[..., :-1])
+        if self.mean is not None:
+            values = np.where(self.hidden(before)[..., None], before[..., :-1], values)
         if self.dtype.kind == "u":
             values = np.clip(np.rint(values), 0, self.levels)
         values = values.astype(self.dtype)
@@ -264,26 +271,26 @@ class Denoising:
         self.axes = [np.arange(n, dtype=np.float64) for n in samples.shape]
         if axes is not None:
             self.axes = [np.asarray(axis, dtype=np.float64) for axis in axes]
-        self._strength, self._thorough = strength, thorough
+        self._thorough, self._strength = thorough, strength
         given = None if noise is None else noise * strength
+        #: The factor that the noise known to the choice still lacks.
+        self._lacking = strength if noise is None else 1.0
         part = samples.part
         planes = self.planes.split(part)
         self._is_whole = planes.shape[1:] == samples.shape
         with one_blas_thread():
             self.choice = self._choice(planes, given)
             found = self.choice.noise
-            if found is not None and noise is None and strength != 1 and not self.choice.removal:
+            if found is not None and self._lacking != 1 and self.choice.removal is None:
                 self.choice = self._choice(planes, [strength * one for one in found.sigma])
-                found = self.choice.noise
+                found, self._lacking = self.choice.noise, 1.0
             if self.choice.removal is not None:
                 self._level = self.choice.removal.level(planes)
         #: The noise of each colour and how it is removed; None if none was found.
         self.noise: RemovedNoise | None = found
-        if found is not None and strength != 1:  # of a risk for another noise nothing is known
-            estimated = found.sigma
-            if noise is not None or self.choice.removal is None:
-                estimated = tuple(one / strength for one in estimated)
-            self.noise = replace(found, sigma=estimated, expected_error=math.nan)
+        if found is not None and strength != 1:  # the risk is that of another noise
+            sigma = tuple(one * self._lacking / strength for one in found.sigma)
+            self.noise = replace(found, sigma=sigma, expected_error=math.nan)
 
     def _choice(self, planes: Array, noise: Any) -> GridChoice:
         """Return what is decided on planes of the central part."""
@@ -333,15 +340,15 @@ class Denoising:
                 yield rows, rows
         elif removal is None:
             yield from self._smoothed(progress)
-        elif self._is_whole and self._strength == 1 and self.choice.clean is not None:
+        elif self._is_whole and self._lacking == 1 and self.choice.clean is not None:
             whole = samples.rows(0, samples.shape[0])
             yield whole, self.planes.join(self.choice.clean, whole)
         else:
             # in units of a stronger noise, more is noise
             removal = replace(
                 removal,
-                whiten=removal.whiten / self._strength,
-                restore=removal.restore * self._strength,
+                whiten=removal.whiten / self._lacking,
+                restore=removal.restore * self._lacking,
             )
             D = len(samples.shape)
             sizes = removal.settings.shrinkage.sizes(D)
