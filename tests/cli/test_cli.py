@@ -215,7 +215,14 @@ def test_a_full_disk_leaves_nothing_behind(line, limit, here):
         ("inpaint stations.csv --missing 0", "kronfield fit"),
         ("resize photo.png", "--scale or --size"),
         ("denoise photo.png --strength 0", "--strength"),
-        ("denoise gaps.tif", "kronfield inpaint"),
+        ("denoise photo.png --noise 0", "For example"),
+        ("denoise photo.png --noise -20dB", "levels of 255"),
+        ("denoise photo.png --roughness 1,0 --thorough", "Leave out --thorough"),
+        ("denoise gaps.tif --roughness 1,0", "kronfield inpaint"),
+        ("denoise gaps.tif --strength 2", "kronfield inpaint"),
+        ("denoise stations.csv", "kronfield fit"),
+        ("denoise photo.png --frames 0:2", "Leave it out"),
+        ("denoise clip.mp4 --frames 50:60", "Choose other frames"),
         ("compare gaps.tif", "kronfield inpaint"),
         ("compare photo.png -e wavelet", "expected one of impulse"),
         ("train gaps.tif", "kronfield inpaint"),
@@ -417,7 +424,8 @@ def test_demo_runs_the_daily_jobs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run("demo --output pictures --scale 2")  # the example of its help
     commands = re.findall(r"^\$ kronfield (\w+)", done.stdout, flags=re.MULTILINE)
-    assert commands == ["fit", "render", "render", "render", "inpaint", "denoise", "info"]
+    expected = ["fit", *["render"] * 3, "inpaint", *["denoise"] * 2, "info"]
+    assert commands == expected
     small, large = pixels("pictures/photograph.png"), pixels("pictures/photograph-2x.png")
     assert large.shape == (1024, 1024, 3)
     shrunk = large.reshape(512, 2, 512, 2, 3).mean(axis=(1, 3))
@@ -429,7 +437,12 @@ def test_demo_runs_the_daily_jobs(tmp_path, monkeypatch):
 
     assert error("inpainted", mask) < 0.2 * error("scratched", mask)
     assert error("inpainted", ~mask) == 0
-    assert error("denoised") < 0.6 * error("noisy")
+    assert error("denoised") < 0.4 * error("noisy")
+    assert error("denoised-thorough") < error("denoised")
+    told = re.search(r"PSNR (\S+) dB -> (\S+) dB, thorough (\S+) dB", done.stdout)
+    levels = [255 / 10 ** (float(one) / 20) for one in told.groups()]
+    names = ("noisy", "denoised", "denoised-thorough")
+    assert levels == pytest.approx([error(name) for name in names], rel=0.01)
     assert Path("pictures/report/index.html").exists()
     Path("file").write_bytes(b"")
     refused("demo --output file", "file")

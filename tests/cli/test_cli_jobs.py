@@ -1,4 +1,4 @@
-"""The common tasks: `inpaint`, `resize`, `denoise`, `compare`, `train`."""
+"""The common tasks: `inpaint`, `resize`, `compare`, `train`."""
 
 import re
 from pathlib import Path
@@ -39,6 +39,50 @@ def test_inpainting_fills_holes_and_keeps_the_rest(here, holes):
     np.testing.assert_array_equal(pixels("b.png"), pixels("scratched-inpainted.png"))
     run("inpaint scratched.png --mask mask.png --smooth --roughness 0.5,0 -o c.png")
     assert (pixels("c.png")[~holes] != pixels("scratched.png")[~holes]).mean() > 0.5
+
+
+def test_a_mask_the_wrong_way_round_is_recognised(here, holes):
+    write("black.png", (~holes).astype(np.float32), {"levels": 255})
+    done = run("inpaint scratched.png --mask black.png -o a.png")
+    count = int((~holes).sum())
+    warning = f"Warning: {count:,} of 3,072 samples are missing; did you mean --invert?\n"
+    assert done.stderr == warning
+    assert f"{count} of 3072 samples filled in" in done.stdout  # as asked for
+    done = run("inpaint scratched.png --mask mask.png --invert -o b.png")
+    assert "did you mean to leave out --invert?" in done.stderr
+    np.testing.assert_array_equal(pixels("b.png"), pixels("a.png"))
+    assert not run("inpaint scratched.png --mask mask.png --invert -o c.png -q").output
+    assert not run("inpaint scratched.png --mask mask.png -o d.png").stderr
+    rows = np.arange(48)[:, None] + np.zeros((48, 64))
+    write("half.png", np.where(rows < 20, 0.0, 1.0), {"levels": 255})
+    write("dark.png", np.where(rows < 18, 0.5, 0.0), {})
+    assert "--invert" in run("inpaint dark.png --mask half.png -o e.png").stderr
+    # rows from 18 on are missing either way, and with --invert all are
+    assert not run("inpaint dark.png --mask half.png --missing 0 -o f.png").stderr
+
+
+def test_a_report_on_filled_holes(here, holes):
+    found = as_json("inpaint scratched.png --mask mask.png --report report")
+    true = error("scratched-inpainted.png", holes) / 255
+    assert found["expected_error"] == pytest.approx(true, rel=0.6)
+    page = Path("report/index.html").read_text(encoding="utf-8")
+    assert re.findall(r'alt="(\w+)"', page) == ["before", "after"]
+    assert f"{holes.sum():,} of 3,072 samples" in page
+    assert f"{255 * found['expected_error']:.3g} of 255 levels rms" in page
+    magenta = (pixels("report/before.png")[..., :3] == (255, 0, 255)).all(axis=-1).mean()
+    assert magenta == pytest.approx(0.7 * holes.mean(), rel=0.3)  # the picture, less its frame
+    assert colours("report/after.png") > 150
+    refused("inpaint scratched.png --mask mask.png --report report -o b.png", "--force")
+
+
+def test_holes_in_16_bits(here, holes):
+    deep = 0.3 + 0.2 * photograph()[..., 0]
+    write("deep.png", np.where(holes, 0, deep), {"levels": 65535})
+    run("inpaint deep.png --missing 0")
+    found = read("deep-inpainted.png", raw=True).values
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found[~holes], read("deep.png", raw=True).values[~holes])
+    assert np.sqrt(np.mean((found[holes] / 65535 - deep[holes]) ** 2)) < 0.02
 
 
 def test_masks_of_every_sort(here, holes):
@@ -115,32 +159,6 @@ def test_larger_beats_pillow(here):
     ]
     ours = psnr(pixels("large.png") / 255, large)
     assert ours > max(psnr(np.asarray(other) / 255, large) for other in others)
-
-
-# denoise
-# ------------------------------------------------------------------------------------------
-
-
-def test_denoising(here):
-    found = as_json("denoise noisy.png -o a.png")
-    assert found["noise"] == pytest.approx(0.1, rel=0.2)
-    assert error("a.png") < 0.75 * error("noisy.png")
-    smoother = as_json("denoise noisy.png --strength 4 -o b.png")
-    assert sum(smoother["roughness"]) == pytest.approx(4 * sum(found["roughness"]))
-    assert "of 255 levels" in run("denoise noisy.png -o c.png").stdout
-
-
-def test_denoising_sound(here):
-    t = np.arange(2000) / 8000
-    clean = 0.5 * np.sin(2 * np.pi * 110 * t)
-    done = run("denoise hiss.wav")
-    noise = float(re.search(r"Noise: (\S+) dB", done.stdout)[1])
-    assert noise == pytest.approx(20 * np.log10(0.05), abs=1.5)
-    before, after = (
-        np.std(read(name).values - clean) for name in ("hiss.wav", "hiss-denoised.wav")
-    )
-    assert after < 0.5 * before
-    run("denoise hiss.wav --strength 10 -o b.wav")
 
 
 # compare

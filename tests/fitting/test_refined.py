@@ -117,7 +117,7 @@ def test_slabs_are_the_whole(name, directional, dtype, slabs, monkeypatch, rng):
     assert isinstance(field, RefinedField)
     wanted, D = whole(field), len(shape)
     # the samples themselves, which the whole lattice meets to the accuracy of its inverse
-    np.testing.assert_allclose(field.on_grid(), wanted.on_grid(), atol=20 * TOLERANCE[dtype])
+    np.testing.assert_allclose(field.on_grid(), wanted.on_grid(), atol=20 * TOLERANCE[field.dtype])
     larger = tuple(3 * n // 2 + 1 for n in shape)
     boxes = watched_boxes(field, monkeypatch)
     assert_close(field.on_grid(larger), wanted.on_grid(larger))

@@ -67,15 +67,15 @@ def test_signals_frame_rate(tmp_path):
 def test_signals_longest_line(tmp_path):
     for count, as_points in ((512, False), (513, True)):
         noisy = np.sin(np.arange(count) / 40) + 0.1 * rng.standard_normal(count)
-        field = _smoothed(signal(tmp_path, noisy), 1.0, None)
+        field = _smoothed(signal(tmp_path, noisy), (0.0, 1.0))
         assert isinstance(field.report, kf.PointReport) == as_points
 
 
 def test_signals_longest_smoothed(tmp_path):
     long = signal(tmp_path, rng.random((8192, 2)))
-    assert any(_smoothed(long, 1.0, (0.0, 1e-3)).report.roughness)
+    assert any(_smoothed(long, (0.0, 1e-3)).report.roughness)
     with pytest.raises(Failure, match="got an axis of 8193 samples; expected at most 8192"):
-        _smoothed(signal(tmp_path, rng.random((8193, 6)), "b.npy"), 1.0, (0.0, 1e-3))
+        _smoothed(signal(tmp_path, rng.random((8193, 6)), "b.npy"), (0.0, 1e-3))
 
 
 def test_signals_longest_ridge(tmp_path):

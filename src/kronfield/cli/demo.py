@@ -56,11 +56,27 @@ def command(output: Path, scale: int) -> None:
         " --force",
         "render {}/photograph.field -o {}/slope.png --derivative 0,1 --force",
         "inpaint {}/scratched.png --mask {}/mask.png -o {}/inpainted.png --force",
-        "denoise {}/noisy.png -o {}/denoised.png --force",
+        "denoise {}/noisy.png -o {}/denoised.png --report {}/denoised-report --force",
+        "denoise {}/noisy.png -o {}/denoised-thorough.png --thorough --force",
         "info {}/photograph.field",
     ):
         _run([part.replace("{}", output.as_posix()) for part in line.split()])
-    click.echo(f"\nOpen {output / 'report' / 'index.html'} for a report on the fit.")
+        if "--thorough" in line:
+            _say_psnr(output, photograph)
+    click.echo(f"\nOpen {output / 'report' / 'index.html'} for a report on the fit,")
+    click.echo(f"and {output / 'denoised-report' / 'index.html'} for what was taken away.")
+
+
+def _say_psnr(output: Path, photograph: Any) -> None:
+    """Print how near to the photograph the noisy and the denoised pictures are."""
+    from kronfield.files import read
+    from kronfield.signals.measures import psnr
+
+    noisy, clean, thorough = (
+        psnr(read(output / f"{name}.png").values, photograph)
+        for name in ("noisy", "denoised", "denoised-thorough")
+    )
+    click.echo(f"PSNR {noisy:.1f} dB -> {clean:.1f} dB, thorough {thorough:.1f} dB")
 
 
 def _run(arguments: list[str]) -> None:

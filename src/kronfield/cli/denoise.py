@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +21,19 @@ from kronfield.cli.common import (
     default_output,
     given_options,
     output_options,
+    read_signal,
 )
-from kronfield.cli.parsing import Numbers
-from kronfield.cli.sources import frames_option, grid_only, signal_line, signal_to_fit
+from kronfield.cli.parsing import Noise, Numbers
+from kronfield.cli.sources import frames_option, grid_only, signal_line
 from kronfield.fitting import settings as defaults
 
 if TYPE_CHECKING:
     from kronfield.field import Field
-    from kronfield.files import Signal
+    from kronfield.files import Description, Signal, VideoFrames
+    from kronfield.fitting.report import Candidate, RemovedNoise
+
+# Numbers that are converted at a time when they are written.
+PIECE = 1 << 22
 
 
 @click.command(
@@ -35,8 +42,11 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   kronfield denoise noisy.png
-  kronfield denoise noisy.png --strength 3 -o smoother.png
+  kronfield denoise noisy.png --thorough -o better.png
+  kronfield denoise noisy.png --strength 1.5 -o smoother.png
+  kronfield denoise noisy.png --noise 25 --report removed -o known.png
   kronfield denoise noisy.png --roughness 0.5,0 -o by-hand.png
+  kronfield denoise clip.mp4 --noise 4
   kronfield denoise hiss.wav
 """,
 )
@@ -45,23 +55,36 @@ Examples:
     "-o", "--output", type=PATH, help="The file to write. Default: INPUT's name with -denoised."
 )
 @click.option(
+    "--noise",
+    type=Noise(),
+    metavar="SIGMA",
+    help="The standard deviation of the noise, as this command prints it: in levels for files of 8 "
+    "or 16 bit (0 to 255 or 65535), of a sound in parts of full scale or as -40dB, else in the "
+    "units of the values. Default: measured.",
+)
+@click.option(
     "--strength",
     type=float,
     default=1.0,
-    help="Factor on the chosen penalty: above 1 is smoother.",
+    help="Factor on the noise: above 1 removes more, below 1 less.",
+)
+@click.option(
+    "--thorough",
+    is_flag=True,
+    help="Also use groups of alike patches: better, about ten times slower.",
 )
 @click.option(
     "--roughness",
     type=Numbers("0.5,0", count=2),
     metavar="A,B",
-    help="Weights of squared first and second derivatives. Default: chosen.",
+    help="Smooth with this penalty instead: weights of squared first and second derivatives.",
 )
 @frames_option
 @click.option(
     "--report",
     type=PATH,
     metavar="DIR",
-    help="Write pictures and a page about the fit to this folder.",
+    help="Write a page to this folder: before, after, what was taken away, and the figures.",
 )
 @output_options
 @click.pass_context
@@ -69,7 +92,9 @@ def command(
     ctx: click.Context,
     source: str,
     output: Path | None,
+    noise: tuple[float, bool] | None,
     strength: float,
+    thorough: bool,
     roughness: Any,
     frames: Any,
     report: Path | None,
@@ -78,73 +103,405 @@ def command(
 ) -> None:
     """Remove noise from a picture, video, volume, sound or array.
 
-    A penalty on slopes or on curvature smooths the signal. Which of them, and its weight, are
-    chosen by generalised cross-validation; for sound and other long lines by the error at held-out
-    samples. The estimated noise is printed.
-    """
-    from kronfield.files import write
-    from kronfield.files.kinds import split_member, suffix_of
-    from kronfield.signals.axes import described
-    from kronfield.signals.fit import noise_level, remember, straight_colours
+    White noise is measured and printed. Noise that is stronger where a picture is brighter is found
+    too. It is removed by shrinking the weights of cosines in blocks, or by a penalised fit:
+    whichever has the smaller error by Stein's unbiased estimate. The error that is left is printed.
 
-    if strength <= 0:
-        raise Failure(
-            f"--strength: got {strength:g}; expected a number above 0. 1 keeps the chosen penalty"
-        )
-    suffix = suffix_of(split_member(source)[0])
-    target = output or default_output(source, f"-denoised{'.png' if suffix == '.gif' else suffix}")
+    Alpha stays as it is. Missing samples (NaN) are filled in. Large files are read and written in
+    parts.
+    """
+    _check_options(noise, strength, thorough, roughness)
+    target = _target(source, output)
     check_output(target, force=force)
     if report is not None:
         from kronfield.cli.picture_report import check_folder
 
         check_folder(report, force=force)
-    signal = signal_to_fit(source, out, penalised=True, frames=frames)
-    grid_only(signal, "denoise")
-    out.say(signal_line(signal))
-    with out.working("Denoising"):
-        field = _smoothed(signal, strength, roughness)
-        found = field.on_grid()
-        known = described(field)
-        found = straight_colours(found) if known.multiplied else found
-        left = found - signal.values if known.points is not None else None
-        noise = noise_level(field) if left is None else float(left.std())
-    write(target, found, signal.info, overwrite=force)
-    used: Any = field.report
-    out.say(
-        f"{_noise_text(signal, noise)}; "
-        f"roughness ({used.roughness[0]:.3g}, {used.roughness[1]:.3g}), {used.seconds:.2f} s"
-    )
+    started = time.perf_counter()
+    job = _job(source, frames, out, by_hand=roughness is not None)
+    if roughness is not None:
+        done = _by_hand(job, roughness, target, out, force=force)
+    elif job.missing is not None:
+        done = _with_gaps(job, noise, strength, thorough, target, out, force=force)
+    else:
+        done = _removed(job, noise, strength, thorough, target, out, force=force)
+    seconds = time.perf_counter() - started
+    for line in done.lines(job, seconds):
+        out.say(line)
     out.say(f"Wrote {target}")
     if report is not None:
-        from kronfield.cli.picture_report import write_fit_report
-
-        remember(field, "kronfield denoise", given_options(ctx), kf.__version__)
-        write_fit_report(report, signal, field, out, force=force)
+        _write_report(report, job, done, given_options(ctx), seconds, out, force=force)
     out.result(
         input=source,
         output=target,
-        noise=noise,
-        roughness=used.roughness,
-        seconds=used.seconds,
+        noise=None if done.sigma is None else done.sigma / job.unit,
+        method=done.method or None,
+        expected_error=done.error,
+        unit=job.unit_name,
+        depends_on_signal=done.varies,
+        roughness=done.roughness,
+        seconds=seconds,
         report_folder=report,
     )
 
 
-def _noise_text(signal: Signal, noise: float | None) -> str:
-    if not noise:
-        return "No noise found"
-    levels = signal.description.levels
-    if signal.kind == "audio":
-        return f"Noise: {20 * math.log10(noise):.1f} dB of full scale"
-    return (
-        f"Noise: {noise * levels:.3g} of {levels} levels" if levels else f"Noise: {noise:.4g}"
-    ) + " (standard deviation)"
+def _check_options(noise: Any, strength: float, thorough: bool, roughness: Any) -> None:
+    if not (strength > 0 and math.isfinite(strength)):
+        raise Failure(
+            f"--strength: got {strength:g}; expected a number above 0. 1 removes the noise measured"
+        )
+    beside = [
+        name
+        for name, given in (
+            ("--noise", noise is not None),
+            ("--strength", strength != 1),
+            ("--thorough", thorough),
+        )
+        if given
+    ]
+    if roughness is not None and beside:
+        raise Failure(
+            f"--roughness: got it beside {beside[0]}; expected one of them. "
+            f"Leave out {beside[0]}: a given penalty decides alone"
+        )
 
 
-def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
+def _target(source: str, output: Path | None) -> Path:
+    from kronfield.files.kinds import split_member, suffix_of
+
+    suffix = suffix_of(split_member(source)[0])
+    return output or default_output(source, f"-denoised{'.png' if suffix == '.gif' else suffix}")
+
+
+# What is read
+# ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What was read: a signal or a video, and where samples are missing."""
+
+    source: Signal | VideoFrames
+    description: Description
+    missing: Any
+
+    @property
+    def unit(self) -> int:
+        """The number of stored units per unit of the values."""
+        known = self.description
+        return (known.levels or 1) if known.kind != "audio" else 1
+
+    @property
+    def unit_name(self) -> str:
+        """The unit in which noise is printed."""
+        if self.description.kind == "audio":
+            return "full scale"
+        return f"levels of {self.unit}" if self.description.levels else "values"
+
+    def text(self, amount: float) -> str:
+        """Return an amount in that unit as text."""
+        if self.description.kind == "audio":
+            return f"{20 * math.log10(amount):.1f} dB of full scale ({amount:.3g})"
+        levels = self.description.levels
+        number = f"{amount:.0f}" if amount >= 100 else f"{amount:.3g}"
+        return f"{number} of {levels} levels" if levels else f"{amount:.4g}"
+
+    def peak(self, error: float) -> str:
+        """Return the signal-to-noise ratio of an error as text, for files with levels."""
+        levels = self.description.levels
+        if not levels or self.description.kind == "audio" or error <= 0:
+            return ""
+        return f", a PSNR of {20 * math.log10(levels / error):.1f} dB"
+
+
+def _job(source: str, frames: Any, out: Output, *, by_hand: bool) -> _Job:
+    """Read the samples: pixels as integers, and only the middle of a video."""
+    from kronfield.cli.sources import signal_to_fit
+    from kronfield.files import kind_of, video_frames
+    from kronfield.files.kinds import split_member
+    from kronfield.signals.denoise import PART, check_finite
+
+    if by_hand:
+        signal = signal_to_fit(source, out, penalised=True, frames=frames)
+    elif kind_of(source) == "video":
+        path, _ = split_member(source)
+        with out.bar(f"Reading {path.name}") as bar:
+            film = video_frames(
+                path,
+                frames=frames,
+                most=PART // 3,
+                progress=lambda done, total: bar.update(done, total=total),
+            )
+        known = film.description
+        count, height, width, _ = film.shape
+        out.say(f"{known.source}: video, {count} frames of {width} x {height} pixels")
+        return _Job(film, known, None)
+    else:
+        signal = read_signal(source, out, frames=frames, raw=True)
+    grid_only(signal, "denoise")
+    out.say(signal_line(signal))
+    missing = check_finite(signal)
+    if missing.all():
+        raise Failure(
+            f"{source}: all samples are missing (NaN); expected known ones. Check the file"
+        )
+    return _Job(signal, signal.description, missing if missing.any() else None)
+
+
+# What is done
+# ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    """What was removed and how; noise and error in the unit that is printed.
+
+    ``sigma`` is None if no noise was found or it is not known, ``before`` and ``after`` are what a
+    report shows, as values.
+    """
+
+    sigma: float | None
+    method: str
+    error: float | None
+    middle: Any
+    before: Any
+    after: Any
+    varies: bool = False
+    roughness: Any = None
+    strength: float = 1.0
+    filled: int = 0
+    given: bool = False
+    holes: Any = None
+    chosen_by: str = ""
+    candidates: tuple[Candidate, ...] = ()
+
+    @classmethod
+    def of(cls, noise: RemovedNoise | None, **known: Any) -> _Done:
+        """Return what was done about noise that was found, or not."""
+        if noise is None:
+            return cls(None, "", None, **known)
+        sigma = math.sqrt(sum(one**2 for one in noise.sigma) / len(noise.sigma))
+        error = noise.expected_error if math.isfinite(noise.expected_error) else None
+        return cls(sigma, noise.method, error, varies=noise.stabilised, **known)
+
+    def lines(self, job: _Job, seconds: float) -> Iterator[str]:
+        """Yield what is printed."""
+        if self.filled:
+            yield f"{self.filled} missing samples filled in"
+        if self.sigma is None and not self.method:
+            if self.filled:
+                yield "The noise was not measured, since samples are missing"
+            elif self.given:
+                yield "Nothing was removed: noise this weak cannot be told from the signal"
+            else:
+                yield (
+                    "No noise found: the values are unchanged. If you see noise, give its "
+                    f"standard deviation, for example: --noise {self._example(job)}"
+                )
+            return
+        if self.sigma is not None:
+            varies = ", stronger or weaker with the brightness" if self.varies else ""
+            yield f"Noise: {job.text(self.sigma)} (standard deviation){varies}"
+        parts = [f"Removed by {self.method}"]
+        if self.roughness is not None:
+            first, second = self.roughness
+            parts.append(f"roughness ({first:.3g}, {second:.3g})")
+        if self.strength != 1:
+            parts.append(f"{self.strength:g} times as strong")
+        if self.error is not None:
+            parts.append(f"expected error {job.text(self.error)} rms{job.peak(self.error)}")
+        yield f"{'; '.join(parts)}; {seconds:.2f} s"
+
+    @staticmethod
+    def _example(job: _Job) -> str:
+        if job.description.kind == "audio":
+            return "-40dB"
+        levels = job.description.levels
+        return f"{max(1, round(levels / 50))}" if levels else "0.1"
+
+    def facts(
+        self, job: _Job, options: dict[str, Any], seconds: float
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the names and values of a report."""
+        given = " ".join(f"--{name} {value}" for name, value in options.items())
+        yield "command", f"kronfield denoise {given}".strip()
+        noise = "none found" if self.sigma is None else job.text(self.sigma)
+        yield "noise", noise + (", given" if self.given else "")
+        if self.varies:
+            yield "", "it depends on the brightness"
+        yield "removed by", self.method or "nothing: the values are unchanged"
+        if self.roughness is not None:
+            yield "roughness", ", ".join(f"{one:.3g}" for one in self.roughness)
+        if self.strength != 1:
+            yield "strength", f"{self.strength:g}"
+        if self.error is not None:
+            yield "expected error", f"{job.text(self.error)} rms{job.peak(self.error)}"
+        if self.filled:
+            yield "filled in", f"{self.filled} missing samples"
+        if self.chosen_by:
+            yield "chosen by", self.chosen_by
+        yield "time", f"{seconds:.2f} s with kronfield {kf.__version__}"
+
+
+def _sigma(job: _Job, noise: tuple[float, bool] | None) -> float | None:
+    """Return the noise that was given, in stored units."""
+    if noise is None:
+        return None
+    value, in_decibels = noise
+    if not in_decibels:
+        return value
+    if job.description.kind != "audio":
+        raise Failure(
+            f"--noise: got {value:g}dB for a file that is no sound; expected a number in "
+            f"{job.unit_name}. For example: --noise 5"
+        )
+    return float(10 ** (value / 20))
+
+
+def _removed(
+    job: _Job,
+    noise: Any,
+    strength: float,
+    thorough: bool,
+    target: Path,
+    out: Output,
+    *,
+    force: bool,
+) -> _Done:
+    """Remove noise part by part, and write the file."""
+    from kronfield.files import Signal, writer
+    from kronfield.signals.denoise import Denoising, positions, samples_of
+    from kronfield.signals.report.changes import Middle
+
+    samples = samples_of(job.source)
+    axes = positions(job.source) if isinstance(job.source, Signal) else None
+    sigma = _sigma(job, noise)
+    with out.working("Measuring the noise"):
+        work = Denoising(samples, axes, noise=sigma, strength=strength, thorough=thorough)
+    before, after = (Middle(samples.shape, job.description) for _ in range(2))
+    count = samples.part.shape[-1] if samples.channels else None
+    info = job.description.to_dict()
+    title = "Denoising" if work.is_found else "Writing"
+    with (
+        out.bar(title) as bar,
+        writer(target, samples.shape, count, info, overwrite=force) as file,
+    ):
+        pairs = work.pairs(lambda done, total: bar.update(done, total=total))
+        for old, new in pairs:
+            before.add(old)
+            after.add(new)
+            for piece in _pieces(new):
+                file.write(_values(piece, job))
+    return _Done.of(
+        work.noise,
+        middle=before,
+        before=_values(before.values, job),
+        after=_values(after.values, job),
+        roughness=work.roughness,
+        strength=strength,
+        given=noise is not None,
+        chosen_by=work.choice.chosen_by,
+        candidates=tuple(work.choice.candidates),
+    )
+
+
+def _pieces(block: Any) -> Iterator[Any]:
+    step = max(1, PIECE * len(block) // max(1, block.size))
+    return (block[i : i + step] for i in range(0, len(block), step))
+
+
+def _values(stored: Any, job: _Job) -> Any:
+    """Return stored numbers as values: integers from 0 to 1."""
     import numpy as np
 
-    from kronfield.signals.fit import fit_signal, missing_samples, value_range
+    if stored.dtype.kind == "f":
+        return stored
+    return stored.astype(np.float32) / np.float32(job.unit)
+
+
+def _with_gaps(
+    job: _Job,
+    noise: Any,
+    strength: float,
+    thorough: bool,
+    target: Path,
+    out: Output,
+    *,
+    force: bool,
+) -> _Done:
+    """Fill in missing samples and remove noise, in one piece."""
+    from kronfield.files import Signal, write
+    from kronfield.signals.denoise import denoised_with_gaps
+    from kronfield.signals.report.changes import Middle
+
+    signal = job.source
+    assert isinstance(signal, Signal)
+    if strength != 1 and noise is None:
+        raise Failure(
+            f"--strength: got {strength:g} for samples of which some are missing; expected none. "
+            "Leave it out, or fill them in first: kronfield inpaint"
+        )
+    sigma = _sigma(job, noise)
+    sigma = None if sigma is None else sigma * strength
+    count = int(job.missing.sum())
+    with out.working(f"Denoising and filling {count} of {job.missing.size} samples"):
+        values, found = denoised_with_gaps(signal, job.missing, noise=sigma, thorough=thorough)
+    write(target, values, signal.info, overwrite=force)
+    middle = Middle(job.missing.shape, job.description)
+    if found is None:
+        done = _Done(None, "a penalised fit of the known samples", None, middle, None, None)
+    else:
+        done = _Done.of(found, middle=middle, before=None, after=None, strength=strength)
+    return replace(
+        done,
+        before=middle.of(signal.values[middle.picks]),
+        after=middle.of(values[middle.picks]),
+        holes=middle.of(job.missing[middle.picks]),
+        filled=count,
+        given=noise is not None,
+    )
+
+
+def _by_hand(job: _Job, roughness: Any, target: Path, out: Output, *, force: bool) -> _Done:
+    """Smooth with a given penalty, in one piece, and write the file."""
+    from kronfield.files import Signal, write
+    from kronfield.signals.axes import described
+    from kronfield.signals.fit import noise_level, straight_colours
+    from kronfield.signals.report.changes import Middle
+
+    signal = job.source
+    assert isinstance(signal, Signal)
+    if job.missing is not None:
+        raise Failure(
+            "--roughness: got a file in which samples are missing (NaN); expected none. "
+            "Fill them in first: kronfield inpaint"
+        )
+    with out.working("Smoothing"):
+        field = _smoothed(signal, roughness)
+        found = field.on_grid()
+        known = described(field)
+        found = straight_colours(found) if known.multiplied else found
+        left = found - signal.values if known.points is not None else None
+        sigma = noise_level(field) if left is None else float(left.std())
+    write(target, found, signal.info, overwrite=force)
+    shape = signal.values.shape[:-1] if signal.channels else signal.values.shape
+    middle = Middle(shape, job.description)
+    return _Done(
+        None if sigma is None else sigma * job.unit,
+        "the given penalty",
+        None,
+        middle,
+        middle.of(signal.values[middle.picks]),
+        middle.of(found[middle.picks]),
+        roughness=field.report.roughness,  # type: ignore[union-attr]
+    )
+
+
+def _smoothed(signal: Signal, roughness: Any) -> Field:
+    """Return the field of a signal with a given penalty."""
+    import numpy as np
+
+    from kronfield.signals.fit import fit_signal, value_range
 
     shape = signal.values.shape[:-1] if signal.channels else signal.values.shape
     decided = defaults.DEFAULT.signals
@@ -153,31 +510,39 @@ def _smoothed(signal: Signal, strength: float, roughness: Any) -> Field:
             :, None
         ]
         field = kf.fit_points(points, signal.values, roughness=roughness)
-        used: Any = field.report
-        if strength != 1:
-            first, second = used.roughness
-            field = kf.fit_points(
-                points,
-                signal.values,
-                roughness=(first * strength, second * strength),
-                units=used.units,
-            )
         field.with_axes([points[:, 0]])
         known = replace(signal.description, range=value_range(signal.values), points=shape[0])
         field.info = known.to_dict()
         return field
     if max(shape) > decided.longest_smoothed:
         raise Failure(
-            f"denoise: got an axis of {max(shape)} samples; expected at most "
-            f"{decided.longest_smoothed}. Denoise it in parts"
+            f"--roughness: got an axis of {max(shape)} samples; expected at most "
+            f"{decided.longest_smoothed}. Leave it out, or denoise in parts"
         )
-    if missing_samples(signal).any():
-        raise Failure(
-            "denoise: some samples are missing (NaN); expected none. "
-            "Fill them in first: kronfield inpaint"
+    return fit_signal(signal, roughness=roughness)
+
+
+def _write_report(
+    folder: Path,
+    job: _Job,
+    done: _Done,
+    options: dict[str, Any],
+    seconds: float,
+    out: Output,
+    *,
+    force: bool,
+) -> None:
+    from kronfield.signals.report.changes import changed, write_change_report
+
+    rate: Any = job.description.rate
+    with out.working("Drawing the report"):
+        found = changed(done.middle, done.before, done.after, done.holes, float(rate or 1))
+        written = write_change_report(
+            folder,
+            f"{job.description.source or 'Samples'}, without noise by kronfield",
+            done.facts(job, options, seconds),
+            found,
+            done.candidates,
+            overwrite=force,
         )
-    field = fit_signal(signal, roughness="gcv" if roughness is None else roughness)
-    if strength != 1:
-        first, second = field.report.roughness  # type: ignore[union-attr]
-        field = fit_signal(signal, roughness=(first * strength, second * strength))
-    return field
+    out.say(f"Wrote {written[-1]} and {len(written) - 1} pictures beside it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from kronfield.cli.common import (
     Output,
     check_output,
     default_output,
+    given_options,
     output_options,
     read_signal,
 )
@@ -33,6 +35,7 @@ Examples:
   kronfield inpaint scratched.png --mask mask.png
   kronfield inpaint scratched.png --missing 0 -o filled.png
   kronfield inpaint scratched.png --mask mask.png --smooth -o smooth.png
+  kronfield inpaint scratched.png --mask mask.png --report filled -o seen.png
   kronfield inpaint gaps.tif --missing nan
 """,
 )
@@ -63,8 +66,17 @@ Examples:
     help="Weights of squared first and second derivatives. Default: chosen.",
 )
 @frames_option
+@click.option(
+    "--report",
+    type=PATH,
+    metavar="DIR",
+    help="Write a page to this folder: before with the holes marked, after, and the expected "
+    "error, which takes a second fit.",
+)
 @output_options
+@click.pass_context
 def command(
+    ctx: click.Context,
     source: str,
     mask_path: str | None,
     invert: bool,
@@ -73,12 +85,14 @@ def command(
     smooth: bool,
     roughness: Any,
     frames: Any,
+    report: Path | None,
     force: bool,
     out: Output,
 ) -> None:
     """Fill in missing pixels of a picture, or samples of a video, volume, sound or array.
 
-    Pixels that are not missing stay unchanged, unless --smooth is given.
+    Pixels that are not missing stay unchanged, unless --smooth is given. With --missing VALUE and
+    --mask, pixels are missing that either of them says; NaN always is.
     """
     import numpy as np
 
@@ -92,6 +106,11 @@ def command(
     suffix = suffix_of(split_member(source)[0])
     target = output or default_output(source, f"-inpainted{'.png' if suffix == '.gif' else suffix}")
     check_output(target, force=force)
+    if report is not None:
+        from kronfield.cli.picture_report import check_folder
+
+        check_folder(report, force=force)
+    started = time.perf_counter()
     signal = signal_to_fit(source, out, penalised=True, frames=frames)
     grid_only(signal, "inpaint")
     holes = _holes(signal, mask_path, invert, missing, out)
@@ -100,7 +119,7 @@ def command(
     if count in (0, holes.size):
         which = "no sample is" if count == 0 else "all samples are"
         raise Failure(f"{source}: {which} missing; expected some. Check --mask and --missing")
-    with out.working(f"Filling {count} of {holes.size} samples"):
+    with out.working(f"Filling {count:,} of {holes.size:,} samples"):
         field = fit_signal(signal, roughness=roughness, missing=holes)
         found = field.on_grid()
         found = straight_colours(found) if described(field).multiplied else found
@@ -111,18 +130,89 @@ def command(
         f"Wrote {target}: {count} of {holes.size} samples filled in"
         f"{', all smoothed' if smooth else ''}"
     )
-    out.result(input=source, output=target, filled=count, samples=holes.size)
+    seconds, error = time.perf_counter() - started, None
+    if report is not None:
+        from kronfield.signals.fill import expected_error
+
+        with out.working("Measuring the error"):
+            error = expected_error(signal, holes, roughness=roughness)
+        facts = _facts(signal, count, holes.size, error, given_options(ctx), seconds)
+        _write_report(report, signal, holes, result, facts, out, force=force)
+    out.result(
+        input=source,
+        output=target,
+        filled=count,
+        samples=holes.size,
+        expected_error=error,
+        seconds=seconds,
+        report_folder=report,
+    )
+
+
+def _facts(
+    signal: Signal,
+    count: int,
+    total: int,
+    error: float | None,
+    options: dict[str, Any],
+    seconds: float,
+) -> list[tuple[str, str]]:
+    """Return the names and values of a report."""
+    import kronfield as kf
+
+    levels = signal.description.levels if signal.kind != "audio" else None
+    if error is None:
+        text = "not known: too few samples are there to leave some out"
+    elif levels:
+        text = f"{error * levels:.3g} of {levels} levels rms"
+    else:
+        text = f"{error:.4g} rms"
+    given = " ".join(f"--{name.replace('_path', '')} {value}" for name, value in options.items())
+    return [
+        ("command", f"kronfield inpaint {given}"),
+        ("filled in", f"{count:,} of {total:,} samples, {count / total:.1%}"),
+        ("expected error", f"{text}, at known samples under the moved mask"),
+        ("time", f"{seconds:.2f} s with kronfield {kf.__version__}"),
+    ]
+
+
+def _write_report(
+    folder: Path,
+    signal: Signal,
+    holes: Any,
+    result: Any,
+    facts: list[tuple[str, str]],
+    out: Output,
+    *,
+    force: bool,
+) -> None:
+    from kronfield.signals.report.changes import Middle, changed, write_change_report
+
+    rate: Any = signal.description.rate
+    middle = Middle(holes.shape, signal.description)
+    with out.working("Drawing the report"):
+        before, after, marked = (middle.of(x[middle.picks]) for x in (signal.values, result, holes))
+        found = changed(middle, before, after, marked, float(rate or 1))
+        title = f"{signal.description.source or 'Samples'}, filled in by kronfield"
+        written = write_change_report(folder, title, facts, found, overwrite=force)
+    out.say(f"Wrote {written[-1]} and {len(written) - 1} pictures beside it")
 
 
 def _holes(signal: Signal, mask_path: str | None, invert: bool, missing: Any, out: Output) -> Any:
     """Return where samples are NaN, masked, or equal to the value of missing samples."""
     from kronfield.signals.fit import missing_samples
 
-    holes = missing_samples(signal)
-    if mask_path is not None:
-        holes = holes | _mask(read_signal(mask_path, out), mask_path, holes.shape, invert)
+    known = missing_samples(signal)
     if missing not in (None, "nan"):  # NaN is included already
-        holes = holes | _with_value(signal, missing)
+        known = known | _with_value(signal, missing)
+    if mask_path is None:
+        return known
+    masked = _mask(read_signal(mask_path, out), mask_path, known.shape, invert)
+    holes = known | masked
+    count, other = int(holes.sum()), int((known | ~masked).sum())
+    if 2 * count > holes.size and other < count and not out.quiet:
+        remedy = "did you mean to leave out --invert?" if invert else "did you mean --invert?"
+        click.echo(f"Warning: {count:,} of {holes.size:,} samples are missing; {remedy}", err=True)
     return holes
 
 

@@ -171,6 +171,20 @@ class Rate(_Kind):
         return rate
 
 
+class Noise(_Kind):
+    """A standard deviation, or decibels of full scale."""
+
+    name, example = "noise", "12, or of a sound -40dB"
+
+    def parse(self, text: str) -> tuple[float, bool]:
+        """Return the number, and whether it is in decibels."""
+        number, in_decibels = text.lower().strip(), text.lower().strip().endswith("db")
+        value = _finite(number.removesuffix("db"))
+        if value <= 0 and not in_decibels:
+            raise ValueError
+        return value, in_decibels
+
+
 class Missing(_Kind):
     """A value, a colour, nan, or transparent."""
 

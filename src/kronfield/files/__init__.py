@@ -9,11 +9,13 @@ from kronfield.files.kinds import kind_of
 from kronfield.files.reading import announced_shape, read, read_columns
 from kronfield.files.samples import sample_clip, sample_photograph
 from kronfield.files.signal import Signal
+from kronfield.files.video import VideoFrames, video_frames
 from kronfield.files.writing import write, writer
 
 __all__ = [
     "Description",
     "Signal",
+    "VideoFrames",
     "announced_shape",
     "kind_of",
     "read",
@@ -21,6 +23,7 @@ __all__ = [
     "sample_clip",
     "sample_photograph",
     "to_bytes",
+    "video_frames",
     "write",
     "write_image",
     "writer",

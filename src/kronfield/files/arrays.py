@@ -21,32 +21,32 @@ from kronfield.files.signal import Signal, number_values
 MAPPED = 1 << 30
 
 
-def read_array(path: Path, member: str | None) -> Signal:
+def read_array(path: Path, member: str | None, *, raw: bool = False) -> Signal:
     """Read a .npy file, or an array of a .npz file: its only array, or the array ``member``."""
     if path.suffix.lower() == ".npz":
-        raw, name = _from_npz(path, member)
+        stored, name = _from_npz(path, member)
     else:
-        raw, name = _from_npy(path), None
-    if raw.ndim == 0 or raw.size == 0:
+        stored, name = _from_npy(path), None
+    if stored.ndim == 0 or stored.size == 0:
         raise problem(
             "path",
-            f"{path} with an array of shape {raw.shape}",
+            f"{path} with an array of shape {stored.shape}",
             "at least one sample on each axis",
             "Save an array that is not empty.",
         )
-    values, levels = number_values("path", raw)
-    channels = ends_in_channels(raw.shape)
-    dimensions = raw.ndim - channels
+    values, levels = number_values("path", stored, raw=raw)
+    channels = ends_in_channels(stored.shape)
+    dimensions = stored.ndim - channels
     described = describe_signal(
         "array",
         path.name,
         values,
         axes=[f"axis {i}" for i in range(dimensions)],
         units=[""] * dimensions,
-        channels=[str(i) for i in range(raw.shape[-1])] if channels else None,
+        channels=[str(i) for i in range(stored.shape[-1])] if channels else None,
         levels=levels,
-        dtype=raw.dtype.newbyteorder("="),
-        raw_bytes=raw.nbytes,
+        dtype=stored.dtype.newbyteorder("="),
+        raw_bytes=stored.nbytes,
     )
     described = replace(described, member=name)
     return Signal("array", values, channels, None, None, described)

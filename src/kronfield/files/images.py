@@ -18,11 +18,13 @@ from kronfield.files.description import describe_signal
 from kronfield.files.guard import decoding
 from kronfield.files.layout import Layout, Put, quantised
 from kronfield.files.png_reading import is_deep, read_png
-from kronfield.files.signal import Signal, channel_names, pixel_values
+from kronfield.files.signal import Signal, channel_names, is_raw, pixel_values
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 # The EXIF tag of the orientation.
 _ORIENTATION = 0x0112
+# Pixels that are copied from Pillow at a time.
+_BAND = 1 << 22
 # The target of each mode, without and with transparency; all other modes stay unchanged.
 _CONVERT = {
     "1": ("L", "L"),
@@ -42,7 +44,7 @@ _SAVE: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
 }
 
 
-def read_image(path: Path) -> Signal:
+def read_image(path: Path, *, raw: bool = False) -> Signal:
     """Read a picture with a single frame, and turn it upright."""
     from PIL import Image
 
@@ -68,12 +70,12 @@ def read_image(path: Path) -> Signal:
                 f"at most {limit} pixels",
                 "If you trust it, save it as .tif or .npy, or raise PIL.Image.MAX_IMAGE_PIXELS.",
             ) from error
-    return image_signal(path, pixels, _levels(pixels))
+    return image_signal(path, pixels, _levels(pixels), raw=raw)
 
 
-def image_signal(path: Path, pixels: Array, levels: int | None) -> Signal:
+def image_signal(path: Path, pixels: Array, levels: int | None, *, raw: bool = False) -> Signal:
     """Return the signal of one upright picture (H, W) or (H, W, C)."""
-    values = pixel_values(pixels, levels)
+    values = pixels if raw and is_raw(pixels) else pixel_values(pixels, levels)
     channels = pixels.ndim == 3
     described = describe_signal(
         "image",
@@ -93,7 +95,18 @@ def pillow_pixels(picture: Any) -> Array:
     """Return the pixels of a Pillow picture: grey or RGB, either with alpha; integers or floats."""
     plain, transparent = _CONVERT.get(picture.mode, (picture.mode, picture.mode))
     mode = transparent if "transparency" in picture.info else plain
-    return np.array(picture if mode == picture.mode else picture.convert(mode))
+    picture = picture if mode == picture.mode else picture.convert(mode)
+    step = max(1, _BAND // max(picture.width, 1))
+    if picture.height <= step:
+        return np.array(picture)
+    # a copy of the whole picture in Pillow's own form would take its memory twice more
+    tops = range(0, picture.height, step)
+    boxes = [(0, top, picture.width, min(top + step, picture.height)) for top in tops]
+    first = np.asarray(picture.crop(boxes[0]))
+    pixels = np.empty((picture.height, *first.shape[1:]), first.dtype)
+    for box in boxes:
+        pixels[box[1] : box[3]] = np.asarray(picture.crop(box))
+    return pixels
 
 
 def upright(pixels: Array, orientation: int) -> Array:

@@ -27,6 +27,7 @@ def read(
     coordinates: Any = None,
     frames: Any = None,
     progress: Progress | None = None,
+    raw: bool = False,
 ) -> Signal:
     """Read a file.
 
@@ -45,6 +46,9 @@ def read(
     progress : callable, optional
         Called with the amount done and the total, or None if it is unknown: frames of a video,
         samples of sound, bytes of a CSV file.
+    raw : bool
+        Whether pixels of 8 and 16 bits stay integers, which takes a quarter or half of the memory:
+        for pictures, TIFF and NumPy files. Those of a video become floats: see `video_frames`.
 
     Returns
     -------
@@ -82,14 +86,15 @@ def read(
     if kind == "audio":
         return read_audio(file, progress)
     if kind == "array":
-        return read_array(file, member)
+        return read_array(file, member, raw=raw)
     if kind == "volume":
         return read_nifti(file)
     if suffix == ".parquet":
         return read_parquet(file, columns, coordinates)
     if kind == "table":
         return read_csv(file, columns, coordinates, progress)
-    return read_tiff(file) if suffix in (".tif", ".tiff") else read_image(file)
+    reader = read_tiff if suffix in (".tif", ".tiff") else read_image
+    return reader(file, raw=raw)
 
 
 def read_columns(

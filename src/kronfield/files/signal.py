@@ -33,7 +33,8 @@ class Signal:
     values : array
         A grid (N_1, ..., N_D) or (N_1, ..., N_D, C); for a table (P,) or (P, C). The dtype is
         float32, or float64 if the file holds more digits. Pixels are in [0, 1], sound is in
-        [-1, 1); other numbers are unchanged.
+        [-1, 1); other numbers are unchanged. If the file was read ``raw``, unsigned integers of 8
+        and 16 bits are unchanged too.
     channels : bool
         Whether the last axis of ``values`` holds channels.
     axes : tuple of arrays, or None
@@ -62,6 +63,11 @@ def channel_names(count: int) -> list[str]:
     return _CHANNEL_NAMES.get(count, [str(i) for i in range(count)])
 
 
+def is_raw(numbers: Array) -> bool:
+    """Return whether a file that is read ``raw`` keeps these numbers: 8 or 16 bits, unsigned."""
+    return numbers.dtype.kind == "u" and numbers.dtype.itemsize <= 2
+
+
 def pixel_values(pixels: Array, levels: int | None) -> Array:
     """Return pixels as floats: integers from 0 to ``levels`` scaled to [0, 1], floats unchanged."""
     if pixels.dtype.kind == "f":
@@ -72,19 +78,19 @@ def pixel_values(pixels: Array, levels: int | None) -> Array:
     return values
 
 
-def number_values(argument: str, numbers: Array) -> tuple[Array, int | None]:
+def number_values(argument: str, numbers: Array, *, raw: bool = False) -> tuple[Array, int | None]:
     """Return any real array as floats, and its levels.
 
     Unsigned integers of 8 and 16 bits and booleans count as pixels and are scaled to [0, 1]. All
     other numbers keep their values; integers of 32 bits and more become float64 to keep their
-    digits.
+    digits. ``raw`` pixels are returned as they are.
     """
     kind, size = numbers.dtype.kind, numbers.dtype.itemsize
     if kind == "b":
         return numbers.astype(np.float32), 1
     if kind == "u" and size <= 2:
         levels = 2 ** (8 * size) - 1
-        return pixel_values(numbers, levels), levels
+        return numbers if raw else pixel_values(numbers, levels), levels
     if kind in "iu":
         return numbers.astype(np.float32 if size <= 2 else np.float64), None
     if kind == "f":

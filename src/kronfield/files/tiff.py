@@ -23,7 +23,7 @@ _NAMES = {"Y": "row", "X": "column", "Z": "slice", "T": "frame", "I": "page", "Q
 _WHITE_IS_ZERO, _PALETTE, _SEPARATED, _LAB = 0, 3, 5, (8, 9, 10)
 
 
-def read_tiff(path: Path) -> Signal:
+def read_tiff(path: Path, *, raw: bool = False) -> Signal:
     """Read a TIFF: an upright picture (H, W[, C]), or a volume (pages, H, W[, C])."""
     with extra("volume"):
         import tifffile
@@ -35,12 +35,15 @@ def read_tiff(path: Path) -> Signal:
         if pixels.size == 0:
             raise damaged(path, "no pixels", _WHAT)
         orientation = int(tiff.pages.first.tags.valueof("Orientation", default=1))
-    values, found = (
-        (pixel_values(pixels, levels), levels) if levels else number_values("path", pixels)
-    )
     if axes.removesuffix("S") == "YX" and pixels.dtype.kind in "ubf":
         flat = upright(pixels, orientation)
-        return image_signal(path, flat if flat.dtype != bool else flat.astype(np.uint8), found)
+        found = levels or number_values("path", flat[:1, :1])[1]
+        flat = flat if flat.dtype != bool else flat.astype(np.uint8)
+        return image_signal(path, flat, found, raw=raw)
+    if levels:
+        values, found = pixels if raw else pixel_values(pixels, levels), levels
+    else:
+        values, found = number_values("path", pixels, raw=raw)
     return _stack_signal(path, pixels, values, found, axes)
 
 

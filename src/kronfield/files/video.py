@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, problem, whole
-from kronfield.files.description import describe_signal
-from kronfield.files.guard import check_memory, decoding, extra, guarded
+from kronfield._core.arrays import Array, InputError, describe, problem, whole
+from kronfield._core.frames import centre
+from kronfield.files.description import Description, describe_signal
+from kronfield.files.guard import check_memory, check_source, decoding, extra, guarded
 from kronfield.files.signal import Progress, Signal, channel_names
 
 _WHAT = "a video"
@@ -23,40 +25,41 @@ _WHAT = "a video"
 
 def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
     """Read upright frames (T, H, W, 3) in [0, 1], with their times in seconds."""
-    with extra("video"):
-        import av
-
     start, stop = _range(frames)
-    with contextlib.ExitStack() as stack:
+    with _decoded(path) as (container, stream):
         with decoding(path, _WHAT):
-            # an absolute path, because FFmpeg reads text before a colon as a protocol
-            container = stack.enter_context(av.open(str(path.resolve())))
-            stream = _stream(path, container)
-            stream.thread_type = "AUTO"
-            rates = [
-                rate
-                for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate)
-                if rate
-            ]
-            tick = stream.time_base
+            rates, tick, announced = _clock(stream)
             expected = _expected(stream, container, start, stop)
-            size, announced = stream.width * stream.height * 3, stream.frames
+            size = stream.width * stream.height * 3
         check_memory(path, (expected or 0) * size * 5.0, "Read a part of it: frames=(start, stop).")
         coming = islice(guarded(_pictures(container, stream, start), path, _WHAT), stop)
         times, pictures = _collected(coming, expected, progress)
     if not pictures:
-        raise problem(
-            "path",
-            f"{path}: no frame from {start} on; it has {len(times)}",
-            "at least one frame",
-            "Choose other frames.",
-        )
+        raise _no_frame(path, start, len(times))
     values, levels, raw_bytes = _stacked(path, pictures)
     rate, seconds = _timing([time for time in times if time is not None], len(times), rates, tick)
+    described = _described(path, values.shape, levels, raw_bytes, rate, seconds is None, announced)
+    even = np.arange(len(times)) / float(rate)
+    axes = (
+        (even if seconds is None else seconds)[start:],
+        *(np.arange(n, dtype=np.float64) for n in values.shape[1:3]),
+    )
+    return Signal("video", values, True, axes, None, described)
+
+
+def _described(
+    path: Path,
+    shape: Sequence[int],
+    levels: int,
+    raw_bytes: int,
+    rate: Fraction,
+    even: bool,
+    announced: int,
+) -> Description:
     described = describe_signal(
         "video",
         path.name,
-        values,
+        np.broadcast_to(np.float32(0), tuple(shape)),
         axes=["time", "row", "column"],
         units=["s", "px", "px"],
         channels=channel_names(3),
@@ -64,20 +67,163 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
         dtype=np.dtype(np.uint8 if levels == 255 else np.uint16),
         raw_bytes=raw_bytes,
     )
-    described = replace(
+    return replace(
         described,
         fps=f"{rate.numerator}/{rate.denominator}",
         frames_per_second=float(rate),
-        even=seconds is None,
+        even=even,
         announced=announced or None,
         nulls=described.nulls | {"announced"},
     )
-    even = np.arange(len(times)) / float(rate)
-    axes = (
-        (even if seconds is None else seconds)[start:],
-        *(np.arange(n, dtype=np.float64) for n in values.shape[1:3]),
+
+
+@dataclass(frozen=True)
+class VideoFrames:
+    """The frames of a video, decoded one after the other each time they are iterated over.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    start : int
+        The first frame.
+    shape : tuple of int
+        (T, H, W, 3).
+    dtype : dtype
+        uint8 or uint16, from 0 to ``description.levels``.
+    description : Description
+        As that of `read`.
+    part : array
+        The central part that was asked for, decoded already.
+    """
+
+    path: Path
+    start: int
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    description: Description
+    part: Array
+
+    def __iter__(self) -> Iterator[Array]:
+        """Yield the frames (H, W, 3) as integers."""
+        with _decoded(self.path) as (container, stream):
+            coming = guarded(_pictures(container, stream, self.start), self.path, _WHAT)
+            for _, picture in islice(coming, self.start + self.shape[0]):
+                if picture is not None:
+                    if picture.shape != self.shape[1:]:
+                        raise _several_sizes(self.path)
+                    yield picture
+
+
+@contextlib.contextmanager
+def _decoded(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Open a video and return its container and its first stream of pictures."""
+    with extra("video"):
+        import av
+
+    with contextlib.ExitStack() as stack:
+        with decoding(path, _WHAT):
+            # an absolute path, because FFmpeg reads text before a colon as a protocol
+            container = stack.enter_context(av.open(str(path.resolve())))
+            stream = _stream(path, container)
+            stream.thread_type = "AUTO"
+        yield container, stream
+
+
+def video_frames(
+    path: str | os.PathLike[str],
+    *,
+    frames: Any = None,
+    most: int,
+    progress: Progress | None = None,
+) -> VideoFrames:
+    """Return the frames of a video for reading one after the other, in the memory of a few.
+
+    Parameters
+    ----------
+    path : str or path
+        The video.
+    frames : pair, optional
+        The first frame, and the frame before which to stop; either may be None.
+    most : int
+        The central part of about this many pixels is decoded at once: the whole, if it has fewer.
+    progress : callable, optional
+        Called with the number of frames done and the total, or None if it is unknown.
+    """
+    file = Path(path)
+    check_source(file)
+    start, stop = _range(frames)
+    times: list[Fraction | None] = []
+    kept: list[Array] = []
+    first: Array | None = None
+    with _decoded(file) as (container, stream):
+        with decoding(file, _WHAT):
+            rates, tick, announced = _clock(stream)
+            expected = _expected(stream, container, start, stop)
+            near = centre((expected or 10**9, stream.height, stream.width), most)
+        # without a known length, the first frames are taken
+        wanted = near[0] if expected else slice(0, near[0].stop - near[0].start)
+        coming = guarded(_chosen(container, stream, start, wanted), file, _WHAT)
+        for time, picture in islice(coming, stop):
+            times.append(time)
+            if picture is None:
+                continue
+            first = picture if first is None else first
+            if picture.shape != first.shape:
+                raise _several_sizes(file)
+            index = len(times) - 1 - start
+            if wanted.start <= index < wanted.stop:
+                sides = centre((wanted.stop - wanted.start, *picture.shape[:2]), most)[1:]
+                kept.append(picture[sides].copy())
+            if progress is not None:
+                progress(len(times) - start, expected)
+    count = len(times) - start
+    if first is None or count < 1:
+        raise _no_frame(file, start, len(times))
+    rate, seconds = _timing([time for time in times if time is not None], len(times), rates, tick)
+    levels, shape = int(np.iinfo(first.dtype).max), (count, *first.shape)
+    described = _described(
+        file, shape, levels, first.nbytes * count, rate, seconds is None, announced
     )
-    return Signal("video", values, True, axes, None, described)
+    part = np.stack(kept) if kept else first[None]
+    return VideoFrames(file, start, shape, first.dtype, described, part)
+
+
+def _clock(stream: Any) -> tuple[list[Fraction], Fraction | None, int]:
+    """Return the rates that a stream states, the tick of its times, and its number of frames."""
+    rates = [one for one in (stream.average_rate, stream.guessed_rate, stream.base_rate) if one]
+    return rates, stream.time_base, stream.frames
+
+
+def _chosen(
+    container: Any, stream: Any, start: int, wanted: slice
+) -> Iterator[tuple[Fraction | None, Array | None]]:
+    """Yield the time of each frame, and the upright pixels of frame ``start`` and of those wanted.
+
+    ``wanted`` counts from frame ``start``.
+    """
+    for index, frame in enumerate(container.decode(stream)):
+        time = None if frame.pts is None else frame.pts * frame.time_base
+        needed = index == start or wanted.start <= index - start < wanted.stop
+        yield time, _pixels(frame) if needed else None
+
+
+def _no_frame(path: Path, start: int, count: int) -> InputError:
+    return problem(
+        "path",
+        f"{path}: no frame from {start} on; it has {count}",
+        "at least one frame",
+        "Choose other frames.",
+    )
+
+
+def _several_sizes(path: Path) -> InputError:
+    return problem(
+        "path",
+        f"{path} with frames of several sizes",
+        "frames of equal size",
+        "Cut it where the size changes.",
+    )
 
 
 def _stream(path: Path, container: Any) -> Any:
@@ -163,11 +309,14 @@ def _pictures(
         if index < start:
             yield time, None
             continue
-        deep = any(component.bits > 8 for component in frame.format.components)
-        pixels = frame.to_ndarray(
-            format="rgb48le" if deep else "rgb24", interpolation=exact_colours()
-        )
-        yield time, np.rot90(pixels, round(frame.rotation / 90))
+        yield time, _pixels(frame)
+
+
+def _pixels(frame: Any) -> Array:
+    """Return the upright pixels of a frame, as integers of 8 or 16 bits."""
+    deep = any(component.bits > 8 for component in frame.format.components)
+    pixels = frame.to_ndarray(format="rgb48le" if deep else "rgb24", interpolation=exact_colours())
+    return np.rot90(pixels, round(frame.rotation / 90))
 
 
 def _stacked(path: Path, pictures: list[Array]) -> tuple[Array, int, int]:
@@ -181,12 +330,7 @@ def _stacked(path: Path, pictures: list[Array]) -> tuple[Array, int, int]:
     for i in reversed(range(len(pictures))):
         picture = pictures.pop()
         if picture.shape != shape:
-            raise problem(
-                "path",
-                f"{path} with frames of several sizes",
-                "frames of equal size",
-                "Cut it where the size changes.",
-            )
+            raise _several_sizes(path)
         np.divide(picture, np.float32(levels), out=values[i])
     return values, levels, raw_bytes
 

@@ -117,7 +117,8 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
         return Diagnosis(_table(signal, field), None, _axis_spectra(field), [], candidates)
     shown = _line(signal, field) if field.dimensions == 1 else _picture(signal, field)
     curves = choice_curves(signal.values, signal.channels, field)
-    return Diagnosis(shown, _power(shown), _axis_spectra(field), curves, candidates)
+    power = power_of(shown.samples, shown.fitted)
+    return Diagnosis(shown, power, _axis_spectra(field), curves, candidates)
 
 
 # Samples and field
@@ -268,9 +269,9 @@ def _first(field: Field, values: Array) -> Array:
 # ------------------------------------------------------------------------------------------
 
 
-def _power(shown: Shown) -> Power | None:
+def power_of(samples: Array, fitted: Array) -> Power | None:
     """Return the power by frequency, under a Hann window that suppresses the ends."""
-    samples, fitted = (_grey(one) for one in (shown.samples, shown.fitted))
+    samples, fitted = (_grey(one) for one in (samples, fitted))
     if min(samples.shape) < 8 or not np.isfinite(samples).all():
         return None
     window: Any = 1.0

@@ -7,7 +7,7 @@ import html
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kronfield._core.arrays import problem
@@ -16,7 +16,7 @@ from kronfield.files import Signal
 from kronfield.fitting.report import Candidate
 from kronfield.plots import fit_pictures
 from kronfield.signals.facts import field_facts, told_facts
-from kronfield.signals.report.diagnosis import Diagnosis, diagnose
+from kronfield.signals.report.diagnosis import diagnose
 
 PAGE = "index.html"
 _CAPTIONS = {
@@ -91,7 +91,14 @@ def write_report(
     found = diagnose(signal, field)
     pictures = fit_pictures(found)
     title = f"{signal.description.source or 'A field'}, fitted by kronfield"
-    page = report_page(title, told_facts(field_facts(field)), pictures, found)
+    page = report_page(title, told_facts(field_facts(field)), pictures, found.candidates)
+    return write_folder(folder, pictures, page)
+
+
+def write_folder(
+    folder: str | os.PathLike[str], pictures: dict[str, bytes], page: str
+) -> list[Path]:
+    """Write pictures and a page with them to a folder: all or none. Return the files written."""
     target = Path(folder)
     part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
     part.mkdir()
@@ -113,9 +120,10 @@ def report_page(
     title: str,
     facts: Iterable[tuple[str, str]],
     pictures: dict[str, bytes],
-    found: Diagnosis | None = None,
+    candidates: Sequence[Candidate] = (),
+    captions: Mapping[str, str] = _CAPTIONS,
 ) -> str:
-    """Return an HTML page that contains its pictures."""
+    """Return an HTML page that contains its pictures, with a caption for each by name."""
     rows = "".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>\n"
         for name, text in facts
@@ -123,10 +131,10 @@ def report_page(
     figures = "".join(
         f'<h2>{html.escape(name.capitalize())}</h2>\n<img alt="{html.escape(name)}" '
         f'src="data:image/png;base64,{base64.b64encode(data).decode()}">\n'
-        f"<p>{html.escape(_CAPTIONS.get(name, ''))}</p>\n"
+        f"<p>{html.escape(captions.get(name, ''))}</p>\n"
         for name, data in pictures.items()
     )
-    tried = _tried(found.candidates) if found is not None else ""
+    tried = _tried(candidates)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -1,0 +1,52 @@
+"""How well missing samples are filled in: known samples are left out under the moved mask."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield.files import Signal
+from kronfield.signals.axes import described
+from kronfield.signals.fit import fit_signal, straight_colours
+
+# How far the mask is moved along each axis, as a part of its length: to another place, and not by
+# a period of masks of 2, 3 or 4 parts.
+MOVED = 0.381966
+# At most this part of the known samples is left out, and at least this many.
+MOST, FEWEST = 0.5, 4
+
+
+def moved_mask(holes: Array) -> Array:
+    """Return where known samples lie under the mask, moved along every axis.
+
+    The holes there have the sizes and shapes of the real ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kronfield.signals.fill import moved_mask
+    >>> moved_mask(np.array([1, 1, 0, 0, 0, 0, 0, 0], dtype=bool)).astype(int)
+    array([0, 0, 0, 1, 1, 0, 0, 0])
+    """
+    shifts = tuple(max(1, round(MOVED * n)) % n for n in holes.shape)
+    return np.asarray(np.roll(holes, shifts, axis=tuple(range(holes.ndim))) & ~holes)
+
+
+def expected_error(signal: Signal, holes: Array, *, roughness: Any = None) -> float | None:
+    """Return the rms error of known samples that are left out and filled in as `holes` are.
+
+    It is in the units of the values; None if too few samples are known.
+    """
+    held = moved_mask(holes)
+    known = int((~holes).sum())
+    if held.sum() < FEWEST or held.sum() > MOST * known:
+        return None
+    field = fit_signal(signal, roughness=roughness, missing=holes | held)
+    found = np.asarray(field.on_grid())
+    if described(field).multiplied:
+        found = straight_colours(found)
+    difference = (found.astype(np.float64) - signal.values)[held]
+    return math.sqrt(float(np.mean(np.square(difference))))
