@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import filling, functions, grid, points, report, scaling
+from benchmarks import denoising, filling, functions, grid, points, report, scaling
 from benchmarks.frame import PACKAGES, Row, Settings, machine
 
 
@@ -40,6 +40,7 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "video": grid.video,
     "lines": grid.lines,
     "functions": functions.functions,
+    "denoising": denoising.denoising,
     "closed form": grid.closed_form,
     "pixels": points.pixels,
     "filling": filling.filling,

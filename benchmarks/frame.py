@@ -33,6 +33,8 @@ PACKAGES = (
     "csaps",
     "scikit-learn",
     "gpytorch",
+    "PyWavelets",
+    "bm3d",
 )
 
 

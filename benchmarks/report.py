@@ -30,6 +30,7 @@ QUALITY = {
     "lines": "Lines, every second sample given",
     "functions": "Smooth and rough functions on grids",
     "smooth": "Smooth functions at scattered points",
+    "denoising": "White noise removed",
 }
 # Titles of the sections in which all methods compute the same.
 SPEED = {
@@ -329,13 +330,13 @@ def readme_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fill(path: Path, text: str) -> None:
+def fill(path: Path, text: str, start: str = START, end: str = END) -> None:
     """Replace the text between the marks of a page."""
     whole = path.read_text(encoding="utf-8")
-    if START not in whole or END not in whole:
-        raise SystemExit(f"{path}: the lines {START} and {END} are missing")
-    before, _, rest = whole.partition(START)
-    _write(path, f"{before}{START}\n\n{text}\n{END}{rest.partition(END)[2]}")
+    if start not in whole or end not in whole:
+        raise SystemExit(f"{path}: the lines {start} and {end} are missing")
+    before, _, rest = whole.partition(start)
+    _write(path, f"{before}{start}\n\n{text}\n{end}{rest.partition(end)[2]}")
 
 
 def draw(folder: Path, rows: Sequence[Row]) -> None:

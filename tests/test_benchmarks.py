@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import report, versions
+from benchmarks import denoising, report, versions
 from benchmarks.__main__ import SECTIONS
-from benchmarks.data import GridTask, PointTask, waves
+from benchmarks.data import TUNED, UNTUNED, GridTask, PointTask, waves
+from benchmarks.denoising import NoisyTask
 from benchmarks.frame import OURS, Method, Row, Settings, contest
 from benchmarks.grid_peers import peers
 from benchmarks.scaling import Limits
@@ -95,6 +96,36 @@ def test_the_verdict_follows_the_rows():
     assert "both (c: +0.10 dB)" in report.verdict([ours, both])
     elsewhere = [replace(row, section="scaling") for row in (ours, both)]
     assert report.ahead(elsewhere) == []
+
+
+def test_noise_is_scored_against_the_truth():
+    task = NoisyTask(waves((24, 24), 3, noise=0.0), 0.1, 0, 0.0, 1.0)
+    assert task.score(task.truth + 0.01)[0] == pytest.approx(40.0, abs=0.1)
+    assert task.score(task.noisy)[0] == pytest.approx(20.0, abs=0.5)
+    loud = NoisyTask(10 * waves((400,), 1, noise=0.0), 0.1, 0, is_snr=True)
+    error = np.full(loud.truth.shape, 0.01 * np.std(loud.truth))
+    assert loud.score(loud.truth + error)[0] == pytest.approx(40.0, abs=0.01)
+
+
+def test_the_goals_of_denoising_follow_the_rows():
+    case = f"3 photographs in colour of 9 x 9; {UNTUNED}, noise 0.05"
+    ours = Row("denoising", case, OURS, 1.0, 1.0, 1.0, 3, 1.0, 34.0, 34.0)
+    peer = replace(ours, method=denoising.NLM, ratio=1.2, psnr=32.0)
+    assert "+2.00 dB on non-local means (goal +1.5, met)" in denoising.goals([ours, peer])[0]
+    assert "of its time (goal 1, met)" in denoising.goals([ours, peer])[0]
+    close = replace(peer, psnr=33.0, ratio=0.5)
+    assert (
+        "goal +1.5, not met) in 2 of its time (goal 1, not met)"
+        in denoising.goals([ours, close])[0]
+    )
+    thorough = replace(ours, method=denoising.THOROUGH, ratio=2.0, psnr=34.5)
+    exact = replace(ours, method=denoising.BM3D, ratio=50.0, psnr=34.7)
+    found = denoising.goals([ours, thorough, exact])[0]
+    assert "thorough -0.20 dB on BM3D (goal -0.3, met), which takes 25 times as long" in found
+    table = denoising.figures([ours, peer, exact, replace(ours, case=f"{case}; {TUNED}")])
+    assert table.splitlines()[2].count("|") == table.splitlines()[0].count("|")
+    assert "**34.70**" in table  # the best one
+    assert len(table.splitlines()) == 3  # and none on which decisions were set
 
 
 def test_slopes_and_limits():
