@@ -282,3 +282,59 @@ def test_equal_noise_is_not_taken_for_noise_that_depends_on_the_signal(sigma):
         truth = picture[60:252, 60:252] / 255
         noisy = (truth + sigma * white(*truth.shape)).transpose(2, 0, 1)
         assert find_stabilisers(noisy, find_noise(noisy).rotation) is None
+
+
+# Gaps
+
+
+def gaps(shape, share, seed=9):
+    return np.random.default_rng(seed).random(shape) < share
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize("sigma", [None, 0.1])
+def test_gaps_are_filled_and_noise_is_removed(share, sigma):
+    truth = photograph(128)
+    missing = gaps((128, 128), share)
+    noisy = truth + 0.1 * white(*truth.shape)
+    noisy[missing] = np.nan
+    field = kf.denoise(noisy, mask=missing, noise=sigma)
+    linear = kf.fit(noisy, mask=missing)
+    assert field.report.noise.method == "shrinkage"
+    assert field.report.noise.sigma == pytest.approx([0.1] * 3, rel=0.05)
+    assert field.report.filled == missing.sum()
+    assert error(field.on_grid(), truth) < 0.8 * error(linear.on_grid(), truth)
+    again = field.refit(noisy)
+    np.testing.assert_allclose(again.on_grid(), field.on_grid(), atol=1e-6)
+    copied = pickle.loads(pickle.dumps(field))
+    np.testing.assert_array_equal(copied.on_grid(), field.on_grid())
+
+
+def test_smooth_data_with_gaps_are_smoothed():
+    truth = surface()
+    missing = gaps(truth.shape, 0.3)
+    noisy = truth + 0.1 * white(*truth.shape)
+    field = kf.denoise(noisy, mask=missing)
+    assert field.report.noise.method == "a penalised fit"
+    assert "not clearly better" in field.report.chosen_by
+    assert error(field.on_grid(), truth) < 0.03
+
+
+def test_gaps_without_noise():
+    truth = photograph(96)
+    missing = gaps((96, 96), 0.2)
+    with pytest.warns(kf.NoiseWarning, match="nothing was removed"):
+        field = kf.denoise(truth, mask=missing)
+    np.testing.assert_allclose(field.on_grid()[~missing], truth[~missing], atol=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.25, 0.5])
+def test_noise_is_found_from_known_samples_only(share):
+    truth = photograph(256).transpose(2, 0, 1)
+    known = ~gaps((256, 256), share)
+    for sigma in (0.0, 0.1):
+        values = np.where(known, truth + sigma * white(*truth.shape), 1e6)  # not looked at
+        found = find_noise(values, known=known)
+        assert found.is_found == (sigma > 0)
+        if sigma:
+            assert found.sigma == pytest.approx([sigma] * 3, rel=0.05)

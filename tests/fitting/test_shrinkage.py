@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.fft import dctn
 
 from kronfield.fitting import grouping, shrinkage
+from kronfield.fitting.denoising import judged_windows
 from kronfield.fitting.settings import DEFAULT, GroupingSettings, ShrinkageSettings
 from kronfield.fitting.shrinkage import Tiling, samples_of, shrink, slabs, tilings, weights_of
 
@@ -228,6 +229,22 @@ def shifts_decides(used):
     shape = (512, 512)
     is_good = mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
     return is_good and len(tilings(shape, used)) <= 2 * len(tilings(shape, DEFAULT.shrinkage))
+
+
+def judged_decides(used):
+    """Enough samples for a sure decision, and few beside those of a picture of 480 x 480."""
+    parts = judged_windows((480, 480), used)
+    count = sum(np.prod([one.stop - one.start for one in part]) for part in parts)
+    return 0.1 < count / 480**2 < 0.3
+
+
+def line_windows_decides(used):
+    """A line that rests most of the time is judged where it does not, in bounded time."""
+    i = np.arange(60_000)
+    truth = 6.0 * (np.sin(i / 9) > 0) * (i // 3000 % 3 == 1)
+    parts = judged_windows(truth.shape, used)
+    busy = [np.ptp(truth[part]) > 0 for part in parts]
+    return 0.2 < np.mean(busy) < 0.5 and len(parts) < 100
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(ShrinkageSettings)])

@@ -148,16 +148,16 @@ def denoise_with_gaps(
     if not noise.is_found:
         return None, noise.reason, None
     denoiser = GapsDenoiser(layout, missing, noise, settings, options.thorough)
-    linear, shrunk = _judged(denoiser, planes, missing)
+    linear, shrunk, least = _judged(denoiser, planes, missing)
     variance = float(np.mean(noise.sigma**2))
     candidates = [
         Candidate("penalised fit", {"of": "hidden samples"}, linear / variance),
         Candidate("shrinkage", {"of": "hidden samples"}, shrunk / variance, chosen=True),
     ]
-    if not shrunk < linear:
-        error = math.sqrt(max(linear - variance, 0.0))
+    if not linear - shrunk > settings.noise.confidence * least:
+        error = math.sqrt(max(linear - variance, 0.0)) if math.isfinite(linear) else math.nan
         about = RemovedNoise(tuple(map(float, noise.sigma)), "a penalised fit", error)
-        why = f"{noise.reason}; a penalised fit predicts hidden samples better than shrinkage"
+        why = f"{noise.reason}; shrinkage is not clearly better than a penalised fit"
         return None, why, about
     by = f"error at hidden samples, in units of the noise; {noise.reason}"
     # hidden samples are noisy themselves
@@ -165,23 +165,25 @@ def denoise_with_gaps(
     return denoiser.field(grid, by, candidates, error, started), "", None
 
 
-def _judged(denoiser: GapsDenoiser, planes: Array, missing: Array) -> tuple[float, float]:
+def _judged(denoiser: GapsDenoiser, planes: Array, missing: Array) -> tuple[float, float, float]:
     """Return the mean squared errors of the penalised fit and of shrinkage at hidden samples.
 
-    They are hidden in the central crop. Its gaps stay as they are.
+    The third number is the standard error of their difference. Samples are hidden in the central
+    crop. Its gaps stay as they are.
     """
     part = centre(missing.shape, denoiser.settings.grid.crop_samples)
     crop, gaps = planes[(slice(None), *part)], missing[part]
     known = np.flatnonzero(~gaps.ravel())
-    count = max(1, len(known) // HIDDEN)
-    if len(known) < 2:
-        return math.inf, math.inf
+    count = len(known) // HIDDEN
+    if count < 2:
+        return math.inf, math.inf, math.inf
     chosen = np.random.default_rng(SEED).choice(known, count, replace=False)
     hidden = np.zeros(gaps.shape, dtype=bool)
     hidden[np.unravel_index(chosen, gaps.shape)] = True
     judge = replace(denoiser, thorough=False)
-    errors = [
-        float(np.mean((found[:, hidden] - crop[:, hidden]) ** 2))
+    linear, shrunk = (
+        np.mean((found[:, hidden] - crop[:, hidden]) ** 2, axis=0)
         for found in (judge.started(crop, gaps | hidden), judge.cleaned(crop, gaps | hidden))
-    ]
-    return errors[0], errors[1]
+    )
+    least = float(np.std(linear - shrunk, ddof=1)) / math.sqrt(count)
+    return float(linear.mean()), float(shrunk.mean()), least

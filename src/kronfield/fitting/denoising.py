@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import sample_frame
+from kronfield._core.frames import is_even, sample_frame
 from kronfield._core.threads import in_threads
 from kronfield.fitting import grouping, shrinkage
 from kronfield.fitting.noise import Noise
 from kronfield.fitting.report import Candidate
-from kronfield.fitting.settings import DEFAULT, Settings
-from kronfield.fitting.smoothing import LONGEST_BASIS, Smoothing, windows
+from kronfield.fitting.settings import DEFAULT, Settings, ShrinkageSettings
+from kronfield.fitting.smoothing import Smoothing, windows
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
 from kronfield.solvers.grid.banded import apply
@@ -268,6 +268,24 @@ class Removed:
     candidates: list[Candidate]
 
 
+def judged_windows(
+    lengths: Sequence[int], settings: ShrinkageSettings = DEFAULT.shrinkage
+) -> list[tuple[slice, ...]]:
+    """Return the windows in which denoisers are compared.
+
+    On a line they are spread evenly. Otherwise they are the middle and two opposite corners.
+    """
+    side = settings.judged[min(len(lengths), len(settings.judged)) - 1]
+    if len(lengths) > 1:
+        return windows(lengths, side)[:JUDGED]
+    (n,) = lengths
+    count = max(1, min(settings.line_windows, n // side))
+    starts = np.linspace(0, max(n - side, 0), count).round().astype(int) if count > 1 else [0]
+    if count == 1:
+        starts = [max(n - side, 0) // 2]
+    return [(slice(int(start), int(start) + min(side, n)),) for start in starts]
+
+
 def compared(
     values: Array,
     axes: Sequence[Array],
@@ -301,21 +319,23 @@ def compared(
         The decisions.
     """
     noise = replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
-    sides = settings.smoothing.windows
-    side = min(sides[min(len(axes), len(sides)) - 1], LONGEST_BASIS)
-    parts = windows([len(axis) for axis in axes], side)[:JUDGED]
+    parts = judged_windows([len(axis) for axis in axes], settings.shrinkage)
     samples = [
         np.asarray(values[(slice(None), *window)], dtype=np.float64) / unit for window in parts
     ]
+    middle = samples[len(samples) // 2 if len(axes) == 1 else 0]
     stabilisers = None
     if may_vary:
         stabilisers = find_stabilisers(values, noise.rotation, unit, settings.noise)
-    removal = Removal.of(samples[0], noise, stabilisers, settings=settings)
+    removal = Removal.of(middle, noise, stabilisers, settings=settings)
     linear, shrunk = [], []
+    smoothed, even = None, all(map(is_even, axes))  # all windows of even axes have one basis
     for part, window in zip(samples, parts, strict=True):
         own = [axis[some] for axis, some in zip(axes, window, strict=True)]
         risk = Risk.of(part, noise, stabilisers)
-        linear.append(risk.terms(smoother(smoothing, own)))
+        if smoothed is None or not even:
+            smoothed = smoother(smoothing, own)
+        linear.append(risk.terms(smoothed))
         shrunk.append(risk.terms(removal))
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
     least = settings.noise.confidence * _standard_error(differences)
@@ -331,9 +351,9 @@ def compared(
         return Removed(None, max(risks[0], _standard_error(linear) / variance), candidates)
     found = max(risks[1], _standard_error(shrunk) / variance)
     if thorough:  # in the middle window only, since it is slow
-        risk = Risk.of(samples[0], noise, stabilisers)
-        terms = risk.terms(replace(removal, thorough=True))
-        found += float(np.mean(terms - shrunk[0])) / variance
+        risk = Risk.of(middle, noise, stabilisers)
+        gain = risk.terms(replace(removal, thorough=True)) - risk.terms(removal)
+        found += float(np.mean(gain)) / variance
     return Removed(replace(removal, unit=unit, thorough=thorough), found, candidates)
 
 

@@ -31,6 +31,8 @@ BOX, APART = 5, 3
 CUT, ITERATIONS = 6.0, 12
 # Brightness is divided into so many classes, in each of which the flattest samples are used.
 CLASSES = 12
+# The flattest parts of each class from which the variance is fitted; the last one is used.
+FLAT_PARTS = (0.1, 0.5)
 # The fewest samples from which a variance of three parameters is estimated.
 FEWEST = 1000
 
@@ -139,17 +141,19 @@ def find_stabilisers(
     if not high > low:
         return None
     squares, means, change = _measured(crop, axes, rotation[0])
-    chosen = _flattest(means, change)
-    if chosen.size < FEWEST:
-        return None
-    t = (means[:, chosen] - low) / (high - low)
+    t = (means - low) / (high - low)
     shares = rotation[0][:, None] ** 2
     design = np.stack([np.sum(shares * t**k, axis=0) for k in range(3)], axis=1)
-    theta = _fitted(design, squares[chosen])
     seen = np.quantile(t, np.linspace(0.05, 0.95, 19))
-    variances = _variance(theta, seen)
-    if variances.min() <= 0 or variances.max() < settings.varies**2 * variances.min():
-        return None
+    # Noise varies alike wherever the signal is flat. Texture is less in the flattest parts.
+    for part in FLAT_PARTS:
+        chosen = _flattest(means, change, part)
+        if chosen.size < FEWEST:
+            return None
+        theta = _fitted(design[chosen], squares[chosen])
+        variances = _variance(theta, seen)
+        if variances.min() <= 0 or variances.max() < settings.varies**2 * variances.min():
+            return None
     lowest, highest = float(planes.min()) / unit, float(planes.max()) / unit
     span = high - low
     return tuple(
@@ -223,8 +227,8 @@ def _measured(crop: Array, axes: list[int], mix: Array) -> tuple[Array, Array, A
     return differences.reshape(-1) ** 2, means.reshape(len(crop), -1), change.reshape(-1)
 
 
-def _flattest(means: Array, change: Array) -> Array:
-    """Return the indices of the flattest half of the samples of each class of brightness."""
+def _flattest(means: Array, change: Array, part: float) -> Array:
+    """Return the indices of the flattest part of the samples of each class of brightness."""
     brightness = means.mean(axis=0)
     edges = np.quantile(brightness, np.linspace(0, 1, CLASSES + 1)[1:-1])
     classes = np.searchsorted(edges, brightness)
@@ -232,7 +236,7 @@ def _flattest(means: Array, change: Array) -> Array:
     for one in range(CLASSES):
         inside = np.flatnonzero(classes == one)
         if inside.size:
-            found.append(inside[change[inside] <= np.median(change[inside])])
+            found.append(inside[change[inside] <= np.quantile(change[inside], part)])
     return np.concatenate(found)
 
 
