@@ -1,6 +1,6 @@
 """Quality of denoising with each decision of shrinkage and grouping at its default and around it.
 
-    python -m benchmarks.tuning.shrinkage FOLDER                        # all tables, 25 minutes
+    python -m benchmarks.tuning.shrinkage FOLDER                        # all tables, 20 minutes
     python -m benchmarks.tuning.shrinkage FOLDER --decisions threshold,step --kinds colour,volumes
     python -m benchmarks.tuning.shrinkage FOLDER --ablation             # what each part gains
 
