@@ -1,7 +1,7 @@
 """Quality of denoising with each decision of shrinkage and grouping at its default and around it.
 
     python -m benchmarks.tuning.shrinkage FOLDER                        # all tables, 20 minutes
-    python -m benchmarks.tuning.shrinkage FOLDER --decisions threshold,step --kinds colour,volumes
+    python -m benchmarks.tuning.shrinkage FOLDER --decisions threshold,steps --kinds colour,volumes
     python -m benchmarks.tuning.shrinkage FOLDER --ablation             # what each part gains
 
 The folder must hold kodim01 to 08; other photographs are left out. Volumes, sounds and data of four
@@ -198,9 +198,14 @@ SHRINKAGE: dict[str, Any] = {
     "threshold": [2.1, 2.4, 2.7, 3.0, 3.3],
 }
 GROUPING: dict[str, Any] = {
-    "sides": {1: [4, 8, 16, 32], 2: [3, 4, 5, 6, 8], 3: [2, 3, 4], 4: [2, 3]},
+    "patches": {1: [4, 8, 16, 32], 2: [3, 4, 5, 6, 8], 3: [2, 3, 4], 4: [2, 3]},
     "group": [12, 16, 24, 32, 48, 64, 96],
-    "step": [2, 3, 4, 6, 8, 10],
+    "steps": {
+        1: [2, 3, 4, 6, 8, 10],
+        2: [2, 3, 4, 6, 8, 10],
+        3: [3, 4, 6, 8],  # smaller steps take too long in three and four dimensions
+        4: [4, 6, 8],
+    },
     "reaches": {
         1: [25, 50, 100, 200, 400],
         2: [5, 7, 10, 14, 20],
@@ -208,8 +213,6 @@ GROUPING: dict[str, Any] = {
         4: [1, 2, 3, 4],
     },
 }
-# Steps smaller than this take too long in three and four dimensions.
-LEAST_STEP = {1: 2, 2: 2, 3: 3, 4: 4}
 
 
 def tried(group: str, name: str, kind: str) -> list[tuple[str, Settings]]:
@@ -223,8 +226,7 @@ def tried(group: str, name: str, kind: str) -> list[tuple[str, Settings]]:
             found.append((str(value), changed(DEFAULT, group, name, by_dimension)))
         return found
     for value in values:
-        if name != "step" or value >= LEAST_STEP[D]:
-            found.append((str(value), changed(DEFAULT, group, name, value)))
+        found.append((str(value), changed(DEFAULT, group, name, value)))
     return found
 
 
@@ -424,7 +426,7 @@ def shrink_scattered(planes: Array, shifts: int) -> Array:
 def parts() -> Iterator[tuple[str, Callable[[Case], Array]]]:
     """Yield what is compared: names, and functions from a case to planes without noise."""
     one = DEFAULT.grouping
-    ours = one.patch(2), one.group, one.step, one.reach(2)
+    ours = one.patch(2), one.group, one.step(2), one.reach(2)
     yield "shrinkage, 4 shifts", lambda case: case.pilot
     for count in (8, 16):
         shifts = replace(DEFAULT.shrinkage, shifts=count)

@@ -63,7 +63,8 @@ def test_the_expected_error_is_the_true_one(sigma, thorough):
     truth = photograph(128)
     field = kf.denoise(truth + sigma * white(*truth.shape), thorough=thorough)
     found = error(field.on_grid(), truth)
-    assert field.report.noise.expected_error == pytest.approx(found, rel=0.15)
+    # that of groups is estimated before them
+    assert field.report.noise.expected_error == pytest.approx(found, rel=0.2 if thorough else 0.15)
     assert field.report.noise.sigma == pytest.approx([sigma] * 3, rel=0.05)
     assert field.report.residual == pytest.approx(sigma, rel=0.15)
 
@@ -312,12 +313,13 @@ def test_gaps_are_filled_and_noise_is_removed(share, sigma):
 
 def test_smooth_data_with_gaps_are_smoothed():
     truth = surface()
-    missing = gaps(truth.shape, 0.3)
-    noisy = truth + 0.1 * white(*truth.shape)
-    field = kf.denoise(noisy, mask=missing)
-    assert field.report.noise.method == "a penalised fit"
-    assert "not clearly better" in field.report.chosen_by
-    assert error(field.on_grid(), truth) < 0.03
+    for seed in range(2):
+        missing = gaps(truth.shape, 0.3, seed)
+        noisy = truth + 0.1 * white(*truth.shape, seed=seed)
+        field = kf.denoise(noisy, mask=missing)
+        assert field.report.noise.method == "a penalised fit"
+        assert "not clearly better" in field.report.chosen_by
+        assert error(field.on_grid(), truth) < 0.03
 
 
 def test_gaps_without_noise():

@@ -171,7 +171,7 @@ def slow_groups(noisy, pilot, used):
 
 @pytest.mark.parametrize("shape", [(60,), (21, 18), (8, 9, 7)])
 def test_groups_are_those_of_the_slow_way(shape):
-    used = GroupingSettings(patches=(6, 3, 2), group=7, step=4, reaches=(9, 5, 2))
+    used = GroupingSettings(patches=(6, 3, 2), group=7, steps=(4, 4, 4), reaches=(9, 5, 2))
     pilot = 3 * white(2, *shape)
     noisy = pilot + white(2, *shape, seed=1)
     found = grouping.regroup(noisy, pilot, used)

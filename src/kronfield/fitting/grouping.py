@@ -77,7 +77,7 @@ def regroup(noisy: Array, pilot: Array, settings: GroupingSettings = DEFAULT.gro
 
 def margin(D: int, settings: GroupingSettings) -> int:
     """Return from how far along an axis samples affect a result."""
-    return settings.reach(D) + settings.step + settings.patch(D)
+    return settings.reach(D) + settings.step(D) + settings.patch(D)
 
 
 def _patches(planes: Array, b: Sequence[int]) -> Array:
@@ -91,7 +91,8 @@ def _tiles(
     counts: Sequence[int], settings: GroupingSettings
 ) -> list[tuple[list[Array], tuple[slice, ...]]]:
     """Return the references of every tile on each axis, and the window where they search."""
-    D, step = len(counts), settings.step
+    D = len(counts)
+    step = settings.step(D)
     side, reach = max(1, round(REFERENCES ** (1 / D))), settings.reach(D)
     axes = []
     for n in counts:

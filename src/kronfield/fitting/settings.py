@@ -812,7 +812,7 @@ class GroupingSettings:
     """Noise removed from groups of alike patches: the slower setting of `denoise`."""
 
     patches: tuple[int, ...] = decision(
-        (16, 5, 3, 2),
+        (16, 5, 3, 3),
         "The samples of a patch along each axis, for 1, 2, 3 and 4 or more axes.",
         data="kodim01 to 08 with noise of 0.05 and 0.1, their rows",
         script="shrinkage.py",
@@ -825,12 +825,13 @@ class GroupingSettings:
         script="shrinkage.py",
         sides=(4, 100),
     )
-    step: int = decision(
-        6,
-        "Groups are made around every patch of a lattice of this step.",
-        data="kodim01 to 08 with noise of 0.05 and 0.1",
+    steps: tuple[int, ...] = decision(
+        (6, 6, 4, 4),
+        "Groups are made around every patch of a lattice of this step, for 1, 2, 3 and 4 or more "
+        "axes.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1, drawn clips and volumes",
         script="shrinkage.py",
-        sides=(2, 20),
+        sides=((2, 2, 1, 1), (40, 20, 8, 8)),
     )
     reaches: tuple[int, ...] = decision(
         (100, 10, 4, 3),
@@ -844,6 +845,10 @@ class GroupingSettings:
     def patch(self, D: int) -> int:
         """Return the samples of a patch along each of D axes."""
         return self.patches[min(D, len(self.patches)) - 1]
+
+    def step(self, D: int) -> int:
+        """Return the step of the lattice of groups along each of D axes."""
+        return self.steps[min(D, len(self.steps)) - 1]
 
     def reach(self, D: int) -> int:
         """Return how far alike patches are searched along each of D axes."""
