@@ -340,3 +340,45 @@ def test_noise_is_found_from_known_samples_only(share):
         assert found.is_found == (sigma > 0)
         if sigma:
             assert found.sigma == pytest.approx([sigma] * 3, rel=0.05)
+
+
+# Standard errors
+
+
+def test_standard_errors_of_a_penalised_fit():
+    x, y = np.linspace(0, 1, 24), np.linspace(0, 2, 21)
+    truth = np.stack([np.sin(5 * x)[:, None] * np.cos(2 * y), np.exp(x)[:, None] * y], axis=-1)
+    points = np.random.default_rng(4).uniform([0, 0], [1, 2], (300, 2))
+    exact = np.stack(
+        [
+            np.sin(5 * points[:, 0]) * np.cos(2 * points[:, 1]),
+            np.exp(points[:, 0]) * points[:, 1],
+        ],
+        axis=1,
+    )
+    inside = []
+    for seed in range(8):
+        field = kf.denoise(truth + 0.1 * white(*truth.shape, seed=seed), [x, y], noise=0.1)
+        assert field.report.noise.method == "a penalised fit"
+        errors = field.standard_error(points)
+        assert errors.shape == (300, 2)
+        inside.append(np.mean(np.abs(field(points) - exact) < 2 * errors))
+    assert 0.88 < np.mean(inside) <= 1.0
+    np.testing.assert_allclose(field.standard_error(points, noise=0.2), 2 * errors, rtol=1e-6)
+    again = pickle.loads(pickle.dumps(field))
+    np.testing.assert_allclose(again.standard_error(points), errors)
+
+
+def test_standard_errors_at_the_samples_are_those_of_the_hat_matrix():
+    values = np.sin(np.arange(40) / 6) + 0.1 * white(40)
+    field = kf.denoise(values, noise=0.1)
+    assert field.report.noise.method == "a penalised fit"
+    hat = np.stack([field.refit(one).on_grid() for one in np.eye(40)], axis=1)
+    found = field.standard_error(np.arange(40.0)[:, None])
+    np.testing.assert_allclose(found, 0.1 * np.sqrt(np.diag(hat)), rtol=1e-6)
+
+
+def test_shrinkage_has_no_standard_error():
+    field = kf.denoise(photograph(96) + 0.1 * white(96, 96, 3))
+    with pytest.raises(kf.InputError, match=r"not linear.*expected_error"):
+        field.standard_error([[1.0, 2.0]])

@@ -288,11 +288,12 @@ class Field:
         seed: int = 0,
         outside: str = "error",
     ) -> Array:
-        """Return the standard error of a fit to points at ``points`` (P, D), as (P,) or (P, C).
+        """Return the standard error of a fit at ``points`` (P, D), as (P,) or (P, C).
 
         It is the standard deviation of the posterior, given the noise in the values and with the
         penalty as prior. The fit plus or minus twice this contains the true value in about 95 % of
-        all places. It is exact up to 2048 weights; above, it is estimated from seeded random fits.
+        all places. Fits to points have it: exact up to 2048 weights; above, it is estimated from
+        seeded random fits. Fits to noisy grids have it where a penalty was chosen for the noise.
 
         Parameters
         ----------
@@ -311,30 +312,23 @@ class Field:
         if self._uncertainty is None:
             raise problem(
                 "standard_error",
-                "a field that was not fitted to points here",
-                "one from fit_points",
-                "Ask the field that it returned.",
+                "a field that has no penalty for noise, or was not fitted here",
+                "one from fit_points, or a penalised fit to a noisy grid",
+                "Ask the field that was returned by the fit.",
             )
         if isinstance(self._uncertainty, NeedsSamples):
             raise self._uncertainty.error()
         X = self._points(points)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         inside = np.stack([x for x, _ in placed], axis=1)
-        relative = self._uncertainty.relative(
-            inside, whole("samples", samples, at_least=2), whole("seed", seed, at_least=0)
-        )
-        planes = self._plane_count
-        level = (
-            np.full(
-                planes,
-                real("noise", noise, low=0.0, high=1e300, remedy="It is in units of the values."),
-            )
-            if noise is not None
-            else self._uncertainty.noise
-        )
+        if noise is not None:
+            remedy = "It is in units of the values."
+            noise = real("noise", noise, low=0.0, high=1e300, remedy=remedy)
+        count, seed = whole("samples", samples, at_least=2), whole("seed", seed, at_least=0)
+        result = self._uncertainty.deviations(inside, noise, count, seed)
         if self.is_complex:  # the parts of a complex value are independent
-            level = np.hypot(level[0::2], level[1::2])
-        result = (relative[:, None] * level[None, :]).astype(self._real)
+            result = np.hypot(result[:, 0::2], result[:, 1::2])
+        result = result.astype(self._real)
         for _, bad in placed:
             if bad is not None:
                 result[bad] = np.nan

@@ -64,6 +64,12 @@ class Uncertainty:
     weight_exponent: int = 0
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
 
+    def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
+        """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
+        relative = self.relative(points, samples, seed)
+        level = self.noise if noise is None else np.full(len(self.noise), noise)
+        return relative[:, None] * level
+
     @property
     def exact(self) -> bool:
         """Whether there are few enough unknowns to invert the matrix."""

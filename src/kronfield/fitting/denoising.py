@@ -356,14 +356,14 @@ def compared(
         terms = Risk.of(middle, noise, stabilisers).terms(removal)
         gain = linear[centre] - terms
         is_better = float(np.mean(gain)) > settings.noise.confidence * _standard_error([gain])
-        risk = float(np.mean(terms)) / variance
+        found = float(np.mean(terms)) / variance
         candidates = [
             replace(candidates[0], chosen=not is_better),
             candidates[1],
-            Candidate("groups of alike patches", {"in": "the middle"}, risk, chosen=is_better),
+            Candidate("groups of alike patches", {"in": "the middle"}, found, chosen=is_better),
         ]
         if is_better:
-            return Removed(replace(removal, unit=unit), risk, candidates)
+            return Removed(replace(removal, unit=unit), found, candidates)
     return Removed(None, max(risks[0], _standard_error(linear) / variance), candidates)
 
 

@@ -157,9 +157,9 @@ def _as_given(planes: Array, channels: bool, is_complex: bool) -> Array:
 class NoStandardError:
     """In place of the `Uncertainty` of a field whose gaps were filled by thresholds."""
 
-    def relative(self, points: Array, samples: int, seed: int) -> Array:
+    def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
         """Raise an error: filling is not linear."""
-        del points, samples, seed
+        del points, noise, samples, seed
         raise problem(
             "standard_error",
             "a field whose gaps were filled by thresholds",

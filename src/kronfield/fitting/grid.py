@@ -36,6 +36,8 @@ from kronfield.solvers.points.lattice import lattice_freedom, smooth_lattice
 # How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
 # smaller than the error of the solution.
 LOWERED = 8
+# Numbers that are computed at a time for standard errors, to bound the memory.
+POINT_NUMBERS = 1 << 22
 
 
 class NoiseWarning(UserWarning):
@@ -399,6 +401,8 @@ class GridFit:
         field = self._field(grid, chosen_by, candidates, started)
         if self.removal is not None and field.report is not None:
             field.report.measure_residual_by(NoiseResidual(noisy, grid))
+        if self.noise is not None:
+            field.set_origin(self, GridUncertainty(self))
         return field
 
     def _field(
@@ -495,6 +499,62 @@ def _long_smooth(
             break
         roughness = (roughness[0] / 10, roughness[1] / 10)
     return smoothed
+
+
+@dataclass(frozen=True, eq=False)
+class GridUncertainty:
+    """Standard errors of a penalised fit to a noisy grid, with the penalty as prior (Wahba, 1983).
+
+    The posterior covariance at the samples is sigma^2 H for the hat matrix H. In the basis of the
+    fit it is diagonal, and the variance at x is sigma^2 sum_k kept_k r_k(x)^2 for the functions r_k
+    of the basis.
+    """
+
+    fit: GridFit
+
+    def without_samples(self) -> GridUncertainty:
+        """Return itself: it holds no samples."""
+        return self
+
+    def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
+        """Return the standard errors (P, C) of the channels at points (P, D)."""
+        del samples, seed  # it is exact
+        smoothing, solver = self.fit.smoothing, self.fit.solver
+        if smoothing is None or not solver.bases:
+            long = smoothing is not None
+            raise problem(
+                "standard_error",
+                "a long axis" if long else "noise removed by shrinkage, which is not linear",
+                "a penalised fit in the eigenbasis of its axes",
+                "Use field.report.noise.expected_error, the expected error at the samples.",
+            )
+        sigmas = np.asarray(smoothing.sigmas) if noise is None else noise
+        strengths = solver.strengths()
+        kept = np.stack([solver.filter_of(strengths, 0.0, r) for r in smoothing.roughness])
+        rest, frames = math.prod(kept.shape[2:]), self.fit.layout.frames
+        size = max(1, POINT_NUMBERS // max(rest, *solver.encoding.shape))
+        found = []
+        for start in range(0, max(len(points), 1), size):
+            some = points[start : start + size]
+            squares = [
+                (emb(frame.unit(some[:, i])) @ basis.back) ** 2
+                for i, (emb, frame, basis) in enumerate(
+                    zip(
+                        solver.encoding.embedders, self.fit.layout.frames, solver.bases, strict=True
+                    )
+                )
+            ]
+            found.append(np.stack([_contracted(plane, squares) for plane in kept], axis=1))
+        variances = np.concatenate(found) * np.square(sigmas)  # of decorrelated channels (P, C)
+        return np.sqrt(np.maximum(variances @ smoothing.rotation**2, 0.0))
+
+
+def _contracted(kept: Array, squares: Sequence[Array]) -> Array:
+    """Return the sums over the basis of its factors times one square per axis, (P,)."""
+    total = squares[0] @ kept.reshape(len(kept), -1)  # (P, r_2 ... r_D)
+    for rows in squares[1:]:
+        total = np.einsum("pr,pra->pa", rows, total.reshape(len(rows), rows.shape[1], -1))
+    return total[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
