@@ -67,7 +67,7 @@ class Uncertainty:
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
         """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
         relative = self.relative(points, samples, seed)
-        level = self.noise if noise is None else np.full(len(self.noise), noise)
+        level = self.noise if noise is None else np.full(len(self.solution.weights), noise)
         return relative[:, None] * level
 
     @property

@@ -536,14 +536,8 @@ class GridUncertainty:
         found = []
         for start in range(0, max(len(points), 1), size):
             some = points[start : start + size]
-            squares = [
-                (emb(frame.unit(some[:, i])) @ basis.back) ** 2
-                for i, (emb, frame, basis) in enumerate(
-                    zip(
-                        solver.encoding.embedders, self.fit.layout.frames, solver.bases, strict=True
-                    )
-                )
-            ]
+            axes = zip(solver.encoding.embedders, frames, solver.bases, some.T, strict=True)
+            squares = [(emb(frame.unit(x)) @ basis.back) ** 2 for emb, frame, basis, x in axes]
             found.append(np.stack([_contracted(plane, squares) for plane in kept], axis=1))
         variances = np.concatenate(found) * np.square(sigmas)  # of decorrelated channels (P, C)
         return np.sqrt(np.maximum(variances @ smoothing.rotation**2, 0.0))
