@@ -406,7 +406,7 @@ class Denoising:
             yield values, self.planes.join(np.moveaxis(field.on_grid(), -1, 0), values)
             return
 
-        @functools.lru_cache(maxsize=8)
+        @functools.lru_cache(maxsize=2)  # each is as large as some tiles
         def fitted(shape: tuple[int, ...]) -> Callable[[Array], Array]:
             return smoother(chosen, [x[:n] for x, n in zip(self.axes, shape, strict=True)])
 
