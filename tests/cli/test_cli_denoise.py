@@ -38,6 +38,19 @@ def test_noise_is_measured_printed_and_removed(soft):
     np.testing.assert_array_equal(pixels("a.png"), pixels("b.png"))
 
 
+def test_noise_that_is_cut_off_is_told(soft):
+    """Black and white pixels: the estimate of the error does not know of the shift."""
+    for share, is_told in ((0.01, False), (0.2, True)):
+        values = read("soft.png").values.copy()
+        values[: round(share * len(values))] = 0
+        values[: round(share * len(values)), ::3] = 1
+        write("cut.png", values, {"levels": 255}, overwrite=True)
+        said = run("denoise cut.png --noise 15 --force").stdout
+        assert ("black or white: noise is cut off there" in said) == is_told
+    assert as_json("denoise cut.png --force")["cut_off"] == pytest.approx(0.2, abs=0.01)
+    assert as_json("denoise soft.png")["cut_off"] == 0
+
+
 def test_options_of_the_removal(soft):
     """Noise is given in the units in which it is printed."""
     known = as_json("denoise soft.png --noise 15.3 -o a.png")

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kronfield.files import Description, Signal, VideoFrames
     from kronfield.fitting.report import Candidate, RemovedNoise
 
+# If more than this part of the samples is black or white, the expected error is too small: the
+# command says so. It changes no result.
+CUT_OFF = 0.02
 # Numbers that are converted at a time when they are written.
 PIECE = 1 << 22
 
@@ -139,6 +142,7 @@ def command(
         expected_error=done.error,
         unit=job.unit_name,
         depends_on_signal=done.varies,
+        cut_off=done.cut_off,
         roughness=done.roughness,
         seconds=seconds,
         report_folder=report,
@@ -272,6 +276,7 @@ class _Done:
     filled: int = 0
     given: bool = False
     holes: Any = None
+    cut_off: float = 0.0
     chosen_by: str = ""
     candidates: tuple[Candidate, ...] = ()
 
@@ -311,6 +316,16 @@ class _Done:
         if self.error is not None:
             parts.append(f"expected error {job.text(self.error)} rms{job.peak(self.error)}")
         yield f"{'; '.join(parts)}; {seconds:.2f} s"
+        if self.cut_off > CUT_OFF and self.error is not None:
+            yield self.remark
+
+    @property
+    def remark(self) -> str:
+        """What is said of noise that is cut off."""
+        return (
+            f"{self.cut_off:.0%} of the samples are black or white: noise is cut off there, "
+            "and the error is larger than expected"
+        )
 
     @staticmethod
     def _example(job: _Job) -> str:
@@ -336,6 +351,8 @@ class _Done:
             yield "strength", f"{self.strength:g}"
         if self.error is not None:
             yield "expected error", f"{job.text(self.error)} rms{job.peak(self.error)}"
+            if self.cut_off > CUT_OFF:
+                yield "", self.remark
         if self.filled:
             yield "filled in", f"{self.filled} missing samples"
         if self.chosen_by:
@@ -400,6 +417,7 @@ def _removed(
         roughness=work.roughness,
         strength=strength,
         given=noise is not None,
+        cut_off=work.cut_off(),
         chosen_by=work.choice.chosen_by,
         candidates=tuple(work.choice.candidates),
     )

@@ -309,6 +309,20 @@ class Denoising:
         axes = [x[a : a + k] for x, a, k in zip(self.axes, starts, shape, strict=True)]
         return choose(planes, axes, [sample_frame(axis) for axis in axes], options)
 
+    def cut_off(self) -> float:
+        """Return the part of the stored numbers at the ends of their range, 0 and ``levels``.
+
+        Noise is cut off there. Its mean is then not 0, which no estimate of the error knows.
+        """
+        if self.planes.levels is None:
+            return 0.0
+        part = self.samples.part
+        part = part[..., :-1] if self.planes.alpha else part
+        if self.planes.mean is not None:
+            part = part[~self.planes.hidden(self.samples.part)]
+        ends = (part == 0) | (part == self.planes.levels)
+        return float(ends.mean()) if ends.size else 0.0
+
     @property
     def is_found(self) -> bool:
         """Whether noise is removed at all."""
@@ -392,7 +406,7 @@ class Denoising:
             yield values, self.planes.join(np.moveaxis(field.on_grid(), -1, 0), values)
             return
 
-        @functools.lru_cache(maxsize=8)
+        @functools.lru_cache(maxsize=2)  # each is as large as some tiles
         def fitted(shape: tuple[int, ...]) -> Callable[[Array], Array]:
             return smoother(chosen, [x[:n] for x, n in zip(self.axes, shape, strict=True)])
 
