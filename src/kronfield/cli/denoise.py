@@ -393,7 +393,7 @@ def _removed(
     samples = samples_of(job.source)
     axes = positions(job.source) if isinstance(job.source, Signal) else None
     sigma = _sigma(job, noise)
-    with out.working("Measuring the noise"):
+    with out.working("Measuring noise" if sigma is None else "Denoising"):
         work = Denoising(samples, axes, noise=sigma, strength=strength, thorough=thorough)
     before, after = (Middle(samples.shape, job.description) for _ in range(2))
     count = samples.part.shape[-1] if samples.channels else None
