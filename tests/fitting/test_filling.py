@@ -15,17 +15,17 @@ from kronfield.fitting.filling import block_sizes, block_starts, coarse_guess, f
 from kronfield.fitting.filling_choice import (
     Hidden,
     MeanError,
-    consider_holes,
     hidden_like,
     hole_boxes,
     least_roughness,
+    mean_ratio,
     noise_ratio,
 )
 from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.shrinkage import cosines
 
 OWN = DEFAULT.filling
-ROUNDS_OF_HOLES = 30
+ROUNDS_OF_HOLES = 24
 SHAPES = {1: (400,), 2: (48, 70), 3: (20, 24, 22), 4: (10, 9, 12, 8)}
 
 
@@ -259,6 +259,45 @@ def test_the_error_of_a_mean_is_that_of_its_windows():
     assert MeanError(4.0, 0.4).root == (2.0, 0.1)
 
 
+def test_filling_must_be_better_than_by_chance():
+    """Of two that are alike, one is better by more than the standard error in a sixth of trials."""
+    rng = np.random.default_rng(0)
+    taken = 0
+    for _ in range(600):
+        ours, others = ([rng.random() * np.ones(5) for _ in range(12)] for _ in range(2))
+        ratio, deviation = mean_ratio(ours, others)
+        taken += ratio + deviation < 0
+    assert 0.1 < taken / 600 < 0.22
+    others = [np.ones(3), np.full(9, 4.0), np.full(2, 9.0)]
+    ratio, deviation = mean_ratio([one / 2 for one in others], others)
+    assert ratio == pytest.approx(-math.log(2))
+    assert deviation == pytest.approx(0, abs=1e-9)
+    assert mean_ratio(others[:1], others[:1]) == (0.0, math.inf)
+
+
+def test_cells_of_windows_have_the_hidden_samples_of_their_part():
+    rng = np.random.default_rng(0)
+    hidden = rng.random((3, 20, 26)) < 0.2
+    hidden[1] = False
+    values = rng.random((3, 20, 26))
+    parts = [one[held] for one, held in zip(values, hidden, strict=True)]
+    judged = Hidden([(slice(0, 20), slice(0, 26))] * 3, hidden)
+    found = judged.by_cells(parts, 8)
+    slow = [
+        values[k, a : a + 8, b : b + 8][hidden[k, a : a + 8, b : b + 8]]
+        for k in (0, 2)
+        for a in range(0, 20, 8)
+        for b in range(0, 26, 8)
+    ]
+    assert len(found) == len(slow)
+    for one, other in zip(found, slow, strict=True):
+        assert np.array_equal(one, other)
+    assert judged.some(10**9) == [0, 1, 2]
+    many = Hidden(judged.windows * 5, np.concatenate([hidden] * 5))
+    assert many.some(6 * 520) == [1, 3, 6, 8, 11, 13]
+    assert len(many.some(1)) == filling_choice.FEWEST_WINDOWS
+
+
 # Fits
 # ------------------------------------------------------------------------------------------
 
@@ -473,21 +512,24 @@ def test_either_side_of_rounds_and_rounds_of_holes():
 
 
 def test_either_side_of_holes():
-    from kronfield.fitting import settings
 
     truth = stripes((64, 64))
     for share, small in ((0.3, True), (0.42, False)):
-        found = consider_holes(truth, scattered((64, 64), share), settings.DEFAULT)
-        assert (found is not None) == small
+        report = kf.fit(truth[0], mask=scattered((64, 64), share)).report
+        # of holes the rivals are surfaces of least roughness
+        assert any(one.kind == "least roughness" for one in report.candidates) == small
 
 
-def test_either_side_of_windows_and_window_samples():
+def test_either_side_of_windows_and_window_samples_and_judged():
     from kronfield.fitting import settings
 
     missing = scattered((400, 400), 0.05)
     judged = hidden_like(missing, settings.DEFAULT.filling)
-    assert judged.hidden.shape == (8, 64 + 32, 64 + 32)
-    assert judged.hidden[:, 40:56, 40:56].any(axis=(1, 2)).all()
+    assert judged.hidden.shape == (24, 32 + 16, 32 + 16)
+    assert judged.hidden[:, 8:40, 8:40].any(axis=(1, 2)).all()
+    missing[100:120, 100:120] = True  # wide holes need more samples around them
+    judged = hidden_like(missing, settings.DEFAULT.filling)
+    assert judged.hidden.shape == (16, 32 + 32, 32 + 32)
 
 
 def test_either_side_of_fewest():

@@ -6,7 +6,6 @@ interpolated as `fit` does with samples that are not noisy, so that known sample
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +18,12 @@ from kronfield.field import Field
 from kronfield.fitting.filling_choice import (
     MOST_AXES,
     Filling,
+    Hidden,
+    are_holes,
     consider_holes,
     consider_scattered,
     fill_again,
+    hidden_like,
 )
 from kronfield.fitting.grid import GridFit
 from kronfield.fitting.grid_choice import GridChoice, choose
@@ -42,8 +44,8 @@ class LatticeFiller:
         What was compared, if filling was not chosen.
     reasons : list of str
         Why not.
-    expected : (float, float)
-        The expected error of a linear fit at a missing sample, and its standard error, if known.
+    hidden : Hidden or None
+        Known samples in the shape of the holes, by which a penalty is chosen, if holes are small.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class LatticeFiller:
         self.settings, self.started = settings, started
         self.tried: list[Candidate] = []
         self.reasons: list[str] = []
-        self.expected = (math.nan, math.nan)
+        self.hidden: Hidden | None = None
 
     @classmethod
     def of_grid(
@@ -97,8 +99,11 @@ class LatticeFiller:
 
     def holes(self) -> Field | None:
         """Return the field if samples are missing in small holes, and filling predicts better."""
-        found = consider_holes(self.planes, self.missing, self.settings)
-        return None if found is None else self._field(found)
+        own = self.settings.filling
+        if not are_holes(self.missing, own):
+            return None
+        self.hidden = hidden_like(self.missing, own)
+        return self._field(consider_holes(self.planes, self.missing, self.hidden, self.settings))
 
     def scattered(self, choice: PointChoice, scale: float) -> Field | None:
         """Return the field if filling predicts better than the chosen fit of points.
@@ -115,7 +120,6 @@ class LatticeFiller:
     def _field(self, found: Filling, rivals: Sequence[Candidate] = ()) -> Field | None:
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
-            self.expected = (found.error, found.uncertainty)
             return None
         grid = GridInput.on(self.layout, self._as_given(found.planes))
         options = GridOptions(ridge=0.0, settings=self.settings)  # known samples are met

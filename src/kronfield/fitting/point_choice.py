@@ -104,8 +104,12 @@ def choose_points(
     box: Sequence[tuple[float, float]],
     lattice: list[Lattice] | None,
     options: PointOptions,
+    hidden: Hidden | None = None,
 ) -> PointChoice:
-    """Return features, their grid and, unless it is given, the penalty for points in ``box``."""
+    """Return features, their grid and, unless it is given, the penalty for points in ``box``.
+
+    ``hidden`` are the points of a lattice to hold out, by default points at random.
+    """
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
     grids = _grids(box, count, lattice, settings.points)
@@ -122,7 +126,7 @@ def choose_points(
     trial = (
         Trial(samples.points, samples.values, samples.weights, options)
         if lattice is None
-        else LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
+        else LatticeTrial(samples.points, samples.values, samples.weights, lattice, options, hidden)
     )
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None

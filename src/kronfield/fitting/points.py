@@ -211,7 +211,8 @@ def fit_checked(
             box = [
                 (axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice
             ]
-        choice = choose_points(samples, box, lattice, options)
+        hidden = None if filler is None else filler.hidden
+        choice = choose_points(samples, box, lattice, options, hidden)
         if filler is not None and choice.held is not None:
             field = filler.scattered(choice, scale)
             if field is not None:
@@ -227,12 +228,7 @@ def fit_checked(
     level = _Constant.of(choice, given.points, given.weights)
 
     fitted = PointFit(given, lattice, choice, rule, level, options, tolerance)
-    field = fitted.field(given.values, choice.candidates, started)
-    if filler is not None and not math.isnan(filler.expected[0]):
-        # of samples hidden in the shape of the holes, which are harder than samples at random
-        report: Any = field.report
-        report.expected_error, report.expected_error_uncertainty = filler.expected
-    return field
+    return fitted.field(given.values, choice.candidates, started)
 
 
 def _tolerance(
