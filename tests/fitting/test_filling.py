@@ -17,6 +17,7 @@ from kronfield.fitting.filling_choice import (
     MeanError,
     hidden_like,
     hole_boxes,
+    is_better,
     least_roughness,
     mean_ratio,
     noise_ratio,
@@ -260,19 +261,30 @@ def test_the_error_of_a_mean_is_that_of_its_windows():
 
 
 def test_filling_must_be_better_than_by_chance():
-    """Of two that are alike, one is better by more than the standard error in a sixth of trials."""
+    """Of two that are alike, one is clearly better in about a fifth of trials."""
     rng = np.random.default_rng(0)
     taken = 0
     for _ in range(600):
         ours, others = ([rng.random() * np.ones(5) for _ in range(12)] for _ in range(2))
-        ratio, deviation = mean_ratio(ours, others)
-        taken += ratio + deviation < 0
-    assert 0.1 < taken / 600 < 0.22
+        taken += is_better(ours, others)[0]
+    assert 0.1 < taken / 600 < 0.25
     others = [np.ones(3), np.full(9, 4.0), np.full(2, 9.0)]
-    ratio, deviation = mean_ratio([one / 2 for one in others], others)
+    ours = [one / 2 for one in others]
+    ratio, deviation = mean_ratio(ours, others)
     assert ratio == pytest.approx(-math.log(2))
     assert deviation == pytest.approx(0, abs=1e-9)
     assert mean_ratio(others[:1], others[:1]) == (0.0, math.inf)
+    assert is_better(ours, others)[0]
+    assert not is_better(others, ours)[0]
+    assert not is_better(others, others)[0]
+    assert not is_better(ours[:1], others[:1])[0]  # there is no standard error
+    # better in most windows, but much worse in one
+    assert not is_better([*ours, np.array([99.0])], [*others, np.array([50.0])])[0]
+    # the same in most windows, and clearly better where errors are large
+    alike = [np.array([level]) for level in (0.01, 0.02, 0.01, 0.02)]
+    large = [np.array([level]) for level in (9.0, 8.0, 9.0, 10.0)]
+    swapped = [alike[1], alike[0], alike[3], alike[2]]
+    assert is_better([*alike, *[0.8 * one for one in large]], [*swapped, *large])[0]
 
 
 def test_cells_of_windows_have_the_hidden_samples_of_their_part():
@@ -369,6 +381,28 @@ def test_smooth_functions_are_fitted_linearly():
         assert field.report.chosen.kind == "hats on the lattice"
         assert any(one.kind == "falling thresholds" for one in field.report.candidates)
         assert np.abs(field.on_grid() - smooth).max() < 0.01
+
+
+def test_the_penalty_of_a_linear_fit_suits_the_holes():
+    """A rough random field: wide holes are flat inside, other than gaps of single samples."""
+    rng, side = np.random.default_rng(1), 128
+    k = np.hypot(*np.meshgrid(*[np.fft.fftfreq(side)] * 2))
+    k[0, 0] = np.inf
+    field = np.fft.ifft2(np.fft.fft2(rng.standard_normal((side, side))) * k**-1.2).real
+    missing = np.zeros((side, side), dtype=bool)
+    for a, b in rng.integers(0, side - 16, (6, 2)):
+        missing[a : a + 16, b : b + 16] = True
+    fitted = kf.fit(field, mask=missing)
+    tried = [one for one in fitted.report.candidates if one.kind == "least roughness"]
+    best = min(tried, key=lambda one: one.score).parameters["first over second differences"]
+    assert best > 0
+    first, second = fitted.report.roughness
+    assert first / second == pytest.approx(best)
+    smooth = kf.fit(field, mask=missing, roughness=(0.0, second)).on_grid()
+    error, other = (rms(one, field, missing) for one in (fitted.on_grid(), smooth))
+    assert error < 0.95 * other
+    report = fitted.report
+    assert abs(report.expected_error - error) < 4 * report.expected_error_uncertainty
 
 
 @pytest.mark.parametrize("holes", ["strokes", "scattered"])

@@ -6,6 +6,7 @@ interpolated as `fit` does with samples that are not noisy, so that known sample
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +19,9 @@ from kronfield.field import Field
 from kronfield.fitting.filling_choice import (
     MOST_AXES,
     Filling,
-    Hidden,
-    are_holes,
     consider_holes,
     consider_scattered,
     fill_again,
-    hidden_like,
 )
 from kronfield.fitting.grid import GridFit
 from kronfield.fitting.grid_choice import GridChoice, choose
@@ -44,8 +42,10 @@ class LatticeFiller:
         What was compared, if filling was not chosen.
     reasons : list of str
         Why not.
-    hidden : Hidden or None
-        Known samples in the shape of the holes, by which a penalty is chosen, if holes are small.
+    expected : (float, float)
+        The expected error of a linear fit at a missing sample, and its standard error, if known.
+    ratio : float or None
+        The ratio of first to second derivatives in the penalty that suits the holes, if known.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class LatticeFiller:
         self.settings, self.started = settings, started
         self.tried: list[Candidate] = []
         self.reasons: list[str] = []
-        self.hidden: Hidden | None = None
+        self.expected = (math.nan, math.nan)
+        self.ratio: float | None = None
 
     @classmethod
     def of_grid(
@@ -99,11 +100,8 @@ class LatticeFiller:
 
     def holes(self) -> Field | None:
         """Return the field if samples are missing in small holes, and filling predicts better."""
-        own = self.settings.filling
-        if not are_holes(self.missing, own):
-            return None
-        self.hidden = hidden_like(self.missing, own)
-        return self._field(consider_holes(self.planes, self.missing, self.hidden, self.settings))
+        found = consider_holes(self.planes, self.missing, self.settings)
+        return None if found is None else self._field(found)
 
     def scattered(self, choice: PointChoice, scale: float) -> Field | None:
         """Return the field if filling predicts better than the chosen fit of points.
@@ -120,6 +118,7 @@ class LatticeFiller:
     def _field(self, found: Filling, rivals: Sequence[Candidate] = ()) -> Field | None:
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
+            self.expected, self.ratio = (found.error, found.uncertainty), found.ratio
             return None
         grid = GridInput.on(self.layout, self._as_given(found.planes))
         options = GridOptions(ridge=0.0, settings=self.settings)  # known samples are met

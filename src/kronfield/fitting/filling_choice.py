@@ -5,9 +5,9 @@ them better, by more than the standard error over the windows; otherwise the lin
 
 Holes that are a small part of the lattice are judged at samples hidden in the shape of the holes:
 they are moved and flipped onto known samples nearby. The linear fits are then the surfaces of least
-roughness through the known samples (Duchon, 1977). The same hidden samples decide on the penalty,
-if the linear fit is chosen. Holes in noisy samples are not filled: thresholds keep the noise of the
-known samples.
+roughness through the known samples (Duchon, 1977), with some ratios of first to second differences.
+The best ratio is that of the penalty, if the linear fit is chosen. Holes in noisy samples are not
+filled: thresholds keep the noise of the known samples.
 
 If most samples are missing, some of the others are hidden at random, and the linear fit is the
 penalised one that `point_choice` has chosen. Noise is looked for where neighbours are known.
@@ -31,8 +31,6 @@ from kronfield.fitting.noise import find_noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import FillingSettings, Settings
 
-# Weights of first differences, relative to second ones, of the linear fits.
-RATIOS = (0.0, 4.0)
 # The multiple of the identity that makes a matrix regular; its diagonal is 1 and more.
 TINY = 1e-12
 # The most axes of a lattice that is filled.
@@ -77,6 +75,8 @@ class Filling:
         The same of the linear fit, which is the unit of the thresholds.
     rounds, all_sizes : int, bool
         The number of rounds, and whether the largest blocks are used.
+    ratio : float or None
+        The ratio of first to second differences in the linear fit that is best in holes.
     """
 
     candidates: list[Candidate]
@@ -87,6 +87,7 @@ class Filling:
     linear: float = math.nan
     rounds: int = 0
     all_sizes: bool = True
+    ratio: float | None = None
 
     def without_samples(self) -> Filling:
         """Return this without the lattice."""
@@ -192,20 +193,15 @@ class MeanError:
         return root, self.error / (2 * root) if root else 0.0
 
 
-def are_holes(missing: Array, settings: FillingSettings) -> bool:
-    """Tell whether the missing samples are a small part of the lattice."""
-    return float(missing.mean()) <= settings.holes
-
-
-def consider_holes(
-    planes: Array, missing: Array, judged: Hidden | None, settings: Settings
-) -> Filling:
-    """Return the filling of small holes, or why there is none.
+def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling | None:
+    """Return the filling of small holes, or why there is none; None if holes are not small.
 
     ``planes`` (C, N_1, ..., N_D) have any values where samples are ``missing`` (N_1, ..., N_D).
-    ``judged`` are known samples that are hidden: see `hidden_like`.
     """
     own = settings.filling
+    if missing.mean() > own.holes:
+        return None
+    judged = hidden_like(missing, own)
     if judged is None:
         return Filling([], f"fewer than {own.fewest} samples can be hidden in the shape of holes")
     gaps = judged.stack(missing) | judged.hidden
@@ -216,7 +212,8 @@ def consider_holes(
     noise = find_noise(planes, settings.noise, ~missing)
     if noise.is_found:
         return Filling([], f"not filled by thresholds, which keep noise; {noise.reason}")
-    linear = zip(RATIOS, least_roughness(windows, gaps, RATIOS), strict=True)
+    ratios = settings.search.ratios[::2]
+    linear = zip(ratios, least_roughness(windows, gaps, ratios), strict=True)
     squares = {ratio: _squares(found, windows, judged.hidden) for ratio, found in linear}
     best = min(squares, key=lambda ratio: MeanError.of(squares[ratio]).mean)
     rivals = [
@@ -226,7 +223,8 @@ def consider_holes(
         for ratio, parts in squares.items()
     ]
     plan = Plan(own.rounds_of_holes, are_wide(missing, own), own)
-    return _decided(planes, missing, judged, rivals, squares[best], scale, plan)
+    found = _decided(planes, missing, judged, rivals, squares[best], scale, plan)
+    return replace(found, ratio=best)
 
 
 def consider_scattered(
@@ -290,13 +288,11 @@ def _decided(
     if cell is not None:
         squares = judged.by_cells(squares, cell)
     own = MeanError.of(squares)
-    ratio, deviation = mean_ratio(squares, linear)
-    taken = ratio + deviation < 0
+    taken, by = is_better(squares, linear)
     candidate = Candidate(KIND, {"rounds": plan.rounds}, *_relative(squares, scale), chosen=taken)
     reason = (
         f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
-        f"{len(judged.windows)} windows, relative to the variance; filling must be better by more "
-        f"than the standard error: it is by {-DECIBEL * ratio:.2f} dB +- {DECIBEL * deviation:.2f}"
+        f"{len(judged.windows)} windows, relative to the variance; filling is better {by}"
     )
     if not taken:
         return Filling([*rivals, candidate], reason, None, *expected.root)
@@ -532,6 +528,22 @@ def _squares(found: Array, truth: Array, hidden: Array) -> list[Array]:
         np.mean(np.square(found[:, i, hid] - truth[:, i, hid], dtype=np.float64), axis=0)
         for i, hid in enumerate(hidden)
     ]
+
+
+def is_better(squares: Sequence[Array], others: Sequence[Array]) -> tuple[bool, str]:
+    """Tell whether squared errors are clearly lower than others, and by how much.
+
+    They are if two means over windows agree, and one of them is more than its standard error: the
+    mean of the logarithm of the ratio, in which windows count alike, and the mean of the
+    difference, in which windows with large errors count most.
+    """
+    ratio, deviation = mean_ratio(squares, others)
+    less = np.array([float(b.sum()) - float(a.sum()) for a, b in zip(squares, others, strict=True)])
+    spread = float(np.std(less, ddof=1)) / math.sqrt(len(less)) if len(less) > 1 else math.inf
+    difference = float(less.mean())
+    better = ratio < 0 < difference and (-ratio > deviation or difference > spread)
+    about = f"{-DECIBEL * ratio:.2f} dB +- {DECIBEL * deviation:.2f} in the mean over windows"
+    return better, f"by {about}"
 
 
 def mean_ratio(squares: Sequence[Array], others: Sequence[Array]) -> tuple[float, float]:

@@ -104,12 +104,8 @@ def choose_points(
     box: Sequence[tuple[float, float]],
     lattice: list[Lattice] | None,
     options: PointOptions,
-    hidden: Hidden | None = None,
 ) -> PointChoice:
-    """Return features, their grid and, unless it is given, the penalty for points in ``box``.
-
-    ``hidden`` are the points of a lattice to hold out, by default points at random.
-    """
+    """Return features, their grid and, unless it is given, the penalty for points in ``box``."""
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
     grids = _grids(box, count, lattice, settings.points)
@@ -126,7 +122,7 @@ def choose_points(
     trial = (
         Trial(samples.points, samples.values, samples.weights, options)
         if lattice is None
-        else LatticeTrial(samples.points, samples.values, samples.weights, lattice, options, hidden)
+        else LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
     )
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None

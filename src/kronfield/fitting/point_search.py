@@ -304,9 +304,6 @@ class LatticeTrial(Trial):
     Every window is a fold: some of its points are held out, and predicted from its other points.
     Points near the ends of a window are not held out, unless the lattice ends there too. A small
     lattice is one window, and if its points are few, every part of them is held out in turn.
-
-    Windows and held-out points can be given: with gaps of some shape, points in that shape are held
-    out, since a penalty that suits single points need not suit wide gaps.
     """
 
     def __init__(
@@ -316,7 +313,6 @@ class LatticeTrial(Trial):
         weights: Array | None,
         lattice: Sequence[Lattice],
         options: PointOptions,
-        hidden: Hidden | None = None,
     ) -> None:
         self.settings, self.search = options.settings.points, options.settings.search
         rng = np.random.default_rng(options.seed)
@@ -326,9 +322,7 @@ class LatticeTrial(Trial):
             axis=1,
         ).astype(int)
         density = min(1.0, len(points) / math.prod(shape))
-        windows = (
-            _windows(shape, density, self.settings.judged) if hidden is None else hidden.windows
-        )
+        windows = _windows(shape, density, self.settings.judged)
         chosen = [
             np.flatnonzero(
                 np.all(
@@ -348,13 +342,6 @@ class LatticeTrial(Trial):
         self.windows, self.folds, self.fitted = [], [], []
         for k, window in enumerate(windows):
             own = owner == k
-            if hidden is not None:
-                held = own.copy()
-                held[own] = hidden.hidden[k][tuple((self.nodes[own] - _corner(window)).T)]
-                self.windows.append(window)
-                self.folds.append(held)
-                self.fitted.append(own & ~held)
-                continue
             ends = [
                 (p.start + margin * (p.start > 0), p.stop - 1 - margin * (p.stop < n))
                 for p, n in zip(window, shape, strict=True)
@@ -409,7 +396,7 @@ class LatticeTrial(Trial):
         extent = [p.stop - p.start for p in self.windows[0]]
         hidden = np.zeros((len(self.folds), *extent), dtype=bool)
         for one, held, window in zip(hidden, self.folds, self.windows, strict=True):
-            one[tuple((self.nodes[held] - _corner(window)).T)] = True
+            one[tuple((self.nodes[held] - [p.start for p in window]).T)] = True
         return Hidden(self.windows, hidden)
 
     def squares(
@@ -439,10 +426,6 @@ class LatticeTrial(Trial):
                 np.mean((fitted - self.channels[:, order]).astype(np.float64) ** 2, axis=0)
             )
         return found
-
-
-def _corner(window: Sequence[slice]) -> list[int]:
-    return [part.start for part in window]
 
 
 def _within(nodes: Array, ends: Sequence[tuple[float, float]]) -> Array:

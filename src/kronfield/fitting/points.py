@@ -31,7 +31,7 @@ from kronfield.fitting.point_choice import (
 )
 from kronfield.fitting.point_grids import Lattice, find_lattice
 from kronfield.fitting.report import Candidate, PointReport
-from kronfield.fitting.settings import Settings
+from kronfield.fitting.settings import Settings, changed
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
@@ -211,8 +211,12 @@ def fit_checked(
             box = [
                 (axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice
             ]
-        hidden = None if filler is None else filler.hidden
-        choice = choose_points(samples, box, lattice, options, hidden)
+        if filler is not None and filler.ratio is not None:
+            # chosen at samples hidden in the shape of the holes: what suits single points need not
+            # suit wide gaps
+            fixed = changed(options.settings, "search", "ratios", (filler.ratio,))
+            options = replace(options, settings=fixed)
+        choice = choose_points(samples, box, lattice, options)
         if filler is not None and choice.held is not None:
             field = filler.scattered(choice, scale)
             if field is not None:
@@ -228,7 +232,12 @@ def fit_checked(
     level = _Constant.of(choice, given.points, given.weights)
 
     fitted = PointFit(given, lattice, choice, rule, level, options, tolerance)
-    return fitted.field(given.values, choice.candidates, started)
+    field = fitted.field(given.values, choice.candidates, started)
+    if filler is not None and not math.isnan(filler.expected[0]):
+        # of samples hidden in the shape of the holes, which are harder than samples at random
+        report: Any = field.report
+        report.expected_error, report.expected_error_uncertainty = filler.expected
+    return field
 
 
 def _tolerance(
