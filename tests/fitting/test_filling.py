@@ -304,10 +304,25 @@ def test_cells_of_windows_have_the_hidden_samples_of_their_part():
     assert len(found) == len(slow)
     for one, other in zip(found, slow, strict=True):
         assert np.array_equal(one, other)
-    assert judged.some(10**9) == [0, 1, 2]
-    many = Hidden(judged.windows * 5, np.concatenate([hidden] * 5))
-    assert many.some(6 * 520) == [1, 3, 6, 8, 11, 13]
-    assert len(many.some(1)) == filling_choice.FEWEST_WINDOWS
+
+
+def test_cropped_windows_keep_what_is_known_of_their_samples():
+    rng = np.random.default_rng(0)
+    lattice = rng.random((40, 50))
+    windows = [(slice(a, a + 30), slice(b, b + 36)) for a, b in ((0, 0), (10, 14), (5, 3), (5, 3))]
+    hidden = rng.random((4, 30, 36)) < 0.2
+    judged = Hidden(windows, hidden)
+    parts = [one[held] for one, held in zip(judged.stack(lattice), hidden, strict=True)]
+    crops, kept = judged.cropped(parts, 4 * 100)
+    assert crops.hidden.size <= 400
+    assert crops.windows[2] != crops.windows[3]
+    for one, held, part in zip(crops.stack(lattice), crops.hidden, kept, strict=True):
+        assert np.array_equal(one[held], part)
+    for crop, window in zip(crops.windows, windows, strict=True):
+        assert all(w.start <= c.start < c.stop <= w.stop for c, w in zip(crop, window, strict=True))
+    same, all_of_it = judged.cropped(parts, 10**9)
+    assert same.windows == windows
+    assert all(np.array_equal(a, b) for a, b in zip(all_of_it, parts, strict=True))
 
 
 # Fits
@@ -537,7 +552,7 @@ def test_either_side_of_sizes_by_dimension_and_first_and_last_and_averaged():
 def test_either_side_of_rounds_and_rounds_of_holes():
     image = picture()
     for missing, rounds in (
-        (scattered((128, 128), 0.5), 48),
+        (scattered((128, 128), 0.5), 32),
         (written((128, 128)), ROUNDS_OF_HOLES),
     ):
         report = kf.fit(image, mask=missing).report

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.frames import centre
 from kronfield._core.threads import scipy_linalg
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
 from kronfield.fitting.noise import find_noise
@@ -40,6 +41,8 @@ NEAR = 2
 # Random moves of holes onto known samples, of which the best is used, and how far they are moved,
 # in units of the window.
 TRIES, REACH = 8, 2
+# Of which there is one for each axis of a lattice that is filled.
+PRIMES = (2, 3, 5, 7)
 # Fewer windows than this do not tell a standard error.
 FEWEST_WINDOWS = 4
 # Windows are enlarged if more than this part of them is missing.
@@ -128,14 +131,31 @@ class Hidden:
             hidden.append(wide)
         return Hidden(windows, np.stack(hidden))
 
-    def some(self, most: int) -> list[int]:
-        """Return the numbers of windows, spread evenly, that have at most so many samples.
+    def cropped(self, parts: Sequence[Array], most: int) -> tuple[Hidden, list[Array]]:
+        """Return parts of the windows with at most so many samples in all.
 
-        They are at least `FEWEST_WINDOWS`, if there are as many.
+        What is known of hidden samples, (n,) in each window, is returned for these parts. They are
+        spread over the windows, since windows may be alike.
         """
-        count = max(FEWEST_WINDOWS, most // self.hidden[0].size)
-        every = np.arange(len(self.windows))
-        return every.tolist() if count >= len(every) else _spread(every, count).tolist()
+        whole = self.hidden.shape[1:]
+        extent = [part.stop - part.start for part in centre(whole, max(1, most // len(parts)))]
+        windows, hidden, kept = [], [], []
+        for k, (window, held, part) in enumerate(
+            zip(self.windows, self.hidden, parts, strict=True)
+        ):
+            # additive sequences of irrational steps are even on every axis (Weyl, 1916)
+            lows = [
+                int((k + 0.5) * math.sqrt(prime) % 1 * (n - e + 1))
+                for n, e, prime in zip(whole, extent, PRIMES, strict=False)
+            ]
+            box = tuple(slice(low, low + e) for low, e in zip(lows, extent, strict=True))
+            inside = np.zeros(whole, dtype=bool)
+            inside[box] = True
+            starts = (own.start + low for own, low in zip(window, lows, strict=True))
+            windows.append(tuple(slice(a, a + e) for a, e in zip(starts, extent, strict=True)))
+            hidden.append(held[box])
+            kept.append(part[inside[held]])
+        return Hidden(windows, np.stack(hidden)), kept
 
     def by_cells(self, parts: Sequence[Array], cell: int) -> list[Array]:
         """Return what is known of hidden samples, (n,) in each window, in cells of windows.
@@ -235,8 +255,6 @@ def consider_scattered(
     ``linear`` are the squared errors (n,) of the linear fit at the hidden samples of each window.
     """
     own = settings.filling
-    if sum(map(len, linear)) < own.fewest:
-        return Filling([], f"fewer than {own.fewest} samples were hidden")
     scale = _scale(planes, ~missing)
     if scale == 0.0:
         return Filling([], "the known samples are constant")
@@ -247,9 +265,10 @@ def consider_scattered(
             "not filled by thresholds, which keep noise: differences between known neighbours are "
             f"{ratio:.2f} times as strong as at twice the spacing",
         )
-    some, cell = judged.some(own.judged), max(own.sizes(missing.ndim))
-    linear = [linear[k] for k in some]
-    judged = Hidden([judged.windows[k] for k in some], judged.hidden[some])
+    cell = max(own.sizes(missing.ndim))
+    judged, linear = judged.cropped(linear, own.judged)
+    if sum(map(len, linear)) < own.fewest:
+        return Filling([], f"fewer than {own.fewest} samples were hidden")
     expected = Candidate(
         "linear fit of all channels", {}, *_relative(judged.by_cells(linear, cell), scale)
     )

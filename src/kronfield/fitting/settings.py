@@ -846,7 +846,7 @@ class FillingSettings:
         sides=(((4,), (4,), (2,), (2,)), ((256,), (64,), (32,), (16,))),
     )
     rounds: int = decision(
-        48,
+        32,
         "The number of rounds where samples are scattered.",
         data="kodim01 to 08: a quarter of the pixels",
         script="filling.py",
@@ -906,8 +906,8 @@ class FillingSettings:
     )
     judged: int = decision(
         1 << 16,
-        "There are fewer windows, but at least 4, if all of them with the samples around them "
-        "would have more samples than this.",
+        "The most samples of all windows together, beside some around them if samples are "
+        "scattered; of holes there are at least 4 windows.",
         data="by design: a tenth of the time of filling a photograph",
         script="filling.py",
         sides=(1 << 12, 1 << 18),
