@@ -515,6 +515,16 @@ def test_held_out_errors_are_of_everywhere():
     assert abs(report.expected_error - true) < 4 * report.expected_error_uncertainty + 0.15 * true
 
 
+def test_few_known_nodes_are_judged_in_one_window():
+    from kronfield.fitting.point_search import _windows
+
+    for density, count in ((0.25, 9), (0.16, 9), (0.14, 1), (0.05, 1)):
+        windows = _windows((480, 480), density, 6000)
+        assert len(windows) == count
+        nodes = sum(math.prod(part.stop - part.start for part in one) for one in windows)
+        assert nodes * density == pytest.approx(6000, rel=0.1)
+
+
 # Decisions: a test on either side
 # ------------------------------------------------------------------------------------------
 

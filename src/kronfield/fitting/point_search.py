@@ -36,8 +36,8 @@ TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 0.05, 1e-5, 2e-2
 GCV_TOLERANCE = 1e-3
 # Windows of a lattice along each axis, by the number of dimensions.
 WINDOWS_PER_AXIS = (9, 3, 2, 2)
-# Windows with a smaller part of known nodes leave gaps that conjugate gradients cross slowly, so that
-# each is factored, which takes several times as long as iterations in a single large one.
+# Windows with a smaller part of known nodes have gaps that conjugate gradients cross slowly, so
+# that each is factored. This takes several times as long as iterations in a single large one.
 SPARSE = 0.15
 # Points within this many mean distances of the ends of a window are not held out.
 MARGIN = 2.0
