@@ -893,7 +893,7 @@ class FillingSettings:
         24,
         "The most windows in which known samples are hidden; they are spread over the missing "
         "samples.",
-        data="by design: a tenth of the time of filling a photograph",
+        data="by design: at most half of the time of filling a photograph",
         script="filling.py",
         sides=(2, 64),
     )
@@ -908,7 +908,7 @@ class FillingSettings:
         1 << 16,
         "The most samples of all windows together, beside some around them if samples are "
         "scattered; of holes there are at least 4 windows.",
-        data="by design: a tenth of the time of filling a photograph",
+        data="by design: at most half of the time of filling a photograph",
         script="filling.py",
         sides=(1 << 12, 1 << 18),
     )
