@@ -15,17 +15,18 @@ from kronfield.fitting.filling import block_sizes, block_starts, coarse_guess, f
 from kronfield.fitting.filling_choice import (
     Hidden,
     MeanError,
-    consider_holes,
     hidden_like,
     hole_boxes,
+    is_better,
     least_roughness,
+    mean_ratio,
     noise_ratio,
 )
 from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.shrinkage import cosines
 
 OWN = DEFAULT.filling
-ROUNDS_OF_HOLES = 30
+ROUNDS_OF_HOLES = 24
 SHAPES = {1: (400,), 2: (48, 70), 3: (20, 24, 22), 4: (10, 9, 12, 8)}
 
 
@@ -259,6 +260,71 @@ def test_the_error_of_a_mean_is_that_of_its_windows():
     assert MeanError(4.0, 0.4).root == (2.0, 0.1)
 
 
+def test_filling_must_be_better_than_by_chance():
+    """Of two that are alike, one is clearly better in about a fifth of trials."""
+    rng = np.random.default_rng(0)
+    taken = 0
+    for _ in range(600):
+        ours, others = ([rng.random() * np.ones(5) for _ in range(12)] for _ in range(2))
+        taken += is_better(ours, others)[0]
+    assert 0.1 < taken / 600 < 0.25
+    others = [np.ones(3), np.full(9, 4.0), np.full(2, 9.0)]
+    ours = [one / 2 for one in others]
+    ratio, deviation = mean_ratio(ours, others)
+    assert ratio == pytest.approx(-math.log(2))
+    assert deviation == pytest.approx(0, abs=1e-9)
+    assert mean_ratio(others[:1], others[:1]) == (0.0, math.inf)
+    assert is_better(ours, others)[0]
+    assert not is_better(others, ours)[0]
+    assert not is_better(others, others)[0]
+    assert not is_better(ours[:1], others[:1])[0]  # there is no standard error
+    # better in most windows, but much worse in one
+    assert not is_better([*ours, np.array([99.0])], [*others, np.array([50.0])])[0]
+    # the same in most windows, and clearly better where errors are large
+    alike = [np.array([level]) for level in (0.01, 0.02, 0.01, 0.02)]
+    large = [np.array([level]) for level in (9.0, 8.0, 9.0, 10.0)]
+    swapped = [alike[1], alike[0], alike[3], alike[2]]
+    assert is_better([*alike, *[0.8 * one for one in large]], [*swapped, *large])[0]
+
+
+def test_cells_of_windows_have_the_hidden_samples_of_their_part():
+    rng = np.random.default_rng(0)
+    hidden = rng.random((3, 20, 26)) < 0.2
+    hidden[1] = False
+    values = rng.random((3, 20, 26))
+    parts = [one[held] for one, held in zip(values, hidden, strict=True)]
+    judged = Hidden([(slice(0, 20), slice(0, 26))] * 3, hidden)
+    found = judged.by_cells(parts, 8)
+    slow = [
+        values[k, a : a + 8, b : b + 8][hidden[k, a : a + 8, b : b + 8]]
+        for k in (0, 2)
+        for a in range(0, 20, 8)
+        for b in range(0, 26, 8)
+    ]
+    assert len(found) == len(slow)
+    for one, other in zip(found, slow, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_cropped_windows_keep_what_is_known_of_their_samples():
+    rng = np.random.default_rng(0)
+    lattice = rng.random((40, 50))
+    windows = [(slice(a, a + 30), slice(b, b + 36)) for a, b in ((0, 0), (10, 14), (5, 3), (5, 3))]
+    hidden = rng.random((4, 30, 36)) < 0.2
+    judged = Hidden(windows, hidden)
+    parts = [one[held] for one, held in zip(judged.stack(lattice), hidden, strict=True)]
+    crops, kept = judged.cropped(parts, 4 * 100)
+    assert crops.hidden.size <= 400
+    assert crops.windows[2] != crops.windows[3]
+    for one, held, part in zip(crops.stack(lattice), crops.hidden, kept, strict=True):
+        assert np.array_equal(one[held], part)
+    for crop, window in zip(crops.windows, windows, strict=True):
+        assert all(w.start <= c.start < c.stop <= w.stop for c, w in zip(crop, window, strict=True))
+    same, all_of_it = judged.cropped(parts, 10**9)
+    assert same.windows == windows
+    assert all(np.array_equal(a, b) for a, b in zip(all_of_it, parts, strict=True))
+
+
 # Fits
 # ------------------------------------------------------------------------------------------
 
@@ -330,6 +396,28 @@ def test_smooth_functions_are_fitted_linearly():
         assert field.report.chosen.kind == "hats on the lattice"
         assert any(one.kind == "falling thresholds" for one in field.report.candidates)
         assert np.abs(field.on_grid() - smooth).max() < 0.01
+
+
+def test_the_penalty_of_a_linear_fit_suits_the_holes():
+    """A rough random field: wide holes are flat inside, other than gaps of single samples."""
+    rng, side = np.random.default_rng(1), 128
+    k = np.hypot(*np.meshgrid(*[np.fft.fftfreq(side)] * 2))
+    k[0, 0] = np.inf
+    field = np.fft.ifft2(np.fft.fft2(rng.standard_normal((side, side))) * k**-1.2).real
+    missing = np.zeros((side, side), dtype=bool)
+    for a, b in rng.integers(0, side - 16, (6, 2)):
+        missing[a : a + 16, b : b + 16] = True
+    fitted = kf.fit(field, mask=missing)
+    tried = [one for one in fitted.report.candidates if one.kind == "least roughness"]
+    best = min(tried, key=lambda one: one.score).parameters["first over second differences"]
+    assert best > 0
+    first, second = fitted.report.roughness
+    assert first / second == pytest.approx(best)
+    smooth = kf.fit(field, mask=missing, roughness=(0.0, second)).on_grid()
+    error, other = (rms(one, field, missing) for one in (fitted.on_grid(), smooth))
+    assert error < 0.95 * other
+    report = fitted.report
+    assert abs(report.expected_error - error) < 4 * report.expected_error_uncertainty
 
 
 @pytest.mark.parametrize("holes", ["strokes", "scattered"])
@@ -427,6 +515,16 @@ def test_held_out_errors_are_of_everywhere():
     assert abs(report.expected_error - true) < 4 * report.expected_error_uncertainty + 0.15 * true
 
 
+def test_few_known_nodes_are_judged_in_one_window():
+    from kronfield.fitting.point_search import _windows
+
+    for density, count in ((0.25, 9), (0.16, 9), (0.14, 1), (0.05, 1)):
+        windows = _windows((480, 480), density, 6000)
+        assert len(windows) == count
+        nodes = sum(math.prod(part.stop - part.start for part in one) for one in windows)
+        assert nodes * density == pytest.approx(6000, rel=0.1)
+
+
 # Decisions: a test on either side
 # ------------------------------------------------------------------------------------------
 
@@ -464,7 +562,7 @@ def test_either_side_of_sizes_by_dimension_and_first_and_last_and_averaged():
 def test_either_side_of_rounds_and_rounds_of_holes():
     image = picture()
     for missing, rounds in (
-        (scattered((128, 128), 0.5), 48),
+        (scattered((128, 128), 0.5), 32),
         (written((128, 128)), ROUNDS_OF_HOLES),
     ):
         report = kf.fit(image, mask=missing).report
@@ -473,21 +571,24 @@ def test_either_side_of_rounds_and_rounds_of_holes():
 
 
 def test_either_side_of_holes():
-    from kronfield.fitting import settings
 
     truth = stripes((64, 64))
     for share, small in ((0.3, True), (0.42, False)):
-        found = consider_holes(truth, scattered((64, 64), share), settings.DEFAULT)
-        assert (found is not None) == small
+        report = kf.fit(truth[0], mask=scattered((64, 64), share)).report
+        # of holes the rivals are surfaces of least roughness
+        assert any(one.kind == "least roughness" for one in report.candidates) == small
 
 
-def test_either_side_of_windows_and_window_samples():
+def test_either_side_of_windows_and_window_samples_and_judged():
     from kronfield.fitting import settings
 
     missing = scattered((400, 400), 0.05)
     judged = hidden_like(missing, settings.DEFAULT.filling)
-    assert judged.hidden.shape == (8, 64 + 32, 64 + 32)
-    assert judged.hidden[:, 40:56, 40:56].any(axis=(1, 2)).all()
+    assert judged.hidden.shape == (24, 32 + 16, 32 + 16)
+    assert judged.hidden[:, 8:40, 8:40].any(axis=(1, 2)).all()
+    missing[100:120, 100:120] = True  # wide holes need more samples around them
+    judged = hidden_like(missing, settings.DEFAULT.filling)
+    assert judged.hidden.shape == (16, 32 + 32, 32 + 32)
 
 
 def test_either_side_of_fewest():

@@ -44,6 +44,8 @@ class LatticeFiller:
         Why not.
     expected : (float, float)
         The expected error of a linear fit at a missing sample, and its standard error, if known.
+    ratio : float or None
+        The ratio of first to second derivatives in the penalty that suits the holes, if known.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class LatticeFiller:
         self.tried: list[Candidate] = []
         self.reasons: list[str] = []
         self.expected = (math.nan, math.nan)
+        self.ratio: float | None = None
 
     @classmethod
     def of_grid(
@@ -115,7 +118,7 @@ class LatticeFiller:
     def _field(self, found: Filling, rivals: Sequence[Candidate] = ()) -> Field | None:
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
-            self.expected = (found.error, found.uncertainty)
+            self.expected, self.ratio = (found.error, found.uncertainty), found.ratio
             return None
         grid = GridInput.on(self.layout, self._as_given(found.planes))
         options = GridOptions(ridge=0.0, settings=self.settings)  # known samples are met

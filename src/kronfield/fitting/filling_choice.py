@@ -1,12 +1,13 @@
 """Whether the missing samples of a lattice are filled by falling thresholds or by a linear fit.
 
-Known samples are hidden and predicted by both. The better prediction, in the mean over several
-windows, is chosen.
+Known samples are hidden in several windows and predicted by both. Filling is chosen if it predicts
+them better, by more than the standard error over the windows; otherwise the linear fit is.
 
 Holes that are a small part of the lattice are judged at samples hidden in the shape of the holes:
 they are moved and flipped onto known samples nearby. The linear fits are then the surfaces of least
-roughness through the known samples (Duchon, 1977), computed in a few windows. Holes in noisy
-samples are not filled: thresholds keep the noise of the known samples.
+roughness through the known samples (Duchon, 1977), with some ratios of first to second differences.
+The best ratio is that of the penalty, if the linear fit is chosen. Holes in noisy samples are not
+filled: thresholds keep the noise of the known samples.
 
 If most samples are missing, some of the others are hidden at random, and the linear fit is the
 penalised one that `point_choice` has chosen. Noise is looked for where neighbours are known.
@@ -31,16 +32,19 @@ from kronfield.fitting.noise import find_noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import FillingSettings, Settings
 
-# Weights of first differences, relative to second ones, of the linear fits.
-RATIOS = (0.0, 4.0)
 # The multiple of the identity that makes a matrix regular; its diagonal is 1 and more.
 TINY = 1e-12
 # The most axes of a lattice that is filled.
 MOST_AXES = 4
 # A hidden sample within this distance of a missing one, along an axis, makes a hole larger.
 NEAR = 2
-# Random moves of holes onto known samples, of which the best is used.
-TRIES = 8
+# Random moves of holes onto known samples, of which the best is used, and how far they are moved,
+# in units of the window.
+TRIES, REACH = 8, 2
+# Of which there is one for each axis of a lattice that is filled.
+PRIMES = (2, 3, 5, 7)
+# Fewer windows than this do not tell a standard error.
+FEWEST_WINDOWS = 4
 # Windows are enlarged if more than this part of them is missing.
 MOST_OF_WINDOW = 0.5
 # Boxes around the holes are used if they are at most this part of the lattice.
@@ -49,6 +53,9 @@ FEW = 0.5
 # The fewest differences between known samples that tell of noise, the quantile that is their
 # strength, and the samples in which steps of quantised values are looked for.
 FEWEST_DIFFERENCES, STRONGER, ENOUGH = 200, 0.75, 1 << 14
+
+# Of a natural logarithm of squares.
+DECIBEL = 10 / math.log(10)
 
 KIND = "falling thresholds"
 
@@ -71,6 +78,8 @@ class Filling:
         The same of the linear fit, which is the unit of the thresholds.
     rounds, all_sizes : int, bool
         The number of rounds, and whether the largest blocks are used.
+    ratio : float or None
+        The ratio of first to second differences in the linear fit that is best in holes.
     """
 
     candidates: list[Candidate]
@@ -81,6 +90,7 @@ class Filling:
     linear: float = math.nan
     rounds: int = 0
     all_sizes: bool = True
+    ratio: float | None = None
 
     def without_samples(self) -> Filling:
         """Return this without the lattice."""
@@ -120,6 +130,49 @@ class Hidden:
             windows.append(tuple(slice(low, low + e) for low, e in zip(lows, extent, strict=True)))
             hidden.append(wide)
         return Hidden(windows, np.stack(hidden))
+
+    def cropped(self, parts: Sequence[Array], most: int) -> tuple[Hidden, list[Array]]:
+        """Return parts of the windows with at most so many samples in all.
+
+        What is known of hidden samples, (n,) in each window, is returned for these parts. They are
+        spread over the windows, since windows may be alike.
+        """
+        whole = self.hidden.shape[1:]
+        extent = [part.stop - part.start for part in centre(whole, max(1, most // len(parts)))]
+        windows, hidden, kept = [], [], []
+        for k, (window, held, part) in enumerate(
+            zip(self.windows, self.hidden, parts, strict=True)
+        ):
+            # additive sequences of irrational steps are even on every axis (Weyl, 1916)
+            lows = [
+                int((k + 0.5) * math.sqrt(prime) % 1 * (n - e + 1))
+                for n, e, prime in zip(whole, extent, PRIMES, strict=False)
+            ]
+            box = tuple(slice(low, low + e) for low, e in zip(lows, extent, strict=True))
+            inside = np.zeros(whole, dtype=bool)
+            inside[box] = True
+            starts = (own.start + low for own, low in zip(window, lows, strict=True))
+            windows.append(tuple(slice(a, a + e) for a, e in zip(starts, extent, strict=True)))
+            hidden.append(held[box])
+            kept.append(part[inside[held]])
+        return Hidden(windows, np.stack(hidden)), kept
+
+    def by_cells(self, parts: Sequence[Array], cell: int) -> list[Array]:
+        """Return what is known of hidden samples, (n,) in each window, in cells of windows.
+
+        Cells have a side of ``cell`` samples.
+        """
+        found = []
+        for held, part in zip(self.hidden, parts, strict=True):
+            if not len(part):
+                continue
+            index = tuple(np.argwhere(held).T // cell)
+            counts = [-(-n // cell) for n in held.shape]
+            labels = np.ravel_multi_index(index, counts)
+            order = np.argsort(labels, kind="stable")
+            ends = np.flatnonzero(np.diff(labels[order])) + 1
+            found += np.split(part[order], ends)
+        return found
 
     def stack(self, lattice: Array) -> Array:
         """Return the windows of (..., N_1, ..., N_D) as (..., W, n_1, ..., n_D)."""
@@ -176,10 +229,11 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     scale = _scale(windows, ~gaps)
     if scale == 0.0:
         return Filling([], "the known samples are constant")
-    noise = find_noise(_central(planes, missing, settings), settings.noise)
+    noise = find_noise(planes, settings.noise, ~missing)
     if noise.is_found:
         return Filling([], f"not filled by thresholds, which keep noise; {noise.reason}")
-    linear = zip(RATIOS, least_roughness(windows, gaps, RATIOS), strict=True)
+    ratios = settings.search.ratios[::2]
+    linear = zip(ratios, least_roughness(windows, gaps, ratios), strict=True)
     squares = {ratio: _squares(found, windows, judged.hidden) for ratio, found in linear}
     best = min(squares, key=lambda ratio: MeanError.of(squares[ratio]).mean)
     rivals = [
@@ -188,8 +242,9 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         )
         for ratio, parts in squares.items()
     ]
-    plan = Plan(own.rounds_of_holes, _are_wide(missing, own), own)
-    return _decided(planes, missing, judged, rivals, squares[best], scale, plan)
+    plan = Plan(own.rounds_of_holes, are_wide(missing, own), own)
+    found = _decided(planes, missing, judged, rivals, squares[best], scale, plan)
+    return replace(found, ratio=best)
 
 
 def consider_scattered(
@@ -200,8 +255,6 @@ def consider_scattered(
     ``linear`` are the squared errors (n,) of the linear fit at the hidden samples of each window.
     """
     own = settings.filling
-    if sum(map(len, linear)) < own.fewest:
-        return Filling([], f"fewer than {own.fewest} samples were hidden")
     scale = _scale(planes, ~missing)
     if scale == 0.0:
         return Filling([], "the known samples are constant")
@@ -212,11 +265,17 @@ def consider_scattered(
             "not filled by thresholds, which keep noise: differences between known neighbours are "
             f"{ratio:.2f} times as strong as at twice the spacing",
         )
-    expected = Candidate("linear fit of all channels", {}, *_relative(linear, scale))
+    cell = max(own.sizes(missing.ndim))
+    judged, linear = judged.cropped(linear, own.judged)
+    if sum(map(len, linear)) < own.fewest:
+        return Filling([], f"fewer than {own.fewest} samples were hidden")
+    expected = Candidate(
+        "linear fit of all channels", {}, *_relative(judged.by_cells(linear, cell), scale)
+    )
     # blocks that end near a hidden sample would be at a disadvantage
-    judged = judged.widened(missing.shape, max(own.sizes(missing.ndim)) // 4)
+    judged = judged.widened(missing.shape, cell // 4)
     plan = Plan(own.rounds, True, own)
-    return _decided(planes, missing, judged, [expected], linear, scale, plan)
+    return _decided(planes, missing, judged, [expected], linear, scale, plan, cell)
 
 
 def fill_again(planes: Array, missing: Array, filling: Filling, settings: Settings) -> Array:
@@ -233,19 +292,26 @@ def _decided(
     linear: Sequence[Array],
     scale: float,
     plan: Plan,
+    cell: int | None = None,
 ) -> Filling:
-    """Fill windows, compare with the linear fit there, and fill the lattice if that is better."""
+    """Fill windows, compare with the linear fit there, and fill the lattice if that is better.
+
+    The windows are the independent observations, or with ``cell`` their cells of that side.
+    """
+    if cell is not None:
+        linear = judged.by_cells(linear, cell)
     expected = MeanError.of(linear)
     gaps = judged.stack(missing) | judged.hidden
     windows = judged.stack(planes)
     squares = _squares(plan.fill_stack(windows, gaps, expected.root[0]), windows, judged.hidden)
+    if cell is not None:
+        squares = judged.by_cells(squares, cell)
     own = MeanError.of(squares)
-    taken = _mean_gain(squares, linear) < 0
+    taken, by = is_better(squares, linear)
     candidate = Candidate(KIND, {"rounds": plan.rounds}, *_relative(squares, scale), chosen=taken)
     reason = (
         f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
-        f"{len(judged.windows)} windows, relative to the variance; its logarithm decides, the mean "
-        "over windows"
+        f"{len(judged.windows)} windows, relative to the variance; filling is better {by}"
     )
     if not taken:
         return Filling([*rivals, candidate], reason, None, *expected.root)
@@ -332,7 +398,7 @@ def hole_boxes(missing: Array, settings: FillingSettings) -> list[tuple[slice, .
     ]
 
 
-def _are_wide(missing: Array, settings: FillingSettings) -> bool:
+def are_wide(missing: Array, settings: FillingSettings) -> bool:
     """Tell whether a cell of a quarter of the largest block has no known sample."""
     cell = max(1, max(settings.sizes(missing.ndim)) // 4)
     for axis, n in enumerate(missing.shape):
@@ -347,20 +413,29 @@ def _are_wide(missing: Array, settings: FillingSettings) -> bool:
 def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hidden | None:
     """Return windows with known samples hidden in the shape of the missing ones.
 
-    The holes of a window are moved by a random shift and flipped, onto known samples of a window
-    nearby. Of several random ways, the one that hides most samples is used. None if fewer than
+    The holes of a window are moved by a random shift and flipped, onto known samples nearby. Of
+    several random ways, the one that hides most samples is used. None if fewer than
     ``settings.fewest`` samples can be hidden.
     """
     rng = np.random.default_rng(seed)
     places, D = np.flatnonzero(missing), missing.ndim
-    side, count = settings.window_samples ** (1 / D), settings.windows
+    if not len(places):
+        return None
+    # blocks that end near a hidden sample would be at a disadvantage
+    sizes = settings.sizes(D)
+    margin = sizes[-1 if are_wide(missing, settings) else -2] // 2
+    side = settings.window_samples ** (1 / D)
     while True:
         extent = [min(n, max(1, round(side))) for n in missing.shape]
+        samples = math.prod(
+            min(n, e + 2 * margin) for n, e in zip(missing.shape, extent, strict=True)
+        )
+        count = min(settings.windows, max(FEWEST_WINDOWS, settings.judged // samples))
         sources = [_around(place, missing.shape, extent) for place in _spread(places, count)]
         share = np.mean([missing[window].mean() for window in sources])
         if share <= MOST_OF_WINDOW or tuple(extent) == missing.shape:
             break
-        side, count = 2 * side, max(1, count // 2**D)  # holes are wider than the windows
+        side *= 2  # holes are wider than the windows
     windows, hidden = [], []
     for window in sources:
         tries = [_moved(missing, window, rng) for _ in range(TRIES)]
@@ -370,8 +445,6 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
             hidden.append(held)
     if sum(int(one.sum()) for one in hidden) < settings.fewest:
         return None
-    # blocks that end near a hidden sample would be at a disadvantage
-    margin = max(settings.sizes(D)) // 2
     return Hidden(windows, np.stack(hidden)).widened(missing.shape, margin)
 
 
@@ -392,17 +465,16 @@ def _around(place: int, shape: Sequence[int], extent: Sequence[int]) -> tuple[sl
 def _moved(
     missing: Array, window: tuple[slice, ...], rng: np.random.Generator
 ) -> tuple[tuple[slice, ...], Array]:
-    """Return a window nearby, and the holes of ``window``, shifted and flipped at random.
+    """Return a window nearby, at random, and the holes of ``window``, flipped at random.
 
     Parts of them that would enlarge a hole of the window nearby are left out.
     """
     holes, target = missing[window], []
     for axis, (part, n) in enumerate(zip(window, missing.shape, strict=True)):
         extent = part.stop - part.start
-        low = part.start + int(rng.integers(-extent, extent + 1))
+        low = part.start + int(rng.integers(-REACH * extent, REACH * extent + 1))
         low = min(max(low, 0), n - extent)
         target.append(slice(low, low + extent))
-        holes = np.roll(holes, int(rng.integers(extent)), axis)
         if rng.random() < 0.5:
             holes = np.flip(holes, axis)
     return tuple(target), holes & ~_near(missing[tuple(target)])
@@ -422,13 +494,6 @@ def _near(missing: Array) -> Array:
 def _shifted(axis: int, step: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     before = (slice(None),) * axis
     return (*before, slice(None, -step)), (*before, slice(step, None))
-
-
-def _central(planes: Array, missing: Array, settings: Settings) -> Array:
-    """Return the central part in which noise is looked for, with its gaps filled coarsely."""
-    part = centre(missing.shape, settings.noise.most_samples)
-    crop, gaps = planes[(slice(None), *part)], missing[part]
-    return coarse_guess(crop, gaps) if not gaps.all() else crop
 
 
 def noise_ratio(planes: Array, missing: Array, settings: Settings) -> float:
@@ -484,10 +549,27 @@ def _squares(found: Array, truth: Array, hidden: Array) -> list[Array]:
     ]
 
 
-def _mean_gain(squares: Sequence[Array], others: Sequence[Array]) -> float:
+def is_better(squares: Sequence[Array], others: Sequence[Array]) -> tuple[bool, str]:
+    """Tell whether squared errors are clearly lower than others, and by how much.
+
+    They are if two means over windows agree, and one of them is more than its standard error: the
+    mean of the logarithm of the ratio, in which windows count alike, and the mean of the
+    difference, in which windows with large errors count most.
+    """
+    ratio, deviation = mean_ratio(squares, others)
+    less = np.array([float(b.sum()) - float(a.sum()) for a, b in zip(squares, others, strict=True)])
+    spread = float(np.std(less, ddof=1)) / math.sqrt(len(less)) if len(less) > 1 else math.inf
+    difference = float(less.mean())
+    better = ratio < 0 < difference and (-ratio > deviation or difference > spread)
+    about = f"{-DECIBEL * ratio:.2f} dB +- {DECIBEL * deviation:.2f} in the mean over windows"
+    return better, f"by {about}"
+
+
+def mean_ratio(squares: Sequence[Array], others: Sequence[Array]) -> tuple[float, float]:
     """Return the mean over windows of the logarithm of the ratio of mean squared errors.
 
-    Every window counts alike, also if one of them has a much larger error than the others.
+    Every window counts alike, also if one of them has a much larger error than the others. The
+    standard error of the mean follows; it is infinite if there is only one window.
     """
     least = 1e-12 * MeanError.of(others).mean  # rounding
     ratios = [
@@ -495,7 +577,9 @@ def _mean_gain(squares: Sequence[Array], others: Sequence[Array]) -> float:
         for a, b in zip(squares, others, strict=True)
         if len(a)
     ]
-    return float(np.mean(ratios))
+    if len(ratios) < 2:
+        return float(np.mean(ratios)), math.inf
+    return float(np.mean(ratios)), float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios))
 
 
 def _relative(parts: Sequence[Array], scale: float) -> tuple[float, float]:

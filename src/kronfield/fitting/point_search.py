@@ -36,6 +36,9 @@ TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 0.05, 1e-5, 2e-2
 GCV_TOLERANCE = 1e-3
 # Windows of a lattice along each axis, by the number of dimensions.
 WINDOWS_PER_AXIS = (9, 3, 2, 2)
+# Windows with a smaller part of known nodes have gaps that conjugate gradients cross slowly, so
+# that each is factored. This takes several times as long as iterations in a single large one.
+SPARSE = 0.15
 # Points within this many mean distances of the ends of a window are not held out.
 MARGIN = 2.0
 
@@ -435,8 +438,12 @@ def _within(nodes: Array, ends: Sequence[tuple[float, float]]) -> Array:
 
 
 def _windows(shape: Sequence[int], density: float, points: int) -> list[tuple[slice, ...]]:
-    """Return windows of one shape, spread evenly over a lattice, with so many points in all."""
+    """Return windows of one shape, spread evenly over a lattice, with so many points in all.
+
+    If fewer than `SPARSE` of the nodes are known, there is one window in the middle.
+    """
     per_axis = WINDOWS_PER_AXIS[min(len(shape), len(WINDOWS_PER_AXIS)) - 1]
+    per_axis = per_axis if density >= SPARSE else 1
     if math.prod(shape) * density <= points:
         return [tuple(slice(0, n) for n in shape)]
     samples = math.ceil(points / per_axis ** len(shape) / density)

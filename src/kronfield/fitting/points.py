@@ -31,7 +31,7 @@ from kronfield.fitting.point_choice import (
 )
 from kronfield.fitting.point_grids import Lattice, find_lattice
 from kronfield.fitting.report import Candidate, PointReport
-from kronfield.fitting.settings import Settings
+from kronfield.fitting.settings import Settings, changed
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
@@ -211,6 +211,11 @@ def fit_checked(
             box = [
                 (axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice
             ]
+        if filler is not None and filler.ratio is not None:
+            # chosen at samples hidden in the shape of the holes: what suits single points need not
+            # suit wide gaps
+            fixed = changed(options.settings, "search", "ratios", (filler.ratio,))
+            options = replace(options, settings=fixed)
         choice = choose_points(samples, box, lattice, options)
         if filler is not None and choice.held is not None:
             field = filler.scattered(choice, scale)

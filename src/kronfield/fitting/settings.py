@@ -867,18 +867,18 @@ class FillingSettings:
         sides=(((4,), (4,), (2,), (2,)), ((256,), (64,), (32,), (16,))),
     )
     rounds: int = decision(
-        48,
+        32,
         "The number of rounds where samples are scattered.",
         data="kodim01 to 08: a quarter of the pixels",
         script="filling.py",
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        30,
+        24,
         "The number of rounds where holes are small parts of the lattice.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
-        sides=(3, 60),
+        sides=(3, 40),
     )
     first: float = decision(
         6.0,
@@ -911,18 +911,27 @@ class FillingSettings:
         sides=(0.1, 0.6),
     )
     windows: int = decision(
-        8,
-        "The most windows in which holes are judged; they are spread over the missing samples.",
-        data="by design: a tenth of the time of filling a photograph",
+        24,
+        "The most windows in which known samples are hidden; they are spread over the missing "
+        "samples.",
+        data="by design: at most half of the time of filling a photograph",
         script="filling.py",
         sides=(2, 64),
     )
     window_samples: int = decision(
-        1 << 12,
-        "The samples of a window.",
-        data="by design: 64 x 64 pixels are four times as wide as the blocks",
+        1 << 10,
+        "The samples of a window in which known samples are hidden; more if holes are wider.",
+        data="by design: 32 x 32 pixels are as wide as the blocks",
         script="filling.py",
-        sides=(1 << 8, 1 << 16),
+        sides=(1 << 6, 1 << 14),
+    )
+    judged: int = decision(
+        1 << 16,
+        "The most samples of all windows together, beside some around them if samples are "
+        "scattered; of holes there are at least 4 windows.",
+        data="by design: at most half of the time of filling a photograph",
+        script="filling.py",
+        sides=(1 << 12, 1 << 18),
     )
     fewest: int = decision(
         64,
