@@ -438,7 +438,6 @@ def test_noise_that_is_none(noise, words):
         {"ridge": 1.0},
         {"roughness": (0.0, 1.0)},
         {"encoding": kf.Triangle(20, 0.1)},
-        {"mask": np.arange(20) < 3},
     ],
 )
 def test_noise_beside_a_penalty_is_refused(other):

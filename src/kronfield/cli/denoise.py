@@ -204,6 +204,8 @@ class _Job:
 
     def text(self, amount: float) -> str:
         """Return an amount in that unit as text."""
+        if not (amount > 0 and math.isfinite(amount)):
+            return "not known"
         if self.description.kind == "audio":
             return f"{20 * math.log10(amount):.1f} dB of full scale ({amount:.3g})"
         levels = self.description.levels

@@ -18,7 +18,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
 from kronfield.field import Field
-from kronfield.fitting.denoising import Removal
+from kronfield.fitting.denoising import SIGMA_ERROR, Removal, expected_error
 from kronfield.fitting.grid import GridFit, fit
 from kronfield.fitting.grid_choice import choose
 from kronfield.fitting.inputs import GridInput, GridLayout
@@ -101,21 +101,33 @@ class GapsDenoiser:
         report.filled = int(self.missing.sum())
         return field
 
-    def cleaned(self, planes: Array, missing: Array) -> Array:
-        """Return planes (C, N_1, ..., N_D) without noise and gaps."""
-        found = self.started(planes, missing)
-        removal = Removal.of(found, self.noise, settings=self.settings)
+    def cleaned(self, planes: Array, missing: Array, found: Array | None = None) -> Array:
+        """Return planes (C, N_1, ..., N_D) without noise and gaps.
+
+        ``found`` is what `started` returns, if it is known already.
+        """
+        unit = _largest(planes, missing)  # so that squares neither under- nor overflow
+        noise = replace(self.noise, sigma=self.noise.sigma / unit, sigmas=self.noise.sigmas / unit)
+        found = (self.started(planes, missing) if found is None else found) / unit
+        planes = planes / unit
+        removal = Removal.of(found, noise, settings=self.settings)
         for i in range(ROUNDS):
             last = replace(removal, thorough=self.thorough and i == ROUNDS - 1)
             found = last(np.where(missing, found, planes))
-        return found
+        return found * unit
 
     def started(self, planes: Array, missing: Array) -> Array:
         """Return the penalised fit of the known samples, at all samples."""
-        values = np.moveaxis(np.where(missing, 0.0, planes), 0, -1)
+        unit = _largest(planes, missing)
+        values = np.moveaxis(np.where(missing, 0.0, planes / unit), 0, -1)
         axes = self.layout.axes if missing.shape == self.layout.shape else None
         start = fit(values, axes, channels=True, mask=missing, settings=self.settings)
-        return np.moveaxis(start.on_grid(), -1, 0)
+        return unit * np.moveaxis(start.on_grid(), -1, 0)
+
+
+def _largest(planes: Array, missing: Array) -> float:
+    known = planes[:, ~missing]
+    return float(max(known.max(), -known.min())) or 1.0
 
 
 def denoise_with_gaps(
@@ -148,42 +160,65 @@ def denoise_with_gaps(
     if not noise.is_found:
         return None, noise.reason, None
     denoiser = GapsDenoiser(layout, missing, noise, settings, options.thorough)
-    linear, shrunk, least = _judged(denoiser, planes, missing)
-    variance = float(np.mean(noise.sigma**2))
+    linear, shrunk = _judged(denoiser, planes, missing)
+    is_sure = len(linear) > 1
     candidates = [
-        Candidate("penalised fit", {"of": "hidden samples"}, linear / variance),
-        Candidate("shrinkage", {"of": "hidden samples"}, shrunk / variance, chosen=True),
+        Candidate("penalised fit", {"of": "hidden samples"}, _mean(linear)),
+        Candidate("shrinkage", {"of": "hidden samples"}, _mean(shrunk), chosen=True),
     ]
-    if not linear - shrunk > settings.noise.confidence * least:
-        error = math.sqrt(max(linear - variance, 0.0)) if math.isfinite(linear) else math.nan
+    gain, least = _mean(linear - shrunk), settings.noise.confidence * _error(linear - shrunk)
+    if not (is_sure and gain > least):
+        error = _expected(linear, noise)
         about = RemovedNoise(tuple(map(float, noise.sigma)), "a penalised fit", error)
         why = f"{noise.reason}; shrinkage is not clearly better than a penalised fit"
         return None, why, about
     by = f"error at hidden samples, in units of the noise; {noise.reason}"
-    # hidden samples are noisy themselves
-    error = math.sqrt(max(shrunk - variance, 0.0))
-    return denoiser.field(grid, by, candidates, error, started), "", None
+    field = denoiser.field(grid, by, candidates, _expected(shrunk, noise), started)
+    return field, "", None
 
 
-def _judged(denoiser: GapsDenoiser, planes: Array, missing: Array) -> tuple[float, float, float]:
-    """Return the mean squared errors of the penalised fit and of shrinkage at hidden samples.
+def _mean(terms: Array) -> float:
+    return float(terms.mean()) if len(terms) else math.inf
 
-    The third number is the standard error of their difference. Samples are hidden in the central
-    crop. Its gaps stay as they are.
+
+def _error(terms: Array) -> float:
+    """Return the standard error of a mean."""
+    return float(np.std(terms, ddof=1)) / math.sqrt(len(terms)) if len(terms) > 1 else math.inf
+
+
+def _expected(terms: Array, noise: Noise) -> float:
+    """Return the expected rms error from squared errors at hidden samples, in units of the noise.
+
+    Hidden samples are noisy themselves, so that 1 is subtracted. What is left below its error
+    shows no more than that.
+    """
+    if len(terms) < 2:
+        return math.nan
+    unsure = _error(terms) + (0.0 if noise.is_given else 2 * SIGMA_ERROR)
+    return expected_error(max(_mean(terms) - 1, unsure), noise.sigma)
+
+
+def _judged(denoiser: GapsDenoiser, planes: Array, missing: Array) -> tuple[Array, Array]:
+    """Return the squared errors of the penalised fit and of shrinkage at hidden samples, (n,) each.
+
+    They are in units of the noise, mean over channels that have some. Samples are hidden in the
+    central crop. Its gaps stay as they are.
     """
     part = centre(missing.shape, denoiser.settings.grid.crop_samples)
     crop, gaps = planes[(slice(None), *part)], missing[part]
     known = np.flatnonzero(~gaps.ravel())
     count = len(known) // HIDDEN
     if count < 2:
-        return math.inf, math.inf, math.inf
+        return np.zeros(0), np.zeros(0)
     chosen = np.random.default_rng(SEED).choice(known, count, replace=False)
     hidden = np.zeros(gaps.shape, dtype=bool)
     hidden[np.unravel_index(chosen, gaps.shape)] = True
-    judge = replace(denoiser, thorough=False)
-    linear, shrunk = (
-        np.mean((found[:, hidden] - crop[:, hidden]) ** 2, axis=0)
-        for found in (judge.started(crop, gaps | hidden), judge.cleaned(crop, gaps | hidden))
-    )
-    least = float(np.std(linear - shrunk, ddof=1)) / math.sqrt(count)
-    return float(linear.mean()), float(shrunk.mean()), least
+    judge, gaps = replace(denoiser, thorough=False), gaps | hidden
+    start = judge.started(crop, gaps)
+    noisy = denoiser.noise.sigma > 0
+    sigma = denoiser.noise.sigma[noisy, None]
+    errors = [
+        np.mean(((found[:, hidden] - crop[:, hidden])[noisy] / sigma) ** 2, axis=0)
+        for found in (start, judge.cleaned(crop, gaps, start))
+    ]
+    return errors[0], errors[1]

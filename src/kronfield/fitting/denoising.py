@@ -35,6 +35,8 @@ WEAKEST_NOISE = 1e-3
 # The distance of the differences whose covariance decorrelates channels: those of neighbours are
 # mostly noise, far ones are mostly shading.
 LAG = 4
+# The part of its value to which measured noise is known.
+SIGMA_ERROR = 0.01
 # Terms of the risk are averaged over blocks of so many samples per axis: neighbours are correlated.
 BLOCK = 16
 
@@ -81,15 +83,15 @@ class Removal:
         """
         C = len(values)
         if stabilisers is None:
-            covariance = noise.covariance
             values = np.asarray(values, dtype=np.float64)
+            scales, correlation = _noise_scales(noise, values)
         else:
-            covariance = np.eye(C)
             values = np.stack([one(plane) for one, plane in zip(stabilisers, values, strict=True)])
-        variances, vectors = np.linalg.eigh(covariance)
+            scales, correlation = np.ones(C), np.eye(C)
+        variances, vectors = np.linalg.eigh(correlation)
         variances = np.maximum(variances, WEAKEST_NOISE**2 * variances.max())
-        root = (vectors * np.sqrt(variances)) @ vectors.T
-        inverse = (vectors / np.sqrt(variances)) @ vectors.T
+        root = scales[:, None] * ((vectors * np.sqrt(variances)) @ vectors.T)
+        inverse = ((vectors / np.sqrt(variances)) @ vectors.T) / scales
         rotation = _decorrelating(np.tensordot(inverse, values, axes=1))
         return cls(unit, rotation @ inverse, root @ rotation.T, stabilisers, thorough, settings)
 
@@ -144,6 +146,20 @@ class Removal:
         return found * self.unit
 
 
+def _noise_scales(noise: Noise, values: Array) -> tuple[Array, Array]:
+    """Return the noise of each channel (C,), and the correlation of the noise (C, C).
+
+    Channels may be in different units. One without noise is given a small part of its own spread,
+    so that it can be divided by.
+    """
+    spread = np.std(values.reshape(len(values), -1), axis=1)
+    weakest = WEAKEST_NOISE * np.where(spread > 0, spread, 1.0)
+    sigma = np.where(noise.sigma > 0, noise.sigma, 1.0)
+    correlation = noise.correlation(sigma)
+    correlation[np.diag_indices(len(values))] = 1.0
+    return np.where(noise.sigma > 0, noise.sigma, weakest), correlation
+
+
 def _decorrelating(planes: Array) -> Array:
     """Return the rotation (C, C) that decorrelates differences of samples at a distance.
 
@@ -169,7 +185,7 @@ Denoiser = Callable[[Array], Array]
 
 @dataclass(frozen=True, eq=False)
 class Risk:
-    """Stein's unbiased estimate of the mean squared error of denoisers.
+    """Stein's unbiased estimate of the mean squared error of denoisers, in units of the noise.
 
     E |f(y) - x|² = |f(y) - y|² - tr N + 2 tr(N J) for noise of covariance N and the Jacobian J of
     f. Its trace is p·(f(y + e p) - f(y)) / e for a random p of covariance N.
@@ -181,13 +197,16 @@ class Risk:
     probe : array of the same shape
         A random p with the covariance of the noise. All denoisers have the same, so that what is
         due to chance cancels in their difference.
-    variance : float
-        The mean variance of the noise.
+    variances : array (C,)
+        The mean variance of the noise in each channel.
+    scales : array (C,)
+        Errors of each channel are divided by it, its noise: channels may be in different units.
     """
 
     values: Array
     probe: Array
-    variance: float
+    variances: Array
+    scales: Array
 
     @classmethod
     def of(
@@ -200,18 +219,26 @@ class Risk:
         """Return the risk for noise that is independent of the signal, or that depends on it."""
         signs = np.random.default_rng(seed).integers(0, 2, values.shape) * 2.0 - 1.0
         if stabilisers is None:
-            variances, vectors = np.linalg.eigh(noise.covariance)
+            scales, correlation = _noise_scales(noise, values)
+            variances, vectors = np.linalg.eigh(correlation)
             root = (vectors * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
-            return cls(values, np.tensordot(root, signs, axes=1), float(np.mean(variances)))
+            probe = np.tensordot(noise.sigma[:, None] * root, signs, axes=1)
+            return cls(values, probe, noise.sigma**2, scales)
         local = np.stack([f.sigma(plane) for f, plane in zip(stabilisers, values, strict=True)])
-        return cls(values, local * signs, float(np.mean(local**2)))
+        variances = np.mean((local**2).reshape(len(local), -1), axis=1)
+        return cls(values, local * signs, variances, np.sqrt(variances))
 
     def terms(self, clean: Denoiser) -> Array:
-        """Return the terms (N_1, ..., N_D) whose mean is the estimated risk of a denoiser."""
+        """Return the terms (N_1, ..., N_D) whose mean is the estimated risk of a denoiser.
+
+        They are parts of the variance of the noise, mean over the channels.
+        """
         found = clean(self.values).astype(np.float64)
         moved = clean(self.values + PROBE * self.probe).astype(np.float64)
         terms = (found - self.values) ** 2 + 2 / PROBE * self.probe * (moved - found)
-        return np.mean(terms, axis=0) - self.variance
+        wide = (-1, *[1] * (terms.ndim - 1))
+        terms = (terms - self.variances.reshape(wide)) / (self.scales**2).reshape(wide)
+        return np.mean(terms, axis=0)
 
 
 def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
@@ -238,7 +265,8 @@ def _standard_error(terms: Sequence[Array]) -> float:
     means = []
     for part in terms:
         for axis in range(part.ndim):
-            starts = np.arange(0, part.shape[axis], BLOCK)
+            # at least four blocks along an axis, if there are samples for them
+            starts = np.arange(0, part.shape[axis], min(BLOCK, max(1, part.shape[axis] // 4)))
             counts = np.diff(np.append(starts, part.shape[axis]))
             shape = [-1 if i == axis else 1 for i in range(part.ndim)]
             part = np.add.reduceat(part, starts, axis=axis) / counts.reshape(shape)
@@ -340,31 +368,32 @@ def compared(
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
     least = settings.noise.confidence * _standard_error(differences)
     is_better = float(np.mean(differences)) < -least
-    variance = float(np.mean(noise.sigmas**2))
-    risks = float(np.mean(linear)) / variance, float(np.mean(shrunk)) / variance
+    risks = float(np.mean(linear)), float(np.mean(shrunk))
     candidates = [
         Candidate("penalised fit", {"order": smoothing.order}, risks[0], chosen=not is_better),
         Candidate("shrinkage", {"stabilised": stabilisers is not None}, risks[1], chosen=is_better),
     ]
-    # an estimate below its standard error shows no more than that
+    # An estimate below its error shows no more than that. Noise of (1 + e) sigma changes it by 2 e.
+    unsure = 0.0 if noise.is_given else 2 * SIGMA_ERROR
     if is_better:
         # of groups it is the risk before them, since it takes long to estimate: they gain 6 %
-        found = max(risks[1], _standard_error(shrunk) / variance)
+        found = max(risks[1], _standard_error(shrunk) + unsure)
         return Removed(replace(removal, unit=unit, thorough=thorough), found, candidates)
     if thorough:
         removal = replace(removal, thorough=True)
         terms = Risk.of(middle, noise, stabilisers).terms(removal)
         gain = linear[centre] - terms
         is_better = float(np.mean(gain)) > settings.noise.confidence * _standard_error([gain])
-        found = float(np.mean(terms)) / variance
+        found = float(np.mean(terms))
         candidates = [
             replace(candidates[0], chosen=not is_better),
             candidates[1],
             Candidate("groups of alike patches", {"in": "the middle"}, found, chosen=is_better),
         ]
         if is_better:
+            found = max(found, _standard_error([terms]) + unsure)
             return Removed(replace(removal, unit=unit), found, candidates)
-    return Removed(None, max(risks[0], _standard_error(linear) / variance), candidates)
+    return Removed(None, max(risks[0], _standard_error(linear) + unsure), candidates)
 
 
 def expected_error(risk: float, sigma: Array) -> float:

@@ -198,6 +198,8 @@ def denoise(
     fit : The same where noise is found, interpolation where it is not.
     """
     started = time.perf_counter()
+    if not isinstance(thorough, bool):
+        raise problem("thorough", repr(thorough), "True or False", "True is slower and better.")
     values, missing = split_mask(values, mask)
     grid = GridInput(values, axes, None, None, channels)
     options = GridOptions.checked(
@@ -528,7 +530,9 @@ class GridUncertainty:
                 "a penalised fit in the eigenbasis of its axes",
                 "Use field.report.noise.expected_error, the expected error at the samples.",
             )
-        sigmas = np.asarray(smoothing.sigmas) if noise is None else noise
+        sigmas = (noise,) * len(smoothing.weights) if noise is not None else smoothing.sigmas
+        assert sigmas is not None  # a penalty chosen for noise knows it
+        unit = float(np.max(sigmas)) or 1.0  # so that squares neither under- nor overflow
         strengths = solver.strengths()
         kept = np.stack([solver.filter_of(strengths, 0.0, r) for r in smoothing.roughness])
         rest, frames = math.prod(kept.shape[2:]), self.fit.layout.frames
@@ -539,8 +543,9 @@ class GridUncertainty:
             axes = zip(solver.encoding.embedders, frames, solver.bases, some.T, strict=True)
             squares = [(emb(frame.unit(x)) @ basis.back) ** 2 for emb, frame, basis, x in axes]
             found.append(np.stack([_contracted(plane, squares) for plane in kept], axis=1))
-        variances = np.concatenate(found) * np.square(sigmas)  # of decorrelated channels (P, C)
-        return np.sqrt(np.maximum(variances @ smoothing.rotation**2, 0.0))
+        # of decorrelated channels (P, C)
+        variances = np.concatenate(found) * np.square(np.asarray(sigmas) / unit)
+        return unit * np.sqrt(np.maximum(variances @ smoothing.rotation**2, 0.0))
 
 
 def _contracted(kept: Array, squares: Sequence[Array]) -> Array:

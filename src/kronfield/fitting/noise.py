@@ -69,12 +69,12 @@ class Noise:
     reason: str
     is_given: bool = False
 
-    @property
-    def covariance(self) -> Array:
-        """The covariance of the noise in the channels, (C, C)."""
+    def correlation(self, units: Array) -> Array:
+        """Return the covariance (C, C) of the noise in channels that are divided by ``units``."""
         if self.is_given:
-            return np.diag(self.sigma**2)
-        return self.rotation.T @ (self.sigmas[:, None] ** 2 * self.rotation)
+            return np.diag((self.sigma / units) ** 2)
+        mixed = self.sigmas[:, None] * (self.rotation / units)
+        return mixed.T @ mixed
 
 
 def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tuple[Array, Array]:

@@ -119,11 +119,11 @@ def choose_points(
         )
         default = Penalty(roughness=(settings.points.default_roughness,) * 2, units=units)
         return PointChoice(encoding, frames, options.penalty or default, 1e-3, reason, [])
-    trial = (
-        Trial(samples.points, samples.values, samples.weights, options)
-        if lattice is None
-        else LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
-    )
+    trial: Trial | None = None
+    if lattice is not None:
+        trial = LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
+    if trial is None or not trial.folds:  # a window may be too small to hold points out
+        trial = Trial(samples.points, samples.values, samples.weights, options)
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)

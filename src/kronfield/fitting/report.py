@@ -110,14 +110,17 @@ class RemovedNoise:
 
     def __str__(self) -> str:
         varies = ", which depends on the signal" if self.stabilised else ""
+        known = math.isfinite(self.expected_error)
+        error = f"{self.expected_error:.3g} rms" if known else "not known"
         return (
             f"noise of standard deviation {_text(self.sigma)}{varies}, removed by {self.method}; "
-            f"expected error {self.expected_error:.3g} rms"
+            f"expected error {error}"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can hold."""
-        return {**asdict(self), "sigma": list(self.sigma)}
+        error = self.expected_error if math.isfinite(self.expected_error) else None
+        return {**asdict(self), "sigma": list(self.sigma), "expected_error": error}
 
 
 def choose_lowest(candidates: Sequence[Candidate]) -> list[Candidate]:

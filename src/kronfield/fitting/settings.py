@@ -941,22 +941,6 @@ class FillingSettings:
         sides=(16, 256),
     )
 
-    judged: tuple[int, ...] = decision(
-        (400, 128, 32, 16),
-        "The samples along each axis of the windows in which shrinkage is compared with the "
-        "penalised fit, for 1, 2, 3 and 4 or more axes.",
-        data="by design: a third of the time of shrinkage of a picture of 480 x 480",
-        script="none",
-        sides=((40, 16, 8, 4), (4000, 400, 100, 40)),
-    )
-    line_windows: int = decision(
-        32,
-        "Lines are judged in up to this many windows: a voice pauses, and a machine rests.",
-        data="lines with pauses",
-        script="none",
-        sides=(1, 1000),
-    )
-
     def sizes(self, D: int) -> tuple[int, ...]:
         """Return the sizes of blocks in D dimensions."""
         return self.sizes_by_dimension[min(D, len(self.sizes_by_dimension)) - 1]

@@ -184,6 +184,9 @@ class Planes:
             values = np.where(self.hidden(before)[..., None], before[..., :-1], values)
         if self.dtype.kind == "u":
             values = np.clip(np.rint(values), 0, self.levels)
+        elif self.dtype.kind == "i":
+            limits = np.iinfo(self.dtype)
+            values = np.clip(np.rint(values), limits.min, limits.max)
         values = values.astype(self.dtype)
         return np.concatenate([values, before[..., -1:]], axis=-1) if self.alpha else values
 
@@ -271,6 +274,8 @@ class Denoising:
         self.axes = [np.arange(n, dtype=np.float64) for n in samples.shape]
         if axes is not None:
             self.axes = [np.asarray(axis, dtype=np.float64) for axis in axes]
+            # distances are all that counts here: falling positions rise if their sign is changed
+            self.axes = [-x if len(x) > 1 and x[0] > x[-1] else x for x in self.axes]
         self._thorough, self._strength = thorough, strength
         given = None if noise is None else noise * strength
         #: The factor that the noise known to the choice still lacks.
@@ -394,7 +399,7 @@ class Denoising:
         assert chosen is not None
         assert self.noise is not None
         samples, D = self.samples, len(self.samples.shape)
-        around = [_decay(chosen, axis) for axis in self.axes]
+        around = [_decay(chosen, x / u) for x, u in zip(self.axes, chosen.units, strict=True)]
         is_large = math.prod(samples.shape) * len(chosen.rotation) > SMOOTHED_AT_ONCE
         is_local = max(around) <= MOST_AROUND and all(map(is_even, self.axes)) and D > 1
         if isinstance(samples, ArraySamples) and not (is_large and is_local):
