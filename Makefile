@@ -24,7 +24,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Half an hour on 2 cores; BENCH=full for more, PHOTOGRAPHS=folder for other pictures.
+# At most 20 minutes on 2 cores; BENCH=full for more, PHOTOGRAPHS=folder for other pictures.
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks --size $(or $(BENCH),quick) $(if $(PHOTOGRAPHS),--photographs $(PHOTOGRAPHS))
 

@@ -100,13 +100,16 @@ def main() -> None:
         for name in PACKAGES:
             if used[name] == "not installed":
                 print(f"{name} is not installed: its rows will say so", flush=True)
-        started, before = (
-            time.perf_counter(),
-            about.get("minutes", 0.0) if len(wanted) < len(SECTIONS) else 0.0,
-        )
+        # minutes of the sections that are kept; results of version 0.1.0 have only their sum
+        spent: dict[str, float] = {}
+        if len(wanted) < len(SECTIONS):
+            spent = dict(about.get("sections", {"others": about.get("minutes", 0.0)}))
         for name in wanted:
             print(name, flush=True)
+            started = time.perf_counter()
             fresh = SECTIONS[name](settings)
+            spent[name] = round((time.perf_counter() - started) / 60, 3)
+            print(f"  {name}: {spent[name]:.1f} minutes", flush=True)
             replaced = {row.section for row in fresh} | {name}
             rows = [row for row in rows if row.section not in replaced] + fresh
             data = (
@@ -114,11 +117,11 @@ def main() -> None:
                 if options.photographs
                 else "photographs inside scikit-image"
             )
-            minutes = before + (time.perf_counter() - started) / 60
             about = {
                 "size": options.size,
                 "data": data,
-                "minutes": minutes,
+                "minutes": sum(spent.values()),
+                "sections": spent,
                 "whole": len(wanted) == len(SECTIONS),
                 **used,
             }

@@ -395,12 +395,14 @@ START, END = "<!-- denoising -->", "<!-- end of denoising -->"
 
 
 def _gain(rows: Sequence[Row], method: str, over: str) -> float | None:
-    """Return the mean quality of a method minus that of another on the items of both."""
+    """Return the mean quality of a method minus that of another, if both had the same items."""
     by = {row.method: row for row in rows}
     if method not in by or over not in by:
         return None
-    a, b = by[method].psnr, by[over].psnr
-    return None if a is None or b is None else a - b
+    a, b = by[method], by[over]
+    if a.psnr is None or b.psnr is None or a.items != b.items:
+        return None
+    return a.psnr - b.psnr
 
 
 def goals(rows: Sequence[Row]) -> list[str]:
@@ -449,15 +451,21 @@ def figures(rows: Sequence[Row]) -> str:
     some = [row for row in rows if row.section == "denoising" and TUNED not in row.case]
     lines = [f"| | {' | '.join(named.values())} |", "|---" * (len(named) + 1) + "|"]
     for case in dict.fromkeys(row.case for row in some):
-        by = {row.method: row.psnr for row in some if row.case == case}
-        if by.get(BM4D) is not None:
+        by = {row.method: row for row in some if row.case == case and row.psnr is not None}
+        if BM4D in by:
             by[BM3D] = by[BM4D]
-        best = max((value for value in by.values() if value is not None), default=None)
+        most = max((row.items for row in by.values()), default=0)
+        best = max((row.psnr or 0.0 for row in by.values() if row.items == most), default=None)
         cells = []
         for method in named:
-            value = by.get(method)
-            mark = "**" if value == best else ""
-            cells.append("" if value is None else f"{mark}{value:.2f}{mark}")
+            row = by.get(method)
+            if row is None or row.psnr is None:
+                cells.append("")
+            elif row.items < most:  # of fewer items: beside the default on these
+                cells.append(f"{row.psnr:.2f} (on {row.items}; default {row.ours_psnr:.2f})")
+            else:
+                mark = "**" if row.psnr == best else ""
+                cells.append(f"{mark}{row.psnr:.2f}{mark}")
         lines.append(f"| {case.replace(f'; {UNTUNED}', '')} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 import kronfield as kf
-from benchmarks.data import Array, by_use, photographs, sides, waves
+from benchmarks.data import UNTUNED, Array, by_use, photographs, sides, waves
 from benchmarks.frame import OURS, Method, Row, Settings, contest, psnr
 from benchmarks.point_peers import triangulated
 
@@ -105,9 +105,9 @@ def _opencv(task: HoleTask, method: str) -> Array:
     return cv2.inpaint(bytes_, task.missing.astype(np.uint8), 3, flag) / np.float32(255)
 
 
-def peers(settings: Settings, kind: str) -> list[Method]:
-    """Return the methods, ours first."""
-    scattered = "pixels given" in kind
+def peers(settings: Settings, kind: str, label: str = UNTUNED) -> list[Method]:
+    """Return the methods, ours first; slow ones have few of the photographs of a quick run."""
+    scattered, untuned = "pixels given" in kind, label == UNTUNED
     return [
         Method(OURS, ours, note="nothing chosen by hand"),
         # of scattered pixels its system has as many unknowns as the picture
@@ -115,14 +115,19 @@ def peers(settings: Settings, kind: str) -> list[Method]:
             "scikit-image inpaint_biharmonic",
             _biharmonic,
             "skimage",
-            most=settings.pick(1, 1, 4) if scattered else 10**9,
+            most=settings.pick(1, int(untuned), 4) if scattered else 10**9,
         ),
-        Method("SciPy LinearNDInterpolator", _triangles, "scipy", most=settings.pick(1, 4, 99)),
+        Method(
+            "SciPy LinearNDInterpolator",
+            _triangles,
+            "scipy",
+            most=settings.pick(1, 2 if untuned else 1, 99),
+        ),
         Method(
             "SciPy RBFInterpolator, thin plates",
             _plates,
             "scipy",
-            most=settings.pick(1, 1, 4),
+            most=settings.pick(1, int(untuned), 4),
             note="30 neighbours",
         ),
         Method("OpenCV inpaint, Telea", lambda t: _opencv(t, "INPAINT_TELEA"), "cv2"),
@@ -153,7 +158,7 @@ def filling(settings: Settings) -> list[Row]:
                 "filling",
                 case,
                 items,
-                peers(settings, kind),
+                peers(settings, kind, label),
                 settings,
                 score=lambda task, values: task.score(values),
                 warm=small,

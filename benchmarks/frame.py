@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Threads of some libraries spin for a while after their work. Each measurement waits this number of
-# seconds, so that they have stopped.
-SETTLE = 0.1
+# Threads of some libraries spin for a while after their work. Each measurement waits until this
+# process has used less than a tenth of one core for PAUSE seconds, and SETTLE seconds at most.
+SETTLE, PAUSE = 0.1, 0.005
 # The method to which every ratio is relative.
 OURS = "kronfield"
 # The packages whose versions are recorded.
@@ -44,8 +44,9 @@ class Row:
 
     Times are medians over ``repetitions`` with the extremes; quality is the mean over the items.
     ``ratio`` is the median over the items of its time divided by ours on the same item.
-    ``ours_psnr`` is our quality on the items on which the method was run, which may be fewer than
-    all. ``x`` is the abscissa of a scaling curve, ``limit`` the least seconds on this machine.
+    ``ours_psnr`` is our quality on the items on which the method was run. ``items`` is their
+    number, which may be fewer than all, and is 0 in results that did not record it. ``x`` is the
+    abscissa of a scaling curve, ``limit`` the least seconds on this machine.
     """
 
     section: str
@@ -63,6 +64,7 @@ class Row:
     x: float | None = None
     limit: float | None = None
     note: str = ""
+    items: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,19 @@ class Settings:
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     """Return the result of ``call`` and its seconds."""
-    time.sleep(SETTLE)
+    settle()
     started = time.perf_counter()
     result = call()
     return result, time.perf_counter() - started
+
+
+def settle() -> None:
+    """Wait until no thread of this process is busy."""
+    for _ in range(round(SETTLE / PAUSE)):
+        before = time.process_time()  # of all threads
+        time.sleep(PAUSE)
+        if time.process_time() - before < PAUSE / 10:
+            return
 
 
 def contest(
@@ -122,6 +133,7 @@ def contest(
     The methods take turns on each item, so that a change of the speed of the machine affects all of
     them. ``score`` returns (PSNR, SSIM) of the result for an item, ``warm`` is a small item for a
     first call that is not timed, and ``memory`` returns how to measure the peak memory of a method.
+    A method that is run on fewer items is run on the first ones.
     """
     rows, able = list[Row](), list[Method]()
     for method in methods:
@@ -175,6 +187,7 @@ def contest(
                 ssim=_mean(value for _, value in done.values()),
                 peak_mib=None if memory is None else peak(memory(method.name)),
                 note=method.note,
+                items=min(method.most, len(items)),
             )
         )
     return found + rows
@@ -186,13 +199,18 @@ def spread(seconds: Sequence[float]) -> tuple[float, float, float, int]:
 
 
 def interleaved(
-    calls: Mapping[str, Callable[[], object]], repetitions: int
+    calls: Mapping[str, Callable[[], object]], repetitions: int, budget: float = math.inf
 ) -> dict[str, list[float]]:
-    """Return the seconds of every call, timed in turn after one call of each that is not."""
+    """Return the seconds of every call, timed in turn after one call of each that is not.
+
+    There are ``repetitions`` turns; no more than two if these take longer than ``budget`` seconds.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
-    for _ in range(repetitions):
+    for turn in range(repetitions):
+        if turn == 2 and sum(map(sum, times.values())) > budget:
+            break
         for name, call in calls.items():
             times[name].append(timed(call)[1])
     return times
@@ -214,8 +232,9 @@ class Peak:
     arguments: tuple[Any, ...] = ()
 
 
+@functools.cache
 def peak(what: Peak | None) -> float | None:
-    """Return the peak memory of a call in MiB, measured in a process of its own.
+    """Return the peak memory of a call in MiB, measured once, in a process of its own.
 
     It is the memory beyond that in use before the call, and includes the result.
     """

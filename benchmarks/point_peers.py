@@ -15,7 +15,7 @@ from scipy.interpolate import (
 )
 
 import kronfield as kf
-from benchmarks.data import Array, PointTask, waves
+from benchmarks.data import UNTUNED, Array, PointTask, waves
 from benchmarks.frame import OURS, Method, Settings, psnr
 
 # Roughness that suits a quarter of the pixels of a photograph, in units of pixels.
@@ -169,10 +169,12 @@ def descent(task: PointTask, epochs: int) -> Array:
     return blending.matrix(task.everywhere * scale) @ on_nodes().detach().numpy()
 
 
-def peers(settings: Settings) -> list[Method]:
-    """Return the methods, ours first."""
+def peers(settings: Settings, label: str = UNTUNED) -> list[Method]:
+    """Return the methods, ours first; slow ones have few of the photographs of a quick run."""
     epochs = settings.pick(2, EPOCHS, EPOCHS)
-    gp, paper = settings.pick(0, 1, 4), settings.pick(1, 2, 16)
+    untuned = label == UNTUNED
+    gp, paper = settings.pick(0, int(untuned), 4), settings.pick(1, int(untuned), 16)
+    plates, spline = (settings.pick(1, some if untuned else 1, 16) for some in (2, 3))
     given = {"roughness": ROUGHNESS, "tolerance": TOLERANCE}
     return [
         Method(OURS, ours, note="nothing chosen by hand"),
@@ -193,11 +195,12 @@ def peers(settings: Settings) -> list[Method]:
             "SciPy CloughTocher2DInterpolator",
             lambda t: triangulated("cubic", t.points, t.values, t.everywhere),
         ),
-        Method("SciPy RBFInterpolator", _plates, note="thin plates, 30 neighbours"),
+        Method("SciPy RBFInterpolator", _plates, most=plates, note="thin plates, 30 neighbours"),
         Method(
             "scikit-learn splines and Ridge",
             chosen_ridge,
             "sklearn",
+            most=spline,
             note="a knot every second pixel; alpha chosen",
         ),
         Method(

@@ -42,7 +42,7 @@ def pixels(settings: Settings) -> list[Row]:
             "pixels",
             case,
             items,
-            peers(settings),
+            peers(settings, label),
             settings,
             score=lambda task, values: task.score(values),
             warm=PointTask(waves((32, 32), 3), 0),

@@ -163,7 +163,7 @@ def _prose(text: str) -> str:
 
 
 def _about(about: Mapping[str, Any]) -> str:
-    skip = ("size", "data", "minutes", "whole")
+    skip = ("size", "data", "minutes", "sections", "whole")
     machine = ", ".join(f"{key} {value}" for key, value in about.items() if key not in skip)
     parts = "" if about.get("whole", True) else ", its sections not all at one time"
     run = f"One run of size *{about['size']}* on {about['data']}, {about['minutes']:.0f} minutes"
@@ -197,11 +197,11 @@ def quality_table(case: str, rows: Sequence[Row]) -> str:
         "| | PSNR | SSIM | time | times ours | peak memory | |",
         "|---|---|---|---|---|---|---|",
     ]
-    for row in sorted(rows, key=lambda row: -(row.psnr or -math.inf)):
+    for row in sorted(rows, key=_rank, reverse=True):
         bold = "**" if row.method == OURS else ""
         quality = "" if row.psnr is None else f"{bold}{row.psnr:.2f} dB{bold}"
         if row.psnr is not None and _fewer(row, rows):
-            quality += f" (kronfield there {row.ours_psnr:.2f})"
+            quality += f" ({_where(row)})"
         cells = [
             f"{bold}{row.method}{bold}",
             quality,
@@ -215,9 +215,24 @@ def quality_table(case: str, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def _rank(row: Row) -> float:
+    """Return the gain on ours on the same items; the quality where items were not recorded."""
+    if row.psnr is None:
+        return -math.inf
+    return row.psnr - row.ours_psnr if row.items and row.ours_psnr is not None else row.psnr
+
+
+def _where(row: Row) -> str:
+    """Return on how many items a method was run, and our quality there."""
+    count = f"on {row.items}; " if row.items else ""
+    return f"{count}kronfield there {row.ours_psnr:.2f}"
+
+
 def _fewer(row: Row, rows: Sequence[Row]) -> bool:
     """Return whether a method was run on fewer items than ours."""
     ours = next((one for one in rows if one.method == OURS), row)
+    if row.items and ours.items:
+        return row.items < ours.items
     return (
         row.ours_psnr is not None
         and ours.psnr is not None
@@ -324,7 +339,7 @@ def readme_table(rows: Sequence[Row]) -> str:
             label = f"**{name}, nothing chosen by hand**" if name == OURS else name
             quality = f"{row.psnr:.2f} dB" if name != OURS else f"**{row.psnr:.2f} dB**"
             if _fewer(row, list(some.values())):
-                quality += f" (kronfield there {row.ours_psnr:.2f})"
+                quality += f" ({_where(row)})"
             time, ratio = _seconds(row.seconds), _ratio(row.ratio)
             lines.append(f"| {label} | {quality} | {row.ssim or 0:.3f} | {time} | {ratio} |")
     return "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 """The benchmark at its tiny size: every section runs, and the page follows from its rows."""
 
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
@@ -11,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import denoising, report, versions
+from benchmarks import denoising, frame, report, versions
 from benchmarks.__main__ import SECTIONS
 from benchmarks.data import TUNED, UNTUNED, GridTask, PointTask, waves
 from benchmarks.denoising import NoisyTask
-from benchmarks.frame import OURS, Method, Row, Settings, contest
+from benchmarks.frame import OURS, Method, Row, Settings, contest, interleaved
 from benchmarks.grid_peers import peers
 from benchmarks.scaling import Limits
 
@@ -82,6 +83,46 @@ def test_ratios_are_taken_item_by_item():
     ]
     ratio = contest("s", "c", {"a": "a", "b": "b"}, methods, QUIET)[1].ratio
     assert 1.5 < ratio < 2.5
+
+
+def test_a_slow_method_is_compared_on_the_items_it_was_run_on():
+    quality = {"a": 40.0, "b": 20.0}
+    methods = [
+        Method(OURS, lambda item: quality[item]),
+        Method("slow", lambda item: quality[item] - 1, most=1),
+        Method("worse", lambda item: quality[item] - 3),
+    ]
+    ours, slow, worse = contest(
+        "images", "c", {"a": "a", "b": "b"}, methods, QUIET, score=lambda _, found: (found, None)
+    )
+    assert (ours.items, slow.items) == (2, 1)
+    assert (ours.psnr, slow.psnr, slow.ours_psnr) == (30.0, 39.0, 40.0)
+    table = report.quality_table("c", [slow, worse, ours]).splitlines()[4:]
+    assert [line.split(" | ")[0].strip("|* ") for line in table] == [OURS, "slow", "worse"]
+    assert "39.00 dB (on 1; kronfield there 40.00)" in table[1]
+    case = f"2 volumes; {UNTUNED}, noise 0.1"
+    noisy = [replace(ours, section="denoising", case=case, method=denoising.THOROUGH)]
+    noisy.append(replace(slow, section="denoising", case=case, method=denoising.BM3D))
+    assert denoising.goals(noisy) == []  # the photographs are not the same
+    assert "| **30.00** | |" in " ".join(denoising.figures(noisy).split())
+    assert "39.00 (on 1; default 40.00)" in denoising.figures(noisy)
+
+
+def test_measurements_wait_for_busy_threads(monkeypatch):
+    used, waits = itertools.accumulate([0.0, 0.005, 0.0, 0.0]), []
+    monkeypatch.setattr(frame.time, "process_time", lambda: next(used))
+    monkeypatch.setattr(frame.time, "sleep", waits.append)
+    frame.settle()
+    assert waits == [frame.PAUSE] * 2  # once while a thread is busy, once to see that none is
+    monkeypatch.setattr(frame.time, "process_time", itertools.count().__next__)
+    frame.settle()
+    assert sum(waits[2:]) == pytest.approx(frame.SETTLE)  # no longer than this
+
+
+def test_long_steps_are_repeated_less():
+    calls = {"a": lambda: time.sleep(0.001)}
+    assert len(interleaved(calls, 5)["a"]) == len(interleaved(calls, 5, 60.0)["a"]) == 5
+    assert len(interleaved(calls, 5, 0.001)["a"]) == 2
 
 
 def test_the_verdict_follows_the_rows():

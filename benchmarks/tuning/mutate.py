@@ -2,6 +2,7 @@
 
     python -m benchmarks.tuning.mutate              # all decisions
     python -m benchmarks.tuning.mutate points.gain  # one of them
+    python -m benchmarks.tuning.mutate grid points  # those of some groups
 
 The tests of a decision are found by its name: see TESTS. The exit code is the number of changes
 that no test noticed.
@@ -61,7 +62,7 @@ def main() -> int:
     """Print a line for every change, and return how many survived."""
     wanted, alive = sys.argv[1:], 0
     for one in settings.decisions():
-        if wanted and f"{one.group}.{one.name}" not in wanted:
+        if wanted and not {one.group, f"{one.group}.{one.name}"} & set(wanted):
             continue
         for index, value in enumerate(one.sides):
             left = survives(one, index)
