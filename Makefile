@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-all lint bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/kronfield demo --output demo
@@ -18,6 +18,11 @@ test: lint
 	$(BIN)/python -m pytest $(foreach name,$(JOBS),--ignore=$(name)); rest=$$?; \
 	wait $$jobs; status=$$?; cat $(VENV)/jobs.log; \
 	test $$rest -eq 0 -a $$status -eq 0
+
+# With the tests that take minutes: a picture of 100 million pixels, every decision changed.
+test-all: export KRONFIELD_LONG_TESTS = 1
+test-all: test
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.tuning.mutate
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
