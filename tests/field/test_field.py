@@ -11,6 +11,7 @@ import torch
 
 import kronfield as kf
 from cases import EMBEDDERS
+from kronfield.field import evaluation
 
 rng = np.random.default_rng(0)
 
@@ -240,6 +241,38 @@ def test_long_lines_are_summed_feature_by_feature(emb, monkeypatch):
     for d, expected in zip(orders, short, strict=True):
         found = field.on_grid((700,), derivative=(d,))
         np.testing.assert_allclose(found, expected, atol=1e-10 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "emb", [kf.BSpline(30, 5), kf.Gaussian(30, 0.04), kf.TensionSpline(30, 4.0)], ids=repr
+)
+def test_matrices_that_are_kept_are_those_of_the_positions(emb, monkeypatch):
+    weights = np.random.default_rng(3).standard_normal((2, 30, 30))
+    planes, encoding = weights[:1], kf.Kronecker(emb, emb)
+    units = [np.sort(np.random.default_rng(i).random(40)) for i in range(3)]
+    used = []
+    fresh = evaluation.axis_matrix
+    monkeypatch.setattr(evaluation, "axis_matrix", lambda *a: used.append(1) or fresh(*a))
+
+    def found(first, second, orders, planes):
+        blocks = evaluation.grid_blocks(encoding, planes, [units[first], units[second]], orders)
+        return np.concatenate([block for _, block in blocks], axis=1)
+
+    for _ in range(2):
+        for first, second, orders in ((0, 1, (0, 0)), (1, 2, (0, 1)), (2, 0, (1, 0))):
+            for dtype in (np.float64, np.float32):
+                rows = [
+                    np.asarray(emb.derivative(units[i], order))
+                    for i, order in zip((first, second), orders, strict=True)
+                ]
+                expected = np.einsum("mk,ckl,nl->cmn", rows[0], planes, rows[1])
+                one = found(first, second, orders, planes.astype(dtype))
+                assert one.dtype == dtype
+                scale = np.abs(expected).max()
+                np.testing.assert_allclose(
+                    one, expected, atol=(1e-12 if dtype is np.float64 else 2e-5) * scale
+                )
+    assert len(used) <= 10  # of 24 matrices: three axes, two orders, two dtypes
 
 
 def test_fields_are_evaluated_in_a_forked_child():

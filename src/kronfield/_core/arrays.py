@@ -117,7 +117,9 @@ def real_numbers(argument: str, value: Any) -> Array:
             "Convert them, for example dates to seconds.",
             TypeError,
         )
-    return np.asarray(float_array(argument, array.astype(np.float64)))
+    numbers = np.asarray(array.astype(np.float64))
+    # the common case, without the questions that arrays of any library are asked
+    return numbers if np.isfinite(numbers).all() else np.asarray(float_array(argument, numbers))
 
 
 def at_least_float32(array: AnyArray) -> AnyArray:

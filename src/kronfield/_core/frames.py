@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from kronfield._core.arrays import Array, problem
 EVEN = 1e-6
 # Limits of the length of an axis: squares and fourth powers of derivatives must not overflow.
 SHORTEST, LONGEST = 1e-60, 1e60
+# Whether an axis of up to KEPT_UP_TO positions is even is kept for RECENT of them, 1 MB in all: a
+# fit asks several times, and axes of many fits are alike.
+KEPT_UP_TO, RECENT = 512, 256
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,19 @@ def is_even(x: Array, tolerance: float = EVEN) -> bool:
     """
     if len(x) < 3:
         return True
+    if len(x) <= KEPT_UP_TO and x.dtype == np.float64:
+        return _short_is_even(x.tobytes(), tolerance)
+    return _is_even(x, tolerance)
+
+
+def _is_even(x: Array, tolerance: float) -> bool:
     step = mean_step(x)
     return bool(np.abs(np.diff(x) - step).max() <= tolerance * abs(step))
+
+
+@functools.lru_cache(maxsize=RECENT)
+def _short_is_even(positions: bytes, tolerance: float) -> bool:
+    return _is_even(np.frombuffer(positions), tolerance)
 
 
 def check_length(argument: str, low: float, high: float) -> None:

@@ -64,35 +64,52 @@ class _Blas:
 
         self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
 
+    def _loaded(self) -> tuple[bool, ...]:
+        return tuple([name in sys.modules for name in self.BRING_BLAS])
+
     def _refresh(self) -> None:
-        loaded = tuple(name in sys.modules for name in self.BRING_BLAS)
+        loaded = self._loaded()
         if loaded != self._seen:
             self._look_up()
             self._seen = loaded
 
     def enter(self) -> None:
-        """Begin a call: limit every library to one thread."""
+        """Begin a call: limit every library to one thread.
+
+        A call within a call of the same thread finds the limits set, and is only counted.
+        """
+        depth = getattr(self._own, "depth", 0)
+        if depth and self._seen == self._loaded():
+            self._own.depth = depth + 1
+            return
         with self._lock:
             self._refresh()
-            if self._depth == 0:
-                self._limit_of_user = self._fewest()
-            self._limit()
-            self._depth += 1
-        self._own.depth = getattr(self._own, "depth", 0) + 1
+            counts = self._limit()
+            if not depth:
+                if self._depth == 0:
+                    self._limit_of_user = min(counts, default=None)
+                self._depth += 1
+        self._own.depth = depth + 1
 
-    def _limit(self) -> None:
-        own = self._own.__dict__.setdefault("before", [])
+    def _limit(self) -> list[int]:
+        """Limit every library to one thread, and return the numbers of threads that they had."""
+        own, counts = self._own.__dict__.setdefault("before", []), []
         for library in self._libraries:
             count = library.get_num_threads()
-            if count is not None and count != 1:
-                (own if _per_thread(library) else self._before).append((library, count))
-                _set_threads(library, 1)
+            if count is not None:
+                counts.append(count)
+                if count != 1:
+                    (own if _per_thread(library) else self._before).append((library, count))
+                    _set_threads(library, 1)
+        return counts
 
     def leave(self) -> None:
         """End a call: the last call to end restores the limits of all libraries."""
-        self._own.depth -= 1
-        if self._own.depth == 0:
-            _set_back(self._own.__dict__.pop("before", []))
+        # 0 already if the process was forked in a call
+        self._own.depth = max(0, getattr(self._own, "depth", 0) - 1)
+        if self._own.depth:
+            return
+        _set_back(self._own.__dict__.pop("before", []))
         with self._lock:
             self._depth = max(0, self._depth - 1)  # 0 already if the process was forked in a call
             if self._depth == 0:
@@ -120,7 +137,6 @@ class _Blas:
         """Reset in a forked child, where a thread that no longer exists may hold the lock."""
         before = self._before
         self.__init__()  # type: ignore[misc]
-        self._own.depth = 1  # for the call, if any, in which the process was forked
         _set_back(before)
 
 
@@ -174,8 +190,11 @@ def with_one_blas_thread(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> Any:
-        with one_blas_thread():
+        _blas.enter()
+        try:
             return function(*args, **options)
+        finally:
+            _blas.leave()
 
     return wrapped  # type: ignore[return-value]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,9 +12,9 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import in_threads
-from kronfield.embedders import BSpline, Embedder, Impulse, LocalEmbedder
+from kronfield.embedders import BSpline, Embedder, Gaussian, Impulse, LocalEmbedder, TensionSpline
 from kronfield.encoding import Kronecker
-from kronfield.solvers.grid.banded import BlockBanded, apply, embedding_blocks
+from kronfield.solvers.grid.banded import MANY_ROWS, BlockBanded, apply, embedding_blocks
 from kronfield.solvers.points.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
 
 # The most numbers in a block of output, or of intermediate results at points: 32 MB of float64.
@@ -28,7 +29,12 @@ ONE_THREAD, FEWEST_ALONE = 1 << 18, 256
 # features; with more, they are matrix products.
 FEW_FEATURES = 32
 # Lines with at least this many positions are evaluated as points.
-LONG_LINE = 1 << 8
+LONG_LINE = 1 << 10
+# The matrices of up to KEPT_UP_TO positions and KEPT_BYTES are kept for RECENT axes, 8 MB in all:
+# small grids are evaluated in much less time than their matrices take. KEPT are the embedders that
+# `fit` chooses.
+KEPT = (BSpline, Gaussian, TensionSpline)
+KEPT_UP_TO, KEPT_BYTES, RECENT = 1 << 10, 1 << 19, 16
 
 
 def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBanded | Array:
@@ -52,13 +58,28 @@ def _axis_matrices(
     """Return the embedding matrix of every axis, computed once for equal axes."""
     known: dict[Any, BlockBanded | Array] = {}
     keys = [
-        (emb, order, x.tobytes())
+        (emb, order, x.tobytes(), np.dtype(dtype))
         for emb, order, x in zip(encoding.embedders, orders, units, strict=True)
     ]
     for key, emb, order, x in zip(keys, encoding.embedders, orders, units, strict=True):
         if key not in known:
-            known[key] = axis_matrix(emb, x, order, dtype)
+            known[key] = _recent(*key) if _is_short(emb, x) else axis_matrix(emb, x, order, dtype)
     return [known[key] for key in keys]
+
+
+@functools.lru_cache(maxsize=RECENT)
+def _recent(embedder: Embedder, order: int, positions: bytes, dtype: Any) -> BlockBanded | Array:
+    return axis_matrix(embedder, np.frombuffer(positions), order, dtype)
+
+
+def _is_short(embedder: Embedder, x: Array) -> bool:
+    """Return whether the matrix of an axis is kept: a small one of what `fit` chooses."""
+    if not isinstance(embedder, KEPT):
+        return False
+    taps = taps_in_reach(embedder)
+    # a block of the matrix has the columns that its rows reach
+    per_row = embedder.size if taps is None else min(embedder.size, taps + MANY_ROWS)
+    return len(x) <= KEPT_UP_TO and 8 * len(x) * per_row <= KEPT_BYTES
 
 
 def grid_blocks(

@@ -111,7 +111,7 @@ class Crop:
         """The values with every channel scaled to at most 1: units of channels do not count."""
         return self.values / self._ranges.reshape(-1, *[1] * len(self.axes))
 
-    @property
+    @functools.cached_property
     def rounding(self) -> float:
         """Mean squared errors of `balanced` that are below this are rounding of the values."""
         parts = AMPLIFIED * self.eps * self.sizes / self._ranges
@@ -323,12 +323,11 @@ def _interpolation(
     by_splines, by_slopes = _compared(errors, families, finer)
     # few samples do not show that slopes are better than the cubic spline
     chance = max((one.chance for one in errors if one is not None), default=1.0)
-    candidates = _spline_candidates(errors)
     decided = "mean squared error of each sample predicted from the others (of values scaled to 1)"
+    slopes: list[Candidate] = []
     if isinstance(finer, str):
         decided += finer
     else:
-        candidates += _slope_candidates(errors, finer)
         if (
             by_splines > crop.rounding
             and by_slopes < max(settings.grid.clearly**2 / chance, 1.0) * by_splines
@@ -336,23 +335,14 @@ def _interpolation(
             decided += (
                 f"; slopes unless splines have an error {settings.grid.clearly:g} times smaller"
             )
-            return _along_edges_or_axes(crop, finer, candidates, decided + remark, settings)
-    marked = [
-        replace(one, chosen=_is_of(one, families)) if "axis" in one.parameters else one
-        for one in candidates
-    ]
+            return _along_edges_or_axes(crop, finer, errors, decided + remark, settings)
+        slopes = _slope_candidates(errors, finer)
+    candidates = _spline_candidates(errors, families) + slopes
     pairs = zip(families, axes, frames, strict=True)
     encoding = Kronecker(*(family.embedder(axis, frame) for family, axis, frame in pairs))
     smooth = tuple(family.smooth for family in families)
     rcond = RCOND if any(one.kind == "Gaussians" for one in families) else None
-    return GridChoice(encoding, smooth, decided + remark, marked, rcond=rcond)
-
-
-def _is_of(candidate: Candidate, families: Sequence[Family]) -> bool:
-    """Tell whether a candidate is the family of its axis."""
-    family = families[int(candidate.parameters["axis"])]  # type: ignore[arg-type]
-    own = {"axis": candidate.parameters["axis"], **family.parameters}
-    return candidate.kind == family.kind and dict(candidate.parameters) == own
+    return GridChoice(encoding, smooth, decided + remark, candidates, rcond=rcond)
 
 
 def _best_family(
@@ -392,19 +382,29 @@ def _compared(
     return splines, slopes
 
 
-def _spline_candidates(errors: Sequence[AxisErrors | None]) -> list[Candidate]:
+def _spline_candidates(
+    errors: Sequence[AxisErrors | None], chosen: Sequence[Family] = ()
+) -> list[Candidate]:
+    """Return every family of every axis, those of ``chosen`` (one for each axis) marked."""
     return [
-        Candidate(family.kind, {"axis": i, **family.parameters}, float(score))
+        Candidate(
+            family.kind,
+            {"axis": i, **family.parameters},
+            score,
+            chosen=bool(chosen) and family is chosen[i],
+        )
         for i, one in enumerate(errors)
         if one is not None
-        for family, score in zip(one.families, one.squares, strict=True)
+        for family, score in zip(one.families, one.squares.tolist(), strict=True)
     ]
 
 
-def _slope_candidates(errors: Sequence[AxisErrors | None], finer: Refinement) -> list[Candidate]:
+def _slope_candidates(
+    errors: Sequence[AxisErrors | None], finer: Refinement, chosen: bool = False
+) -> list[Candidate]:
     pairs = zip(errors, finer.finer, strict=True)
     return [
-        Candidate("slopes", {"axis": i}, one.slopes)
+        Candidate("slopes", {"axis": i}, one.slopes, chosen=chosen)
         for i, (one, more) in enumerate(pairs)
         if more and one is not None
     ]
@@ -428,14 +428,19 @@ def _finer(
 
 
 def _along_edges_or_axes(
-    crop: Crop, finer: Refinement, candidates: list[Candidate], decided: str, settings: Settings
+    crop: Crop,
+    finer: Refinement,
+    errors: Sequence[AxisErrors | None],
+    decided: str,
+    settings: Settings,
 ) -> GridChoice:
     """Return slopes along axes, or along the direction of least change if that predicts better.
 
     Both are judged by filling in every second sample: the direction needs all neighbours.
     """
-    directional = False
-    if sum(finer.finer) > 1:
+    directional, several = False, sum(finer.finer) > 1
+    candidates = _spline_candidates(errors) + _slope_candidates(errors, finer, chosen=not several)
+    if several:
         middle = Crop.of(crop.values, crop.axes, settings.grid.direction_samples)
         if min(map(len, middle.axes)) < min(
             2 * settings.grid.shortest_refined, min(map(len, crop.axes))
@@ -444,13 +449,10 @@ def _along_edges_or_axes(
         scores = [_halved_error(middle, along, settings) for along in (False, True)]
         directional = scores[1] < scores[0]
         halves = {"from": "every second sample"}
-        candidates = [
-            *candidates,
+        candidates += [
             Candidate("slopes along axes", halves, scores[0], chosen=not directional),
             Candidate("slopes along edges", halves, scores[1], chosen=directional),
         ]
-    else:
-        candidates = [replace(one, chosen=one.kind == "slopes") for one in candidates]
     finer = replace(finer, directional=directional)
     encoding = tension_encoding(finer.axes, finer.frames, settings.grid.fine_tension)
     return GridChoice(encoding, (2,) * len(finer.axes), decided, candidates, finer)

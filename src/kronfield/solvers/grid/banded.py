@@ -110,6 +110,10 @@ class BlockBanded:
         for first, count, step in self._repeats:
             block = self.blocks[first]
             rows, width = block.values.shape
+            if count == 1:
+                part = lines[:, block.column : block.column + width]
+                np.matmul(part, block.values.T, out=out[:, block.row : block.row + rows])
+                continue
             for start in range(0, count, WINDOWS):
                 some = min(WINDOWS, count - start)
                 row, column = block.row + start * rows, block.column + start * step
@@ -157,6 +161,8 @@ class BlockBanded:
 
     def rows(self, start: int, stop: int) -> BlockBanded:
         """Return the matrix of rows ``start`` to ``stop``."""
+        if start == 0 and stop == self.shape[0]:
+            return self
         kept = []
         above = bisect.bisect_right(self.blocks, start, key=lambda block: block.row)
         for block in self.blocks[max(above - 1, 0) :]:
