@@ -11,7 +11,7 @@ from kronfield.experiments.data import TooSmallError, cube, items, resize, squar
 from kronfield.experiments.encodings import complex_encoding, embedder, normalised, simple_encoding
 from kronfield.experiments.evidence import parameter_count
 from kronfield.experiments.methods import run_method
-from kronfield.experiments.spec import SIZES, SPECS, parse_spec
+from kronfield.experiments.spec import BLENDINGS, SIZES, SPECS, parse_spec
 from kronfield.experiments.tasks import make_task
 from kronfield.files import write_image
 
@@ -280,7 +280,28 @@ def test_blending_is_on_as_many_cells_as_features():
 
     model = build(scaled("table4", "complex: LinF, depth 0", 32), 3, 3, 0)
     assert model.first._blending.shape == (17, 17, 17)
-    assert model.first._blending.normalise
+    assert model.first._blending.weights == "least-squares"
+    assert not model.first._blending.normalise
+
+
+@pytest.mark.parametrize("encoder", ["LinF", "RFF", "Tri", "Gau"])
+def test_kinds_of_blending(encoder):
+    from kronfield.experiments.networks import build
+
+    key = f"complex: {encoder}, depth 0"
+    points = np.random.default_rng(0).random((50, 2))
+    found = {}
+    for kind in BLENDINGS:
+        model = build(dataclasses.replace(scaled("table2", key, 32), blending=kind), 2, 3, 0)
+        found[kind] = model.first._blending.corners(points)
+    for kind in BLENDINGS:
+        sums = found[kind][1].sum(axis=1)
+        close = np.allclose(sums, 1, atol=1e-12)
+        assert close == ("normalised" in kind or kind == "released")
+    assert found["released"][0].max() < 16**2
+    # Only blended methods are named so, and with them rows of an earlier kind are not counted.
+    assert load_spec("table2").method(key).settings()["blending"] == "least-squares"
+    assert "blending" not in load_spec("table1").method(key).settings()
 
 
 def test_networks_at_points_are_asked_as_they_were_taught():

@@ -194,13 +194,14 @@ def test_mixing_against_gathering_and_by_the_dot_test():
     assert moving(table).requires_grad
 
 
+@pytest.mark.parametrize("kind", ["least-squares", "similarity", "linear"])
 @pytest.mark.parametrize("D", [1, 2, 3])
-def test_blending_is_the_sparse_matrix_of_the_library(D):
+def test_blending_is_the_sparse_matrix_of_the_library(D, kind):
     encoding = kf.Kronecker(*[kf.Gaussian(8, 0.1)] * D)
-    layer = KroneckerLinear(encoding, 4, points="blending", bias=True).double()
+    layer = KroneckerLinear(encoding, 4, points="blending", blending=kind, bias=True).double()
     points = torch.rand(15, D, dtype=torch.float64)
     nodes = [np.linspace(0, 1, 9)] * D
-    matrix = kf.Blending(encoding, nodes).matrix(points.numpy()).toarray()
+    matrix = kf.Blending(encoding, nodes, weights=kind).matrix(points.numpy()).toarray()
     table = (
         layer.weight.detach().numpy().reshape(4, -1)
         @ encoding(np.stack(np.meshgrid(*nodes, indexing="ij"), -1).reshape(-1, D)).T
@@ -212,6 +213,19 @@ def test_blending_is_the_sparse_matrix_of_the_library(D):
     torch.testing.assert_close(
         near(points), exact(points), rtol=0, atol=0.1 * float(exact(points).detach().abs().max())
     )
+
+
+def test_the_kind_of_blending_is_kept():
+    encoding = kf.Kronecker(kf.Gaussian(8, 0.1))
+    for kind in ("least-squares", "similarity", "linear"):
+        model = CoordinateMLP(encoding, 0, points="blending", blending=kind)
+        described = model.to_dict()
+        assert CoordinateMLP.from_dict(described).first.blending == kind
+        # as version 0.1.0 wrote it
+        assert ("blending" in described) == (kind != "similarity")
+    assert "blending" not in CoordinateMLP(encoding, 0).to_dict()
+    with pytest.raises(kf.InputError, match="blending"):
+        KroneckerLinear(encoding, 3, blending="cubic")
 
 
 def test_gradients_by_position_exact_and_blended():

@@ -50,6 +50,8 @@ class Embedder(ABC):
     shape_parameter: ClassVar[str | None] = None
     #: Whether `similarity` integrates numerically, which is slow for many distances.
     similarity_by_quadrature: ClassVar[bool] = False
+    #: Whether `similarity` is the inner product of two rows of features, and not an integral.
+    similarity_is_inner_product: ClassVar[bool] = False
 
     _kinds: ClassVar[dict[str, type[Embedder]]] = {}
 

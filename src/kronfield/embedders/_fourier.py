@@ -32,6 +32,7 @@ class FourierEmbedder(Embedder):
     """cos(2 pi b x) and sin(2 pi b x) for size/2 frequencies b."""
 
     smoothness: ClassVar[int] = 2
+    similarity_is_inner_product: ClassVar[bool] = True
     #: Whether the order is cos, sin, cos, sin, ... or all cosines first, as in the paper.
     _interleaved: ClassVar[bool] = True
 

@@ -79,6 +79,14 @@ def normalised(encoding: Encoding) -> Any:
     return Concatenated(*parts, directions=encoding.directions, offsets=encoding.offsets)
 
 
+def without_norms(encoding: Kronecker) -> Kronecker:
+    """Return an encoding without the constants of `normalised`; blending does not depend on them.
+
+    Local features are recognised as such, which is faster.
+    """
+    return Kronecker(*[emb.base if isinstance(emb, _Scaled) else emb for emb in encoding.embedders])
+
+
 def _largest_norm(encoding: Concatenated) -> float:
     axis = np.linspace(0.0, 1.0, PROBES)
     points = np.stack(np.meshgrid(*[axis] * encoding.dimensions, indexing="ij"), axis=-1).reshape(
@@ -107,6 +115,10 @@ class _Scaled(Embedder):
     @property
     def dimensions(self) -> int:  # type: ignore[override]
         return self.base.dimensions
+
+    @property
+    def similarity_is_inner_product(self) -> bool:  # type: ignore[override]
+        return self.base.similarity_is_inner_product
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description that enters the fingerprint of a run."""

@@ -11,8 +11,14 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield.encoding.blending import Blending
-from kronfield.experiments.encodings import complex_encoding, normalised, simple_encoding
-from kronfield.experiments.spec import Method
+from kronfield.experiments.encodings import (
+    complex_encoding,
+    normalised,
+    simple_encoding,
+    without_norms,
+)
+from kronfield.experiments.released import ReleasedBlending
+from kronfield.experiments.spec import BLENDINGS, Method
 from kronfield.experiments.tasks import Task
 from kronfield.nn import CoordinateMLP, Epoch, Grid, KroneckerLinear, Training, train
 
@@ -25,18 +31,18 @@ LONG = 1e12
 
 
 class _PaperLayer(KroneckerLinear):
-    """The Kronecker layer of the paper.
+    """The Kronecker layer of the paper; its virtual grid has as many cells as features."""
 
-    Its virtual grid has as many cells as features, and its blending weights add up to 1.
-    """
+    how = BLENDINGS[0]
 
     @property
     def _blending(self) -> Blending:
-        return Blending(
-            self.encoding,
-            [np.linspace(0.0, 1.0, n + 1) for n in self.encoding.shape],
-            normalise=True,
-        )
+        encoding = without_norms(self.encoding)
+        if self.how == "released":
+            return ReleasedBlending(encoding)
+        weights, _, normalise = self.how.partition(", ")
+        nodes = [np.linspace(0.0, 1.0, n + 1) for n in encoding.shape]
+        return Blending(encoding, nodes, weights=weights, normalise=bool(normalise))
 
 
 def build(method: Method, dimensions: int, channels: int, seed: int) -> CoordinateMLP:
@@ -59,6 +65,7 @@ def build(method: Method, dimensions: int, channels: int, seed: int) -> Coordina
         first = _PaperLayer(
             encoding, model.first.width, bias=False, points="blending", init="zeros"
         )
+        first.how = method.blending or first.how
         if method.group != "ours":
             torch.nn.init.uniform_(
                 first.weight, -1 / math.sqrt(first.width), 1 / math.sqrt(first.width)

@@ -30,6 +30,16 @@ NOUNS = {"line": "lines", "image": "images", "video": "clips"}
 # How a method is run: descent on a network, the paper's closed form, or kronfield's fit on a grid
 # or at points.
 HOWS = ("descent", "closed", "fit", "fit_points")
+# How points are blended: the weights of `kronfield.Blending`, on a grid of as many cells as
+# features. "released" is as in the authors' code: similarities in closed form, normalised, on as
+# many nodes as features.
+BLENDINGS = (
+    "least-squares",
+    "least-squares, normalised",
+    "similarity",
+    "similarity, normalised",
+    "released",
+)
 # Exponents of frequencies are not scaled below one octave.
 LEAST_EXPONENT = 1.0
 
@@ -40,6 +50,7 @@ class Method:
 
     ``setting`` is in the paper's terms: the width of Gau, half the width of Tri, the scale of RFF,
     the exponent of LinF and LogF. ``features`` is the total for simple encodings, else per axis.
+    ``blending`` is one of `BLENDINGS` if points are blended.
     """
 
     group: str
@@ -51,6 +62,7 @@ class Method:
     depth: int = 0
     hidden: int = 0
     rate: float = 0.0
+    blending: str = ""
     note: str = ""
     paper: Mapping[str, float] = field(default_factory=dict)
 
@@ -101,7 +113,9 @@ class Method:
             "hidden",
             "rate",
         )
-        return {name: getattr(self, name) for name in names}
+        # Named only where points are blended, so that other fingerprints stay as they were.
+        blended = {"blending": self.blending} if self.blending else {}
+        return {name: getattr(self, name) for name in names} | blended
 
 
 @dataclass(frozen=True)
@@ -267,7 +281,7 @@ def parse_spec(name: str, text: str) -> Spec:
     sizes = {key: _size(name, key, value) for key, value in data["size"].items()}
     if set(sizes) != set(SIZES):
         raise problem(f"{name}.size", sorted(sizes), f"{', '.join(SIZES)}", "Give all sizes.")
-    methods = tuple(_method(name, one) for one in data["method"])
+    methods = tuple(_method(name, one, data["task"]) for one in data["method"])
     keys = [m.key for m in methods]
     if len(set(keys)) != len(keys):
         raise problem(
@@ -324,7 +338,7 @@ def _size(spec: str, name: str, data: Mapping[str, Any]) -> Size:
     )
 
 
-def _method(spec: str, data: Mapping[str, Any]) -> Method:
+def _method(spec: str, data: Mapping[str, Any], task: str) -> Method:
     names = [f.name for f in dataclasses.fields(Method)]
     if unknown := set(data) - set(names):
         raise problem(
@@ -344,7 +358,11 @@ def _method(spec: str, data: Mapping[str, Any]) -> Method:
     values["how"] = how
     if "setting" in values:
         values["setting"] = _number(values["setting"])
-    return Method(**values)
+    method = Method(**values)
+    if task == "random" and method.is_network and not method.is_simple:
+        method = dataclasses.replace(method, blending=method.blending or BLENDINGS[0])
+        _known(spec, "blending", method.blending, BLENDINGS)
+    return method
 
 
 def _number(value: Any) -> float:

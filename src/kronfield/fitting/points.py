@@ -106,11 +106,11 @@ def fit_points(
         so that axes of different kinds (metres and seconds, for example) can be compared. By
         default 1 if a roughness is given. If the roughness is chosen, the units are those in which
         points are equally far apart on every axis.
-    rows : "exact", "blending" or "linear", optional
+    rows : "exact", "blending", "similarity" or "linear", optional
         How the features of a point are computed: exactly, by the paper's blending on a virtual
-        grid, or by linear blending on that grid. By default exactly if at most 256 features are
-        within reach of a point, or at most 4 million of all points together; otherwise by the
-        paper's blending.
+        grid, or with other weights on that grid: of the similarity, or linear (see `Blending`). By
+        default exactly if at most 256 features are within reach of a point, or at most 4 million
+        of all points together; otherwise by the paper's blending.
     tolerance : float, optional
         The largest error of the solver, relative to the spread of the field. By default 1e-3, or a
         twentieth of the predicted error if settings are chosen from the data.

@@ -68,7 +68,7 @@ class Statistics:
         The features; a single embedder is used on every axis of the domain.
     domain : sequence of D pairs (low, high)
         The box that contains all points, and the unit interval of the embedders.
-    rows : "exact", "blending" or "linear", optional
+    rows : "exact", "blending", "similarity" or "linear", optional
         As in `fit_points`. Linear blending does not depend on the embedders, so one summary serves
         every encoding: see ``solve``.
     """
@@ -379,6 +379,15 @@ class Statistics:
             used, frames, term, rhs, energy, total, self.count, grams, self._rule.nodes
         )
 
+    def _by_least_squares(self) -> bool:
+        """Return whether points are blended by least squares, and similarity would differ."""
+        blending = self._rule.blending
+        return (
+            blending is not None
+            and blending.weights == "least-squares"
+            and not all(emb.similarity_is_inner_product for emb in self.encoding.embedders)
+        )
+
     # Saving
     # ------------------------------------------------------------------------------------------
 
@@ -390,6 +399,7 @@ class Statistics:
             "encoding": self.encoding.to_dict(),
             "domain": [list(pair) for pair in self.domain],
             "rows": self._rows,
+            "blending": None if self._rule.blending is None else self._rule.blending.weights,
             "values": None if self._kind is None else list(self._kind),
             "single": self._single,
             "count": self.count,
@@ -418,6 +428,9 @@ class Statistics:
         try:
             encoding = Encoding.from_dict(metadata["encoding"], functions)
             result = cls(encoding, metadata["domain"], rows=metadata["rows"])  # type: ignore[arg-type]
+            if "blending" not in metadata and result._by_least_squares():
+                # Version 0.1.0 blended by similarity.
+                result = cls(encoding, metadata["domain"], rows="similarity")  # type: ignore[arg-type]
             offsets = sorted(result._stencil.planes)
             stencil, result._rhs, result._energy = (
                 arrays["stencil"],

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kronfield._core.arrays import describe, problem, whole
 from kronfield.encoding import Kronecker
-from kronfield.encoding.blending import Blending, virtual_axis
+from kronfield.encoding.blending import WEIGHTS, Blending, virtual_axis
 from kronfield.nn.encode import Domain, Place, axis_modules
 from kronfield.nn.grid import Grid
 from kronfield.nn.layers import FirstLayer, Prepared, Rows
@@ -65,6 +65,8 @@ class KroneckerLinear(FirstLayer):
         Whether to add a learned constant.
     points : "exact" or "blending"
         How points are evaluated. Grids are always exact.
+    blending : "least-squares", "similarity" or "linear"
+        The weights of the corners of a cell, as in `kronfield.Blending`.
     init : "random" or "zeros"
         Random values have the scale of a PyTorch layer with as many active features. Use zeros for
         a layer that is the whole network, so that descent converges to the least-norm solution.
@@ -79,6 +81,7 @@ class KroneckerLinear(FirstLayer):
         *,
         bias: bool = False,
         points: str = "exact",
+        blending: str = "least-squares",
         init: str = "random",
         trainable: Iterable[str] = (),
         domain: Domain | None = None,
@@ -96,6 +99,13 @@ class KroneckerLinear(FirstLayer):
             raise problem(
                 "points", repr(points), '"exact" or "blending"', "Choose how points are evaluated."
             )
+        if blending not in WEIGHTS:
+            raise problem(
+                "blending",
+                repr(blending),
+                f"one of {', '.join(WEIGHTS)}",
+                "Least squares is the paper's definition.",
+            )
         if init not in ("random", "zeros"):
             raise problem(
                 "init",
@@ -104,7 +114,7 @@ class KroneckerLinear(FirstLayer):
                 "Zeros suit a network without hidden layers.",
             )
         self.encoding: Kronecker = encoding
-        self.points = points
+        self.points, self.blending = points, blending
         self.width = whole("width", width, at_least=1)
         self.axes = axis_modules(encoding, trainable)
         if points == "blending" and self.learns:
@@ -164,6 +174,7 @@ class KroneckerLinear(FirstLayer):
                 virtual_axis(emb, *ends)
                 for emb, ends in zip(self.encoding.embedders, self.extent, strict=True)
             ],
+            weights=self.blending,
         )
 
     def shared(self, prepared: Prepared) -> list[Tensor]:

@@ -66,6 +66,8 @@ class CoordinateMLP(nn.Module):
         "relu", "leaky_relu", "gelu", "silu", "tanh", "sine", or a function that returns a module.
     points : "exact" or "blending"
         How a Kronecker encoding is evaluated at points. Grids are always exact.
+    blending : "least-squares", "similarity" or "linear"
+        How points are blended, as in `kronfield.Blending`.
     trainable, domain
         As for `Encode`.
     """
@@ -79,6 +81,7 @@ class CoordinateMLP(nn.Module):
         *,
         activation: str | Callable[[], nn.Module] = "relu",
         points: str = "exact",
+        blending: str = "least-squares",
         trainable: Iterable[str] = (),
         domain: Domain | None = None,
     ) -> None:
@@ -95,6 +98,7 @@ class CoordinateMLP(nn.Module):
                 first_width,
                 bias=self.depth > 0,
                 points=points,
+                blending=blending,
                 init=init,
                 trainable=self.trainable,
                 domain=domain,
@@ -216,10 +220,21 @@ class CoordinateMLP(nn.Module):
             "out": self.out,
             "activation": self.activation,
             "points": first.points if isinstance(first, KroneckerLinear) else "exact",
+            **self._blending(),
             "trainable": self.trainable,
             "domain": None if first.place.unit else [list(pair) for pair in first.place.domain],
             "extent": [list(ends) for ends in first.extent],
         }
+
+    def _blending(self) -> dict[str, str]:
+        """Return the kind of blending, if points are blended.
+
+        Version 0.1.0 had similarity alone and did not name it, so it is not named here either.
+        """
+        first = self.first
+        if not isinstance(first, KroneckerLinear) or first.points != "blending":
+            return {}
+        return {} if first.blending == "similarity" else {"blending": first.blending}
 
     @classmethod
     def from_dict(
@@ -233,10 +248,14 @@ class CoordinateMLP(nn.Module):
             "out",
             "activation",
             "points",
+            "blending",
             "trainable",
             "domain",
             "extent",
         )
+        if isinstance(data, Mapping):
+            unnamed = "similarity" if data.get("points") == "blending" else "least-squares"
+            data = {"blending": unnamed, **data}
         only_keys("network", data, keys)
         settings = {key: data[key] for key in keys if key not in ("encoding", "extent")}
         model = cls(Encoding.from_dict(data["encoding"], functions), **settings)

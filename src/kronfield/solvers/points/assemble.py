@@ -66,8 +66,9 @@ class RowRule:
         ----------
         encoding, frames
             The features, and the frame of each axis.
-        rows : "exact", "blending", "linear" or None
-            The kind of rows; None selects exact rows or blending by their length.
+        rows : "exact", "blending", "similarity", "linear" or None
+            The kind of rows; None selects exact rows or blending by their length. The last three
+            are kinds of blending: by least squares, by similarity, and linear.
         points : int, optional
             The number of points, if it is known.
         limits : (int, int), optional
@@ -75,11 +76,11 @@ class RowRule:
             of the two limits must hold. Otherwise rows are blended, which takes less time and
             memory. By default all rows of local features are exact.
         """
-        if rows not in (None, "exact", "blending", "linear"):
+        if rows not in (None, "exact", "blending", "similarity", "linear"):
             raise problem(
                 "rows",
                 repr(rows),
-                '"exact", "blending", "linear" or None',
+                '"exact", "blending", "similarity", "linear" or None',
                 "Leave it out to have it chosen.",
             )
         entries = _entries_per_row(encoding)
@@ -96,7 +97,8 @@ class RowRule:
             virtual_axis(emb, float(frame.unit(frame.low)), float(frame.unit(frame.high)))
             for emb, frame in zip(encoding.embedders, frames, strict=True)
         ]
-        return cls(encoding, tuple(frames), Blending(encoding, nodes, linear=rows == "linear"))
+        weights = rows if rows in ("similarity", "linear") else "least-squares"
+        return cls(encoding, tuple(frames), Blending(encoding, nodes, weights=weights))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -125,22 +127,25 @@ class RowRule:
         units = [frame.unit(points[:, i]) for i, frame in enumerate(self.frames)]
         if self.blending is None:
             runs = axis_runs(self.encoding.embedders, units, None, IN_SIGHT)
-            # For a point on a node, the neighbouring features are 0 but for rounding. Setting them
-            # to 0 leaves a row with one entry.
-            for run in runs:
-                run.values[
-                    np.abs(run.values) < ROUNDING * float(np.abs(run.values).max(initial=0.0))
-                ] = 0.0
-            return runs
-        sides = [self.blending.on_axis(np, unit, i) for i, unit in enumerate(units)]
-        return [AxisRows(cell, np.stack(pair)) for cell, pair in sides]
+        else:
+            sides = [self.blending.on_axis(np, unit, i) for i, unit in enumerate(units)]
+            runs = [AxisRows(cell, np.stack(pair)) for cell, pair in sides]
+        # For a point on a node, the neighbouring features, or the weight of the other node, are 0
+        # but for rounding. Setting them to 0 leaves a row with one entry.
+        for run in runs:
+            run.values[
+                np.abs(run.values) < ROUNDING * float(np.abs(run.values).max(initial=0.0))
+            ] = 0.0
+        return runs
 
     @property
     def name(self) -> str:
         """The name in reports."""
         if self.blending is None:
             return "exact rows"
-        kind = "linear blending" if self.blending.linear else "blending"
+        # Version 0.1.0 blended by similarity and called it blending.
+        weights = self.blending.weights
+        kind = "blending" if weights == "similarity" else f"{weights} blending"
         return f"{kind} on {' x '.join(map(str, self.shape))} nodes"
 
 

@@ -1,0 +1,86 @@
+"""What the authors' released code does otherwise than the paper's text, to measure what it changes.
+
+Only the experiments use it. The text is what `kronfield` implements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import AnyArray
+from kronfield.embedders import (
+    Embedder,
+    Gaussian,
+    LinearFourier,
+    LogFourier,
+    RandomFourier,
+    Triangle,
+)
+from kronfield.encoding import Kronecker
+from kronfield.encoding.blending import Blending
+
+# Positions above this are moved to it.
+LAST = 0.999
+
+
+def with_top_frequency(embedder: Embedder) -> Embedder:
+    """Return Fourier features that include the highest frequency, 2^exponent.
+
+    By the text the frequencies are at i/F, i = 0 ... F-1, of the way from 1 to 2^exponent, which
+    leaves out the end. In the code the end is included. This is the same as another exponent.
+    """
+    F = embedder.size // 2
+    if isinstance(embedder, LinearFourier):
+        # 1/F + (1 - 1/F) 2^e = top
+        top = 2.0**embedder.exponent
+        return LinearFourier(embedder.size, math.log2((top - 1 / F) * F / (F - 1)))
+    if isinstance(embedder, LogFourier):
+        return LogFourier(embedder.size, embedder.exponent * F / (F - 1))
+    return embedder
+
+
+class ReleasedBlending(Blending):
+    """Blending as in the authors' code.
+
+    There are as many nodes as features. Features are evaluated at k/K, but the weights are those of
+    nodes at k/(K - 1), so positions are compressed by (K - 1)/K. The similarity of RFF is its mean
+    over all draws, that of Tri the printed square; weights are normalised.
+    """
+
+    def __init__(self, encoding: Kronecker) -> None:
+        super().__init__(
+            encoding,
+            [np.arange(n) / n for n in encoding.shape],
+            normalise=True,
+            weights="similarity",
+        )
+
+    def on_axis(
+        self, xp: Any, x: AnyArray, axis: int
+    ) -> tuple[AnyArray, tuple[AnyArray, AnyArray]]:
+        """Return the cell of each position, and the weights of its two ends."""
+        embedder = self.encoding.embedders[axis]
+        cells = embedder.size - 1
+        at = xp.clip(x, 0.0, LAST) * cells
+        cell = xp.floor(at)
+        beta, d = at - cell, 1 / cells
+        same, apart, left, right = (
+            released_similarity(embedder, one * d)
+            for one in (xp.zeros_like(beta), xp.ones_like(beta), beta, 1 - beta)
+        )
+        first, second = left * same - right * apart, right * same - left * apart
+        return xp.astype(cell, xp.int64), (first / (first + second), second / (first + second))
+
+
+def released_similarity(embedder: Embedder, dx: Any) -> AnyArray:
+    """Return the similarity by which the authors' code blends, up to a factor."""
+    if isinstance(embedder, RandomFourier):
+        return embedder.expected_similarity(dx)
+    if isinstance(embedder, Triangle):
+        rest = embedder.width - abs(dx)
+        return (rest * (rest > 0)) ** 2
+    assert isinstance(embedder, Gaussian | LinearFourier | LogFourier)
+    return embedder.similarity(dx)
