@@ -75,6 +75,19 @@ def test_chunks_do_not_matter(sizes, seed):
     assert_equal(summary(*parts[::-1]), whole)
 
 
+def test_a_small_chunk_makes_no_pass_over_the_grid():
+    """Neither memory nor time of `add` depends on the grid: no array of its size is made."""
+    grid = kf.Triangle(512, 2 / 512)
+    points, values = points_and_values(2000)
+    seen = summary((points[:1000], values[:1000]), encoding=grid)
+    tracemalloc.start()
+    seen.add(points[1000:], values[1000:])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.5 * 8 * 512**2
+    assert_equal(seen, summary((points, values), encoding=grid), 1e-12)
+
+
 @each_encoding
 @pytest.mark.parametrize("penalty", [{"ridge": 0.1}, {"roughness": (0.0, 1e-3)}])
 def test_the_field_is_that_of_fit_points(encoding, rows, penalty):

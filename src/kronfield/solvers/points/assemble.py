@@ -20,7 +20,14 @@ from kronfield.encoding import Kronecker
 from kronfield.encoding.blending import Blending, virtual_axis
 from kronfield.solvers.points.dense import DenseTerm, fits
 from kronfield.solvers.points.normal import NormalEquations
-from kronfield.solvers.points.rows import AxisRows, axis_runs, sparse_rows, taps_in_reach
+from kronfield.solvers.points.rows import (
+    AxisRows,
+    add_entries,
+    axis_runs,
+    corners,
+    sparse_rows,
+    taps_in_reach,
+)
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import RowsTerm, mean_gram
 
@@ -170,7 +177,7 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
     P = len(points)
     runs = rule.runs(points)
     if P > SORTED_FROM:
-        runs, values, weights = _along_the_grid(runs, values, weights, rule.shape)
+        runs, values, weights = along_the_grid(runs, values, weights, rule.shape)
     grams = [mean_gram(run, weights) for run in runs]
     total = float(P if weights is None else weights.sum())
     energy = np.sum(
@@ -182,7 +189,7 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
     )
 
 
-def _along_the_grid(
+def along_the_grid(
     runs: list[AxisRows], values: Array, weights: Array | None, shape: Sequence[int]
 ) -> tuple[list[AxisRows], Array, Array | None]:
     """Return points sorted along the grid, so that neighbours on it are neighbours in memory."""
@@ -233,9 +240,6 @@ def diagonal_term(rows: Any, weights: Array | None, rule: RowRule) -> Stencil:
 
 def add_values(rhs: Array, runs: Sequence[AxisRows], shape: Sequence[int], weighted: Array) -> None:
     """Add B'Wy of some points to ``rhs`` (C, K_1, ..., K_D)."""
-    from kronfield.solvers.points.rows import corners
-
-    n = math.prod(shape)
     for _, index, value in corners(runs, shape):
         for plane, y in zip(rhs, weighted, strict=True):
-            plane += np.bincount(index, value * y, minlength=n).reshape(plane.shape)
+            add_entries(plane, index, value * y)

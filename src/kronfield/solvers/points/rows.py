@@ -123,6 +123,20 @@ def corners(
         yield choice, base + offset, value
 
 
+def add_entries(plane: Array, index: Array, entries: Array) -> None:
+    """Add entries (P,) to a contiguous plane, at flat indices that may repeat.
+
+    The time is proportional to the number of entries, not to the size of the plane.
+    """
+    flat = plane.reshape(-1)
+    if not np.shares_memory(flat, plane):
+        raise ValueError("the plane must be contiguous")
+    if len(index) < plane.size:
+        np.add.at(flat, index, entries)
+    else:  # as fast, and rounds less: the sum of the new entries is added as a whole
+        flat += np.bincount(index, entries, minlength=plane.size)
+
+
 def sparse_rows(runs: Sequence[AxisRows], shape: Sequence[int], dtype: Any) -> Any:
     """Return the rows of the encoding as a SciPy sparse array (P, K_1 ... K_D) without zeros."""
     import scipy.sparse

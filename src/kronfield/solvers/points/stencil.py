@@ -11,7 +11,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.slabs import multiplied
-from kronfield.solvers.points.rows import AxisRows, corners
+from kronfield.solvers.points.rows import AxisRows, add_entries, corners
 
 
 class Stencil:
@@ -36,7 +36,6 @@ class Stencil:
 
     def add(self, runs: Sequence[AxisRows], weights: Array | None) -> None:
         """Add the rows of points, times their weights; a negative weight removes a point."""
-        n = math.prod(self.shape)
         terms = list(corners(runs, self.shape))
         for i, (low, index, value) in enumerate(terms):
             weighted = value if weights is None else value * weights
@@ -44,9 +43,7 @@ class Stencil:
                 offset = tuple(b - a for a, b in zip(low, high, strict=True))
                 entries = weighted * other
                 if entries.any():  # points on the nodes of hats contribute to the diagonal only
-                    self.planes[offset] += np.bincount(index, entries, minlength=n).reshape(
-                        self.shape
-                    )
+                    add_entries(self.planes[offset], index, entries)
         self._live = None
 
     @property
