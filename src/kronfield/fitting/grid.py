@@ -203,11 +203,7 @@ def denoise(
     values, missing = split_mask(values, mask)
     grid = GridInput(values, axes, None, None, channels)
     options = GridOptions.checked(
-        ridge=None,
-        roughness=None,
         noise=noise,
-        rcond=None,
-        has_encoding=False,
         channels=grid.channel_count,
         denoise=True,
         thorough=thorough,
