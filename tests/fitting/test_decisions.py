@@ -26,6 +26,7 @@ from kronfield.fitting.point_search import (
     RoughnessLadder,
     Trial,
     Walk,
+    _windows,
 )
 from kronfield.fitting.points import _tolerance
 from kronfield.fitting.prediction import leave_one_out
@@ -309,6 +310,28 @@ def test_points_held_out_of_lattice():
     lattice = [Lattice(0.0, 1.0, 50)] * 2
     found = LatticeTrial(points, points.T[:1], None, lattice, options())
     assert found.folds[0].mean() == pytest.approx(0.1)
+
+
+def test_points_windows_per_axis():
+    for shape, count in (((10**5,), 9), ((480, 480), 9), ((60, 60, 60), 8)):
+        assert len(_windows(shape, 0.25, settings.DEFAULT.points)) == count
+
+
+def test_points_sparse():
+    for density, count in ((0.16, 9), (0.14, 1)):
+        assert len(_windows((480, 480), density, settings.DEFAULT.points)) == count
+
+
+def test_points_margin():
+    """Held-out points are two spacings inside of their windows, but not of the lattice."""
+    points = np.stack(np.divmod(np.arange(250.0 * 250), 250), axis=1)
+    found = LatticeTrial(points, points.T[:1], None, [Lattice(0.0, 1.0, 250)] * 2, options())
+    near = []
+    for window, held in zip(found.windows, found.folds, strict=True):
+        for part, line in zip(window, found.nodes[held].T, strict=True):
+            assert part.start > 0
+            near += [line.min() - part.start, part.stop - 1 - line.max()]
+    assert min(near) == 2
 
 
 def test_points_few_points():

@@ -519,7 +519,7 @@ def test_few_known_nodes_are_judged_in_one_window():
     from kronfield.fitting.point_search import _windows
 
     for density, count in ((0.25, 9), (0.16, 9), (0.14, 1), (0.05, 1)):
-        windows = _windows((480, 480), density, 6000)
+        windows = _windows((480, 480), density, DEFAULT.points)
         assert len(windows) == count
         nodes = sum(math.prod(part.stop - part.start for part in one) for one in windows)
         assert nodes * density == pytest.approx(6000, rel=0.1)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
-from kronfield.fitting import settings as decisions
+import kronfield as kf
+from kronfield.fitting import denoised_gaps, settings as decisions
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.settings import NoiseSettings
 from kronfield.fitting.stabilising import find_stabilisers
@@ -425,6 +426,78 @@ def varies_decides(used):
     equal = ramp + white(0.1, 1, 128, 128)
     found = [find_stabilisers(one, np.eye(1), settings=used) for one in (counts, equal)]
     return found[0] is not None and found[1] is None
+
+
+def counted(*shape, lowest=0.1):
+    """Counts of a ramp along the last axis, whose noise depends on the signal."""
+    ramp = np.broadcast_to(np.linspace(lowest, 1, shape[-1]), shape)
+    return np.random.default_rng(0).poisson(60 * ramp)[None] / 60
+
+
+def is_varying(values, used):
+    return find_stabilisers(values, np.eye(1), settings=used) is not None
+
+
+def varies_fewest_decides(used):
+    """54² places, of which the flattest tenth is used, are too few; 118² are enough."""
+    return not is_varying(counted(64, 64), used) and is_varying(counted(128, 128), used)
+
+
+def grainy():
+    """Equal noise on a ramp, with a texture that grows with brightness where shades change."""
+    rows, ramp = np.arange(128)[:, None], np.linspace(0.2, 1, 128)
+    texture = 0.4 * ramp**2 * np.sin(2.5 * np.arange(128)) * np.sin(2.5 * rows)
+    shades = 0.4 * ramp * np.sin(rows / 6)
+    return (ramp + (texture + shades) * (rows > 50))[None] + white(0.05, 1, 128, 128)
+
+
+def varies_flat_decides(used):
+    """A texture that is not everywhere is not taken for noise; the noise of counts is found."""
+    return not is_varying(grainy(), used) and is_varying(counted(128, 128), used)
+
+
+def varies_classes_decides(used):
+    """A ramp that is steep where it is bright has flat places of every brightness, by classes."""
+    x = np.linspace(0, 1, 160)
+    steep = np.tile(0.1 + 0.3 * x + 6 * np.maximum(x - 0.8, 0), (160, 1))
+    counts = np.random.default_rng(0).poisson(200 * steep)[None] / 200
+    found = find_stabilisers(counts, np.eye(1), settings=used)
+    if found is None:
+        return False
+    at = np.array([0.2, 0.8, 1.2])
+    is_right = np.abs(found[0].sigma(at) / np.sqrt(at / 200) - 1).max() < 0.1
+    return is_right and not is_varying(grainy(), used)
+
+
+def varies_cut_decides(used):
+    """Single bright samples are no noise, and the noise of counts is right to a few per cent."""
+    values = wave(160, 160) + white(0.05, 1, 160, 160)
+    spots = (np.random.default_rng(2).random(values.shape) < 0.005) & (values > 0)
+    if is_varying(values + 2.0 * spots, used):
+        return False
+    found = find_stabilisers(counted(160, 160), np.eye(1), settings=used)
+    ramp = np.linspace(0.1, 1, 160)
+    return found is not None and abs(np.mean(found[0].sigma(ramp) / np.sqrt(ramp / 60)) - 1) < 0.05
+
+
+def varies_box_decides(used):
+    """Axes of 21 samples are too short, those of 22 are not."""
+    few = replace(used, varies_fewest=100)
+    short, long = counted(21, 21, 21, lowest=0.02), counted(22, 22, 22, lowest=0.02)
+    return not is_varying(short, few) and is_varying(long, few)
+
+
+def accuracy_decides(used):
+    """An error far below the noise is not promised where the noise was measured."""
+    field = kf.fit(
+        np.add.outer(np.linspace(0, 1, 256), np.linspace(0, 2, 256)) + white(0.3, 256, 256),
+        settings=replace(decisions.DEFAULT, noise=used),
+    )
+    risk = (field.report.noise.expected_error / field.report.noise.sigma[0]) ** 2
+    measured = Noise(np.ones(1), np.ones(1), np.eye(1), 1.0, True, "")
+    of_gaps = denoised_gaps._expected(np.ones(10**4), measured, used) ** 2  # just the noise
+    given = denoised_gaps._expected(np.ones(10**4), replace(measured, is_given=True), used)
+    return 0.01 < of_gaps <= risk < 0.05 and given == 0
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(NoiseSettings)])

@@ -1,14 +1,18 @@
 """Shrinkage in blocks of cosines, groups of alike patches, and their decisions."""
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.fft import dctn
 
-from kronfield.fitting import grouping, shrinkage
+from kronfield.fitting import denoised_gaps, denoising, grouping, shrinkage
+from kronfield.fitting.denoised_gaps import GapsDenoiser
 from kronfield.fitting.denoising import judged_windows
+from kronfield.fitting.inputs import GridInput
+from kronfield.fitting.noise import Noise
 from kronfield.fitting.settings import DEFAULT, GroupingSettings, ShrinkageSettings
 from kronfield.fitting.shrinkage import Tiling, samples_of, shrink, slabs, tilings, weights_of
 
@@ -245,6 +249,62 @@ def line_windows_decides(used):
     parts = judged_windows(truth.shape, used)
     busy = [np.ptp(truth[part]) > 0 for part in parts]
     return 0.2 < np.mean(busy) < 0.5 and len(parts) < 100
+
+
+def lag_decides(used):
+    """Detail in the difference of two channels is found, beside noise and shading of their sum."""
+    x = np.arange(32)
+    detail = 0.7 * np.sin(np.add.outer(x, 0.5 * x) * 2 * np.pi / 16)
+    shading = 3 * x[:, None] / 32 + np.zeros(32)
+    truth, cosines = np.stack([shading + detail, 0.3 * shading - detail]), []
+    for seed in range(8):
+        rotation = denoising._decorrelating(truth + white(2, 32, 32, seed=seed), used.lag)
+        cosines.append(np.abs(rotation @ [1, -1]).max() / np.sqrt(2))
+    return np.mean(cosines) > 0.95
+
+
+def error_block_decides(used):
+    """The error of the mean of correlated terms, right in the mean and about the same each time."""
+    found, means = [], []
+    for seed in range(40):
+        terms = white(264, 264, seed=seed)
+        for axis in (0, 1):
+            total = np.cumsum(terms, axis=axis)
+            terms = (total.take(range(8, 264), axis) - total.take(range(256), axis)) / 8
+        found.append(denoising._standard_error([terms], used.error_block))
+        means.append(terms.mean())
+    return 0.75 < np.mean(found) / np.std(means) < 1.33 and np.std(found) < 0.1 * np.mean(found)
+
+
+def gap_rounds_decides(used):
+    """Error as small as after many rounds, and not many of them."""
+    truth = 0.1 * squares(48)
+    missing = np.random.default_rng(3).random((48, 48)) < 0.5
+    sigma = np.array([0.1])
+    noise = Noise(sigma, sigma, np.eye(1), 1.0, True, "given", True)
+    layout = SimpleNamespace(shape=None)
+    noisy = truth + 0.1 * white(*truth.shape)
+    start = np.where(missing, 0.3, noisy)  # a poor guess shows how many rounds there are
+    cleaned = [
+        GapsDenoiser(layout, missing, noise, replace(DEFAULT, shrinkage=one), False).cleaned(
+            noisy, missing, start
+        )
+        for one in (used, replace(used, gap_rounds=12))
+    ]
+    errors = [error(found, truth) for found in cleaned]
+    return 1.01 < errors[0] / errors[1] < 1.3
+
+
+def gap_hidden_decides(used):
+    """Enough hidden samples to tell errors apart, and few beside those that are left."""
+    noisy = squares(32) + white(1, 32, 32)
+    missing = np.random.default_rng(3).random((32, 32)) < 0.3
+    grid = GridInput(np.where(missing, 0, noisy[0]), None, None, None, None)
+    sigma = np.ones(1)
+    noise = Noise(sigma, sigma, np.eye(1), 1.0, True, "given", True)
+    judge = GapsDenoiser(grid.layout, missing, noise, replace(DEFAULT, shrinkage=used), False)
+    hidden = len(denoised_gaps._judged(judge, noisy, missing)[0])
+    return 0.05 < hidden / np.count_nonzero(~missing) < 0.2
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(ShrinkageSettings)])

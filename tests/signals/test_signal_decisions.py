@@ -11,7 +11,7 @@ import pytest
 
 import kronfield as kf
 from kronfield.cli.common import Failure
-from kronfield.cli.denoise import _smoothed
+from kronfield.cli.denoise import _Done, _smoothed
 from kronfield.cli.fit import _no_ridge_if_long
 from kronfield.files import read, write
 from kronfield.fitting import settings
@@ -19,7 +19,7 @@ from kronfield.signals import contest
 from kronfield.signals.contest import GridContest, PointContest
 from kronfield.signals.export import export
 from kronfield.signals.fit import fit_signal
-from kronfield.signals.networks import _point_samples
+from kronfield.signals.networks import SignalNetwork, _point_samples
 from kronfield.signals.view import view
 
 rng = np.random.default_rng(0)
@@ -111,6 +111,20 @@ def test_signals_contest_shortest():
 def test_signals_contest_part():
     held = PointContest(rng.random((5000, 2)), rng.random(5000))
     assert len(held.other_points) == pytest.approx(1000, rel=0.1)
+
+
+def test_signals_cut_off():
+    for part, told in ((0.01, False), (0.05, True)):
+        done = _Done(0.1, "shrinkage", 0.05, None, None, None, cut_off=part)
+        job = SimpleNamespace(text=str, peak=lambda error: "", strength=1)
+        assert (done.remark in done.lines(job, 1.0)) == told
+
+
+def test_signals_network_range(tmp_path):
+    for largest, scale in ((0.05, 0.05), (0.3, 1.0), (1.0, 1.0), (5.0, 5.0)):
+        values = rng.random((8, 9))
+        found = SignalNetwork(signal(tmp_path, largest * values / values.max())).scale
+        assert found == pytest.approx(scale)
 
 
 def test_signals_network_features(tmp_path):

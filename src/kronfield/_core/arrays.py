@@ -17,6 +17,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
 AnyArray: TypeAlias = Any
 # By default the last axis holds channels if it is at most this long and all other axes are longer.
+# It is the convention of pictures: grey, grey and alpha, colour, colour and alpha.
 MOST_CHANNELS = 4
 # Upper limit for numbers of features, samples and dimensions: larger values are input mistakes.
 LARGEST = 2**31 - 1

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from kronfield.files import Description, Signal, VideoFrames
     from kronfield.fitting.report import Candidate, RemovedNoise
 
-# If more than this part of the samples is black or white, the expected error is too small: the
-# command says so. It changes no result.
-CUT_OFF = 0.02
-# Numbers that are converted at a time when they are written.
+# Numbers that are converted at a time when they are written, a bound of memory.
 PIECE = 1 << 22
 
 
@@ -318,8 +315,13 @@ class _Done:
         if self.error is not None:
             parts.append(f"expected error {job.text(self.error)} rms{job.peak(self.error)}")
         yield f"{'; '.join(parts)}; {seconds:.2f} s"
-        if self.cut_off > CUT_OFF and self.error is not None:
+        if self.is_cut_off and self.error is not None:
             yield self.remark
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether so many samples are black or white that the expected error is too small."""
+        return self.cut_off > defaults.DEFAULT.signals.cut_off
 
     @property
     def remark(self) -> str:
@@ -353,7 +355,7 @@ class _Done:
             yield "strength", f"{self.strength:g}"
         if self.error is not None:
             yield "expected error", f"{job.text(self.error)} rms{job.peak(self.error)}"
-            if self.cut_off > CUT_OFF:
+            if self.is_cut_off:
                 yield "", self.remark
         if self.filled:
             yield "filled in", f"{self.filled} missing samples"

@@ -22,7 +22,8 @@ from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
 from kronfield.solvers.points.rows import sparse_rows
 
-# Up to this many unknowns the covariance is computed exactly.
+# Up to this many unknowns the covariance is computed exactly: its inverse takes a second and 32 MB.
+# Beyond, random fits estimate the same numbers.
 EXACT_UP_TO = 2048
 # The tolerance to which random fits are solved.
 TOLERANCE = 3e-3

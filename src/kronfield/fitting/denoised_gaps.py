@@ -18,20 +18,16 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
 from kronfield.field import Field
-from kronfield.fitting.denoising import SIGMA_ERROR, Removal, expected_error
+from kronfield.fitting.denoising import Removal, expected_error
 from kronfield.fitting.grid import GridFit, fit
 from kronfield.fitting.grid_choice import choose
 from kronfield.fitting.inputs import GridInput, GridLayout
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.report import Candidate, RemovedNoise
-from kronfield.fitting.settings import Settings
+from kronfield.fitting.settings import NoiseSettings, Settings
 
-# Rounds of filling and denoising; later ones change the result by less than a tenth of its error.
-ROUNDS = 5
-# Of the known samples in the crop that is judged, one in this many is hidden.
-HIDDEN = 10
-# The seed of the choice of hidden samples.
+# The seed of the choice of hidden samples: results are the same every time.
 SEED = 0
 
 
@@ -111,8 +107,9 @@ class GapsDenoiser:
         found = (self.started(planes, missing) if found is None else found) / unit
         planes = planes / unit
         removal = Removal.of(found, noise, settings=self.settings)
-        for i in range(ROUNDS):
-            last = replace(removal, thorough=self.thorough and i == ROUNDS - 1)
+        rounds = self.settings.shrinkage.gap_rounds
+        for i in range(rounds):
+            last = replace(removal, thorough=self.thorough and i == rounds - 1)
             found = last(np.where(missing, found, planes))
         return found * unit
 
@@ -168,12 +165,12 @@ def denoise_with_gaps(
     ]
     gain, least = _mean(linear - shrunk), settings.noise.confidence * _error(linear - shrunk)
     if not (is_sure and gain > least):
-        error = _expected(linear, noise)
+        error = _expected(linear, noise, settings.noise)
         about = RemovedNoise(tuple(map(float, noise.sigma)), "a penalised fit", error)
         why = f"{noise.reason}; shrinkage is not clearly better than a penalised fit"
         return None, why, about
     by = f"error at hidden samples, in units of the noise; {noise.reason}"
-    field = denoiser.field(grid, by, candidates, _expected(shrunk, noise), started)
+    field = denoiser.field(grid, by, candidates, _expected(shrunk, noise, settings.noise), started)
     return field, "", None
 
 
@@ -186,7 +183,7 @@ def _error(terms: Array) -> float:
     return float(np.std(terms, ddof=1)) / math.sqrt(len(terms)) if len(terms) > 1 else math.inf
 
 
-def _expected(terms: Array, noise: Noise) -> float:
+def _expected(terms: Array, noise: Noise, settings: NoiseSettings) -> float:
     """Return the expected rms error from squared errors at hidden samples, in units of the noise.
 
     Hidden samples are noisy themselves, so that 1 is subtracted. What is left below its error
@@ -194,7 +191,7 @@ def _expected(terms: Array, noise: Noise) -> float:
     """
     if len(terms) < 2:
         return math.nan
-    unsure = _error(terms) + (0.0 if noise.is_given else 2 * SIGMA_ERROR)
+    unsure = _error(terms) + (0.0 if noise.is_given else 2 * settings.accuracy)
     return expected_error(max(_mean(terms) - 1, unsure), noise.sigma)
 
 
@@ -207,7 +204,7 @@ def _judged(denoiser: GapsDenoiser, planes: Array, missing: Array) -> tuple[Arra
     part = centre(missing.shape, denoiser.settings.grid.crop_samples)
     crop, gaps = planes[(slice(None), *part)], missing[part]
     known = np.flatnonzero(~gaps.ravel())
-    count = len(known) // HIDDEN
+    count = int(len(known) * denoiser.settings.shrinkage.gap_hidden)
     if count < 2:
         return np.zeros(0), np.zeros(0)
     chosen = np.random.default_rng(SEED).choice(known, count, replace=False)

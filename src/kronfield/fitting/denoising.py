@@ -27,18 +27,11 @@ from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
 from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.separable import GridSolver
 
-# The length of the random probe, as a part of the noise: short enough for a derivative, long enough
-# for weights to cross their threshold.
+# The length of the random probe of a derivative (Ramani, Blu and Unser, 2008), as a part of the
+# noise: short enough for a derivative, long enough for weights to cross their threshold.
 PROBE = 0.1
 # Noise of less than this part of the strongest has no effect, and is not divided by.
 WEAKEST_NOISE = 1e-3
-# The distance of the differences whose covariance decorrelates channels: those of neighbours are
-# mostly noise, far ones are mostly shading.
-LAG = 4
-# The part of its value to which measured noise is known.
-SIGMA_ERROR = 0.01
-# Terms of the risk are averaged over blocks of so many samples per axis: neighbours are correlated.
-BLOCK = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +85,8 @@ class Removal:
         variances = np.maximum(variances, WEAKEST_NOISE**2 * variances.max())
         root = scales[:, None] * ((vectors * np.sqrt(variances)) @ vectors.T)
         inverse = ((vectors / np.sqrt(variances)) @ vectors.T) / scales
-        rotation = _decorrelating(np.tensordot(inverse, values, axes=1))
+        lag = settings.shrinkage.lag
+        rotation = _decorrelating(np.tensordot(inverse, values, axes=1), lag)
         return cls(unit, rotation @ inverse, root @ rotation.T, stabilisers, thorough, settings)
 
     @property
@@ -160,14 +154,14 @@ def _noise_scales(noise: Noise, values: Array) -> tuple[Array, Array]:
     return np.where(noise.sigma > 0, noise.sigma, weakest), correlation
 
 
-def _decorrelating(planes: Array) -> Array:
+def _decorrelating(planes: Array, distance: int) -> Array:
     """Return the rotation (C, C) that decorrelates differences of samples at a distance.
 
     Decorrelating colours before denoising gains 1.7 to 2.3 dB.
     """
     C, total = len(planes), np.zeros((len(planes), len(planes)))
     for axis in range(1, planes.ndim):
-        lag = min(LAG, planes.shape[axis] - 1)
+        lag = min(distance, planes.shape[axis] - 1)
         if lag > 0:
             n = planes.shape[axis]
             ahead = planes.take(range(lag, n), axis) - planes.take(range(n - lag), axis)
@@ -260,13 +254,13 @@ def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
     return smoothed
 
 
-def _standard_error(terms: Sequence[Array]) -> float:
+def _standard_error(terms: Sequence[Array], block: int) -> float:
     """Return the standard error of the mean of terms, whose neighbours are not independent."""
     means = []
     for part in terms:
         for axis in range(part.ndim):
             # at least four blocks along an axis, if there are samples for them
-            starts = np.arange(0, part.shape[axis], min(BLOCK, max(1, part.shape[axis] // 4)))
+            starts = np.arange(0, part.shape[axis], min(block, max(1, part.shape[axis] // 4)))
             counts = np.diff(np.append(starts, part.shape[axis]))
             shape = [-1 if i == axis else 1 for i in range(part.ndim)]
             part = np.add.reduceat(part, starts, axis=axis) / counts.reshape(shape)
@@ -347,6 +341,7 @@ def compared(
     """
     noise = replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
     parts = judged_windows([len(axis) for axis in axes], settings.shrinkage)
+    block = settings.shrinkage.error_block
     samples = [
         np.asarray(values[(slice(None), *window)], dtype=np.float64) / unit for window in parts
     ]
@@ -366,7 +361,7 @@ def compared(
         linear.append(risk.terms(smoothed))
         shrunk.append(risk.terms(removal))
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
-    least = settings.noise.confidence * _standard_error(differences)
+    least = settings.noise.confidence * _standard_error(differences, block)
     is_better = float(np.mean(differences)) < -least
     risks = float(np.mean(linear)), float(np.mean(shrunk))
     candidates = [
@@ -374,16 +369,18 @@ def compared(
         Candidate("shrinkage", {"stabilised": stabilisers is not None}, risks[1], chosen=is_better),
     ]
     # An estimate below its error shows no more than that. Noise of (1 + e) sigma changes it by 2 e.
-    unsure = 0.0 if noise.is_given else 2 * SIGMA_ERROR
+    unsure = 0.0 if noise.is_given else 2 * settings.noise.accuracy
     if is_better:
         # of groups it is the risk before them, since it takes long to estimate: they gain 6 %
-        found = max(risks[1], _standard_error(shrunk) + unsure)
+        found = max(risks[1], _standard_error(shrunk, block) + unsure)
         return Removed(replace(removal, unit=unit, thorough=thorough), found, candidates)
     if thorough:
         removal = replace(removal, thorough=True)
         terms = Risk.of(middle, noise, stabilisers).terms(removal)
         gain = linear[centre] - terms
-        is_better = float(np.mean(gain)) > settings.noise.confidence * _standard_error([gain])
+        is_better = float(np.mean(gain)) > settings.noise.confidence * _standard_error(
+            [gain], block
+        )
         found = float(np.mean(terms))
         candidates = [
             replace(candidates[0], chosen=not is_better),
@@ -391,9 +388,9 @@ def compared(
             Candidate("groups of alike patches", {"in": "the middle"}, found, chosen=is_better),
         ]
         if is_better:
-            found = max(found, _standard_error([terms]) + unsure)
+            found = max(found, _standard_error([terms], block) + unsure)
             return Removed(replace(removal, unit=unit), found, candidates)
-    return Removed(None, max(risks[0], _standard_error(linear) + unsure), candidates)
+    return Removed(None, max(risks[0], _standard_error(linear, block) + unsure), candidates)
 
 
 def expected_error(risk: float, sigma: Array) -> float:

@@ -23,7 +23,6 @@ from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_grids import even_lattice
-from kronfield.fitting.points import fit_checked
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
 from kronfield.fitting.settings import GridSettings, Settings
@@ -203,11 +202,7 @@ def denoise(
     values, missing = split_mask(values, mask)
     grid = GridInput(values, axes, None, None, channels)
     options = GridOptions.checked(
-        ridge=None,
-        roughness=None,
         noise=noise,
-        rcond=None,
-        has_encoding=False,
         channels=grid.channel_count,
         denoise=True,
         thorough=thorough,
@@ -615,6 +610,8 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         if found is not None:
             return found
         remark = f"; {why}"
+    from kronfield.fitting.points import fit_checked  # grids without gaps do not need it
+
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
     options = PointOptions.checked(
         len(layout.shape), ridge=asked.ridge, roughness=asked.roughness, settings=asked.settings

@@ -17,13 +17,13 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
-from kronfield.fitting.denoising import Removal, Removed, compared, expected_error
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily, leave_one_out
@@ -32,7 +32,10 @@ from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
-from kronfield.fitting.stabilising import find_varying_noise
+
+# What removes noise is imported where noise is found: half of the fits need none of it.
+if TYPE_CHECKING:
+    from kronfield.fitting.denoising import Removal, Removed
 
 # Gaps smaller than this part of their mean are resolved by no spline with knots at the samples: at
 # both ends of one, rounding of the positions changes its slope by a part of 1e-8.
@@ -219,6 +222,8 @@ def _noise(
             C, f"no noise: samples are predicted to {least:.2g}, better than it allows"
         )
     if options.denoise and not found.is_found:
+        from kronfield.fitting.stabilising import find_varying_noise
+
         return find_varying_noise(values, found, crop.scale, options.settings.noise)
     return found
 
@@ -259,6 +264,8 @@ def _smoothed(
     )
     if options.asks_for_gcv:
         return linear
+    from kronfield.fitting.denoising import compared
+
     removed = compared(
         values,
         axes,
@@ -276,6 +283,8 @@ def _smoothed(
 
 
 def _about(noise: Noise, method: str, removed: Removed) -> RemovedNoise:
+    from kronfield.fitting.denoising import expected_error
+
     stabilised = removed.removal is not None and removed.removal.stabilisers is not None
     error = expected_error(removed.risk, noise.sigma)
     return RemovedNoise(tuple(map(float, noise.sigma)), method, error, stabilised)

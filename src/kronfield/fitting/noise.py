@@ -13,7 +13,6 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -358,6 +357,8 @@ def _trimmed(kept: float) -> tuple[float, float]:
     The cost is the number of differences needed for the accuracy of one without trimming, for the
     logarithm of the standard deviation.
     """
+    from statistics import NormalDist  # it takes as long to import as ten of our modules
+
     c = NormalDist().inv_cdf((1 + kept) / 2)
     density = NormalDist().pdf(c)
     # E[x²; |x| < c], E[x⁴; |x| < c], and the variance of min(x², c²)
@@ -638,7 +639,7 @@ def _judge(bands: _Bands, part: _Part, floor: float, where: str = "") -> _Verdic
             f"{finest} are not everywhere: the smaller ones show {share:.2f} of the strength"
         )
     elif bound < needed:
-        sure = NormalDist().cdf(settings.confidence)
+        sure = (1 + math.erf(settings.confidence / math.sqrt(2))) / 2
         objection = f"{times}, but {needed:g} for each doubling is not certain to {sure:.0%}"
     if objection:
         return _Verdict(part, False, f"no noise: {objection}")

@@ -22,7 +22,7 @@ from kronfield.fitting.filling_choice import Hidden, MeanError
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import Axis, Lattice, grid_of
 from kronfield.fitting.report import Candidate, Parameter
-from kronfield.fitting.settings import SearchSettings
+from kronfield.fitting.settings import PointSettings, SearchSettings
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Penalty
@@ -34,13 +34,6 @@ from kronfield.solvers.points.systems import BasisSystem
 TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 0.05, 1e-5, 2e-2
 # The tolerance of solutions that are compared by generalised cross-validation, for the same reason.
 GCV_TOLERANCE = 1e-3
-# Windows of a lattice along each axis, by the number of dimensions.
-WINDOWS_PER_AXIS = (9, 3, 2, 2)
-# Windows with a smaller part of known nodes have gaps that conjugate gradients cross slowly, so
-# that each is factored. This takes several times as long as iterations in a single large one.
-SPARSE = 0.15
-# Points within this many mean distances of the ends of a window are not held out.
-MARGIN = 2.0
 
 Place = tuple[float, int]
 
@@ -325,7 +318,7 @@ class LatticeTrial(Trial):
             axis=1,
         ).astype(int)
         density = min(1.0, len(points) / math.prod(shape))
-        windows = _windows(shape, density, self.settings.judged)
+        windows = _windows(shape, density, self.settings)
         chosen = [
             np.flatnonzero(
                 np.all(
@@ -341,7 +334,7 @@ class LatticeTrial(Trial):
         self.weights = None if weights is None else weights[index]
         folds = max(2, round(1 / self.settings.held_out_of_lattice))
         in_turn = folds if len(windows) == 1 and len(index) <= self.settings.few_points else 1
-        margin = MARGIN * density ** (-1 / len(shape))
+        margin = self.settings.margin * density ** (-1 / len(shape))
         self.windows, self.folds, self.fitted = [], [], []
         for k, window in enumerate(windows):
             own = owner == k
@@ -437,13 +430,15 @@ def _within(nodes: Array, ends: Sequence[tuple[float, float]]) -> Array:
     return np.all((nodes >= lows) & (nodes <= highs), axis=1)
 
 
-def _windows(shape: Sequence[int], density: float, points: int) -> list[tuple[slice, ...]]:
-    """Return windows of one shape, spread evenly over a lattice, with so many points in all.
+def _windows(
+    shape: Sequence[int], density: float, settings: PointSettings
+) -> list[tuple[slice, ...]]:
+    """Return windows of one shape, spread evenly over a lattice, with ``judged`` points in all.
 
-    If fewer than `SPARSE` of the nodes are known, there is one window in the middle.
+    If fewer than ``sparse`` of the nodes are known, there is one window in the middle.
     """
-    per_axis = WINDOWS_PER_AXIS[min(len(shape), len(WINDOWS_PER_AXIS)) - 1]
-    per_axis = per_axis if density >= SPARSE else 1
+    points, counts = settings.judged, settings.windows_per_axis
+    per_axis = counts[min(len(shape), len(counts)) - 1] if density >= settings.sparse else 1
     if math.prod(shape) * density <= points:
         return [tuple(slice(0, n) for n in shape)]
     samples = math.ceil(points / per_axis ** len(shape) / density)

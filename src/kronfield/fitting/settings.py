@@ -258,6 +258,52 @@ class NoiseSettings:
         script="shrinkage.py",
         sides=(1.0, 10.0),
     )
+    varies_fewest: int = decision(
+        1000,
+        "Whether noise depends on the signal is not judged by fewer samples than this.",
+        data="by design: each variance is then known to 15 %",
+        script="none",
+        sides=(100, 20_000),
+    )
+    varies_flat: tuple[float, float] = decision(
+        (0.1, 0.5),
+        "The variance of the noise is fitted where the signal is flattest, in these parts of the "
+        "samples of each class of brightness. Both must show that it varies; the second is used.",
+        data="kodim01 to 08 with constant, Poisson and multiplicative noise",
+        script="shrinkage.py",
+        sides=((0.02, 0.02), (1.0, 1.0)),
+    )
+    varies_classes: int = decision(
+        12,
+        "The classes of brightness.",
+        data="by design: a variance has three parameters",
+        script="shrinkage.py",
+        sides=(1, 5000),
+    )
+    varies_cut: float = decision(
+        6.0,
+        "In this fit squared differences count as at most this many times the variance: 1.4 % of "
+        "those of noise are larger, and most of those at edges.",
+        data="kodim01 to 08 with constant, Poisson and multiplicative noise",
+        script="shrinkage.py",
+        sides=(0.05, 1000.0),
+    )
+    varies_box: tuple[int, int] = decision(
+        (5, 3),
+        "Brightness is the mean of this many samples along each axis, and flat is where means at "
+        "this distance to either side are alike. Shorter axes than two of these take no part.",
+        data="by design: means of 5 and 25 samples have 0.45 and 0.2 of the noise",
+        script="shrinkage.py",
+        sides=((3, 1), (9, 6)),
+    )
+    accuracy: float = decision(
+        0.01,
+        "The part of itself to which measured noise is known. Expected errors cannot be smaller "
+        "than what follows from it.",
+        data="by design: the standard error of 2^14 differences",
+        script="none",
+        sides=(0.0, 0.1),
+    )
 
 
 @dataclass(frozen=True)
@@ -390,6 +436,29 @@ class PointSettings:
         data="by design: the points that are left are nearly as dense",
         script="sweep.py",
         sides=(0.02, 0.4),
+    )
+    windows_per_axis: tuple[int, ...] = decision(
+        (9, 3, 2, 2),
+        "The windows of a lattice along each axis, by the number of axes from one to four.",
+        data="by design: corners, edges and the middle of a picture",
+        script="none",
+        sides=((3, 1, 1, 1), (27, 9, 4, 4)),
+    )
+    sparse: float = decision(
+        0.15,
+        "If a smaller part of the lattice is known, there is one window in the middle: gaps of "
+        "small windows would be crossed slowly by conjugate gradients.",
+        data="by design: time",
+        script="none",
+        sides=(0.05, 0.5),
+    )
+    margin: float = decision(
+        2.0,
+        "Points within this many mean distances of the ends of a window are not held out: they are "
+        "not inside of the lattice there.",
+        data="by design: cubic splines reach this far",
+        script="none",
+        sides=(0.0, 6.0),
     )
     few_points: int = decision(
         600,
@@ -750,6 +819,22 @@ class SignalSettings:
         script="none",
         sides=(0.1, 0.4),
     )
+    network_range: tuple[float, float] = decision(
+        (0.1, 1.0),
+        "Networks learn values divided by the largest magnitude, which the learning rates suit, "
+        "unless it lies within these limits.",
+        data="by design: pictures stay in 0 to 1",
+        script="none",
+        sides=((0.5, 1.0), (0.1, 10.0)),
+    )
+    cut_off: float = decision(
+        0.02,
+        "`kronfield denoise` says that the expected error is too small if more than this part of "
+        "the samples is black or white. It changes no result.",
+        data="by design",
+        script="none",
+        sides=(0.001, 0.2),
+    )
     network_features: int = decision(
         256,
         "Networks for scattered points have at most this many features per axis.",
@@ -800,6 +885,36 @@ class ShrinkageSettings:
         data="lines with pauses",
         script="none",
         sides=(1, 1000),
+    )
+    lag: int = decision(
+        4,
+        "Channels are decorrelated by their differences at this distance: those of neighbours are "
+        "mostly noise, far ones are mostly shading.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1",
+        script="shrinkage.py",
+        sides=(1, 64),
+    )
+    error_block: int = decision(
+        16,
+        "The standard error of an estimated risk is that of means over blocks of this many samples "
+        "along each axis, since neighbours are correlated.",
+        data="by design: as wide as the blocks of cosines",
+        script="none",
+        sides=(1, 64),
+    )
+    gap_rounds: int = decision(
+        5,
+        "Noisy samples with gaps are filled and denoised in turn, in this many rounds.",
+        data="kodim01 to 08 with noise: later rounds change less than a tenth of the error",
+        script="none",
+        sides=(1, 20),
+    )
+    gap_hidden: float = decision(
+        0.1,
+        "The part of the known samples that is hidden to compare this with the penalised fit.",
+        data="by design: the samples that are left are nearly as dense",
+        script="none",
+        sides=(0.02, 0.4),
     )
 
     def sizes(self, D: int) -> tuple[int, ...]:

@@ -19,22 +19,15 @@ from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
 # The transform is tabulated at this many values, and continues as a straight line past the ends.
+# Between them the variance, a polynomial of degree 2, hardly curves.
 KNOTS = 512
-# The table extends past the range of the values by this many standard deviations of the noise.
+# The table extends past the range of the values by this many standard deviations of the noise, so
+# that the means of transformed values, by quadrature, are right up to the ends of the range.
 PAST_THE_RANGE = 6.0
 # Variances below this part of the largest are raised to it, so that the transform stays finite.
 LEAST_VARIANCE = 1e-3
-# Samples of the mean around a sample, along each axis, and the distance at which means are
-# compared. A box mean and a second difference at the same place are uncorrelated.
-BOX, APART = 5, 3
-# Squared differences are cut at this multiple of their expectation, and iterations of the fit.
-CUT, ITERATIONS = 6.0, 12
-# Brightness is divided into so many classes, in each of which the flattest samples are used.
-CLASSES = 12
-# The flattest parts of each class from which the variance is fitted; the last one is used.
-FLAT_PARTS = (0.1, 0.5)
-# The fewest samples from which a variance of three parameters is estimated.
-FEWEST = 1000
+# Iterations of the reweighted fit, after which its coefficients stand to several digits.
+ITERATIONS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,23 +127,24 @@ def find_stabilisers(
     """
     crop = planes[(slice(None), *centre(planes.shape[1:], settings.most_samples))]
     crop = np.asarray(crop, dtype=np.float64) / unit
-    axes = [axis for axis in range(1, crop.ndim) if crop.shape[axis] >= 2 * (BOX + 2 * APART)]
+    box, apart = settings.varies_box
+    axes = [axis for axis in range(1, crop.ndim) if crop.shape[axis] >= 2 * (box + 2 * apart)]
     if not axes:
         return None
     low, high = (float(np.quantile(crop, q)) for q in (0.01, 0.99))
     if not high > low:
         return None
-    squares, means, change = _measured(crop, axes, rotation[0])
+    squares, means, change = _measured(crop, axes, rotation[0], box, apart)
     t = (means - low) / (high - low)
     shares = rotation[0][:, None] ** 2
     design = np.stack([np.sum(shares * t**k, axis=0) for k in range(3)], axis=1)
     seen = np.quantile(t, np.linspace(0.05, 0.95, 19))
     # Noise varies alike wherever the signal is flat. Texture is less in the flattest parts.
-    for part in FLAT_PARTS:
-        chosen = _flattest(means, change, part)
-        if chosen.size < FEWEST:
+    for part in settings.varies_flat:
+        chosen = _flattest(means, change, part, settings.varies_classes)
+        if chosen.size < settings.varies_fewest:
             return None
-        theta = _fitted(design[chosen], squares[chosen])
+        theta = _fitted(design[chosen], squares[chosen], settings.varies_cut)
         variances = _variance(theta, seen)
         if variances.min() <= 0 or variances.max() < settings.varies**2 * variances.min():
             return None
@@ -198,9 +192,14 @@ def _cut(values: Array, axis: int, start: int, stop: int) -> Array:
     return values[(slice(None),) * axis + (slice(start, stop),)]
 
 
-def _measured(crop: Array, axes: list[int], mix: Array) -> tuple[Array, Array, Array]:
-    """Return squared differences (n,), means of the channels (C, n), and changes of means (n,)."""
-    half = BOX // 2 + APART
+def _measured(
+    crop: Array, axes: list[int], mix: Array, box: int, apart: int
+) -> tuple[Array, Array, Array]:
+    """Return squared differences (n,), means of the channels (C, n), and changes of means (n,).
+
+    A box mean and a second difference at the same place are uncorrelated.
+    """
+    half = box // 2 + apart
     differences, means = np.tensordot(mix, crop, axes=1)[None], crop
     for axis in axes:
         n = crop.shape[axis]
@@ -210,48 +209,48 @@ def _measured(crop: Array, axes: list[int], mix: Array) -> tuple[Array, Array, A
         differences = (ends - 2 * _cut(inner, axis, 1, m - 1)) / math.sqrt(6)  # variance 6
         total = np.cumsum(means, axis=axis)
         total = np.concatenate([np.zeros_like(_cut(means, axis, 0, 1)), total], axis=axis)
-        means = (_cut(total, axis, BOX, n + 1) - _cut(total, axis, 0, n + 1 - BOX)) / BOX
+        means = (_cut(total, axis, box, n + 1) - _cut(total, axis, 0, n + 1 - box)) / box
     change = np.zeros(())
     for axis in axes:
         inner = means
         for other in axes:
             m = inner.shape[other]
             if other == axis:
-                ahead = _cut(inner, axis, 2 * APART, m)
-                inner = ahead - _cut(inner, axis, 0, m - 2 * APART)
+                ahead = _cut(inner, axis, 2 * apart, m)
+                inner = ahead - _cut(inner, axis, 0, m - 2 * apart)
             else:
-                inner = _cut(inner, other, APART, m - APART)
+                inner = _cut(inner, other, apart, m - apart)
         change = change + np.sum(inner**2, axis=0)
     for axis in axes:
-        means = _cut(means, axis, APART, means.shape[axis] - APART)
+        means = _cut(means, axis, apart, means.shape[axis] - apart)
     return differences.reshape(-1) ** 2, means.reshape(len(crop), -1), change.reshape(-1)
 
 
-def _flattest(means: Array, change: Array, part: float) -> Array:
+def _flattest(means: Array, change: Array, part: float, count: int) -> Array:
     """Return the indices of the flattest part of the samples of each class of brightness."""
     brightness = means.mean(axis=0)
-    edges = np.quantile(brightness, np.linspace(0, 1, CLASSES + 1)[1:-1])
+    edges = np.quantile(brightness, np.linspace(0, 1, count + 1)[1:-1])
     classes = np.searchsorted(edges, brightness)
     found = []
-    for one in range(CLASSES):
+    for one in range(count):
         inside = np.flatnonzero(classes == one)
         if inside.size:
             found.append(inside[change[inside] <= np.quantile(change[inside], part)])
     return np.concatenate(found)
 
 
-def _fitted(design: Array, squares: Array) -> Array:
+def _fitted(design: Array, squares: Array, most: float) -> Array:
     """Return the coefficients of a variance by robust, iteratively reweighted least squares."""
-    # E min(z², CUT) for normal z: squares above the cut count as the cut
-    cut = math.sqrt(CUT)
+    # E min(z², most) for normal z: larger squares count as the most
+    cut = math.sqrt(most)
     tail = math.erfc(cut / math.sqrt(2))
-    inside = 1 - tail - cut * math.sqrt(2 / math.pi) * math.exp(-CUT / 2)
-    expected = inside + CUT * tail
+    inside = 1 - tail - cut * math.sqrt(2 / math.pi) * math.exp(-most / 2)
+    expected = inside + most * tail
     theta = np.array([float(np.median(squares)) / 0.4549, 0.0, 0.0])
     for _ in range(ITERATIONS):
         fitted = design @ theta
         fitted = np.maximum(fitted, LEAST_VARIANCE * fitted.max())
-        values = np.minimum(squares, CUT * fitted) / expected
+        values = np.minimum(squares, most * fitted) / expected
         weights = 1 / fitted**2
         normal = design.T @ (design * weights[:, None])
         normal[np.diag_indices(3)] *= 1 + 1e-9

@@ -24,7 +24,8 @@ from kronfield.nn.settings import LOSSES, Settings, name_of
 
 # A grid with more points than this in a row is split into points, since a row must fit the memory.
 MOST_PER_ROW = 1 << 17
-# A run has diverged if its loss exceeds that of a constant, and of the start, by this factor.
+# A run has diverged if its loss exceeds that of a constant, and of the start, by this factor. Runs
+# that come back rise by less, and those that diverge pass any bound within some steps.
 DIVERGED = 1e4
 
 

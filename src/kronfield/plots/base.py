@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ COLOURS = (
 DASHES = ("-", "--", "-.", (0, (1, 1)))
 # Resolutions of pictures in separate files, and of pictures in a report.
 DPI, REPORT_DPI = 150, 120
+# The longest and the shortest side of a picture in a report, in inches.
+LONG, SHORT = 7.0, 2.6
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -40,6 +43,33 @@ def new_figure(width: float, height: float) -> Any:
             "Install it with: pip install 'kronfield[plots]'",
         ) from error
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def picture_frame(
+    height: float, width: float, title: str, names: tuple[str, str], *, bar: bool
+) -> tuple[Any, Any]:
+    """Return a figure in the proportions of a picture, and its axes.
+
+    ``names`` are those of the horizontal and the vertical axis, ``bar`` leaves room for a scale.
+    """
+    scale = LONG / max(height, width)
+    figure = new_figure(
+        max(SHORT, width * scale) + (1.9 if bar else 0.6), max(SHORT, height * scale) + 0.7
+    )
+    axes = figure.subplots()
+    axes.set(title=title, xlabel=names[0], ylabel=names[1])
+    return figure, axes
+
+
+def draw_power(axes: Any, frequencies: Any, curves: Mapping[str, Any]) -> None:
+    """Draw spectra by their labels."""
+    for i, (label, values) in enumerate(curves.items()):
+        axes.semilogy(
+            frequencies, values, color=COLOURS[i], linestyle=DASHES[i], label=label, linewidth=1.6
+        )
+    axes.set(title="Power by frequency", xlabel="cycles per sample", ylabel="power")
+    axes.legend(frameon=False, fontsize=9)
+    tidy(axes)
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:

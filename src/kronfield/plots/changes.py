@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kronfield.plots.base import COLOURS, DASHES, new_figure, png_bytes, tidy
+from kronfield.plots.base import COLOURS, draw_power, new_figure, picture_frame, png_bytes, tidy
 
 if TYPE_CHECKING:
     from kronfield.signals.report.changes import Change
 
-# The longest and the shortest side of a picture, in inches.
-LONG, SHORT = 7.0, 2.6
 # The scale of what was taken away ends at this quantile: a few large values must not hide the rest.
 MOST = 0.998
 # The colour of holes, which is rare in photographs.
@@ -89,13 +87,7 @@ def _removed(found: Change) -> Any:
 def _frame(found: Change, title: str, *, bar: bool) -> tuple[Any, Any]:
     """Return a figure in the proportions of the picture, and its axes."""
     height, width = found.before.shape[:2]
-    scale = LONG / max(height, width)
-    figure = new_figure(
-        max(SHORT, width * scale) + (1.9 if bar else 0.6), max(SHORT, height * scale) + 0.7
-    )
-    axes = figure.subplots()
-    axes.set(title=title, xlabel=found.names[0], ylabel=found.names[1])
-    return figure, axes
+    return picture_frame(height, width, title, found.names, bar=bar)
 
 
 def _line(found: Change) -> dict[str, Any]:
@@ -127,18 +119,6 @@ def _spectrum(found: Change) -> Any:
     power = found.power
     assert power is not None
     figure = new_figure(6.2, 3.8)
-    axes = figure.subplots()
-    curves = (("before", power.samples), ("after", power.fitted), ("taken away", power.error))
-    for i, (label, values) in enumerate(curves):
-        axes.semilogy(
-            power.frequencies,
-            values,
-            color=COLOURS[i],
-            linestyle=DASHES[i],
-            label=label,
-            linewidth=1.6,
-        )
-    axes.set(title="Power by frequency", xlabel="cycles per sample", ylabel="power")
-    axes.legend(frameon=False, fontsize=9)
-    tidy(axes)
+    curves = {"before": power.samples, "after": power.fitted, "taken away": power.error}
+    draw_power(figure.subplots(), power.frequencies, curves)
     return figure

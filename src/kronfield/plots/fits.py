@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kronfield.plots.base import COLOURS, DASHES, new_figure, png_bytes, tidy
+from kronfield.plots.base import (
+    COLOURS,
+    DASHES,
+    draw_power,
+    new_figure,
+    picture_frame,
+    png_bytes,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from kronfield.signals.report.curves import ScoreCurve
     from kronfield.signals.report.diagnosis import Diagnosis, Shown
 
-# The longest and the shortest side of a picture, in inches.
-LONG, SHORT = 7.0, 2.6
 # The colour scale of errors ends at this quantile: a few outliers must not make the rest grey.
 MOST = 0.998
 
@@ -91,14 +97,8 @@ def _frame(shown: Shown, title: str, *, bar: bool) -> tuple[Any, Any, str]:
             abs(shown.extent[1] - shown.extent[0]),
             abs(shown.extent[3] - shown.extent[2]),
         )
-    scale = LONG / max(height, width)
     aspect = "auto" if max(height, width) > 6 * min(height, width) else "equal"
-    figure = new_figure(
-        max(SHORT, width * scale) + (1.9 if bar else 0.6), max(SHORT, height * scale) + 0.7
-    )
-    axes = figure.subplots()
-    axes.set(title=title, xlabel=shown.names[0], ylabel=shown.names[1])
-    return figure, axes, aspect
+    return *picture_frame(height, width, title, shown.names, bar=bar), aspect
 
 
 def _limit(error: Any) -> float:
@@ -203,21 +203,9 @@ def _spectra(found: Diagnosis) -> Any:
     figure = new_figure(5.2 * panels, 3.8)
     places = list(np.atleast_1d(figure.subplots(1, panels)))
     if found.power is not None:
-        axes, power = places.pop(0), found.power
-        for i, (label, values) in enumerate(
-            (("samples", power.samples), ("field", power.fitted), ("error", power.error))
-        ):
-            axes.semilogy(
-                power.frequencies,
-                values,
-                color=COLOURS[i],
-                linestyle=DASHES[i],
-                label=label,
-                linewidth=1.6,
-            )
-        axes.set(title="Power by frequency", xlabel="cycles per sample", ylabel="power")
-        axes.legend(frameon=False, fontsize=9)
-        tidy(axes)
+        power = found.power
+        curves = {"samples": power.samples, "field": power.fitted, "error": power.error}
+        draw_power(places.pop(0), power.frequencies, curves)
     if found.axes:
         axes = places.pop(0)
         for i, one in enumerate(found.axes):

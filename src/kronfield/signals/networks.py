@@ -18,9 +18,6 @@ from kronfield.signals.fit import multiplied_colours, value_range
 
 # The paper's settings for a simple encoding: features per direction, their width, hidden layers.
 SIMPLE_SIZE, SIMPLE_WIDTH, SIMPLE_DEPTH = 128, 0.006, 4
-# Values are scaled to a largest magnitude of 1 for training, because the learning rates suit that,
-# unless it lies within these limits already.
-NEAR_ONE = (0.1, 1.0)
 
 
 def paper_encoding(
@@ -125,7 +122,8 @@ class SignalNetwork:
         self._samples = _grid_samples(signal) if points is None else _point_samples(points, signal)
         self.counts = self._samples.counts
         largest = float(np.abs(self._samples.values).max())
-        self.scale = 1.0 if NEAR_ONE[0] < largest <= NEAR_ONE[1] else largest or 1.0
+        low, high = defaults.DEFAULT.signals.network_range
+        self.scale = 1.0 if low < largest <= high else largest or 1.0
         self._values = self._samples.values / self.scale
 
     def build(self, encoding: Encoding, depth: int, width: int, *, seed: int = 0) -> Any:

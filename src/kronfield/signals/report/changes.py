@@ -14,7 +14,7 @@ from kronfield.files import Description
 from kronfield.fitting.report import Candidate
 from kronfield.plots import change_pictures
 from kronfield.signals.report.diagnosis import Power, power_of
-from kronfield.signals.report.page import check_report_folder, report_page, write_folder
+from kronfield.signals.report.page import check_report_folder, write_folder
 
 # The longest side of the part of a picture that is shown, and the samples of a line.
 SIDE, LINE = 640, 480
@@ -163,7 +163,7 @@ def write_change_report(
     *,
     overwrite: bool = False,
 ) -> list[Path]:
-    """Write pictures of a change, and a page with them, to a folder: all or none.
+    """Write pictures of a change, and a page with them, as `write_report` does of a fit.
 
     Parameters
     ----------
@@ -179,13 +179,6 @@ def write_change_report(
         What was tried.
     overwrite : bool
         Whether files in an existing folder may be replaced.
-
-    Returns
-    -------
-    list of Path
-        The files written; the page is last.
     """
     check_report_folder(folder, overwrite=overwrite)
-    pictures = change_pictures(found)
-    page = report_page(title, facts, pictures, candidates, _CAPTIONS)
-    return write_folder(folder, pictures, page)
+    return write_folder(folder, title, facts, change_pictures(found), candidates, _CAPTIONS)

@@ -89,16 +89,21 @@ def write_report(
     """
     check_report_folder(folder, overwrite=overwrite)
     found = diagnose(signal, field)
-    pictures = fit_pictures(found)
     title = f"{signal.description.source or 'A field'}, fitted by kronfield"
-    page = report_page(title, told_facts(field_facts(field)), pictures, found.candidates)
-    return write_folder(folder, pictures, page)
+    facts = told_facts(field_facts(field))
+    return write_folder(folder, title, facts, fit_pictures(found), found.candidates)
 
 
 def write_folder(
-    folder: str | os.PathLike[str], pictures: dict[str, bytes], page: str
+    folder: str | os.PathLike[str],
+    title: str,
+    facts: Iterable[tuple[str, str]],
+    pictures: dict[str, bytes],
+    candidates: Sequence[Candidate] = (),
+    captions: Mapping[str, str] = _CAPTIONS,
 ) -> list[Path]:
     """Write pictures and a page with them to a folder: all or none. Return the files written."""
+    page = report_page(title, facts, pictures, candidates, captions)
     target = Path(folder)
     part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
     part.mkdir()
@@ -120,8 +125,8 @@ def report_page(
     title: str,
     facts: Iterable[tuple[str, str]],
     pictures: dict[str, bytes],
-    candidates: Sequence[Candidate] = (),
-    captions: Mapping[str, str] = _CAPTIONS,
+    candidates: Sequence[Candidate],
+    captions: Mapping[str, str],
 ) -> str:
     """Return an HTML page that contains its pictures, with a caption for each by name."""
     rows = "".join(
