@@ -24,7 +24,8 @@ from benchmarks.grid_peers import _akima, _pchip, along_axes
 from kronfield._core.frames import sample_frame
 from kronfield.experiments.data import Item, items
 from kronfield.fitting.directional import SETTINGS, fill_middles
-from kronfield.fitting.settings import DirectionalSettings
+from kronfield.fitting.grid_choice import Crop, _halved_errors
+from kronfield.fitting.settings import DEFAULT, DirectionalSettings
 from kronfield.fitting.slopes import Refinement
 
 SIDE, VOLUME, TUNED_ON, SHIPPED = 480, 64, 8, 7
@@ -83,6 +84,32 @@ def tune(tasks: Mapping[str, GridTask]) -> None:
     for name, tried in TRIED.items():
         gains = [(one, mean(replace(SETTINGS, **{name: one})) - reference) for one in tried]
         print(f"  {name:<6}", ", ".join(f"{one}: {gain:+.3f}" for one, gain in gains))
+
+
+def trust(tasks: Mapping[str, GridTask]) -> None:
+    """Print the best weight of edges from every second sample and for the task itself.
+
+    `edge_trust` is the slope of the line through 0 from the one to the other.
+    """
+    found = []
+    for task in tasks.values():
+        values = planar(task)
+        axes = [np.arange(float(n)) for n in values.shape[1:]]
+        crop = Crop.of(values, axes, DEFAULT.grid.direction_samples)
+        a, e, both = _halved_errors(crop, DEFAULT)
+        inner = tuple(slice(2 * n - 1) for n in values.shape[1:])
+        errors = [
+            (of_nodes(task, refinement(task, along)(values)) - task.values)[inner]
+            for along in (False, True)
+        ]
+        own = float(np.sum((errors[0] - errors[1]) * errors[0]))
+        found.append(
+            ((a - both) / (a + e - 2 * both), own / float(np.sum((errors[0] - errors[1]) ** 2)))
+        )
+    halved, own = np.array(found).T
+    pairs = ", ".join(f"{x:.2f} {y:.2f}" for x, y in found)
+    print(f"weights of edges from every second sample, and best: {pairs}")
+    print(f"  slope {halved @ own / (halved @ halved):.2f}, edge_trust {DEFAULT.grid.edge_trust}")
 
 
 def compare(title: str, tasks: Mapping[str, GridTask]) -> None:
@@ -171,7 +198,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", help="photographs, the first eight to tune on")
     given = items("image", parser.parse_args().folder, 1000)
-    tune(loaded(given[:TUNED_ON]))
+    tuned_on = loaded(given[:TUNED_ON])
+    tune(tuned_on)
+    trust(tuned_on)
     if given[TUNED_ON:]:
         compare("photographs not tuned on", loaded(given[TUNED_ON:]))
     compare("scikit-image's photographs", loaded(items("image", None, SHIPPED)))

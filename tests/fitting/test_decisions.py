@@ -102,15 +102,26 @@ def test_grid_crop_samples():
 def test_grid_direction_samples(monkeypatch):
     sizes = []
 
-    def recorded(crop, directional, settings):
+    def recorded(crop, settings):
         sizes.append(crop.values[0].size)
-        return float(directional)
+        return 0.0, 1.0, 0.0
 
-    monkeypatch.setattr(grid_choice, "_halved_error", recorded)
+    monkeypatch.setattr(grid_choice, "_halved_errors", recorded)
     blocks = np.kron(np.random.default_rng(0).random((40, 40)) > 0.5, np.ones((8, 8)))
     assert kf.fit(blocks, noise=0.0).report.refined
-    assert sizes[0] == sizes[1]
     assert 1 << 13 < sizes[0] <= 1 << 14
+
+
+def test_grid_edge_trust(monkeypatch):
+    blocks = np.kron(np.random.default_rng(0).random((8, 8)) > 0.5, np.ones((4, 5)))
+    # errors along axes of 1 and along edges of e, without correlation: the best weight is
+    # 1 / (1 + e); with correlation it may exceed 1
+    for errors, weight in (((1.0, 0.5, 0.0), 0.53), ((1.0, 0.5, 0.6), 1.0), ((1.0, 1.5, 0.0), 0.0)):
+        monkeypatch.setattr(grid_choice, "_halved_errors", lambda *_, found=errors: found)
+        field = kf.fit(blocks, noise=0.0)
+        edges = next(one for one in field.report.candidates if one.kind == "slopes along edges")
+        assert edges.parameters.get("weight", 0.0) == weight
+        assert edges.chosen == (weight > 0)
 
 
 def test_grid_clearly():

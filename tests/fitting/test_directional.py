@@ -317,3 +317,16 @@ def test_photographs_gain_and_smooth_functions_lose():
     x, y = np.indices((63, 63)) / 63
     smooth = (np.sin(6 * x) * np.cos(5 * y))[None]
     assert squared_error(smooth, True) > squared_error(smooth, False)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(20, 17), (300, 260), (9, 12, 10)])
+def test_a_mix_lies_between_edges_and_axes(shape, dtype):
+    values = np.random.default_rng(2).standard_normal((2, *shape)).astype(dtype)
+    mixed, edges, axes = (refined(values, share) for share in (0.7, 1.0, 0.0))
+    expected = 0.7 * edges.astype(np.float64) + 0.3 * axes
+    assert mixed.dtype == dtype
+    np.testing.assert_allclose(mixed, expected, atol=20 * np.finfo(dtype).eps)
+    inner = (slice(None), *(slice(1, -1, 2) for _ in shape))
+    np.testing.assert_array_equal(mixed[inner], values)  # bit for bit
+    assert np.abs(mixed - edges).max() > 0.01 < np.abs(mixed - axes).max()

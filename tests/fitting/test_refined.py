@@ -138,6 +138,15 @@ def test_slabs_are_the_whole(name, directional, dtype, slabs, monkeypatch, rng):
     assert field.integral([(2.0, 2.0)] * D) == 0
 
 
+@pytest.mark.parametrize("shape", [(170, 31), (40, 8, 7)])
+def test_slabs_of_a_mix_are_the_whole(shape, slabs):
+    field = refined(signal(*shape), directional=0.6)
+    larger = tuple(3 * n // 2 + 1 for n in shape)
+    assert_close(field.on_grid(larger), whole(field).on_grid(larger))
+    others = [refined(signal(*shape), directional=one).on_grid(larger) for one in (0.0, 1.0)]
+    np.testing.assert_allclose(field.on_grid(larger), 0.4 * others[0] + 0.6 * others[1], atol=1e-12)
+
+
 @pytest.mark.parametrize("count", [1, 2, 9, 3000])
 def test_points_far_apart_and_close_together(count, slabs, monkeypatch, rng):
     field = refined(signal(300, 280), directional=True)
@@ -563,6 +572,24 @@ def test_hostile_files(case, tmp_path):
         kf.load(path)
 
 
+def test_the_weight_of_edges_travels(tmp_path):
+    field = refined(signal(40, 50), directional=0.35)
+    field.save(tmp_path / "a.field")
+    points = np.array([[3.25, 20.5], [30.5, 3.25]])
+    for again in (kf.load(tmp_path / "a.field"), pickle.loads(pickle.dumps(field))):
+        assert np.array_equal(again(points), field(points))
+    assert np.array_equal(field.refit(signal(40, 50))(points), field(points))
+    for share in (0.0, 1.5, "half"):
+        rewrite(tmp_path / "a.field", lambda meta, arrays, s=share: meta.update(along_edges=s))
+        with pytest.raises(kf.InputError, match="along_edges"):
+            kf.load(tmp_path / "a.field")
+    # files of before the mix
+    refined(signal(40, 50), directional=True).save(tmp_path / "b.field")
+    rewrite(tmp_path / "b.field", lambda metadata, arrays: metadata.pop("along_edges"))
+    wanted = refined(signal(40, 50), directional=True)(points)
+    assert np.array_equal(kf.load(tmp_path / "b.field")(points), wanted)
+
+
 @pytest.mark.parametrize("directional", [False, True])
 def test_other_constants_travel_in_files(directional, tmp_path):
     other = replace(SETTINGS, past_the_end=0.4, floor=0.1)
@@ -616,6 +643,7 @@ def test_what_is_in_a_file(tmp_path):
         "ends": [[0.0, 39.0], [0.0, 49.0]],
         "finer": [True, True],
         "directional": directional,
+        "along_edges": 1.0,
         "past_the_end": 0.25,
         "tension": 8.0,
         "channels": False,

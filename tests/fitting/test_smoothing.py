@@ -50,3 +50,32 @@ def test_waves_within_a_window_are_kept():
     assert DEFAULT.smoothing.windows[0] > 9000
     found = kf.fit(noisy).on_grid()
     assert np.std((found - clean)[1000:9000]) < 0.1
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["noise is known", "cross-validation"])
+@pytest.mark.parametrize("steps", [2, 40], ids=["a few steps", "many steps"])
+def test_the_order_does_not_depend_on_the_unit_of_a_channel(known, steps):
+    # steps are best smoothed by the first order, a wave by the second: the two have to agree
+    rng = np.random.default_rng(steps)
+    x, noise = np.arange(240.0), 0.1 * rng.standard_normal((2, 240))
+    blocks = np.repeat(rng.random(steps), 240 // steps)
+    values = np.stack([blocks, np.sin(x / 25)]) + noise
+
+    def best(scales):
+        tried = smoothing.best_smoothing(
+            values * np.array(scales)[:, None],
+            [x],
+            np.eye(2),
+            0.1 * np.array(scales) if known else None,
+            1.0,
+        )
+        return min(tried, key=lambda one: one.score), tried
+
+    plain, tried = best((1.0, 1.0))
+    for scales in ((1.0, 1e3), (1e3, 1.0), (1.0, 1e-3)):
+        scaled, others = best(scales)
+        assert scaled.order == plain.order
+        np.testing.assert_allclose(scaled.weights, plain.weights, rtol=1e-6)
+        ratios = [b.score / a.score for a, b in zip(tried, others, strict=True)]
+        np.testing.assert_allclose(ratios[0], ratios[1], rtol=1e-9)
+        assert (scaled.score < scaled.interpolation) == (plain.score < plain.interpolation)

@@ -17,7 +17,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -443,11 +443,13 @@ def _along_edges_or_axes(
     decided: str,
     settings: Settings,
 ) -> GridChoice:
-    """Return slopes along axes, or along the direction of least change if that predicts better.
+    """Return slopes along axes, mixed with the direction of least change if that predicts better.
 
-    Both are judged by filling in every second sample: the direction needs all neighbours.
+    Both are judged by filling in every second sample: the direction needs all neighbours. The mix
+    w edges + (1 - w) axes has the least squared error at w = (a - c) / (a + e - 2 c), for the mean
+    squared errors a and e along axes and edges and the mean c of their products.
     """
-    directional, several = False, sum(finer.finer) > 1
+    share, several = 0.0, sum(finer.finer) > 1
     candidates = _spline_candidates(errors) + _slope_candidates(errors, finer, chosen=not several)
     if several:
         middle = Crop.of(crop.values, crop.axes, settings.grid.direction_samples)
@@ -455,23 +457,28 @@ def _along_edges_or_axes(
             2 * settings.grid.shortest_refined, min(map(len, crop.axes))
         ):
             middle = crop  # too short to hold out every second sample
-        scores = [_halved_error(middle, along, settings) for along in (False, True)]
-        directional = scores[1] < scores[0]
-        halves = {"from": "every second sample"}
+        axes, edges, both = _halved_errors(middle, settings)
+        if edges < axes:
+            best = (axes - both) / (axes + edges - 2 * both)
+            # in hundredths: rounding of a flipped grid does not change it
+            share = round(min(1.0, settings.grid.edge_trust * best), 2)
+        halves: dict[str, Any] = {"from": "every second sample"}
+        shared = {**halves, "weight": share} if share else halves
         candidates += [
-            Candidate("slopes along axes", halves, scores[0], chosen=not directional),
-            Candidate("slopes along edges", halves, scores[1], chosen=directional),
+            Candidate("slopes along axes", halves, axes, chosen=not share),
+            Candidate("slopes along edges", shared, edges, chosen=bool(share)),
         ]
-    finer = replace(finer, directional=directional)
+    finer = replace(finer, directional=share)
     encoding = tension_encoding(finer.axes, finer.frames, settings.grid.fine_tension)
     return GridChoice(encoding, (2,) * len(finer.axes), decided, candidates, finer)
 
 
-def _halved_error(crop: Crop, directional: bool, settings: Settings) -> float:
-    """Return the mean squared error of every other sample, filled in from every second one.
+def _halved_errors(crop: Crop, settings: Settings) -> tuple[float, float, float]:
+    """Return mean squared errors of every other sample, filled in from every second one.
 
-    These can start at the first or at the second sample of an axis. All combinations are judged, so
-    that a flipped grid is judged alike. Those of one shape are filled at once.
+    Those of slopes along axes, of slopes along edges, and the mean product of the two errors. Known
+    samples can start at the first or at the second sample of an axis. All combinations are judged,
+    so that a flipped grid is judged alike. Those of one shape are filled at once.
     """
     fewest = settings.grid.shortest_refined
     lengths = crop.values.shape[1:]
@@ -482,25 +489,32 @@ def _halved_error(crop: Crop, directional: bool, settings: Settings) -> float:
     for combination in itertools.product(*each):
         starts, counts = zip(*combination, strict=True)
         alike.setdefault(counts, []).append(starts)
-    total = 0.0
+    total = np.zeros(3)
     for counts, starts_of in alike.items():
-        total += len(starts_of) * _filled_error(
-            crop, starts_of, counts, halved, directional, settings
+        a, e = (
+            _filled_errors(crop, starts_of, counts, halved, along, settings)
+            for along in (False, True)
         )
-    return total / sum(map(len, alike.values()))
+        if a is None or e is None:
+            return math.inf, math.inf, math.inf
+        held_out = len(a) * (math.prod(a.shape[2:]) - math.prod(counts))
+        total += [float(np.sum(x * y)) / held_out for x, y in ((a, a), (e, e), (a, e))]
+    axes, edges, both = (total / sum(map(len, alike.values()))).tolist()
+    return axes, edges, both
 
 
-def _filled_error(
+def _filled_errors(
     crop: Crop,
     starts_of: Sequence[Sequence[int]],
     counts: Sequence[int],
     halved: Sequence[bool],
     directional: bool,
     settings: Settings,
-) -> float:
-    """Return the error of the samples between every second one, of boxes that start at several.
+) -> Array | None:
+    """Return the errors of the samples between every second one, of boxes that start at several.
 
-    The boxes lie side by side on an axis of their own, on which nothing is filled in.
+    They are (C, boxes, N_1, ..., N_D), and 0 at the known samples. The boxes lie side by side on an
+    axis of their own, on which nothing is filled in.
     """
     sizes = [2 * n - 1 if half else n for n, half in zip(counts, halved, strict=True)]
     boxes = np.stack(
@@ -523,11 +537,10 @@ def _filled_error(
     frames = [sample_frame(axis) for axis in axes]
     finer = Refinement.of(axes, frames, [False, *halved], directional, settings.directional)
     if finer is None:  # every second position of a nearly even axis may be less even
-        return math.inf
+        return None
     # the nodes past either end are not judged
     inner = tuple(slice(1, -1) if half else slice(None) for half in halved)
     every = (slice(None), slice(None))
     errors = finer(np.ascontiguousarray(boxes[(*every, *known)]))[(*every, *inner)] - boxes
     errors[(*every, *known)] = 0.0
-    held_out = math.prod(sizes) - math.prod(counts)
-    return float(np.sum(errors * errors)) / (errors.shape[0] * errors.shape[1] * held_out)
+    return np.ascontiguousarray(errors)

@@ -503,6 +503,7 @@ class RefinedField(Field):
             "ends": ends,
             "finer": list(finer.finer),
             "directional": _of_directions(finer.settings) if finer.directional else None,
+            "along_edges": finer.directional,
             "past_the_end": finer.settings.past_the_end,
             "tension": self.encoding.embedders[0].to_dict()["tension"],
             "channels": self.has_channels,
@@ -675,11 +676,19 @@ class _File:
         if not 0 <= past <= 1:
             raise self.refused("whose 'past_the_end' is out of range")
         settings = DirectionalSettings() if given is None else self.directional(given)
-        settings, directional = replace(settings, past_the_end=past), given is not None
-        found = Refinement.of(layout.axes, layout.frames, finer, directional, settings)
+        share = 0.0 if given is None else self.share()
+        settings = replace(settings, past_the_end=past)
+        found = Refinement.of(layout.axes, layout.frames, finer, share, settings)
         if found is None:
             raise self.refused("whose axes are uneven or whose domain is too large")
         return found
+
+    def share(self) -> float:
+        """Return how much middles along the directions of least change weigh."""
+        share = self.number("along_edges", self.metadata.get("along_edges", 1.0))
+        if not 0 < share <= 1:
+            raise self.refused("whose 'along_edges' is out of range")
+        return share
 
     def directional(self, given: Any) -> DirectionalSettings:
         """Return the constants of the directional fill."""

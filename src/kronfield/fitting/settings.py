@@ -63,6 +63,15 @@ class GridSettings:
         script="sweep.py",
         sides=(1 << 12, 1 << 16),
     )
+    edge_trust: float = decision(
+        0.8,
+        "Where slopes along edges predict better, they are mixed with slopes along axes: with the "
+        "weight that predicts best from every second sample, times this, and at most 1. At the "
+        "samples' own spacing the best weight is smaller; this is its least-squares slope.",
+        data="kodim01 to 08",
+        script="directional.py",
+        sides=(0.4, 1.2),
+    )
     clearly: float = decision(
         1.25,
         "Splines are chosen over slopes from the data, and other splines over cubic ones, if the "

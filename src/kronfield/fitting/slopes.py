@@ -42,9 +42,10 @@ class Refinement:
         Where the finer axes lie, with the domain of the samples.
     finer : tuple of bool
         Which axes are finer.
-    directional : bool
-        Whether middles are interpolated along the directions of least change instead of along the
-        axes. Makes a difference only if two or more axes are finer.
+    directional : float
+        How much middles that are interpolated along the directions of least change weigh, from 0
+        to 1; the rest of the weight is on middles along the axes. Makes a difference only if two
+        or more axes are finer.
     settings : DirectionalSettings
         The constants of the directional fill, and of the nodes past the ends.
     """
@@ -52,7 +53,7 @@ class Refinement:
     axes: tuple[Array, ...]
     frames: tuple[Frame, ...]
     finer: tuple[bool, ...]
-    directional: bool = False
+    directional: float = 0.0
     settings: DirectionalSettings = SETTINGS
 
     @classmethod
@@ -61,7 +62,7 @@ class Refinement:
         axes: Sequence[Array],
         frames: Sequence[Frame],
         finer: Sequence[bool],
-        directional: bool = False,
+        directional: float = 0.0,
         settings: DirectionalSettings = SETTINGS,
     ) -> Refinement | None:
         """Return the lattice of even axes, twice as fine where ``finer``.
@@ -86,7 +87,7 @@ class Refinement:
                 else (float(axis[0]), step * n)
             )
             places.append(Frame(origin, length, frame.low, frame.high))
-        return cls(tuple(nodes), tuple(places), tuple(finer), directional, settings)
+        return cls(tuple(nodes), tuple(places), tuple(finer), float(directional), settings)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,8 +96,8 @@ class Refinement:
 
     @property
     def is_along_edges(self) -> bool:
-        """Whether middles are interpolated along the directions of least change."""
-        return self.directional and sum(self.finer) > 1
+        """Whether middles along the directions of least change count."""
+        return self.directional > 0 and sum(self.finer) > 1
 
     @property
     def reach(self) -> int:
@@ -109,8 +110,15 @@ class Refinement:
         The samples may be those of a box of the lattice. Nodes further than `reach` from the ends
         of the box are then the same as those of the whole lattice.
         """
-        if self.is_along_edges:
-            return self._directional(values)
+        if not self.is_along_edges:
+            return self._along_axes(values)
+        nodes = self._directional(values)
+        if self.directional < 1:
+            _mix(nodes, self._along_axes(values), 1 - self.directional)
+        return nodes
+
+    def _along_axes(self, values: Array) -> Array:
+        """Return values at the nodes, with middles along the axes."""
         # from the last axis, whose lines are the longest runs in memory, while the array is small
         for axis in range(len(self.axes), 0, -1):
             if self.finer[axis - 1]:
@@ -130,6 +138,23 @@ class Refinement:
                 inner[axis] = slice(None)
                 _fill_rim(np.moveaxis(nodes[tuple(inner)], axis, 0), self.settings.past_the_end)
         return nodes
+
+
+def _mix(nodes: Array, others: Array, weight: float) -> None:
+    """Move nodes (C, M_1, ..., M_D) towards others by a part of the way, in place.
+
+    Where both are equal, as at samples, they stay as they are, bit for bit.
+    """
+    part = nodes.dtype.type(weight)
+    step = max(1, PART // math.prod(nodes.shape[2:]))
+    parts = [
+        (c, slice(i, i + step)) for c in range(len(nodes)) for i in range(0, nodes.shape[1], step)
+    ]
+
+    def move(some: tuple[int, slice]) -> None:
+        nodes[some] += part * others[some] - part * nodes[some]
+
+    in_threads(move, parts)
 
 
 def _fill_rim(fine: Array, past_the_end: float) -> None:

@@ -22,6 +22,9 @@ from kronfield.solvers.grid.separable import GridSolver, gcv_score
 LONGEST_BASIS = 400
 # The strongest weight of differences, as an exponent of ten, whose equations keep four digits.
 STRONGEST_BAND = 12.0
+# Residuals below this part of the largest value are rounding.
+ROUNDING = 1e-14
+TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,9 @@ class Smoothing:
     weights : tuple of float
         The weight of the penalty of each decorrelated channel.
     score : float
-        The mean over channels of the estimated risk, or of the cross-validation score.
+        The mean over channels of the estimated risk, each as a part of the variance of its noise;
+        or the geometric mean of the cross-validation scores. So a channel in another unit counts
+        as much as the others.
     interpolation : float
         The same without a penalty.
     leading : int
@@ -244,10 +249,24 @@ def _of_order(
         scores.append(score(best))
         plain.append(score(weakest))
     leading = int(np.argmax(np.var(planes.reshape(len(planes), -1), axis=1)))
-    lowest, interpolation = float(np.mean(scores)), float(np.mean(plain))
+    lowest, interpolation = (_joined(each, planes, sigmas) for each in (scores, plain))
     known = None if sigmas is None else tuple(map(float, sigmas))
     return Smoothing(
         rotation, order, tension, tuple(weights), lowest, interpolation, leading, units, known
+    )
+
+
+def _joined(scores: Sequence[float], planes: Array, sigmas: Array | None) -> float:
+    """Return one score of all channels, in which the unit of a channel does not count."""
+    found = np.array(scores)
+    if sigmas is None:
+        # scores of a constant channel are rounding, and their logarithms would be noise
+        largest = np.abs(planes).reshape(len(planes), -1).max(axis=1)
+        return math.exp(float(np.mean(np.log(np.maximum(found, (ROUNDING * largest) ** 2 + TINY)))))
+    # a channel without noise is not smoothed by either order
+    variances = sigmas**2
+    return float(
+        np.mean(np.divide(found, variances, out=np.zeros_like(found), where=variances > 0))
     )
 
 
