@@ -53,7 +53,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def interval(differences: Sequence[float]) -> Interval:
+def interval(differences: Sequence[float] | Array) -> Interval:
     """Return the mean of differences with its 95 % interval by Student's t."""
     from scipy.stats import t
 
