@@ -141,3 +141,35 @@ def test_10_full_rank_must_mean_rank_n():
 def test_every_erratum_has_a_number_and_a_test():
     numbers = [int(n) for n in re.findall(r"^## (\d+)\.", PAGE, flags=re.MULTILINE)]
     assert numbers == list(range(1, 11))
+
+
+def test_11_blending_by_similarity_is_not_the_minimiser():
+    nodes = np.arange(65) / 64
+    points = (nodes[30] + np.linspace(0, 1, 41) / 64)[:, None]
+    for emb, wanted in (
+        (kf.Triangle(64, 2 / 64), (0.0, 0.150)),
+        (kf.Gaussian(64, 0.5 / 64), (0.101, 0.127)),
+    ):
+        found = [
+            float(kf.Blending(kf.Kronecker(emb), [nodes], weights=kind).error(points).max())
+            for kind in ("least-squares", "similarity")
+        ]
+        np.testing.assert_allclose(found, wanted, atol=6e-4)
+    for text in ("0.150", "0.101", "0.127"):
+        documented(text)
+
+
+def test_12_twice_the_highest_frequency():
+    B, dx = kf.Gaussian(8, 0.03).bandwidth(1e-3), np.linspace(0, 0.1, 6)
+    errors = []
+    for size in (math.ceil(B), math.ceil(2 * B)):
+        emb = kf.Gaussian(size, 0.03)
+        exact = emb.similarity(dx)
+        gaps = [
+            (emb(0.45 + s + 0 * dx) * emb(0.45 + s + dx)).sum(axis=1) / size - exact
+            for s in np.linspace(0, 1 / size, 9)
+        ]
+        errors.append(np.abs(gaps).max() / exact[0])
+    assert errors[0] == pytest.approx(0.057, abs=1e-3)
+    assert errors[1] < 1e-5
+    documented("5.7 %")

@@ -177,11 +177,13 @@ def test_the_original_npz_files(tmp_path):
     found = items("image", tmp_path / "images.npz", 9)
     assert len(found) == 2
     assert np.array_equal(found[1].load(24), (test[1] / 255).astype(np.float32))
-    clips = rng.random((1, 20, 20, 20, 3)).astype(np.float32)
-    np.savez(tmp_path / "videos.npz", train=clips)
-    assert np.array_equal(
-        items("video", tmp_path / "videos.npz", 9)[0].load(16), clips[0, 2:18, 2:18, 2:18]
-    )
+    clips = {name: rng.random((1, 20, 20, 20, 3)).astype(np.float32) for name in ("train", "test")}
+    np.savez(tmp_path / "videos.npz", **clips)
+    for table, name in (("table3", "test"), ("table4", "train")):  # as the authors' scripts do
+        found = items("video", tmp_path / "videos.npz", 9, arrays=load_spec(table).arrays)
+        assert [item.name for item in found] == [f"videos-{name}-00"]
+        assert np.array_equal(found[0].load(16), clips[name][0, 2:18, 2:18, 2:18])
+    assert load_spec("table1").arrays == ("test_data",)
     with pytest.raises(kf.InputError, match="data"):
         items("video", tmp_path / "images.npz", 1)
 

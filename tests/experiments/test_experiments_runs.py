@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import kronfield as kf
 from kronfield.cli import main
 from kronfield.cli.reproduce import NAMES as COMMAND_NAMES
-from kronfield.experiments import NAMES, load_spec, networks, reproduce, runner
+from kronfield.experiments import NAMES, load_spec, networks, reproduce, runner, slopes
 from kronfield.experiments.claims import (
     VERDICTS,
     Condition,
@@ -299,11 +299,12 @@ def test_results_replace_rows_with_the_same_fingerprint(tmp_path):
 
 
 def test_claims(tiny):
+    names = (*SPECS, slopes.NAME)
     claims = check_claims(
-        {name: read_rows(tiny[0] / f"{name}.jsonl") for name in SPECS}, quick=True
+        {name: read_rows(tiny[0] / f"{name}.jsonl") for name in names}, quick=True
     )
-    assert len(claims) == 34
-    assert [claim.number for claim in claims] == list(range(1, 35))
+    assert len(claims) == 38
+    assert [claim.number for claim in claims] == list(range(1, 39))
     assert all(claim.verdict in VERDICTS and claim.figures for claim in claims)
     verdicts = {claim.statement: claim.verdict for claim in claims}
     assert verdicts["The similarity of the triangle is ¼ max(σ − d, 0)²"] == "does not hold"
@@ -323,8 +324,8 @@ def test_claims(tiny):
 def test_claims_without_results_are_not_checked():
     claims = check_claims({}, quick=True)
     empty = [claim for claim in claims if claim.verdict == "not checked"]
-    assert len(empty) == 15
-    assert all(claim.needs in SPECS and not claim.figures for claim in empty)
+    assert len(empty) == 16
+    assert all(claim.needs in (*SPECS, "slopes") and not claim.figures for claim in empty)
     assert "run `kronfield reproduce visual-grid`" in claims_markdown(empty)
 
 

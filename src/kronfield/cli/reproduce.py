@@ -19,6 +19,7 @@ NAMES = (
     "rank-depth",
     "visual-grid",
     "visual-random",
+    "slopes",
     "sampling",
     "gaussian-rank",
     "embedders",
@@ -94,6 +95,7 @@ def command(
     """Run an experiment of the paper and print its numbers beside ours.
 
     NAME is a table, a figure, or one of the experiments rank-depth, visual-grid and visual-random.
+    With slopes, CPU time is measured against size; do so on a quiet machine.
     With claims, a verdict on each claim is given from the results in the folder. With report,
     everything in the folder is collected on one page, and nothing is run. With all, everything is
     run.

@@ -192,7 +192,7 @@ class _Cells:
             both = pairs[0]
         else:
             both = tuple(xp.concat(sides) for sides in zip(*pairs, strict=True))
-        return tuple(xp.astype(side, x.dtype, copy=False) for side in both)  # type: ignore[return-value]
+        return tuple(xp.astype(side, x.dtype, copy=False) for side in both)
 
     def _part(self, xp: Any, x: AnyArray, cell: AnyArray) -> tuple[AnyArray, ...]:
         values = self._features(xp, x, cell)  # (P, T)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine")
 FRAME = 256
 # Number of frames decoded at a time.
 FRAMES_AT_A_TIME = 32
-# Names of the arrays in the files of the paper's authors. Of other files, all arrays of a
-# suitable shape are used.
+# Names of the arrays in the files of the paper's authors, unless an experiment names others: their
+# script of Table 3 reads "test", that of Table 4 "train". Of other files, all arrays of a suitable
+# shape are used.
 NPZ_KEYS = ("test_data", "train")
 # Lines are taken from at most this many images, unless more lines are requested.
 MOST_PICTURES = 16
@@ -60,7 +61,13 @@ def digest(values: Array) -> str:
     return found.hexdigest()[:16]
 
 
-def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[Item]:
+def items(
+    kind: str,
+    source: str | os.PathLike[str] | None,
+    count: int,
+    *,
+    arrays: Sequence[str] = NPZ_KEYS,
+) -> list[Item]:
     """Return the first ``count`` items of a source, by default those that other packages ship.
 
     Parameters
@@ -71,9 +78,11 @@ def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[
         A folder of images or clips, one file, or an .npz file with arrays of them.
     count : int
         The largest number of items to return.
+    arrays : sequence of str
+        The names of arrays in an .npz file; the first that is there is used.
     """
     if kind == "line":
-        return _lines(items("image", source, max(count, MOST_PICTURES)), count)
+        return _lines(items("image", source, max(count, MOST_PICTURES), arrays=arrays), count)
     if source is None:
         found = (
             [_photograph(name) for name in PHOTOGRAPHS]
@@ -85,7 +94,7 @@ def items(kind: str, source: str | os.PathLike[str] | None, count: int) -> list[
     if not path.exists():
         raise problem("data", os.fspath(path), "a folder or file that exists", "Check the path.")
     if path.suffix.lower() == ".npz":
-        return _of_npz(path, kind)[:count]
+        return _of_npz(path, kind, arrays)[:count]
     files = _files(path, kind)
     if not files:
         raise problem(
@@ -202,13 +211,13 @@ def _central(reader: Callable[[tuple[int, int | None]], Any], side: int) -> Arra
     return cube(np.concatenate(parts), side)
 
 
-def _of_npz(path: Path, kind: str) -> list[Item]:
+def _of_npz(path: Path, kind: str, names: Sequence[str]) -> list[Item]:
     """Return the images (n, H, W, C) or clips (n, T, H, W, C) of an .npz file."""
     with np.load(path, allow_pickle=False) as arrays:
         shapes = {key: arrays[key].shape for key in arrays.files}
     found = [
         Item(f"{path.stem}-{key}-{i:02d}", _npz_loader(path, key, i, kind))
-        for key in _npz_keys(shapes, axes=4 if kind == "image" else 5)
+        for key in _npz_keys(shapes, names, axes=4 if kind == "image" else 5)
         for i in range(shapes[key][0])
     ]
     if not found:
@@ -217,12 +226,12 @@ def _of_npz(path: Path, kind: str) -> list[Item]:
     return found
 
 
-def _npz_keys(shapes: Mapping[str, tuple[int, ...]], axes: int) -> list[str]:
+def _npz_keys(shapes: Mapping[str, tuple[int, ...]], names: Sequence[str], axes: int) -> list[str]:
     """Return the names of the arrays with items: a usual name, or else all of a suitable shape."""
     fitting = [
         key for key, shape in shapes.items() if len(shape) == axes and shape[-1] in (1, 3, 4)
     ]
-    return [key for key in NPZ_KEYS if key in fitting][:1] or fitting
+    return [key for key in names if key in fitting][:1] or fitting
 
 
 def _npz_loader(path: Path, key: str, index: int, kind: str) -> Callable[[int], Array]:

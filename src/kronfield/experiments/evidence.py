@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from kronfield.experiments import closed_form_claims, slopes
 from kronfield.experiments.encodings import simple_encoding
 from kronfield.experiments.results import Row
 from kronfield.experiments.spec import ENCODERS, SPECS, Method, load_spec
@@ -35,6 +36,7 @@ class Evidence:
 
     def __init__(self, results: Mapping[str, Iterable[Row]]) -> None:
         self.rows = {name: current(load_spec(name), results.get(name, ())) for name in SPECS}
+        self.slopes = list(results.get(slopes.NAME, ()))
 
     def group(self, table: str, group: str) -> list[Row]:
         """Return the rows of one group of methods."""
@@ -376,3 +378,35 @@ def _in_common(
         for rows in (some, others)
     )
     return a, b
+
+
+# What decides, how many features it takes, and what it costs
+# --------------------------------------------------------------------------------------------------
+
+
+def same_rank(found: Evidence) -> Figures:
+    """Compare encodings of equal stable rank and distance preservation; no rows are needed."""
+    return _named(closed_form_claims.same_rank())
+
+
+def frequency_choice(found: Evidence) -> Figures:
+    """Return how PSNR varies with the draw of frequencies; no rows are needed."""
+    return _named(closed_form_claims.frequency_choice())
+
+
+def bandwidth(found: Evidence) -> Figures:
+    """Return the error of sums over as many features as the bandwidth; no rows are needed."""
+    return _named(closed_form_claims.bandwidth())
+
+
+def complexity(found: Evidence) -> Figures:
+    """Return measured exponents of CPU time."""
+    return _named(slopes.figures(found.slopes))
+
+
+def _named(values: Mapping[str, float]) -> Figures:
+    """Return numbers whose unit is at the end of their names, as in "difference (dB)"."""
+    return {
+        name.removesuffix(" (dB)"): Number(value, "dB" if name.endswith("(dB)") else "")
+        for name, value in values.items()
+    }

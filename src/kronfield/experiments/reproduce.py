@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kronfield._core.arrays import problem, whole
-from kronfield.experiments import claims as claims_module, tables
+from kronfield.experiments import claims as claims_module, slopes, tables
 from kronfield.experiments.figures import FIGURES, draw_figure
-from kronfield.experiments.results import Row, read_rows, to_csv, write_text
+from kronfield.experiments.results import Results, Row, read_rows, to_csv, write_text
 from kronfield.experiments.runner import Progress, original_path, picture_path, run_spec
 from kronfield.experiments.spec import NOUNS, SIZES, SPECS, Method, Size, Spec, load_spec
 from kronfield.files import read
@@ -26,7 +26,7 @@ TITLES = {
     "singular-values": "Singular values of the five encodings",
 }
 #: The names that `reproduce` accepts.
-NAMES = (*SPECS, *FIGURES, "claims", "report", "all")
+NAMES = (*SPECS, slopes.NAME, *FIGURES, "claims", "report", "all")
 START, END = "<!-- results -->", "<!-- end of results -->"
 VISUAL_COLUMNS = (("simple", 0), ("simple", 4), ("complex", 0), ("complex", 1))
 
@@ -71,7 +71,8 @@ def reproduce(
     Parameters
     ----------
     name : str
-        One of `NAMES`: a table, an experiment or a figure; "claims" for the verdicts; "report" for
+        One of `NAMES`: a table, an experiment or a figure; "slopes" for measured complexity, to be
+        run on a quiet machine; "claims" for the verdicts; "report" for
         one page with everything in the folder, without running anything; or "all".
     output : path
         The folder to write to.
@@ -114,6 +115,11 @@ def reproduce(
         if chosen[i]:
             nested = _nested(progress, i, len(specs))
             _run(spec, sizes[i], chosen[i], folder, source, methods, nested, report)
+    if name in (slopes.NAME, "all"):
+        report.files.append(folder / f"{slopes.NAME}.jsonl")
+        results = Results(report.files[-1])
+        for row in slopes.measure(quick=size == "tiny"):
+            results.add(row)
     report.files += _figures(name, folder, coarse=size == "tiny")
     report.files += _summary(name, folder, quick=size == "tiny")
     if page is not None:
@@ -214,7 +220,7 @@ def write_tables(spec: Spec, folder: Path) -> list[Path]:
 def write_claims(folder: Path, *, quick: bool = False) -> list[Path]:
     """Judge every claim by the results in a folder and write the verdicts."""
     judged = claims_module.check_claims(
-        {name: read_rows(folder / f"{name}.jsonl") for name in SPECS}, quick=quick
+        {name: read_rows(folder / f"{name}.jsonl") for name in (*SPECS, slopes.NAME)}, quick=quick
     )
     write_text(
         folder / "claims.md", f"# The claims of the paper\n\n{claims_module.markdown(judged)}"

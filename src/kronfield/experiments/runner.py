@@ -64,7 +64,7 @@ def run_spec(
     chosen = spec.select(methods)
     jobs = [
         Job(item, method, seed, _work(spec, size, method))
-        for item in items(spec.kind, source, size.count)
+        for item in items(spec.kind, source, size.count, arrays=spec.arrays)
         for method in chosen
         for seed in size.seeds
     ]

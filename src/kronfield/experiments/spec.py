@@ -156,7 +156,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Spec:
-    """An experiment: data, task, sizes and methods."""
+    """An experiment: data, task, sizes and methods.
+
+    ``arrays`` are the names of the arrays in the authors' .npz files.
+    """
 
     name: str
     title: str
@@ -166,6 +169,7 @@ class Spec:
     keep: bool
     sizes: Mapping[str, Size]
     methods: tuple[Method, ...]
+    arrays: tuple[str, ...] = ("test_data",)
 
     @property
     def dimensions(self) -> int:
@@ -275,7 +279,7 @@ def parse_spec(name: str, text: str) -> Spec:
         raise problem(
             name, str(error), "TOML", "See the specs that ship with kronfield."
         ) from error
-    only_keys(name, {**{"fraction": 0.0, "keep": False}, **data}, SPEC_KEYS)
+    only_keys(name, {**{"fraction": 0.0, "keep": False, "arrays": []}, **data}, SPEC_KEYS)
     _known(name, "kind", data["kind"], DIMENSIONS)
     _known(name, "task", data["task"], ("grid", "random"))
     sizes = {key: _size(name, key, value) for key, value in data["size"].items()}
@@ -307,10 +311,11 @@ def parse_spec(name: str, text: str) -> Spec:
         bool(data.get("keep", False)),
         sizes,
         methods,
+        tuple(data.get("arrays", Spec.arrays)),
     )
 
 
-SPEC_KEYS = ("title", "kind", "task", "fraction", "keep", "size", "method")
+SPEC_KEYS = ("title", "kind", "task", "fraction", "keep", "arrays", "size", "method")
 
 
 def _size(spec: str, name: str, data: Mapping[str, Any]) -> Size:

@@ -27,7 +27,7 @@ from kronfield.embedders import (
     Triangle,
 )
 from kronfield.encoding import Concatenated, Kronecker
-from kronfield.encoding.blending import blending_weights
+from kronfield.encoding.blending import WEIGHTS, Blending, blending_weights
 from kronfield.experiments.encodings import embedder
 from kronfield.experiments.spec import load_spec
 
@@ -250,13 +250,26 @@ def _grid(*sizes: int) -> Array:
 
 
 def blending_curvature(n: int) -> dict[str, float]:
-    """Return the largest distance of α₀ from 1 − β, at the settings of Table 2."""
-    beta, figures = np.linspace(0.0, 1.0, 41), dict[str, float]()
+    """Return the largest distance of α₀ from 1 − β, at the settings of Table 2.
+
+    Weights are by least squares. Those by similarity, and the errors of the features blended by
+    least squares, by similarity and linearly, are given beside them.
+    """
+    beta, nodes = np.linspace(0.0, 1.0, 41), np.arange(257) / 256
+    points = (nodes[128] + beta / 256)[:, None]
+    figures, distances = dict[str, float](), list[float]()
     for method in load_spec("table2").select("complex"):
         emb = embedder(method.encoder, 256, method.setting)
-        alpha = np.asarray(blending_weights(emb, beta, 1 / 256)[0])
-        figures[method.encoder] = float(np.abs(alpha - (1 - beta)).max())
-    return figures | {"largest distance from linear": max(figures.values())}
+        for kind in WEIGHTS[:2]:
+            alpha = np.asarray(blending_weights(emb, beta, 1 / 256, weights=kind)[0])
+            distance = float(np.abs(alpha - (1 - beta)).max())
+            figures[f"{method.encoder}: distance from linear, {kind}"] = distance
+            if kind == WEIGHTS[0]:
+                distances.append(distance)
+        for kind in WEIGHTS:
+            error = Blending(Kronecker(emb), [nodes], weights=kind).error(points)
+            figures[f"{method.encoder}: largest error of features, {kind}"] = float(error.max())
+    return figures | {"largest distance from linear": max(distances)}
 
 
 def random_positions(n: int) -> dict[str, float]:

@@ -1,0 +1,282 @@
+"""The figures of claims about what decides the quality of a fit, by closed forms on photographs.
+
+Each function returns named numbers. The photographs are those that ship with scikit-image; without
+it there are no figures. Nothing was tuned on them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.coordinates import even_axis
+from kronfield._core.spectra import stable_rank
+from kronfield.analysis import distance_preservation
+from kronfield.embedders import Embedder, Gaussian, RandomFourier, Triangle
+from kronfield.experiments.data import square
+from kronfield.experiments.tasks import Task, make_task
+
+# Photographs inside scikit-image, colour or grey.
+PHOTOGRAPHS = (
+    "astronaut",
+    "coffee",
+    "chelsea",
+    "rocket",
+    "retina",
+    "camera",
+    "coins",
+    "moon",
+    "brick",
+    "grass",
+    "gravel",
+    "hubble_deep_field",
+)
+# Stable ranks as fractions of the number of given samples per axis.
+RANKS = (0.5, 0.35, 0.25, 0.125)
+# A ridge relative to the squared largest singular value; small enough to leave well-conditioned
+# fits as they are.
+SMALL_RIDGE = 1e-6
+# An interval of 95 % ends at this quantile of Student's t with n - 1 degrees of freedom.
+LEVEL = 0.975
+
+
+class Interval(NamedTuple):
+    """The mean of paired differences and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(differences: Sequence[float] | Array) -> Interval:
+    """Return the mean of differences with its 95 % interval by Student's t."""
+    from scipy.stats import t
+
+    values = np.asarray(differences, dtype=np.float64)
+    mean, n = float(values.mean()), len(values)
+    half = float(t.ppf(LEVEL, n - 1) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.inf
+    return Interval(mean, mean - half, mean + half)
+
+
+@functools.lru_cache(maxsize=4)
+def photographs(side: int) -> tuple[Task, ...]:
+    """Return the grid task on the central part of every photograph; none without scikit-image."""
+    try:
+        from skimage import data
+    except ImportError:
+        return ()
+    found = []
+    for name in PHOTOGRAPHS:
+        picture = np.asarray(getattr(data, name)(), dtype=np.float32) / 255
+        step = max(1, min(picture.shape[:2]) // side)
+        found.append(make_task(square(_shrunk(picture, step), side), "grid", 0.0, 0))
+    return tuple(found)
+
+
+def _shrunk(picture: Array, step: int) -> Array:
+    """Return means over step x step pixels."""
+    rows, columns = (n // step for n in picture.shape[:2])
+    cut = picture[: rows * step, : columns * step]
+    return np.asarray(cut.reshape(rows, step, columns, step, *picture.shape[2:]).mean(axis=(1, 3)))
+
+
+def operator(embedder: Embedder, side: int, *, ridge: float = 0.0, unity: bool = False) -> Array:
+    """Return the matrix from samples at every second of i/side to all of them, (side, side/2).
+
+    Parameters
+    ----------
+    embedder : Embedder
+        The features of one axis.
+    side : int
+        The number of positions.
+    ridge : float
+        A ridge relative to the squared largest singular value; without it, the pseudo-inverse.
+    unity : bool
+        Whether to divide the features of each position by their sum, so that constants are fitted
+        exactly, between the samples too.
+    """
+    fine = np.asarray(embedder(even_axis(side)))
+    if unity:
+        fine = fine / fine.sum(axis=1, keepdims=True)
+    U, s, Vh = np.linalg.svd(fine[::2], full_matrices=False)
+    floor = np.finfo(np.float64).eps * max(fine.shape) * s[0]
+    gain = np.where(s > floor, s / (s**2 + ridge * s[0] ** 2), 0.0)
+    return np.asarray(fine @ (Vh.T * gain) @ U.T)
+
+
+def scores(matrix: Array, tasks: Sequence[Task]) -> Array:
+    """Return the PSNR of every task if the matrix is applied to both axes."""
+    found = []
+    for task in tasks:
+        planes = np.moveaxis(task.coarse.astype(np.float64), -1, 0)
+        prediction = np.moveaxis(matrix @ planes @ matrix.T, 0, -1)
+        error = np.clip(prediction, 0.0, 1.0) - task.values
+        found.append(-10 * math.log10(float(np.mean(error[task.asked] ** 2))))
+    return np.array(found)
+
+
+# Stable rank and distance preservation
+# --------------------------------------------------------------------------------------------------
+
+
+def same_rank() -> dict[str, float]:
+    """Compare Gaussian and triangle at equal stable rank, and so nearly equal preservation.
+
+    Then again with two repairs: features that add up to 1 at every position, and a small ridge.
+    """
+    side = 128
+    tasks, N = photographs(side), side // 2
+    if not tasks:
+        return {}
+    figures: dict[str, float] = {"n": len(tasks)}
+    plain, repaired, apart = list[float](), list[float](), list[float]()
+    for fraction in RANKS:
+        pair = matched(N, fraction)
+        name = f"rank {fraction:g} N"
+        figures |= _of_pair(name, pair, side)
+        ranks = [stable_rank(emb(even_axis(N))) for emb in pair]
+        kept = [distance_preservation(emb) for emb in pair]
+        apart += [abs(ranks[0] / ranks[1] - 1), abs(kept[0] / kept[1] - 1)]
+        for label, settings in REPAIRS.items():
+            found = [scores(operator(emb, side, **settings), tasks) for emb in pair]
+            gap = interval(found[0] - found[1])
+            figures |= {
+                f"{name}, {label}: Gaussian minus triangle (dB)": gap.mean,
+                f"{name}, {label}: interval, low": gap.low,
+                f"{name}, {label}: interval, high": gap.high,
+            }
+            if label == "as it is":
+                plain.append(abs(gap.mean))
+            elif label == "both":
+                repaired.append(abs(gap.mean))
+    return figures | {
+        "largest relative difference of rank and preservation": max(apart),
+        "largest difference (dB)": max(plain),
+        "largest difference with both repairs (dB)": max(repaired),
+    }
+
+
+REPAIRS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "ridge": {"ridge": SMALL_RIDGE},
+    "sum 1": {"unity": True},
+    "both": {"unity": True, "ridge": SMALL_RIDGE},
+}
+
+
+def matched(N: int, fraction: float) -> tuple[Gaussian, Triangle]:
+    """Return Gaussian and triangle with N features of stable rank ``fraction`` N."""
+    rank = fraction * N
+    return Gaussian(N, 1 / (2 * math.sqrt(math.pi) * rank)), Triangle(N, 4 / (3 * rank))
+
+
+def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, float]:
+    """Return condition numbers, and what becomes of the constant 1 between the samples."""
+    figures = dict[str, float]()
+    for kind, emb in zip(("Gaussian", "triangle"), pair, strict=True):
+        s = np.linalg.svd(np.asarray(emb(even_axis(side // 2))), compute_uv=False)
+        figures[f"{name}: condition of the {kind}"] = float(s[0] / s[-1])
+        ones = operator(emb, side) @ np.ones(side // 2)
+        figures[f"{name}: 1 between the samples by the {kind}"] = float(ones[side // 2 + 1])
+    return figures
+
+
+# The choice of frequencies
+# --------------------------------------------------------------------------------------------------
+
+
+def frequency_choice() -> dict[str, float]:
+    """Compare PSNR over 16 draws of RFF with the Gaussian of the same rank, by features K.
+
+    The spread over draws is the standard deviation within a photograph, averaged over photographs.
+    The same is measured for a scale or width that is wrong by a factor of 2 either way.
+    """
+    side, seeds = 64, 16
+    tasks, N = photographs(side), side // 2
+    if not tasks:
+        return {}
+    width = matched(N, 0.35)[0].width
+    scale = 1 / (2 * math.sqrt(2) * math.pi * width)
+    figures: dict[str, float] = {"n": len(tasks), "draws": seeds}
+    spreads = list[float]()
+    for K in (N // 2, N, 2 * N, 4 * N):
+        draws = np.stack([_psnr(RandomFourier(K, scale, seed), tasks) for seed in range(seeds)])
+        spreads.append(float(draws.std(axis=0, ddof=1).mean()))
+        gap = interval(_psnr(Gaussian(K, width), tasks) - draws.mean(axis=0))
+        figures |= {
+            f"K = {K / N:g} N: spread of RFF over draws (dB)": spreads[-1],
+            f"K = {K / N:g} N: worst draw minus best (dB)": float(np.ptp(draws, axis=0).mean()),
+            f"K = {K / N:g} N: Gaussian minus RFF (dB)": gap.mean,
+            f"K = {K / N:g} N: interval, low": gap.low,
+            f"K = {K / N:g} N: interval, high": gap.high,
+        }
+    for kind, loss in (
+        ("RFF", [_psnr(RandomFourier(2 * N, scale * f), tasks) for f in (1.0, 0.5, 2.0)]),
+        ("Gaussian", [_psnr(Gaussian(2 * N, width * f), tasks) for f in (1.0, 0.5, 2.0)]),
+    ):
+        for name, other in (("half", loss[1]), ("twice", loss[2])):
+            gap = interval(loss[0] - other)
+            figures[f"{kind}: loss at {name} the setting (dB)"] = gap.mean
+            figures[f"{kind}: loss at {name}, interval, low"] = gap.low
+            figures[f"{kind}: loss at {name}, interval, high"] = gap.high
+    return figures | {
+        "spread at the fewest features (dB)": spreads[0],
+        "spread at the most features (dB)": spreads[-1],
+    }
+
+
+def _psnr(embedder: Embedder, tasks: Sequence[Task]) -> Array:
+    side = tasks[0].shape[0]
+    return scores(operator(embedder, side, ridge=SMALL_RIDGE), tasks)
+
+
+# Bandwidth and the number of features
+# --------------------------------------------------------------------------------------------------
+
+
+def bandwidth(n: int = 512) -> dict[str, float]:
+    """Compare sums over d features with the similarity, for d by the bandwidth B.
+
+    B is the highest frequency at which the spectrum is above 1e-3 of its peak, 2 B the width of the
+    spectrum on both sides.
+    """
+    tolerance, figures = 1e-3, dict[str, float]()
+    worst = {1: 0.0, 2: 0.0}
+    for name, make in (
+        ("Gaussian", lambda d: Gaussian(d, 0.03)),
+        ("triangle", lambda d: Triangle(d, 0.2)),
+    ):
+        B = make(8).bandwidth(tolerance)
+        figures[f"{name}: B"] = B
+        for times in (1, 2):
+            features = math.ceil(times * B)
+            error = _sum_error(make(features))
+            figures[f"{name}: relative error of D with {times} B features"] = error
+            limit = make(features).rank_limit
+            rank = stable_rank(make(features)(even_axis(n)))
+            figures[f"{name}: stable rank with {times} B features over its limit"] = rank / limit
+            worst[times] = max(worst[times], error)
+    return figures | {
+        "tolerance": tolerance,
+        "largest error with B features": worst[1],
+        "largest error with 2 B features": worst[2],
+    }
+
+
+def _sum_error(emb: Any) -> float:
+    """Return the largest error of (1/d) sum psi psi against D(dx), relative to D(0).
+
+    Positions are about the middle of the domain, over one spacing.
+    """
+    dx = np.linspace(0.0, 0.1, 6)
+    exact = np.asarray(emb.similarity(dx))
+    errors = []
+    for shift in np.linspace(0.0, 1 / emb.size, 9):
+        first, second = emb(0.45 + shift + 0 * dx), emb(0.45 + shift + dx)
+        errors.append(np.abs((first * second).sum(axis=1) / emb.size - exact).max() / exact[0])
+    return float(max(errors))

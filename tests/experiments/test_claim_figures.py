@@ -1,0 +1,200 @@
+"""Figures of claims from closed forms, measured slopes, and what the released code does."""
+
+import math
+
+import numpy as np
+import pytest
+
+import kronfield as kf
+from kronfield.experiments import closed_form_claims as closed, slopes
+from kronfield.experiments.evidence import _named
+from kronfield.experiments.released import (
+    ReleasedBlending,
+    released_similarity,
+    with_top_frequency,
+)
+from kronfield.experiments.tasks import make_task
+
+rng = np.random.default_rng(0)
+
+
+# Closed forms
+# ------------------------------------------------------------------------------------------
+
+
+def test_intervals_are_students():
+    found = closed.interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    half = 2.7764 * math.sqrt(2.5 / 5)
+    assert found == pytest.approx((3.0, 3.0 - half, 3.0 + half), abs=1e-3)
+    assert closed.interval([2.0]).high == math.inf
+
+
+@pytest.mark.parametrize("unity", [False, True])
+@pytest.mark.parametrize("ridge", [0.0, 1e-3])
+def test_operator_is_the_closed_form(ridge, unity):
+    """Against the normal equations of the features, formed densely."""
+    side, emb = 32, kf.Gaussian(16, 0.05)
+    fine = emb(np.arange(side) / side)
+    if unity:
+        fine = fine / fine.sum(axis=1)[:, None]
+    gram = fine[::2].T @ fine[::2]
+    top = np.linalg.eigvalsh(gram)[-1]
+    expected = fine @ np.linalg.solve(gram + ridge * top * np.eye(16), fine[::2].T)
+    found = closed.operator(emb, side, ridge=ridge, unity=unity)
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+    if unity and not ridge:
+        np.testing.assert_allclose(found @ np.ones(16), 1.0, atol=1e-9)
+
+
+def test_scores_are_those_of_the_task():
+    values = rng.random((32, 32, 3)).astype(np.float32)
+    task = make_task(values, "grid", 0.0, 0)
+    matrix = closed.operator(kf.Triangle(16, 2 / 16), 32)
+    dense = np.einsum("ia,jb,abc->ijc", matrix, matrix, task.coarse)
+    assert closed.scores(matrix, [task])[0] == pytest.approx(task.score(dense)[0], abs=1e-4)
+
+
+def test_same_rank_and_distance_do_not_decide():
+    pytest.importorskip("skimage")
+    found = closed.same_rank()
+    assert found["n"] >= 8
+    assert found["largest relative difference of rank and preservation"] < 0.1
+    # Not the condition number: the hat has the better one, and a ridge changes nothing.
+    assert found["rank 0.5 N: condition of the triangle"] < 5
+    name = "rank 0.5 N, {}: Gaussian minus triangle (dB)"
+    assert found[name.format("as it is")] > 3
+    assert found[name.format("ridge")] == pytest.approx(found[name.format("as it is")], abs=0.01)
+    # The hat darkens pictures between the samples. With features that add up to 1 it does not.
+    assert found["rank 0.5 N: 1 between the samples by the triangle"] < 0.9
+    assert abs(found[name.format("sum 1")]) < 1
+    # At low rank it is the condition of the Gaussian, and there a ridge does help.
+    low = "rank 0.125 N, {}: Gaussian minus triangle (dB)"
+    assert found["rank 0.125 N: condition of the Gaussian"] > 1e8
+    assert found[low.format("as it is")] < -3
+    assert abs(found[low.format("ridge")]) < 1
+    assert found["largest difference with both repairs (dB)"] < 1
+
+
+def test_draws_of_few_frequencies_differ_more():
+    pytest.importorskip("skimage")
+    found = closed.frequency_choice()
+    assert (
+        found["spread at the fewest features (dB)"] > 2 * found["spread at the most features (dB)"]
+    )
+    assert (
+        found["RFF: loss at twice the setting (dB)"]
+        > found["Gaussian: loss at twice the setting (dB)"]
+    )
+
+
+def test_bandwidth_on_both_sides_is_needed():
+    found = closed.bandwidth(256)
+    assert found["Gaussian: relative error of D with 1 B features"] > 0.01
+    assert found["largest error with 2 B features"] < 2 * found["tolerance"]
+    # 2 exp(-(pi sigma d)^2): the first alias of a product of two Gaussians
+    d = math.ceil(found["Gaussian: B"])
+    expected = 2 * math.exp(-((math.pi * 0.03 * d) ** 2))
+    error = found["Gaussian: relative error of D with 1 B features"]
+    assert error == pytest.approx(expected, rel=0.05)
+
+
+def test_units_are_read_off_names():
+    found = _named({"gap (dB)": 1.0, "n": 3})
+    assert {name: number.unit for name, number in found.items()} == {"gap": "dB", "n": ""}
+
+
+# Slopes
+# ------------------------------------------------------------------------------------------
+
+
+def test_slope_and_its_interval():
+    x = np.array([10.0, 20.0, 40.0, 80.0, 160.0])
+    assert slopes.slope(x, 3 * x**2.5) == pytest.approx((2.5, 2.5, 2.5))
+    noisy = x**3 * np.array([1.1, 0.9, 1.05, 0.95, 1.0])
+    found = slopes.slope(x, noisy)
+    line = np.polynomial.Polynomial.fit(np.log(x), np.log(noisy), 1).convert().coef[1]
+    assert found.value == pytest.approx(line)
+    assert found.low < 3 < found.high
+    assert found.high - found.low > 0.05
+    assert slopes.slope(x[:2], x[:2]).high == math.inf
+
+
+def made_up(exponent=0.0):
+    rows = [
+        {"job": name, "N": N, "K": N, "seconds": 1e-9 * N ** (job.exponent + exponent), "load": 0.5}
+        for name, job in slopes.JOBS.items()
+        for N in job.sizes
+    ]
+    return rows + [
+        {"job": "rectangles", "N": N, "K": K, "seconds": 1e-9 * N * K * (N + K), "load": 0.5}
+        for N, K in slopes.RECTANGLES
+    ]
+
+
+def test_figures_of_slopes():
+    found = slopes.figures(made_up())
+    assert found["largest distance of a slope from its exponent"] < 1e-9
+    assert found["seconds per N K (N + K), largest over least"] == pytest.approx(1)
+    assert slopes.figures(made_up(0.7))["largest distance of a slope from its exponent"] > 0.69
+    assert slopes.figures([]) == {}
+
+
+def test_jobs_are_the_products_they_are_named_after():
+    N, Psi = 6, np.random.default_rng(0).standard_normal((6, 6))
+    weights = np.random.default_rng(0).standard_normal((6, 6))
+    by = {name: job.make(N)() for name, job in slopes.JOBS.items()}
+    np.testing.assert_allclose(by["separable, 2 axes"], Psi @ weights @ Psi.T)
+    flat = np.random.default_rng(0).standard_normal(36)
+    formed = by["Kronecker product formed, 2 axes"].reshape(6, 6)
+    np.testing.assert_allclose(formed, Psi @ flat.reshape(6, 6) @ Psi.T)
+    both = np.random.default_rng(0).standard_normal(12)
+    sums = (Psi @ both[:6])[:, None] + (Psi @ both[6:])[None]
+    np.testing.assert_allclose(by["simple encoding, 2 axes"].reshape(6, 6), sums)
+    assert by["blending matrix, 2 axes"].shape == (36,)
+
+
+# The released code
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exponent", [2.0, 4.5])
+def test_the_top_frequency_is_included(exponent):
+    linear = with_top_frequency(kf.LinearFourier(16, exponent))
+    np.testing.assert_allclose(linear.frequencies, np.linspace(1, 2**exponent, 8))
+    log = with_top_frequency(kf.LogFourier(16, exponent))
+    np.testing.assert_allclose(log.frequencies, 2 ** np.linspace(0, exponent, 8))
+    other = kf.Gaussian(8, 0.1)
+    assert with_top_frequency(other) is other
+
+
+@pytest.mark.parametrize(
+    "emb",
+    [
+        kf.Gaussian(32, 0.03),
+        kf.Triangle(32, 0.15),
+        kf.RandomFourier(32, 4.0),
+        kf.LinearFourier(32, 2.0),
+    ],
+    ids=repr,
+)
+def test_released_blending(emb):
+    """Against the two-by-two system of one point, with nodes at k/(K - 1)."""
+    blending = ReleasedBlending(kf.Kronecker(emb))
+    x = np.array([0.0, 0.31, 0.5, 0.77, 1.0])
+    indices, weights = blending.corners(x[:, None])
+    assert indices.max() == 31
+    for at, index, weight in zip(np.minimum(x, 0.999), indices, weights, strict=True):
+        ends = index / 31
+        D = released_similarity(emb, ends[:, None] - ends[None, :])
+        alpha = np.linalg.solve(D, released_similarity(emb, ends - at))
+        np.testing.assert_allclose(weight, alpha / alpha.sum(), atol=1e-8)
+
+
+def test_released_similarities():
+    d = np.linspace(0, 0.2, 5)
+    printed = np.maximum(0.2 - d, 0) ** 2  # 1/4 max(sigma - d, 0)^2, up to the factor
+    np.testing.assert_allclose(released_similarity(kf.Triangle(32, 0.2), d), printed)
+    rff = kf.RandomFourier(8, 3.0)
+    np.testing.assert_allclose(
+        released_similarity(rff, d) / 4, np.exp(-2 * (np.pi * 3 * d) ** 2), atol=1e-12
+    )
