@@ -82,6 +82,13 @@ Examples:
     "cross-validation. Default: chosen if noise is found, else none.",
 )
 @click.option(
+    "--loss",
+    type=click.Choice(["squared", "huber"]),
+    default="squared",
+    show_default=True,
+    help="huber: weight outliers down, and reject gross ones.",
+)
+@click.option(
     "--domain",
     type=Domain(),
     metavar="LOW:HIGH,...",
@@ -124,6 +131,7 @@ def command(
     width: float | None,
     ridge: float | None,
     roughness: Any,
+    loss: str,
     domain: Any,
     dtype: str | None,
     columns: Any,
@@ -163,10 +171,14 @@ def command(
     if not penalised and ridge is None:
         ridge = _no_ridge_if_long(signal, encoding, out)
     with out.working("Fitting"):
-        field = fit_signal(signal, encoding, domain=domain, ridge=ridge, roughness=roughness)
+        field = fit_signal(
+            signal, encoding, domain=domain, ridge=ridge, roughness=roughness, loss=loss
+        )
         remember(field, "kronfield fit", given_options(ctx), kf.__version__)
         text = fit_line(field)
     out.say(text)
+    if field.report is not None and field.report.robust is not None:
+        out.say(str(field.report.robust))
     if places is not None:
         from kronfield.cli.points import write_values
 

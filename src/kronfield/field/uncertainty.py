@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -31,6 +32,17 @@ TOLERANCE = 3e-3
 BLOCK = 4096
 
 
+class RobustNoise(Protocol):
+    """The noise of a robust fit."""
+
+    @property
+    def scale(self) -> Array:
+        """The robust standard deviation at unit weight, (C,)."""
+
+    def level(self, count: int, freedom: float) -> Array:
+        """Return the factor (C,) of sqrt(b A^-1 b') in the standard error."""
+
+
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
     """The covariance of a fit: exact for small systems, from random fits for large systems.
@@ -49,6 +61,8 @@ class Uncertainty:
         Weights (K_1, ..., K_D) of a constant function, which the ridge does not penalise.
     weight_exponent : int
         The weights that the user gave are ``weights`` times 2 to this power.
+    robust : RobustNoise or None
+        The noise of a fit with Huber's loss. ``weights`` are then those of its expected curvature.
     known : dict
         The random fits of the last (count, seed).
     """
@@ -63,12 +77,15 @@ class Uncertainty:
     limit: int
     free: Array | None = None
     weight_exponent: int = 0
+    robust: RobustNoise | None = None
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
         """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
         relative = self.relative(points, samples, seed)
-        level = self.noise if noise is None else np.full(len(self.solution.weights), noise)
+        level = np.full(len(self.solution.weights), noise) if noise is not None else self.noise
+        if noise is not None and self.robust is not None:
+            level = level * self.noise / self.robust.scale
         return relative[:, None] * level
 
     @property
@@ -114,6 +131,8 @@ class Uncertainty:
                 "a fit that leaves residuals, from which to estimate the noise",
                 "Pass noise=, the standard deviation of the values, or use more roughness.",
             )
+        if self.robust is not None:
+            return self.robust.level(count, freedom)
         energy = self.equations.residual_energy(self.solution, self.penalty)
         return np.asarray(self.scale * np.sqrt(energy / left) * 2.0 ** (self.weight_exponent / 2))
 

@@ -60,6 +60,7 @@ def fit(
     channels: bool | None = None,
     rcond: float | None = None,
     mask: Any = None,
+    loss: str = "squared",
     settings: Settings | None = None,
 ) -> Field:
     """Return the field that fits values on a grid, in closed form.
@@ -115,6 +116,9 @@ def fit(
         it too, mask=values.mask. On even axes the gaps are filled by falling thresholds in blocks
         of cosines, if that predicts hidden known samples better than a linear fit. Otherwise the
         rest is fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
+    loss : "squared" or "huber"
+        Huber's loss is for samples with outliers: they are weighted down or rejected, as in
+        `fit_points`, by which all samples are then fitted as points.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 
@@ -134,6 +138,7 @@ def fit(
         has_encoding=grid.encoding is not None,
         channels=grid.channel_count,
         settings=settings,
+        loss=loss,
     )
     return _fitted(grid, missing, options, started)
 
@@ -222,6 +227,8 @@ def denoise(
 
 def _fitted(grid: GridInput, missing: Array | None, options: GridOptions, started: float) -> Field:
     """Return the field of checked input."""
+    if missing is None and options.loss == "huber":  # points are weighted, which grids cannot be
+        missing = np.zeros(grid.layout.shape, dtype=bool)
     if missing is not None:
         return _fit_the_rest(grid, missing, options, started)
     choice = _choice(grid, options)
@@ -597,7 +604,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     if asked.asks_for_gcv:
         raise problem(
             "roughness",
-            "gcv beside a mask",
+            "gcv beside a mask or Huber's loss",
             "two numbers",
             "Leave it out: a penalty is chosen by cross-validation.",
         )
@@ -614,10 +621,14 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
 
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
     options = PointOptions.checked(
-        len(layout.shape), ridge=asked.ridge, roughness=asked.roughness, settings=asked.settings
+        len(layout.shape),
+        ridge=asked.ridge,
+        roughness=asked.roughness,
+        settings=asked.settings,
+        loss=asked.loss,
     )
     filler = None
-    if lattice is not None:
+    if lattice is not None and not options.is_robust:
         # here, since a filled lattice is fitted as `fit` does
         from kronfield.fitting.filled import LatticeFiller
 

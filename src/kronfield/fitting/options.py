@@ -15,6 +15,7 @@ from kronfield.fitting.settings import Settings
 from kronfield.solvers.points.normal import Penalty
 
 Progress = Callable[[int, float], Any]
+LOSSES = ("squared", "huber")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class PointOptions:
         Called with (iteration, relative residual).
     settings : Settings
         The decisions.
+    loss : "squared" or "huber"
+        The loss of residuals.
     """
 
     penalty: Penalty | None = None
@@ -49,6 +52,7 @@ class PointOptions:
     seed: int = 0
     progress: Progress | None = None
     settings: Settings = defaults.DEFAULT
+    loss: str = "squared"
 
     @classmethod
     def checked(
@@ -64,6 +68,7 @@ class PointOptions:
         rows: str | None = None,
         progress: Progress | None = None,
         settings: Any = None,
+        loss: Any = "squared",
     ) -> PointOptions:
         """Return the options for points in D dimensions; wrong ones raise an error."""
         if units is not None:
@@ -89,7 +94,25 @@ class PointOptions:
             whole("seed", seed, at_least=0),
             progress,
             used,
+            checked_loss(loss),
         )
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether outliers are weighted down."""
+        return self.loss == "huber"
+
+
+def checked_loss(loss: Any) -> str:
+    """Return the name of a loss."""
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise problem(
+            "loss",
+            repr(loss),
+            '"squared" or "huber"',
+            "Huber's loss weights outliers down.",
+        )
+    return loss
 
 
 @dataclass(frozen=True)
@@ -110,6 +133,8 @@ class GridOptions:
         Whether the caller asked for the removal of noise, and for the slower way.
     settings : Settings
         The decisions.
+    loss : "squared" or "huber"
+        The loss of residuals.
     """
 
     ridge: float | None = None
@@ -119,6 +144,7 @@ class GridOptions:
     denoise: bool = False
     thorough: bool = False
     settings: Settings = defaults.DEFAULT
+    loss: str = "squared"
 
     @classmethod
     def checked(
@@ -133,6 +159,7 @@ class GridOptions:
         denoise: bool = False,
         thorough: bool = False,
         settings: Any = None,
+        loss: Any = "squared",
     ) -> GridOptions:
         """Return the options; wrong ones raise an error that names them."""
         if isinstance(roughness, str):
@@ -155,8 +182,15 @@ class GridOptions:
                     "one of them",
                     "The noise decides how strong a penalty is chosen; leave the others out.",
                 )
-        settings = checked_settings(settings)
-        return cls(ridge, roughness, noise, rcond, denoise, thorough, settings)
+        settings, loss = checked_settings(settings), checked_loss(loss)
+        if loss == "huber" and (noise is not None or rcond is not None):
+            raise problem(
+                "loss",
+                '"huber" beside noise or rcond',
+                "one of them",
+                "The scale of the noise is found with the outliers; leave the other out.",
+            )
+        return cls(ridge, roughness, noise, rcond, denoise, thorough, settings, loss)
 
     @property
     def asks_for_gcv(self) -> bool:

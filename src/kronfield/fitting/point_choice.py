@@ -51,6 +51,14 @@ class PointSamples:
     values: Array
     weights: Array | None
 
+    def without(self, left_out: Array) -> PointSamples:
+        """Return the other points."""
+        if not left_out.any():
+            return self
+        weights = None if self.weights is None else self.weights[~left_out]
+        values = np.ascontiguousarray(self.values[:, ~left_out])
+        return PointSamples(self.points[~left_out], values, weights)
+
     def too_few(self, fewest: int) -> bool:
         """Return whether there is too little data for a choice: few points, or equal values."""
         return len(self.points) < fewest or not np.ptp(self.values)

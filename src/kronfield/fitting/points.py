@@ -29,14 +29,27 @@ from kronfield.fitting.point_choice import (
     choose_penalty,
     choose_points,
 )
-from kronfield.fitting.point_grids import Lattice, find_lattice
+from kronfield.fitting.point_grids import Lattice, find_lattice, mean_distances
 from kronfield.fitting.report import Candidate, PointReport
+from kronfield.fitting.robust import (
+    MOST,
+    SETTLED,
+    HuberNoise,
+    RobustReport,
+    huber_weights,
+    in_scales,
+    least_scale,
+    listed,
+    residual_scales,
+    suspects,
+)
 from kronfield.fitting.settings import Settings, changed
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
+from kronfield.solvers.points.normal import NormalEquations, Solution
 
 if TYPE_CHECKING:
     from kronfield.fitting.filled import LatticeFiller
@@ -56,6 +69,7 @@ def fit_points(
     ridge: float | None = None,
     roughness: tuple[float, float] | None = None,
     units: Sequence[float] | None = None,
+    loss: str = "squared",
     rows: str | None = None,
     tolerance: float | None = None,
     iterations: int | None = None,
@@ -106,6 +120,11 @@ def fit_points(
         so that axes of different kinds (metres and seconds, for example) can be compared. By
         default 1 if a roughness is given. If the roughness is chosen, the units are those in which
         points are equally far apart on every axis.
+    loss : "squared" or "huber"
+        Huber's loss is for values with outliers: it grows linearly, not quadratically, beyond 1.345
+        robust standard deviations of the residuals (Huber, 1964), so that such points are weighted
+        down. If settings are chosen, gross outliers are rejected first. ``field.report.robust``
+        says how many points were weighted down or rejected, and where the largest residuals are.
     rows : "exact", "blending", "similarity" or "linear", optional
         How the features of a point are computed: exactly, by the paper's blending on a virtual
         grid, or with other weights on that grid: of the similarity, or linear (see `Blending`). By
@@ -138,6 +157,9 @@ def fit_points(
     ----------
     P. H. C. Eilers and B. D. Marx, Flexible smoothing with B-splines and penalties, Statistical
     Science 11 (1996).
+
+    P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35
+    (1964).
     """
     started = time.perf_counter()
     given = PointInput(points, values, weights, domain, encoding)
@@ -152,6 +174,7 @@ def fit_points(
         seed=seed,
         progress=progress,
         settings=settings,
+        loss=loss,
     )
     lattice, filler = None, None
     if given.encoding is None:
@@ -160,7 +183,7 @@ def fit_points(
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
             ]
-        if lattice is not None:
+        if lattice is not None and not options.is_robust:
             # here, since a filled lattice is fitted by `fit`, which fits its other gaps by points
             from kronfield.fitting.filled import LatticeFiller
 
@@ -205,6 +228,11 @@ def fit_checked(
     scale = float(np.abs(given.values).max()) or 1.0
     values = given.values / given.dtype.type(scale)
     samples = PointSamples(given.points, values, given.weights)
+    aside = None
+    if options.is_robust:  # choose settings without the points that seem to be outliers
+        units = options.units or mean_distances(given.box, len(given.points))
+        aside = suspects(given.points, values, given.weights, units, options.settings.robust)
+        samples = samples.without(aside)
     if given.encoding is None:
         box = given.domain or given.box
         if lattice is not None:
@@ -229,10 +257,8 @@ def fit_checked(
     tolerance = _tolerance(choice, options, given.dtype, loosest)
     limits = options.settings.points.row_limits
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points), limits)
-    level = _Constant.of(choice, given.points, given.weights)
-
-    fitted = PointFit(given, lattice, choice, rule, level, options, tolerance)
-    field = fitted.field(given.values, choice.candidates, started)
+    fitted = PointFit(given, lattice, choice, rule, options, tolerance)
+    field = fitted.field(given.values, choice.candidates, started, aside)
     if filler is not None and not math.isnan(filler.expected[0]):
         # of samples hidden in the shape of the holes, which are harder than samples at random
         report: Any = field.report
@@ -263,12 +289,17 @@ class PointFit:
         lattice: list[Lattice] | None,
         choice: PointChoice,
         rule: RowRule,
-        level: _Constant,
         options: PointOptions,
         tolerance: float,
     ) -> None:
         self.given, self.lattice, self.choice, self.rule = given, lattice, choice, rule
-        self.level, self.options, self.tolerance = level, options, tolerance
+        self.options, self.tolerance = options, tolerance
+        self.total = float(len(given.points) if given.weights is None else given.weights.sum())
+
+    @functools.cached_property
+    def level(self) -> _Constant:
+        """The constant for the weights that were given."""
+        return _Constant.of(self.choice, self.given.points, self.given.weights)
 
     def without_samples(self) -> NeedsSamples:
         """Return the placeholder for this object in a pickled field."""
@@ -295,42 +326,44 @@ class PointFit:
             )
         return self.field(new.values, [], started)
 
-    def field(self, values: Array, candidates: Sequence[Candidate], started: float) -> Field:
-        """Return the field of values (C, P), with its report."""
+    def field(
+        self,
+        values: Array,
+        candidates: Sequence[Candidate],
+        started: float,
+        aside: Array | None = None,
+    ) -> Field:
+        """Return the field of values (C, P), with its report.
+
+        Parameters
+        ----------
+        values : array (C, P)
+            The values.
+        candidates : sequence of Candidate
+            What was compared.
+        started : float
+            The time at which the fit started.
+        aside : array (P,) of bool, optional
+            Points that a robust fit leaves out at first, by default those that differ from their
+            neighbours.
+        """
         given, choice, options = self.given, self.choice, self.options
         scale = float(np.abs(values).max()) or 1.0  # values are divided by their largest
-        left, constant = self.level.split(values / given.dtype.type(scale))
-        equations = assemble(self.rule, given.points, left, given.weights)
-        solve = functools.partial(
-            equations.solve, choice.penalty, limit=options.iterations, progress=options.progress
-        )
-        try:
-            solution = solve(tolerance=self.tolerance)
-        except ConvergenceError:
-            if options.tolerance is not None or not choice.candidates:
-                raise
-            # No tolerance was given: accept the loosest. The report states the remaining error.
-            solution = solve(tolerance=options.settings.points.loosest)
-        solution = replace(solution, weights=self.level.join(solution.weights, constant))
+        scaled = values / given.dtype.type(scale)
+        robust, noise = None, None
+        if options.is_robust:
+            solved, robust, noise = self._reweighted(scaled, scale, aside)
+        else:
+            solved = self._solved(scaled, given.weights, self.level)
+        solution = solved.solution
         # Wide Gaussians are ill conditioned and need float64.
         dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype
-        planes = solution.weights.astype(dtype, copy=False)
+        planes = solved.planes.astype(dtype, copy=False)
         encoding, frames, positions = choice.encoding, choice.frames, self._positions()
         if self.lattice is not None:  # all nodes have values now: interpolate them by splines
             encoding, frames, positions, planes = self._complete(self.lattice, planes)
         planes = np.ascontiguousarray(planes) * dtype.type(scale)
-        uncertainty = Uncertainty(
-            equations,
-            choice.penalty,
-            self.rule,
-            given.points,
-            given.weights,
-            solution,
-            scale,
-            options.iterations,
-            self.level.unit,
-            given.weight_exponent,
-        )
+        uncertainty = self._uncertainty(solved, scale, noise)
         expected = _expected_error(choice, scale)
         report = PointReport(
             points=len(given.points),
@@ -348,10 +381,11 @@ class PointFit:
             candidates=candidates,
             seconds=time.perf_counter() - started,
             measure_residual=PointResidual(
-                encoding, planes, frames, given.points, values, given.weights, scale
+                encoding, planes, frames, given.points, values, solved.fitted_weights, scale
             ),
             measure_freedom=uncertainty.freedom,
         )
+        report.robust = robust
         if self.lattice is not None:
             nodes = math.prod(axis.count for axis in self.lattice)
             report.filled = max(0, nodes - len(given.points))
@@ -368,6 +402,131 @@ class PointFit:
             again=self,
             uncertainty=uncertainty,
         )
+
+    def _solved(
+        self,
+        values: Array,
+        weights: Array | None,
+        level: _Constant,
+        start: Array | None = None,
+    ) -> _Solved:
+        """Return the least squares fit of values (C, P) with weights (P,), from a first estimate.
+
+        The penalty is relative to the weights that were given.
+        """
+        left, constant = level.split(values)
+        equations = self._equations(left, weights)
+        options = self.options
+        solve = functools.partial(
+            equations.solve,
+            self.choice.penalty,
+            limit=options.iterations,
+            progress=options.progress,
+            start=start,
+        )
+        try:
+            solution = solve(tolerance=self.tolerance)
+        except ConvergenceError:
+            if options.tolerance is not None or not self.choice.candidates:
+                raise
+            # No tolerance was given: accept the loosest. The report states the remaining error.
+            solution = solve(tolerance=options.settings.points.loosest)
+        planes = level.join(solution.weights, constant)
+        # with the constant, since reports read the weights of the fit from the solution
+        solution = replace(solution, weights=planes)
+        return _Solved(equations, solution, planes, level, weights, weights)
+
+    def _equations(self, values: Array, weights: Array | None) -> NormalEquations:
+        equations = assemble(self.rule, self.given.points, values, weights)
+        return replace(equations, total=self.total)
+
+    def _reweighted(
+        self, values: Array, units: float, aside: Array | None
+    ) -> tuple[_Solved, RobustReport, HuberNoise]:
+        """Return the fit with Huber's loss of values (C, P), by repeated weighting.
+
+        ``units`` is the factor from these values to those of the user. Points that were set
+        ``aside`` are left out of the first fit, which decides which of them are rejected.
+        """
+        given, constant = self.given, self.options.settings.robust.constant
+        if aside is None:
+            lengths = self.options.units or mean_distances(given.box, len(given.points))
+            decisions = self.options.settings.robust
+            aside = suspects(given.points, values, given.weights, lengths, decisions)
+        least = least_scale(values, self.tolerance)
+        robust = np.where(aside, 0.0, 1.0)
+        rejected = np.zeros(len(robust), dtype=bool)
+        start, change, rounds = None, math.inf, 0
+        while True:
+            weights = robust if given.weights is None else robust * given.weights
+            level = _Constant.of(self.choice, given.points, weights)
+            solved = self._solved(values, weights, level, start)
+            away = values - self._fitted(solved.planes)
+            if rounds == 0 and self.choice.candidates:
+                # the scale is not below the expected error of a prediction, which is known now
+                expected = self._expected(values[:, ~aside])
+                rejected = self._rejected(away, aside, expected)
+                least = np.maximum(least, expected)
+            scales = residual_scales(away, given.weights, ~rejected, least)
+            sizes = in_scales(away, given.weights, scales)
+            if change < SETTLED or rounds == MOST:
+                break
+            following = np.where(rejected, 0.0, huber_weights(sizes, constant))
+            change = float(np.abs(following - robust).max())
+            robust, start, rounds = following, solved.solution.unknowns, rounds + 1
+        exponent = 2.0 ** (given.weight_exponent / 2)
+        noise = HuberNoise.of(away, given.weights, robust, scales, units * exponent, constant)
+        report = RobustReport(
+            loss="huber",
+            scale=tuple(float(one) * units * exponent for one in scales),
+            down_weighted=int(np.sum((robust < 1) & ~rejected)),
+            rejected=int(rejected.sum()),
+            rounds=rounds,
+            settled=change < SETTLED,
+            largest=listed(given.points, away * units, sizes, robust),
+        )
+        # the matrix of standard errors: the slope of Huber's influence in place of the weights
+        slopes = np.where(rejected, 0.0, noise.slope)
+        expected = slopes if given.weights is None else slopes * given.weights
+        equations = self._equations(solved.level.split(values)[0], expected)
+        solved = replace(solved, equations=equations, weights=expected)
+        return solved, report, noise
+
+    def _expected(self, values: Array) -> Array:
+        """Return the error (C,) that is expected at a point that was held out."""
+        return np.asarray(self.choice.relative_error * values.std(axis=1, dtype=np.float64))
+
+    def _rejected(self, away: Array, aside: Array, expected: Array) -> Array:
+        """Return which points set aside are too far from the fit of the others, (P,)."""
+        if not aside.any():
+            return aside
+        weights = self.given.weights
+        floor = float(np.finfo(np.float64).tiny) ** 0.25
+        scales = residual_scales(away, weights, ~aside, floor)
+        sizes = in_scales(away, weights, np.hypot(scales, expected))
+        return aside & (sizes > self.options.settings.robust.rejected)
+
+    def _uncertainty(self, solved: _Solved, scale: float, noise: HuberNoise | None) -> Uncertainty:
+        given = self.given
+        return Uncertainty(
+            solved.equations,
+            self.choice.penalty,
+            self.rule,
+            given.points,
+            solved.weights,
+            solved.solution,
+            scale,
+            self.options.iterations,
+            solved.level.unit,
+            given.weight_exponent,
+            noise,
+        )
+
+    def _fitted(self, planes: Array) -> Array:
+        """Return the values (C, P) of weights at the points."""
+        frames, points = self.choice.frames, self.given.points
+        units = [frame.unit(points[:, i]) for i, frame in enumerate(frames)]
+        return at_points(self.choice.encoding, planes, units, [0] * len(units))
 
     def _positions(self) -> list[Array]:
         """Return the default positions of `on_grid`: about one per feature on each axis."""
@@ -400,6 +559,21 @@ class PointFit:
             nodes,
             GridSolver(encoding, frames, nodes, dtype=given.dtype, smooth=2).solve(complete),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Solved:
+    """A solved system: its equations and solution, and the weights of the fit (C, K_1, ..., K_D).
+
+    ``weights`` are those of the points in ``equations``, ``fitted_weights`` those of the fit.
+    """
+
+    equations: NormalEquations
+    solution: Solution
+    planes: Array
+    level: _Constant
+    weights: Array | None
+    fitted_weights: Array | None
 
 
 @dataclass(frozen=True, eq=False)

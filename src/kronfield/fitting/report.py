@@ -18,6 +18,7 @@ from kronfield._core.frames import Frame
 from kronfield._core.spectra import stable_rank
 from kronfield._core.threads import one_blas_thread
 from kronfield.embedders import BSpline, Embedder
+from kronfield.fitting.robust import RobustReport
 from kronfield.solvers.points.cg import Convergence, ConvergenceError
 from kronfield.solvers.points.normal import Penalty
 
@@ -154,6 +155,9 @@ class Report(ABC):
     expected_error, expected_error_uncertainty : float
         The expected root mean square error at a missing sample of a lattice, in the units of the
         values, and its standard error; NaN if they were not measured.
+    robust : RobustReport or None
+        With Huber's loss: how many points were weighted down or rejected, and where the largest
+        residuals are.
     seconds : float
         The duration of the fit.
     """
@@ -182,6 +186,7 @@ class Report(ABC):
         self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
         self._measure_residual: Callable[[], float] | None = measure_residual
         self.filled = 0
+        self.robust: RobustReport | None = None
         self.expected_error = self.expected_error_uncertainty = math.nan
 
     def measure_residual_by(self, measure: Callable[[], float]) -> None:
@@ -233,7 +238,7 @@ class Report(ABC):
         return str(self)
 
     def __str__(self) -> str:
-        noise = [] if self.noise is None else [f"  {self.noise}"]
+        noise = [f"  {one}" for one in (self.noise, self.robust) if one is not None]
         lines = [*self._head(), *noise, f"  {self._penalty()}", f"  chosen by: {self.chosen_by}"]
         for one in self.candidates:
             error = "" if math.isnan(one.standard_error) else f" ± {one.standard_error:.2g}"
@@ -262,6 +267,7 @@ class Report(ABC):
             "roughness": list(self.roughness),
             "units": None if self.units is None else list(self.units),
             "noise": None if self.noise is None else self.noise.to_dict(),
+            "robust": None if self.robust is None else self.robust.to_dict(),
             "chosen_by": self.chosen_by,
             "candidates": [one.to_dict() for one in self.candidates],
         }

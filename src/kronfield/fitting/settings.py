@@ -753,6 +753,42 @@ class GaussianSettings:
 
 
 @dataclass(frozen=True)
+class RobustSettings:
+    """Outliers among points: what counts as one, and what becomes of it."""
+
+    constant: float = decision(
+        1.345,
+        "Huber's loss is quadratic for residuals up to this many scales, and linear beyond.",
+        data="Holland and Welsch (1977): 95 % as efficient as squares if the noise is normal",
+        script="none",
+        sides=(0.9, 2.5),
+    )
+    neighbours: int = decision(
+        8,
+        "A point is compared with the median of this many neighbours, to set outliers aside before "
+        "settings are chosen.",
+        data="by design: more than a third of them would have to be outliers",
+        script="none",
+        sides=(2, 60),
+    )
+    suspected: float = decision(
+        5.0,
+        "A point is set aside if it differs from this median by more scales than this.",
+        data="smooth, wavy and broken functions at 1000 to 10,000 random points",
+        script="none",
+        sides=(1.0, 50.0),
+    )
+    rejected: float = decision(
+        5.0,
+        "A point that was set aside is rejected if it is further from the fit of the others than "
+        "this many times the expected error of a prediction, noise included.",
+        data="smooth, wavy and broken functions at 1000 to 10,000 random points",
+        script="none",
+        sides=(0.5, 100.0),
+    )
+
+
+@dataclass(frozen=True)
 class SignalSettings:
     """Files and the command line: what is done with a signal."""
 
@@ -1085,6 +1121,7 @@ class Settings:
     points: PointSettings = PointSettings()
     search: SearchSettings = SearchSettings()
     gaussians: GaussianSettings = GaussianSettings()
+    robust: RobustSettings = RobustSettings()
     signals: SignalSettings = SignalSettings()
 
 

@@ -25,7 +25,7 @@ from kronfield.fitting.inputs import (
     exponent_beyond,
     frames_for,
 )
-from kronfield.fitting.options import PointOptions
+from kronfield.fitting.options import PointOptions, checked_loss
 from kronfield.fitting.point_grids import mean_distances
 from kronfield.fitting.point_search import GcvWalk
 from kronfield.fitting.points import scaled_ridge
@@ -265,6 +265,7 @@ class Statistics:
         seed: int = 0,
         progress: Callable[[int, float], Any] | None = None,
         settings: Settings | None = None,
+        loss: str = "squared",
     ) -> Field:
         """Return the field that fits all points seen so far.
 
@@ -278,7 +279,19 @@ class Statistics:
             which do not depend on the features.
         seed : int
             Seed of the random probes for the trace.
+        loss : "squared"
+            Points that were added cannot be weighted again, so that "huber" raises an error. Weight
+            them in a second pass over the data: see the page "Fitting scattered points".
         """
+        if checked_loss(loss) != "squared":
+            raise problem(
+                "loss",
+                repr(loss),
+                '"squared" for a summary, whose points cannot be weighted again',
+                "Read the data a second time and add them to new statistics with the weights "
+                "min(1, 1.345 s / |value - field(point)|), s the median of |value - field(point)| "
+                "/ 0.6745; or use fit_points.",
+            )
         started = time.perf_counter()
         options = PointOptions.checked(
             len(self.domain),

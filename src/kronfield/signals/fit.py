@@ -40,6 +40,7 @@ def fit_signal(
     ridge: float | None = None,
     roughness: tuple[float, float] | Literal["gcv"] | None = None,
     missing: Any = None,
+    loss: str = "squared",
 ) -> Field:
     """Fit a field to a signal: by `fit` for grids, by `fit_points` for tables.
 
@@ -62,7 +63,7 @@ def fit_signal(
     ----------
     signal : Signal
         From `kronfield.files.read`.
-    encoding, domain, ridge, roughness
+    encoding, domain, ridge, roughness, loss
         As in `fit` and `fit_points`.
     missing : array of bool, optional
         True where a sample is to be left out, in the shape of the grid.
@@ -80,7 +81,7 @@ def fit_signal(
                 "two numbers",
                 "Leave it out: held-out points then choose the penalty.",
             )
-        options = {"domain": domain, "ridge": ridge, "roughness": roughness}
+        options = {"domain": domain, "ridge": ridge, "roughness": roughness, "loss": loss}
         field = _fit_points(signal.points, signal.values, encoding, **options)
         field.info = replace(signal.description, range=value_range(signal.values)).to_dict()
         return field
@@ -89,7 +90,9 @@ def fit_signal(
         if missing is None
         else np.asarray(missing) | missing_samples(signal)
     )
-    field = _fit_grid(signal, holes, encoding, domain=domain, ridge=ridge, roughness=roughness)
+    field = _fit_grid(
+        signal, holes, encoding, domain=domain, ridge=ridge, roughness=roughness, loss=loss
+    )
     known = replace(signal.description, range=value_range(signal.values), missing=int(holes.sum()))
     if domain is not None and signal.axes is None:
         known = replace(
@@ -109,6 +112,7 @@ def _fit_grid(
     domain: Any,
     ridge: float | None,
     roughness: Any,
+    loss: str,
 ) -> Field:
     """Fit the samples of a grid that are not ``holes``."""
     gaps = bool(holes.any())
@@ -134,6 +138,7 @@ def _fit_grid(
         roughness=roughness,
         channels=signal.channels,
         mask=holes if gaps else None,
+        loss=loss,
     )
 
 

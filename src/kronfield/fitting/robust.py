@@ -1,0 +1,253 @@
+"""Fits that outliers do not spoil: Huber's loss by iteratively reweighted least squares.
+
+The sum of squares is replaced by a loss that is quadratic for residuals up to ``constant`` scales
+and linear beyond (Huber, 1964). The minimum is a weighted least squares fit in which a point with
+the residual u, in scales, has the weight min(1, constant / |u|) (Holland and Welsch, 1977). The
+scale is the median of |residuals| over 0.6745, the standard deviation if the noise is normal.
+
+Huber's loss limits the force of an outlier but not its effect: where the penalty is weak and other
+points are far away, a small force moves the field a lot. Before settings are chosen, points that
+differ much from the median of their neighbours are therefore set aside. After the first fit without
+them, those that are far from its prediction as well are rejected, and the others return.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.threads import threads
+from kronfield.fitting.settings import RobustSettings
+
+# The median of |x| of a standard normal variable x.
+NORMAL_MEDIAN = 0.6745
+# Reweighting ends if no weight changes by more than this, or after MOST rounds. Weights converge
+# linearly; a change of 1e-3 of a weight moves the fit by a small part of its standard error.
+SETTLED, MOST = 1e-3, 50
+# Neighbours of points are looked up in chunks of this many, to bound the memory.
+CHUNK = 1 << 16
+# A point is no outlier if it agrees with this many of its neighbours. With fewer neighbours than
+# FEWEST_NEIGHBOURS, one outlier would decide about the median.
+AGREEING, FEWEST_NEIGHBOURS = 2, 4
+# Outliers that a report lists.
+LISTED = 5
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A point far from the fit: its position, value minus fit by channel, and its weight."""
+
+    position: tuple[float, ...]
+    residual: tuple[float, ...]
+    weight: float
+
+
+@dataclass(frozen=True)
+class RobustReport:
+    """What a robust fit did with the points.
+
+    Attributes
+    ----------
+    loss : str
+        "huber".
+    scale : tuple of float
+        The robust standard deviation of the residuals of each channel, at unit weight.
+    down_weighted : int
+        The number of points with a weight below 1, without those that were rejected.
+    rejected : int
+        The number of points with weight 0.
+    rounds : int
+        How often points were weighted again.
+    settled : bool
+        Whether the weights had converged by then.
+    largest : tuple of Outlier
+        The points with the largest residuals, the largest first.
+    """
+
+    loss: str
+    scale: tuple[float, ...]
+    down_weighted: int
+    rejected: int
+    rounds: int
+    settled: bool
+    largest: tuple[Outlier, ...]
+
+    def __str__(self) -> str:
+        scales = ", ".join(f"{one:.3g}" for one in self.scale)
+        text = (
+            f"Huber's loss: {self.down_weighted} points weighted down, {self.rejected} rejected; "
+            f"scale {scales}, {self.rounds} rounds{'' if self.settled else ', not settled'}"
+        )
+        for one in self.largest:
+            at = ", ".join(f"{x:.4g}" for x in one.position)
+            off = ", ".join(f"{r:.3g}" for r in one.residual)
+            text += f"\n    at ({at}): {off} off the fit, weight {one.weight:.2g}"
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can hold."""
+        return {
+            **asdict(self),
+            "scale": list(self.scale),
+            "largest": [
+                {
+                    "position": list(one.position),
+                    "residual": list(one.residual),
+                    "weight": one.weight,
+                }
+                for one in self.largest
+            ],
+        }
+
+
+def residual_scales(
+    residuals: Array, weights: Array | None, counted: Array, least: Array | float
+) -> Array:
+    """Return the robust standard deviation at unit weight of each channel, (C,); not below least.
+
+    It is the median of |residuals| (C, P) times the root of their weights, over 0.6745, of the
+    points that are ``counted`` (P,) and have a weight.
+    """
+    used = counted if weights is None else counted & (weights > 0)
+    sizes = np.abs(residuals[:, used]).astype(np.float64)
+    if weights is not None:
+        sizes *= np.sqrt(weights[used])
+    return np.maximum(np.median(sizes, axis=1) / NORMAL_MEDIAN, least)
+
+
+def in_scales(residuals: Array, weights: Array | None, scales: Array) -> Array:
+    """Return the size of residuals (C, P) in scales, (P,): the root mean square over channels."""
+    relative = residuals.astype(np.float64) / scales[:, None]
+    sizes = np.sqrt(np.mean(relative**2, axis=0))
+    return sizes if weights is None else sizes * np.sqrt(weights)
+
+
+def huber_weights(sizes: Array, constant: float) -> Array:
+    """Return the weights min(1, constant / size) of points with residuals of these sizes."""
+    return constant / np.maximum(sizes, constant)
+
+
+@dataclass(frozen=True)
+class HuberNoise:
+    """What standard errors need to know about a robust fit: see `Uncertainty`.
+
+    Attributes
+    ----------
+    scale : array (C,)
+        The robust standard deviation at unit weight, in the units of the values.
+    square : array (C,)
+        The mean of the squared influence psi(u) = weight u of a point.
+    slope : float
+        The mean of its derivative.
+    """
+
+    scale: Array
+    square: Array
+    slope: float
+
+    @classmethod
+    def of(
+        cls,
+        residuals: Array,
+        weights: Array | None,
+        robust: Array,
+        scales: Array,
+        units: float,
+        constant: float,
+    ) -> HuberNoise:
+        """Return the means over the points that were not rejected; ``robust`` are their weights."""
+        C, kept = len(residuals), robust > 0
+        if weights is not None:
+            kept = kept & (weights > 0)
+        root = 1.0 if weights is None else np.sqrt(weights[kept])
+        u = residuals[:, kept].astype(np.float64) / scales[:, None] * root
+        w = robust[kept]
+        # psi_c = w(|u|) u_c with |u| the root mean square over C channels. Its derivative by u_c
+        # is 1 where |u| < k, and otherwise w (1 - 1/C) on the average over channels.
+        inside = in_scales(residuals[:, kept], None, scales) * root <= constant
+        slope = float(np.mean(np.where(inside, 1.0, w * (1 - 1 / C))))
+        return cls(scales * units, np.mean((w * u) ** 2, axis=1), max(slope, 1e-3))
+
+    def level(self, count: int, freedom: float) -> Array:
+        """Return the factor (C,) of sqrt(b A^-1 b') for A = slope B'WB + penalty.
+
+        Huber (1981, section 7.6): the covariance of the weights is
+        K^2 [sum psi^2 / (n - p)] / slope^2 s^2 (B'WB)^-1 with K = 1 + p/n (1 - slope)/slope. With a
+        penalty as prior it becomes K^2 [sum psi^2 / (n - p)] / slope s^2 A^-1.
+        """
+        K = 1 + freedom / count * (1 - self.slope) / self.slope
+        squares = self.square * count / (count - freedom)
+        return np.asarray(K * self.scale * np.sqrt(squares / self.slope))
+
+
+def suspects(
+    points: Array,
+    values: Array,
+    weights: Array | None,
+    units: tuple[float, ...],
+    settings: RobustSettings,
+) -> Array:
+    """Return which points differ from nearly all of their neighbours by many scales, (P,).
+
+    The scale is that of the differences from the median of the neighbours, so that it includes the
+    change of the field from point to point: where the field is steep, only gross errors are found.
+    A point beside a jump of the field agrees with the neighbours on its side of the jump.
+    Neighbours are nearest with positions measured in ``units``.
+    """
+    from scipy.spatial import KDTree
+
+    P = len(points)
+    count = min(settings.neighbours, P - 1)
+    if count < FEWEST_NEIGHBOURS:
+        return np.zeros(P, dtype=bool)
+    positions = points / np.asarray(units)
+    tree = KDTree(positions)
+    near = np.empty((P, count), dtype=np.intp)
+    away = np.empty(values.shape)
+    for start in range(0, P, CHUNK):
+        part = slice(start, start + CHUNK)
+        # a point is among its own nearest: with duplicates, another may be left out instead
+        near[part] = tree.query(positions[part], count + 1, workers=threads())[1][:, 1:]
+        away[:, part] = values[:, part] - np.median(values[:, near[part]], axis=2)
+    least = float(np.finfo(np.float64).tiny) ** 0.25
+    scales = residual_scales(away, weights, np.ones(P, dtype=bool), least)
+    sizes = in_scales(away, weights, scales)
+    for i in np.array_split(np.flatnonzero(sizes > settings.suspected), 1 + P // CHUNK):
+        apart = (values[:, i, None] - values[:, near[i]]) / scales[:, None, None]
+        apart = np.sqrt(np.mean(apart**2, axis=0))  # (points, neighbours)
+        sizes[i] = np.partition(apart, AGREEING - 1, axis=1)[:, AGREEING - 1]
+        if weights is not None:
+            sizes[i] *= np.sqrt(weights[i])
+    return sizes > settings.suspected
+
+
+def listed(points: Array, residuals: Array, sizes: Array, robust: Array) -> tuple[Outlier, ...]:
+    """Return the points with the largest residuals of those that were weighted down."""
+    order = np.argsort(-sizes, kind="stable")[:LISTED]
+    return tuple(
+        Outlier(
+            tuple(float(x) for x in points[i]),
+            tuple(float(r) for r in residuals[:, i]),
+            float(robust[i]),
+        )
+        for i in order
+        if robust[i] < 1
+    )
+
+
+def least_scale(values: Array, tolerance: float) -> Array:
+    """Return the smallest scale (C,) that residuals of a fit with this tolerance can show.
+
+    Without it the scale of exact data would be the error of the solver.
+    """
+    middle = np.median(values, axis=1, keepdims=True)
+    spread = np.median(np.abs(values - middle), axis=1) / NORMAL_MEDIAN
+    rounding = float(np.finfo(values.dtype).eps)
+    largest = np.abs(values).max(axis=1)
+    return np.asarray(
+        np.maximum(0.1 * tolerance * spread, 16 * rounding * largest) + math.ulp(0.0) ** 0.5
+    )

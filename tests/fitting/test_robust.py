@@ -1,0 +1,272 @@
+"""Huber's loss in `fit_points` and `fit`: dense references, outliers, standard errors, reports."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import kronfield as kf
+from kronfield.fitting.robust import huber_weights, suspects
+from kronfield.fitting.settings import DEFAULT
+from kronfield.solvers.points.normal import Penalty
+
+K = 1.345
+
+
+def wavy(points):
+    return np.sin(6 * points[:, 0]) * np.cos(5 * points[:, -1]) + points[:, 0]
+
+
+def spoiled(P, noise=0.02, part=0.02, seed=0, D=2):
+    """Return points, clean and spoiled values, and where the outliers are."""
+    rng = np.random.default_rng(seed)
+    points = rng.random((P, D))
+    clean = wavy(points) + noise * rng.standard_normal(P)
+    bad = rng.random(P) < part
+    return (
+        points,
+        clean,
+        np.where(bad, clean + rng.choice([-1, 1], P) * rng.uniform(3, 9, P), clean),
+        bad,
+    )
+
+
+def rms(field, seed=99, D=2):
+    points = np.random.default_rng(seed).random((3000, D))
+    return float(np.sqrt(np.mean((field(points, outside="clamp") - wavy(points)) ** 2)))
+
+
+# References
+# ------------------------------------------------------------------------------------------
+
+
+def test_a_given_penalty_gives_the_minimum_of_hubers_loss():
+    """Against a general minimiser of the loss, with the dense matrices of features and penalty."""
+    points, _, values, _ = spoiled(150, 0.05, 0.05)
+    encoding = kf.Kronecker(kf.Triangle(6, 2 / 6), kf.Triangle(5, 2 / 5))
+    box = [(0, 1), (0, 1)]
+    options = {"ridge": 0.1, "roughness": (1e-3, 1e-4), "tolerance": 1e-10}
+    field = kf.fit_points(points, values, encoding, domain=box, loss="huber", **options)
+    B = encoding(points)
+    equations = field._uncertainty.equations
+    assert equations.total == 150
+    penalty = equations.differences(Penalty(0.1, (1e-3, 1e-4)))
+    n = B.shape[1]
+    matrix = penalty.apply(np.eye(n).reshape(n, *encoding.shape)).reshape(n, n)
+    scale = field.report.robust.scale[0]
+    # the scale belongs to the residuals of the fit
+    away = values - field(points)
+    assert scale == pytest.approx(np.median(np.abs(away)) / 0.6745, rel=1e-2)
+
+    def loss(x):
+        u = (values - B @ x) / scale
+        rho = np.where(np.abs(u) < K, u**2 / 2, K * np.abs(u) - K**2 / 2)
+        slope = B.T @ (np.clip(u, -K, K) * scale)
+        return scale**2 * rho.sum() + x @ matrix @ x / 2, matrix @ x - slope
+
+    found = minimize(loss, np.zeros(n), jac=True, method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(B @ found.x, field(points), atol=2e-3 * scale)
+
+
+PATHS = {
+    "banded Cholesky": (1, kf.Triangle(40, 2 / 40), {"roughness": (0.0, 1e-5)}),
+    "factorisation": (2, kf.Triangle(12, 2 / 12), {"roughness": (1e-4, 1e-5)}),
+    "factorisation, dense": (2, kf.Gaussian(8, 0.2), {"ridge": 1e-2}),
+    "conjugate gradients": (2, kf.Triangle(60, 2 / 60), {"roughness": (1e-2, 1e-2)}),
+    "in the eigenbasis": (2, kf.RandomFourier(8, 1.0, seed=1), {"ridge": 1.0}),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_every_solver_reaches_the_fixed_point(path, weighted):
+    """The fit is the weighted least squares fit with the weights of its own residuals."""
+    D, encoding, penalty = PATHS[path]
+    points, _, values, _ = spoiled(1500, 0.05, 0.05, D=D)
+    own = np.random.default_rng(3).uniform(0.5, 2, 1500) if weighted else np.ones(1500)
+    options = {"domain": [(0, 1)] * D, "tolerance": 1e-9}
+    field = kf.fit_points(
+        points,
+        values,
+        encoding,
+        loss="huber",
+        weights=own if weighted else None,
+        **penalty,
+        **options,
+    )
+    assert path.split(",")[0] in field.report.method
+    sizes = np.abs(values - field(points)) * np.sqrt(own)
+    weights = own * np.minimum(1, K * np.median(sizes) / 0.6745 / sizes)
+    if "roughness" in penalty:  # it is relative to the sum of the weights
+        share = own.sum() / weights.sum()
+        penalty = {"roughness": tuple(share * one for one in penalty["roughness"])}
+    again = kf.fit_points(points, values, encoding, weights=weights, **penalty, **options)
+    np.testing.assert_allclose(field(points), again(points), atol=1e-3)
+    assert field.report.robust.settled
+
+
+# Outliers
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("P", "noise", "D"), [(1000, 0.02, 2), (1000, 0.0, 2), (3000, 0.1, 2), (300, 0.02, 1)]
+)
+def test_two_percent_of_gross_errors_hardly_change_the_fit(P, noise, D):
+    points, clean, values, bad = spoiled(P, noise, D=D)
+    expected = rms(kf.fit_points(points, clean), D=D)
+    field = kf.fit_points(points, values, loss="huber")
+    assert rms(field, D=D) < 1.25 * expected
+    assert rms(kf.fit_points(points, values), D=D) > 3 * expected
+    about = field.report.robust
+    assert bad.sum() <= about.rejected + about.down_weighted
+    assert about.scale[0] < max(2 * noise, 1e-3)
+
+
+def test_clean_data_cost_little():
+    points, clean, _, _ = spoiled(1000)
+    field = kf.fit_points(points, clean, loss="huber")
+    assert rms(field) < 1.1 * rms(kf.fit_points(points, clean))
+    assert field.report.robust.rejected == 0
+
+
+def test_channels_share_the_weight_of_a_point():
+    points, _, values, bad = spoiled(800)
+    both = np.stack([values, wavy(points)], axis=1)
+    field = kf.fit_points(points, both, loss="huber")
+    assert field.report.robust.rejected == bad.sum()
+    error = field(points) - wavy(points)[:, None]
+    assert np.sqrt(np.mean(error**2)) < 0.05
+    turned = kf.fit_points(points, values + 1j * wavy(points), loss="huber")
+    np.testing.assert_allclose(turned(points).real, field(points)[:, 0], atol=0.02)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_grids_have_it_too(masked):
+    rng = np.random.default_rng(0)
+    x, y = np.meshgrid(np.linspace(0, 1, 40), np.linspace(0, 1, 50), indexing="ij")
+    truth = np.sin(6 * x) * np.cos(5 * y)
+    values = truth + 0.02 * rng.standard_normal(truth.shape)
+    bad = rng.random(truth.shape) < 0.02
+    values[bad] += 5
+    mask = rng.random(truth.shape) < 0.2 if masked else None
+    field = kf.fit(values, mask=mask, loss="huber")
+    assert np.sqrt(np.mean((field.on_grid() - truth) ** 2)) < 0.02
+    assert field.report.robust.rejected >= (bad & ~mask if masked else bad).sum()
+    with pytest.raises(kf.InputError, match="loss"):
+        kf.fit(values, loss="huber", noise=0.1)
+
+
+def test_points_beside_a_jump_are_not_suspected():
+    points = np.random.default_rng(0).random((2000, 2))
+    values = np.floor(3 * points[:, 0])[None]
+    values[0, :5] += 10
+    found = suspects(points, values, None, (1.0, 1.0), DEFAULT.robust)
+    assert found[:5].all()
+    assert found.sum() < 15
+
+
+def test_refit_weighs_anew():
+    points, clean, values, _ = spoiled(600)
+    field = kf.fit_points(points, values, loss="huber")
+    again = field.refit(clean)
+    assert again.report.robust.rejected == 0
+    np.testing.assert_allclose(again(points), field(points), atol=0.03)
+
+
+def test_results_do_not_depend_on_the_units_of_values():
+    points, _, values, _ = spoiled(500)
+    one, other = (kf.fit_points(points, c * values, loss="huber") for c in (1.0, 2.0**40))
+    np.testing.assert_allclose(other(points), 2.0**40 * one(points), rtol=1e-6, atol=1e6)
+
+
+def test_few_points_and_equal_values():
+    for values in (np.ones(3), np.ones(50), np.r_[np.zeros(49), 1.0]):
+        points = np.random.default_rng(1).random((len(values), 2))
+        assert np.isfinite(kf.fit_points(points, values, loss="huber")(points)).all()
+
+
+# Standard errors and reports
+# ------------------------------------------------------------------------------------------
+
+
+def test_standard_errors_are_those_of_a_simulation():
+    """Noise with 10 % of outliers: the spread of the fits over many draws is the standard error."""
+    rng = np.random.default_rng(0)
+    x, at = np.linspace(0, 1, 400)[:, None], np.linspace(0.05, 0.95, 40)[:, None]
+    fits, errors, squared = [], [], []
+    for _ in range(60):
+        noise = rng.standard_normal(400) * np.where(rng.random(400) < 0.1, 8.0, 1.0)
+        options = {"domain": [(0, 1)], "roughness": (0.0, 1e-9)}
+        field = kf.fit_points(x, noise, kf.Triangle(10, 2 / 10), loss="huber", **options)
+        fits.append(field(at))
+        errors.append(field.standard_error(at))
+        squared.append(kf.fit_points(x, noise, kf.Triangle(10, 2 / 10), **options)(at))
+    true = np.sqrt(np.mean(np.square(fits)))
+    assert np.mean(errors) == pytest.approx(true, rel=0.1)
+    assert np.sqrt(np.mean(np.square(squared))) > 1.5 * true
+
+
+def test_the_report_says_how_many_and_where():
+    points, _, values, bad = spoiled(500)
+    field = kf.fit_points(points, values, loss="huber")
+    about = field.report.robust
+    largest = about.largest[0]
+    index = int(np.argmin(np.sum((points - largest.position) ** 2, axis=1)))
+    assert bad[index]
+    assert largest.residual[0] == pytest.approx(values[index] - field(points)[index])
+    assert largest.weight == 0.0
+    text = str(field.report)
+    assert f"{about.rejected} rejected" in text
+    known = json.loads(json.dumps(field.report.to_dict()))["robust"]
+    assert known["rejected"] == about.rejected
+    assert pickle.loads(pickle.dumps(field)).report.robust == about
+    assert kf.fit_points(points, values).report.robust is None
+    # the residual is that of the points that the fit counts
+    assert field.report.residual < 0.03
+
+
+def test_wrong_losses_are_named():
+    points, _, values, _ = spoiled(50)
+    with pytest.raises(kf.InputError, match=r"loss.*'tukey'.*huber"):
+        kf.fit_points(points, values, loss="tukey")
+    seen = kf.Statistics(kf.Triangle(8, 2 / 8), domain=[(0, 1), (0, 1)])
+    seen.add(points, values)
+    with pytest.raises(kf.InputError, match="second time"):
+        seen.solve(loss="huber")
+
+
+# Decisions
+# ------------------------------------------------------------------------------------------
+
+
+def robust(name):
+    return getattr(DEFAULT.robust, name)
+
+
+def test_robust_either_side_constant():
+    assert huber_weights(np.array([1.0, 2.0]), robust("constant"))[0] == 1
+    assert huber_weights(np.array([1.0, 2.0]), robust("constant"))[1] == pytest.approx(
+        0.67, abs=0.05
+    )
+
+
+def test_robust_either_side_neighbours_and_suspected():
+    points, clean, _, _ = spoiled(2000, 0.0)
+    values = clean.copy()
+    values[:40] += 1.5
+    found = suspects(points, values[None], None, (1.0, 1.0), DEFAULT.robust)
+    assert found[:40].sum() >= 38
+    assert not found[40:].any()
+
+
+def test_robust_either_side_rejected():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.random(400))[:, None]
+    values = 0.1 * rng.standard_normal(400)
+    values[200] = 3.0
+    assert kf.fit_points(x, values, loss="huber").report.robust.rejected == 1
+    values[200] = 0.55  # suspected, but not far enough
+    assert kf.fit_points(x, values, loss="huber").report.robust.rejected == 0
