@@ -19,8 +19,9 @@ from click.testing import CliRunner
 import kronfield as kf
 from kronfield.cli import main
 from kronfield.cli.reproduce import NAMES as COMMAND_NAMES
-from kronfield.experiments import NAMES, load_spec, networks, reproduce, runner, slopes
+from kronfield.experiments import NAMES, load_spec, networks, reproduce, runner
 from kronfield.experiments.claims import (
+    OPEN,
     VERDICTS,
     Condition,
     Rule,
@@ -29,7 +30,7 @@ from kronfield.experiments.claims import (
 )
 from kronfield.experiments.evidence import Number
 from kronfield.experiments.figures import FIGURES, draw_figure
-from kronfield.experiments.reproduce import END, START, page_text, update_page
+from kronfield.experiments.reproduce import END, RESULTS, START, page_text, update_page
 from kronfield.experiments.results import Results, read_rows
 from kronfield.experiments.runner import run_spec
 from kronfield.experiments.spec import SPECS
@@ -54,7 +55,7 @@ def test_every_experiment_runs(tiny, name):
     assert {row["method"] for row in rows} == {method.key for method in spec.methods}
     for row in rows:
         assert "error" not in row
-        assert 0 < row["psnr"] < 60
+        assert 0 < row["psnr_unclipped"] <= row["psnr"] < 60
         assert -1 <= row["ssim"] <= 1
         assert row["seconds"] > 0
         assert row["parameters"] > 0
@@ -299,13 +300,15 @@ def test_results_replace_rows_with_the_same_fingerprint(tmp_path):
 
 
 def test_claims(tiny):
-    names = (*SPECS, slopes.NAME)
     claims = check_claims(
-        {name: read_rows(tiny[0] / f"{name}.jsonl") for name in names}, quick=True
+        {name: read_rows(tiny[0] / f"{name}.jsonl") for name in RESULTS}, quick=True
     )
     assert len(claims) == 38
     assert [claim.number for claim in claims] == list(range(1, 39))
     assert all(claim.verdict in VERDICTS and claim.figures for claim in claims)
+    # the tiny run has one item: nothing that is measured on items is established
+    without = ("Theory", "Speed", "Parameters")
+    assert {claim.verdict for claim in claims if claim.group not in without} == {OPEN}
     verdicts = {claim.statement: claim.verdict for claim in claims}
     assert verdicts["The similarity of the triangle is ¼ max(σ − d, 0)²"] == "does not hold"
     assert verdicts["The stable rank of the Gaussian is min(N, 1/(2√π σ))"] == "holds"
@@ -321,12 +324,12 @@ def test_claims(tiny):
     assert all(math.isfinite(float(line["value"])) for line in lines)
 
 
-def test_claims_without_results_are_not_checked():
+def test_claims_without_results_are_not_established():
     claims = check_claims({}, quick=True)
-    empty = [claim for claim in claims if claim.verdict == "not checked"]
+    empty = [claim for claim in claims if claim.verdict == OPEN]
     assert len(empty) == 16
-    assert all(claim.needs in (*SPECS, "slopes") and not claim.figures for claim in empty)
-    assert "run `kronfield reproduce visual-grid`" in claims_markdown(empty)
+    assert all(claim.needs in NAMES and not claim.figures for claim in empty)
+    assert "run <code>kronfield reproduce visual-grid</code>" in claims_markdown(empty)
 
 
 def figures_of(**values):
@@ -338,18 +341,8 @@ def test_a_rule_decides_the_verdict():
     assert rule.verdict(figures_of(a=0.5, b=0.0)) == "holds"
     assert rule.verdict(figures_of(a=1.0, b=1.0)) == "holds partly"
     assert rule.verdict(figures_of(a=2.0, b=1.0)) == "does not hold"
-    assert rule.verdict({}) == "not checked"
+    assert rule.verdict({}) == OPEN
     assert str(rule) == "holds if a < 1; holds partly if a ≤ b; else does not hold"
-
-
-@pytest.mark.parametrize(
-    ("gain", "verdict"), [(0.3, "holds"), (-1.5, "holds partly"), (-4.0, "does not hold")]
-)
-def test_claims_follow_the_numbers(tiny, gain, verdict):
-    rows = read_rows(tiny[0] / "table1.jsonl")
-    made = [{**row, "psnr": 25.0 + (gain if row["group"] == "complex" else 0.0)} for row in rows]
-    claims = check_claims({"table1": made}, quick=True)
-    assert next(c for c in claims if c.where == "abstract, Table 1").verdict == verdict
 
 
 def test_a_comparison_has_the_papers_difference_and_the_protocol(tiny):
@@ -357,7 +350,7 @@ def test_a_comparison_has_the_papers_difference_and_the_protocol(tiny):
     offsets = {"simple": 0.0, "complex": -4.0, "ours": 0.2}
     made = [{**row, "psnr": 25.0 + offsets[row["group"]]} for row in rows]
     claim = next(c for c in check_claims({"table2": made}, quick=True) if c.where == "6.2, Table 2")
-    assert claim.verdict == "does not hold"
+    assert claim.verdict == OPEN  # one image
     found = {name: figure.value for name, figure in claim.figures.items()}
     assert found["difference"] == pytest.approx(-4.0)
     assert found["difference in the paper's table"] == pytest.approx(-0.93)
@@ -365,46 +358,6 @@ def test_a_comparison_has_the_papers_difference_and_the_protocol(tiny):
     assert (found["side"], found["side in the paper"]) == (32, 512)
     assert found["epochs of simple"] < found["epochs of simple in the paper"] == 2000
     assert claim.figures["difference"].unit == "dB"
-
-
-@pytest.mark.parametrize(
-    ("epoch", "verdict"), [(100, "holds"), (400, "holds partly"), (900, "does not hold")]
-)
-def test_epochs_are_compared_where_they_are_equal(tiny, epoch, verdict):
-    rows = read_rows(tiny[0] / "table1.jsonl")
-    equal = [
-        {**row, "epochs": 1000, "settled_epoch": 500 if row["group"] == "simple" else epoch}
-        for row in rows
-    ]
-    others = [
-        {**row, "epochs": 2000, "settled_epoch": 1, "fingerprint": "x"}
-        for row in rows
-        if row["group"] == "complex"
-    ]
-    claims = check_claims({"table1": [*equal, *others]}, quick=True)
-    assert (
-        next(
-            c for c in claims if c.statement.startswith("Complex encodings need far fewer")
-        ).verdict
-        == verdict
-    )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "verdict"), [(1e-3, "holds"), (0.5, "holds partly"), (20.0, "does not hold")]
-)
-def test_speed_claims_follow_the_numbers(tiny, seconds, verdict):
-    spec = load_spec("table1")
-    rows = [
-        row | {"epochs": spec.paper.epochs["simple"] if row["epochs"] else 0}
-        for row in read_rows(tiny[0] / "table1.jsonl")
-    ]
-    made = [{**row, "seconds": seconds if row["group"] == "closed" else 20.0} for row in rows]
-    claims = check_claims({"table1": made}, quick=True)
-    assert (
-        next(c for c in claims if c.statement.startswith("The closed form is orders")).verdict
-        == verdict
-    )
 
 
 def test_the_page_is_filled_in_without_running_anything(tiny, tmp_path):

@@ -20,6 +20,7 @@ NAMES = (
     "visual-grid",
     "visual-random",
     "slopes",
+    "times",
     "sampling",
     "gaussian-rank",
     "embedders",
@@ -54,10 +55,11 @@ Examples:
 )
 @click.option(
     "--size",
-    type=click.Choice(["paper", "quick", "tiny"]),
+    type=click.Choice(["paper", "page", "quick", "tiny"]),
     default="quick",
     show_default=True,
-    help="paper: the full protocol; quick: 20 minutes on 2 cores for all; tiny: a test of seconds.",
+    help="paper: the full protocol; page: the runs behind docs/reproduction.md; quick: 20 minutes "
+    "on 2 cores for all; tiny: a test of seconds.",
 )
 @click.option(
     "--images",
@@ -72,7 +74,7 @@ Examples:
 @click.option(
     "--methods",
     metavar="NAMES",
-    help="Of simple, complex, closed, ours; encoders; or both: simple:Gau,closed. Default: all.",
+    help="Of simple, complex, closed, ours; encoders; simple:Gau; simple:4 (depth). Default: all.",
 )
 @click.option(
     "--side", type=click.IntRange(8), help="Samples per side, instead of those of --size."
@@ -81,6 +83,14 @@ Examples:
     "--count", type=click.IntRange(1), help="Images or clips, instead of those of --size."
 )
 @click.option("--epochs", type=click.IntRange(1), help="Epochs, instead of those of --size.")
+@click.option("--crops", type=click.IntRange(1), help="Cubes of each clip.  [default: 1]")
+@click.option(
+    "--from",
+    "merge",
+    type=PATH,
+    multiple=True,
+    help="A folder of results to add to those of --output first. May be repeated.",
+)
 @click.option(
     "--page",
     type=PATH,
@@ -95,8 +105,9 @@ def command(
     """Run an experiment of the paper and print its numbers beside ours.
 
     NAME is a table, a figure, or one of the experiments rank-depth, visual-grid and visual-random.
-    With slopes, CPU time is measured against size; do so on a quiet machine.
-    With claims, a verdict on each claim is given from the results in the folder. With report,
+    With slopes, CPU time is measured against size; with times, a few epochs of each method are
+    timed; the machine should do nothing else. With
+    claims, a verdict on each claim is given from the results in the folder. With report,
     everything in the folder is collected on one page, and nothing is run. With all, everything is
     run.
 

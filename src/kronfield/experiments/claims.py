@@ -7,6 +7,7 @@ Statements and rules are in claims.toml. Each names the function that returns it
 from __future__ import annotations
 
 import importlib.resources
+import math
 import operator
 import tomllib
 from collections import Counter
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kronfield.experiments import evidence, theory_claims
-from kronfield.experiments.evidence import Evidence, Figures, Number
+from kronfield.experiments.evidence import Evidence, Figures
+from kronfield.experiments.paired import FEWEST, Number
 from kronfield.experiments.results import Row, to_csv, wrapped
 
-VERDICTS = ("holds", "holds partly", "does not hold", "not checked")
+OPEN = "not established here"
+VERDICTS = ("holds", "holds partly", "does not hold", OPEN)
 RELATIONS = {
     "<": operator.lt,
     "≤": operator.le,
@@ -26,41 +29,103 @@ RELATIONS = {
     "≥": operator.ge,
     "=": operator.eq,
 }
+#: Words before the name of a family of figures in a condition.
+EVERY, SOME = "every ", "some "
+#: At most this many figures are named in the line of a claim.
+NAMED = 4
+#: The heading of claims before the first that names one.
+FIRST_GROUP = "Theory"
 
 
 class Condition(NamedTuple):
-    """A relation between a figure and a bound: a number, or the name of another figure."""
+    """A relation between a figure and a bound: a number, or the name of another figure.
+
+    "every X" and "some X" are about all figures of the family X.
+    """
 
     figure: str
     relation: str
     bound: float | str
 
-    def met(self, figures: Figures) -> bool:
-        """Return whether the figures meet the condition."""
+    def met(self, figures: Figures) -> bool | None:
+        """Return whether the figures meet the condition; None if that is not established."""
+        states = [self.met_by(number, figures) for number in self.numbers(figures).values()]
+        return some(states) if self.figure.startswith(SOME) else every(states)
+
+    def numbers(self, figures: Figures) -> Figures:
+        """Return the figures that the condition is about."""
+        for word in (EVERY, SOME):
+            if self.figure.startswith(word):
+                family = self.figure.removeprefix(word)
+                return {name: one for name, one in figures.items() if one.family == family}
+        return {self.figure: figures[self.figure]}
+
+    def met_by(self, number: Number, figures: Figures) -> bool | None:
+        """Return whether one figure meets the condition; of a mean, its whole interval."""
         bound = figures[self.bound].value if isinstance(self.bound, str) else self.bound
-        return bool(RELATIONS[self.relation](figures[self.figure].value, bound))
+        relation = RELATIONS[self.relation]
+        if not number.is_mean:
+            return bool(relation(number.value, bound))
+        if number.n < FEWEST:
+            return None
+        ends = {bool(relation(end, bound)) for end in (number.low, number.high)}
+        return ends.pop() if len(ends) == 1 else None
 
     def __str__(self) -> str:
         bound = self.bound if isinstance(self.bound, str) else f"{self.bound:g}"
         return f"{self.figure} {self.relation} {bound}"
 
 
+def every(states: Iterable[bool | None]) -> bool | None:
+    """Return whether all are true; None if that is open, as it is without any."""
+    given = list(states)
+    if False in given:
+        return False
+    return None if None in given or not given else True
+
+
+def some(states: Iterable[bool | None]) -> bool | None:
+    """Return whether one is true; None if that is open, as it is without any."""
+    given = list(states)
+    if True in given:
+        return True
+    return None if None in given or not given else False
+
+
 @dataclass(frozen=True)
 class Rule:
-    """How figures decide a verdict: the first whose conditions are all met, else ``otherwise``."""
+    """How figures decide a verdict; see claims.toml."""
 
     holds: tuple[Condition, ...]
     partly: tuple[Condition, ...]
     otherwise: str
 
     def verdict(self, figures: Figures) -> str:
-        """Return the verdict on some figures; without figures it is "not checked"."""
+        """Return the verdict on some figures; without figures nothing is established."""
         if not figures:
-            return "not checked"
+            return OPEN
+        state: bool | None = None
         for verdict, conditions in self._cases():
-            if all(condition.met(figures) for condition in conditions):
+            state = every(condition.met(figures) for condition in conditions)
+            if state:
                 return verdict
-        return self.otherwise
+        return self.otherwise if state is False else OPEN
+
+    def decisive(self, figures: Figures) -> Figures:
+        """Return the figures that the conditions of "holds" are about."""
+        found = Figures()
+        for condition in self.holds if figures else ():
+            found |= condition.numbers(figures)
+        return found
+
+    def means(self, figures: Figures, state: bool | None) -> Figures:
+        """Return the means that meet their condition of "holds", violate it, or leave it open."""
+        return {
+            name: number
+            for condition in self.holds
+            for name, number in condition.numbers(figures).items()
+            if number.is_mean and condition.met_by(number, figures) is state
+        }
 
     def __str__(self) -> str:
         cases = [f"{verdict} if {' and '.join(map(str, some))}" for verdict, some in self._cases()]
@@ -79,6 +144,7 @@ class Claim:
     """
 
     number: int
+    group: str
     statement: str
     where: str
     verdict: str
@@ -86,24 +152,58 @@ class Claim:
     figures: Figures
     needs: str
 
+    @property
+    def line(self) -> str:
+        """What decides, in words: n, means and intervals, and where the claim fails."""
+        if not self.figures:
+            return f"no rows: run `kronfield reproduce {self.needs}`"
+        decisive = self.rule.decisive(self.figures)
+        means = {name: number for name, number in decisive.items() if number.is_mean}
+        if not means:
+            shown = [f"{name} {_shown(number)}" for name, number in list(decisive.items())[:2]]
+            return f"computed: {', '.join(shown)}"
+        if len(means) == 1:
+            ((name, number),) = means.items()
+            return f"{_n(means)}; {name} {_shown(number)}"
+        words = [f"{_n(means)}, {len(means)} comparisons: {self._listed(True, 'as claimed')}"]
+        words += [self._listed(state, word) for state, word in ((False, "not"), (None, "open"))]
+        return ", ".join(filter(None, words))
 
-def check_claims(results: Mapping[str, Iterable[Row]], *, quick: bool = False) -> list[Claim]:
-    """Return the verdict on every claim, theory first, from the rows of the experiments."""
+    def _listed(self, state: bool | None, word: str) -> str:
+        """Count the means in a state; name the few that are not as claimed."""
+        found = self.rule.means(self.figures, state)
+        if state or not 0 < len(found) <= NAMED:
+            return f"{len(found)} {word}" if found or state else ""
+        names = "; ".join(f"{name} {_shown(number)}" for name, number in found.items())
+        return f"{len(found)} {word} ({names})"
+
+
+def check_claims(
+    results: Mapping[str, Iterable[Row]], *, quick: bool = False, theory: bool = True
+) -> list[Claim]:
+    """Return the verdict on every claim, theory first, from the rows of the experiments.
+
+    Without ``theory`` only the claims that are judged by rows are returned.
+    """
     folder = importlib.resources.files("kronfield.experiments")
     table = tomllib.loads(folder.joinpath("claims.toml").read_text(encoding="utf-8"))
     rows, samples = Evidence(results), 128 if quick else 512
-    claims = list[Claim]()
-    for entry in table["theory"]:
-        found = getattr(theory_claims, entry["figures"])(samples)
-        figures = {name: Number(value) for name, value in found.items()}
-        claims.append(_judge(len(claims) + 1, entry, figures))
-    for entry in table["measured"]:
-        figures = getattr(evidence, entry["figures"])(rows, **entry.get("arguments", {}))
-        claims.append(_judge(len(claims) + 1, entry, figures))
+    claims, group = list[Claim](), FIRST_GROUP
+    entries = [(kind, entry) for kind in ("theory", "measured") for entry in table[kind]]
+    for number, (kind, entry) in enumerate(entries, 1):
+        group = entry.get("group", group)
+        if kind == "theory":
+            if not theory:
+                continue
+            found = getattr(theory_claims, entry["figures"])(samples)
+            figures = {name: Number(value) for name, value in found.items()}
+        else:
+            figures = getattr(evidence, entry["figures"])(rows, **entry.get("arguments", {}))
+        claims.append(_judge(number, group, entry, figures))
     return claims
 
 
-def _judge(number: int, entry: Mapping[str, Any], figures: Figures) -> Claim:
+def _judge(number: int, group: str, entry: Mapping[str, Any], figures: Figures) -> Claim:
     rule = Rule(
         tuple(Condition(*one) for one in entry["holds"]),
         tuple(Condition(*one) for one in entry.get("partly", ())),
@@ -111,43 +211,90 @@ def _judge(number: int, entry: Mapping[str, Any], figures: Figures) -> Claim:
     )
     verdict = rule.verdict(figures)
     statement, where, needs = entry["statement"], entry["where"], entry.get("needs", "")
-    return Claim(number, statement, where, verdict, rule, figures, needs)
+    return Claim(number, group, statement, where, verdict, rule, figures, needs)
 
 
 def markdown(claims: Sequence[Claim]) -> str:
-    """Return the verdicts as a table, then the rule and the figures of every claim."""
+    """Return a line for every claim, by group, with its rule and figures folded under it."""
     counts = Counter(claim.verdict for claim in claims)
     total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-    lines = ["| | claim | verdict |", "|---|---|---|"]
-    lines += [f"| {c.number} | {c.statement} ({c.where}) | **{c.verdict}** |" for c in claims]
-    lines += ["", f"{len(claims)} claims: {total}.", ""]
+    lines = [f"{len(claims)} claims: {total}.", ""]
+    group = ""
     for claim in claims:
-        lines += [wrapped(f"**{claim.number}. {claim.statement}**: {claim.verdict}."), ""]
-        lines += [wrapped(f"Rule: {claim.rule}."), ""]
-        if claim.figures:
-            lines += ["| figure | value |", "|---|---|"]
-            lines += [f"| {name} | {_shown(figure)} |" for name, figure in claim.figures.items()]
-        else:
-            lines.append(f"No rows to compare: run `kronfield reproduce {claim.needs}`.")
-        lines.append("")
+        if claim.group != group:
+            group = claim.group
+            lines += [f"### {group}", ""]
+        lines += _folded(claim)
     return "\n".join(lines)
 
 
+def _folded(claim: Claim) -> list[str]:
+    """Return the line of a claim and, folded under it, the rule and all figures."""
+    lines = [
+        f"<details><summary><b>{claim.number}. {claim.statement}</b> ({claim.where}): "
+        f"<b>{claim.verdict}</b>. {_html(claim.line)}.</summary>",
+        "",
+        wrapped(f"Rule: {claim.rule}."),
+        "",
+    ]
+    if claim.figures:
+        lines += ["| figure | value | 95 % interval | n |", "|---|---|---|---|"]
+        lines += [_figure_row(name, number) for name, number in claim.figures.items()]
+        lines.append("")
+    return [*lines, "</details>", ""]
+
+
+def _html(text: str) -> str:
+    """Return Markdown code as HTML: Markdown is not read inside a summary."""
+    parts = text.replace("&", "&amp;").replace("<", "&lt;").split("`")
+    return "".join(part if i % 2 == 0 else f"<code>{part}</code>" for i, part in enumerate(parts))
+
+
+def _figure_row(name: str, number: Number) -> str:
+    value = f"{_digits(number, number.value)} {number.unit}".strip()
+    return f"| {name} | {value} | {_interval(number)} | {number.n or ''} |"
+
+
+def _n(figures: Figures) -> str:
+    """Return the numbers of items behind some means."""
+    counts = sorted({number.n for number in figures.values()})
+    return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
+
+
 def _shown(number: Number) -> str:
-    """Return a number with its unit: counts in full, other values with 4 digits."""
-    value = number.value
-    text = f"{value:,.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.4g}"
-    return f"{text} {number.unit}".strip()
+    """Return a figure with its unit and interval."""
+    parts = (_digits(number, number.value), number.unit, _interval(number))
+    return " ".join(filter(None, parts))
+
+
+def _interval(number: Number) -> str:
+    if not number.is_mean or not math.isfinite(number.high):
+        return ""
+    return f"[{_digits(number, number.low)}, {_digits(number, number.high)}]"
+
+
+def _digits(number: Number, value: float) -> str:
+    """Return differences in dB with their sign, counts in full, other values with 4 digits."""
+    if number.is_mean and number.unit == "dB":
+        return f"{value:+.2f}"
+    return f"{value:,.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.4g}"
 
 
 def csv_text(claims: Sequence[Claim]) -> str:
     """Return the claims as CSV, with a line for every figure."""
-    columns = ("number", "statement", "where", "verdict", "rule", "figure", "value", "unit")
+    fixed = ("number", "group", "statement", "where", "verdict", "rule")
+    columns = (*fixed, "figure", "value", "unit", "low", "high", "n")
     lines = list[dict[str, Any]]()
     for claim in claims:
-        fixed = {name: getattr(claim, name) for name in columns[:5]}
-        lines += [
-            fixed | {"figure": name, "value": figure.value, "unit": figure.unit}
-            for name, figure in claim.figures.items()
-        ] or [fixed]
+        about = {name: getattr(claim, name) for name in fixed}
+        lines += [about | _csv_figure(name, one) for name, one in claim.figures.items()] or [about]
     return to_csv(lines, columns)
+
+
+def _csv_figure(name: str, number: Number) -> dict[str, Any]:
+    found: dict[str, Any] = {"figure": name, "value": number.value, "unit": number.unit}
+    if number.is_mean:
+        found["n"] = number.n
+    if math.isfinite(number.high):
+        found |= {"low": number.low, "high": number.high}
+    return found

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import Array, problem, whole
 from kronfield.files import kind_of, read, sample_clip
 
 # Colour images that ship with scikit-image: the names of functions in skimage.data.
@@ -35,8 +35,14 @@ FRAMES_AT_A_TIME = 32
 NPZ_KEYS = ("test_data", "train")
 # Lines are taken from at most this many images, unless more lines are requested.
 MOST_PICTURES = 16
+# Where the cubes of a clip lie, as fractions of the room in time, height and width: the centre
+# first. Any two are apart by a quarter of the room or more in height or in width.
+CUBES = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25), (0.75, 0.75, 0.75), (0.25, 0.75, 0.25))
 # Seed of the choice of rows and columns.
 LINE_SEED = 0
+
+# A place of a cube, as fractions of the room on each axis.
+Place: TypeAlias = tuple[float, float, float]
 
 
 class TooSmallError(ValueError):
@@ -65,10 +71,13 @@ def items(
     kind: str,
     source: str | os.PathLike[str] | None,
     count: int,
+    crops: int = 1,
     *,
     arrays: Sequence[str] = NPZ_KEYS,
 ) -> list[Item]:
     """Return the first ``count`` items of a source, by default those that other packages ship.
+
+    Clips give ``crops`` cubes each that do not overlap; the central cubes of all clips come first.
 
     Parameters
     ----------
@@ -78,29 +87,51 @@ def items(
         A folder of images or clips, one file, or an .npz file with arrays of them.
     count : int
         The largest number of items to return.
+    crops : int
+        The number of cubes of a clip; ignored for other kinds.
     arrays : sequence of str
         The names of arrays in an .npz file; the first that is there is used.
     """
     if kind == "line":
         return _lines(items("image", source, max(count, MOST_PICTURES), arrays=arrays), count)
-    if source is None:
-        found = (
-            [_photograph(name) for name in PHOTOGRAPHS]
-            if kind == "image"
-            else [_clip(name) for name in CLIPS]
-        )
+    if kind == "video":
+        if whole("crops", crops, at_least=1) > len(CUBES):
+            remedy = "More cubes of a clip would overlap. Use more clips."
+            raise problem("crops", crops, f"at most {len(CUBES)}", remedy)
+        found = [item for place in CUBES[:crops] for item in _clips(source, place, arrays)]
         return found[:count]
+    if source is None:
+        return [_photograph(name) for name in PHOTOGRAPHS][:count]
+    return _of_source(kind, source, CUBES[0], arrays)[:count]
+
+
+def _clips(
+    source: str | os.PathLike[str] | None, place: Place, arrays: Sequence[str]
+) -> list[Item]:
+    """Return a cube of every clip; the names of all but the central cubes say which it is."""
+    found = (
+        [_clip(name, place) for name in CLIPS]
+        if source is None
+        else _of_source("video", source, place, arrays)
+    )
+    number = CUBES.index(place) + 1
+    return found if number == 1 else [Item(f"{x.name}-cube{number}", x.load) for x in found]
+
+
+def _of_source(
+    kind: str, source: str | os.PathLike[str], place: Place, arrays: Sequence[str]
+) -> list[Item]:
     path = Path(source)
     if not path.exists():
         raise problem("data", os.fspath(path), "a folder or file that exists", "Check the path.")
     if path.suffix.lower() == ".npz":
-        return _of_npz(path, kind, arrays)[:count]
+        return _of_npz(path, kind, place, arrays)
     files = _files(path, kind)
     if not files:
         raise problem(
             "data", os.fspath(path), f"a folder with files of kind {kind}", "Or pass an .npz file."
         )
-    return [_of_file(file, kind) for file in files][:count]
+    return [_of_file(file, kind, place) for file in files]
 
 
 def square(values: Array, side: int) -> Array:
@@ -110,13 +141,29 @@ def square(values: Array, side: int) -> Array:
     return _colour(values[top : top + edge, left : left + edge])
 
 
-def cube(frames: Array, side: int) -> Array:
-    """Return the central cube of frames (T, 256, 256, 3)."""
+def cube(frames: Array, side: int, place: Place = CUBES[0]) -> Array:
+    """Return a cube of frames (T, 256, 256, 3): the central one, or another that is apart from it.
+
+    ``place`` is one of `CUBES`.
+    """
     if min(frames.shape[:3]) < side:
         count, height, width = frames.shape[:3]
         raise TooSmallError(f"{count} frames of {height} x {width}, for a cube of {side}")
-    starts = [(n - side) // 2 for n in frames.shape[:3]]
+    starts = [cube_start(n, side, at) for n, at in zip(frames.shape[:3], place, strict=True)]
+    if place != CUBES[0] and min(_step(n, side) for n in frames.shape[1:3]) < side:
+        height, width = frames.shape[1:3]
+        raise TooSmallError(f"cubes of {side} in frames of {height} x {width} overlap")
     return _colour(frames[tuple(slice(start, start + side) for start in starts)])
+
+
+def cube_start(n: int, side: int, at: float) -> int:
+    """Return the first of ``side`` samples among n, at a fraction of the room."""
+    return int((n - side) * at)
+
+
+def _step(n: int, side: int) -> int:
+    """Return the distance of neighbouring cubes on an axis of n samples."""
+    return cube_start(n, side, 0.5) - cube_start(n, side, 0.25)
 
 
 def resize(frames: Array, side: int) -> Array:
@@ -167,10 +214,12 @@ def _is(file: Path, kind: str) -> bool:
         return False
 
 
-def _of_file(file: Path, kind: str) -> Item:
+def _of_file(file: Path, kind: str, place: Place) -> Item:
     if kind == "image":
         return Item(file.stem, lambda side: square(read(file).values, side))
-    return Item(file.stem, lambda side: _central(lambda frames: read(file, frames=frames), side))
+    return Item(
+        file.stem, lambda side: _cube_of(lambda frames: read(file, frames=frames), side, place)
+    )
 
 
 def _photograph(name: str) -> Item:
@@ -192,31 +241,34 @@ def _photograph(name: str) -> Item:
     return Item(name, load)
 
 
-def _clip(name: str) -> Item:
-    return Item(name, lambda side: _central(lambda frames: sample_clip(name, frames=frames), side))
+def _clip(name: str, place: Place) -> Item:
+    return Item(
+        name,
+        lambda side: _cube_of(lambda frames: sample_clip(name, frames=frames), side, place),
+    )
 
 
-def _central(reader: Callable[[tuple[int, int | None]], Any], side: int) -> Array:
-    """Return the central cube of a clip; read and scale a few frames at a time."""
+def _cube_of(reader: Callable[[tuple[int, int | None]], Any], side: int, place: Place) -> Array:
+    """Return a cube of a clip; read and scale a few frames at a time."""
     total = reader((0, 1)).info["announced"]
     if total is None:
         total = len(reader((0, None)).values)
     if total < side:
         raise TooSmallError(f"it has {total} frames, and {side} are needed")
-    start = (total - side) // 2
+    start = cube_start(total, side, place[0])
     parts = []
     for first in range(start, start + side, FRAMES_AT_A_TIME):
         last = min(first + FRAMES_AT_A_TIME, start + side)
         parts.append(resize(reader((first, last)).values, FRAME))
-    return cube(np.concatenate(parts), side)
+    return cube(np.concatenate(parts), side, place)
 
 
-def _of_npz(path: Path, kind: str, names: Sequence[str]) -> list[Item]:
+def _of_npz(path: Path, kind: str, place: Place, names: Sequence[str]) -> list[Item]:
     """Return the images (n, H, W, C) or clips (n, T, H, W, C) of an .npz file."""
     with np.load(path, allow_pickle=False) as arrays:
         shapes = {key: arrays[key].shape for key in arrays.files}
     found = [
-        Item(f"{path.stem}-{key}-{i:02d}", _npz_loader(path, key, i, kind))
+        Item(f"{path.stem}-{key}-{i:02d}", _npz_loader(path, key, i, kind, place))
         for key in _npz_keys(shapes, names, axes=4 if kind == "image" else 5)
         for i in range(shapes[key][0])
     ]
@@ -234,14 +286,16 @@ def _npz_keys(shapes: Mapping[str, tuple[int, ...]], names: Sequence[str], axes:
     return [key for key in names if key in fitting][:1] or fitting
 
 
-def _npz_loader(path: Path, key: str, index: int, kind: str) -> Callable[[int], Array]:
+def _npz_loader(
+    path: Path, key: str, index: int, kind: str, place: Place
+) -> Callable[[int], Array]:
     def load(side: int) -> Array:
         with np.load(path, allow_pickle=False) as arrays:
             values = np.asarray(arrays[key][index])
         # Integers, and floats above 1, are 8-bit levels.
         levels = 255.0 if values.dtype.kind in "ui" or float(values.max()) > 1.5 else 1.0
         pixels = (values / levels).astype(np.float32)
-        return square(pixels, side) if kind == "image" else cube(pixels, side)
+        return square(pixels, side) if kind == "image" else cube(pixels, side, place)
 
     return load
 

@@ -1,7 +1,8 @@
 """The figures that the measured claims are judged by, from the rows of the experiments.
 
-There is one function per claim. It returns named numbers, or nothing if rows are missing. Rows are
-compared only if they are of the same items at the same side.
+There is one function per claim. It returns named numbers, or nothing if rows are missing. Methods
+are compared on the same items at the same side: the largest side with enough items for an interval,
+or else the side with the most items.
 """
 
 from __future__ import annotations
@@ -13,44 +14,94 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kronfield.experiments import closed_form_claims, slopes
 from kronfield.experiments.encodings import simple_encoding
+from kronfield.experiments.paired import FEWEST, Number, paired, paired_ratio
 from kronfield.experiments.results import Row
 from kronfield.experiments.spec import ENCODERS, SPECS, Method, load_spec
 from kronfield.experiments.tables import current, fullest
 
 FOURIER, SHIFTED = ("LinF", "LogF", "RFF"), ("Tri", "Gau")
 TABLES = ("table1", "table2", "table3", "table4")
-
-
-class Number(NamedTuple):
-    """A value and its unit; the unit of counts, ranks and ratios is empty."""
-
-    value: float
-    unit: str = ""
-
+# The table with the same task, data and settings as a visual comparison.
+SAME_TASK = {"visual-grid": "table1", "visual-random": "table2"}
 
 Figures: TypeAlias = dict[str, Number]
+# PSNR by item.
+Values: TypeAlias = dict[str, float]
 
 
 class Evidence:
-    """The finished rows of all experiments, by name of the experiment."""
+    """The finished rows of all experiments by name, and the rows of measured times."""
 
     def __init__(self, results: Mapping[str, Iterable[Row]]) -> None:
         self.rows = {name: current(load_spec(name), results.get(name, ())) for name in SPECS}
         self.slopes = list(results.get(slopes.NAME, ()))
+        self.times = [row for row in results.get("times", ()) if not row.get("error")]
 
     def group(self, table: str, group: str) -> list[Row]:
         """Return the rows of one group of methods."""
         return [row for row in self.rows[table] if row["group"] == group]
 
-    def matched(self, table: str, first: str, second: str) -> tuple[list[Row], list[Row]]:
-        """Return the rows of two groups on their common items, at the largest common side."""
-        a, b = self.group(table, first), self.group(table, second)
-        for (side,) in sorted(_distinct(a, "side") & _distinct(b, "side"), reverse=True):
-            at_side = ([row for row in rows if row["side"] == side] for rows in (a, b))
-            some, others = _in_common(*at_side, keys=("item",))
-            if some:
-                return fullest(some), fullest(others)
-        return [], []
+
+class Match(NamedTuple):
+    """Two sets of rows at one side on the same items: PSNR by encoder and item."""
+
+    side: int
+    items: list[str]
+    first: dict[str, Values]
+    second: dict[str, Values]
+    rows: list[Row]  # of the second set
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Enough items come first, then the larger side."""
+        return min(len(self.items), FEWEST), self.side
+
+    def best(self, which: int) -> str:
+        """Return the encoder with the best mean over the items in a set, 0 or 1."""
+        values = (self.first, self.second)[which]
+        return max(values, key=lambda name: self.mean(values[name]))
+
+    def mean(self, values: Values) -> float:
+        """Return the mean over the items."""
+        return statistics.fmean(values[item] for item in self.items)
+
+    def difference(self, first: str, second: str, family: str = "") -> Number:
+        """Return the paired differences of two encoders, one of each set."""
+        a, b = self.first[first], self.second[second]
+        return paired((a[item] - b[item] for item in self.items), family=family)
+
+
+def matches(some: Sequence[Row], others: Sequence[Row]) -> list[Match]:
+    """Return what two sets of rows have in common at every side, the one to judge by first.
+
+    Items without a row for every encoder of the side, as in a run that is not finished, are left
+    out.
+    """
+    found = list[Match]()
+    for (side,) in _distinct(some, "side") & _distinct(others, "side"):
+        a, b = (fullest(row for row in rows if row["side"] == side) for rows in (some, others))
+        first, second = _by_encoder(a), _by_encoder(b)
+        items = _common([*first.values(), *second.values()])
+        if items:
+            found.append(Match(side, items, first, second, [r for r in b if r["item"] in items]))
+    return sorted(found, key=lambda one: one.rank, reverse=True)
+
+
+def _by_encoder(rows: Iterable[Row]) -> dict[str, Values]:
+    """Return the PSNR by encoder and item; the mean if there are several seeds."""
+    found = dict[str, dict[str, list[float]]]()
+    for row in rows:
+        found.setdefault(row["encoder"], {}).setdefault(row["item"], []).append(row["psnr"])
+    return {
+        encoder: {item: statistics.fmean(values) for item, values in by_item.items()}
+        for encoder, by_item in found.items()
+    }
+
+
+def _common(values: Iterable[Iterable[str]]) -> list[str]:
+    """Return the items that all have."""
+    sets = [set(some) for some in values]
+    return sorted(set.intersection(*sets)) if sets else []
 
 
 # Speed
@@ -59,13 +110,11 @@ class Evidence:
 
 def closed_speed(found: Evidence) -> Figures:
     """Compare the seconds of deep networks with those of the closed form."""
-    figures, ratios = Figures(), list[float]()
+    figures = Figures()
     for table in ("table1", "table3"):
         times = _times(found, table, "simple", "closed")
-        if times:
-            ratios.append(times["speed-up"].value)
-            figures |= {f"{table}: {name}": number for name, number in times.items()}
-    return figures | {"least speed-up": Number(min(ratios))} if ratios else {}
+        figures |= {f"{table}: {name}": number for name, number in times.items()}
+    return figures
 
 
 def descent_speed(found: Evidence, table: str) -> Figures:
@@ -81,23 +130,33 @@ def descent_speed(found: Evidence, table: str) -> Figures:
 
 
 def _times(found: Evidence, table: str, slow: str, quick: str) -> Figures:
-    """Return mean seconds over items and encoders, in proportion to the paper's epochs."""
-    epochs = load_spec(table).paper.epochs
-    figures, means = Figures(), list[float]()
-    for group, rows in zip((slow, quick), found.matched(table, slow, quick), strict=True):
-        if not rows:
-            return {}
-        means.append(
-            statistics.fmean(
-                row["seconds"] * (epochs.get(group, 1) / row["epochs"] if row["epochs"] else 1)
-                for row in rows
-            )
-        )
-        name = f"{group} at the paper's epochs" if rows[0]["epochs"] else group
-        figures[name] = Number(means[-1], "s")
-        figures[f"threads of {group}"] = Number(max(row["threads"] for row in rows))
-        figures["side"] = Number(rows[0]["side"])
-    return figures | {"speed-up": Number(means[0] / means[1])}
+    """Return mean seconds over items and encoders, and the ratio by item.
+
+    Only rows of times are used: those of the tables come from runs beside each other.
+    """
+    by_group = dict[str, dict[str, list[float]]]()
+    rows = [row for row in found.times if row["table"] == table]
+    for row in rows:
+        by_group.setdefault(row["group"], {}).setdefault(row["item"], []).append(row["seconds"])
+    if not {slow, quick} <= set(by_group):
+        return {}
+    items = _common([by_group[slow], by_group[quick]])
+    if not items:
+        return {}
+    seconds = {
+        group: {item: statistics.fmean(by_group[group][item]) for item in items}
+        for group in (slow, quick)
+    }
+    figures = Figures()
+    for group, values in seconds.items():
+        some = [row for row in rows if row["group"] == group]
+        name = f"{group} at the paper's epochs" if some[0]["epochs"] else group
+        figures[name] = Number(statistics.fmean(values.values()), "s")
+        figures[f"threads of {group}"] = Number(max(row["threads"] for row in some))
+    figures["side"] = Number(rows[0]["side"])
+    figures["load of the machine before"] = Number(max(row["load"] for row in rows))
+    ratios = (seconds[slow][item] / seconds[quick][item] for item in items)
+    return figures | {"speed-up": paired_ratio(ratios, "speed-up")}
 
 
 # Complex linear models against deep networks
@@ -105,38 +164,36 @@ def _times(found: Evidence, table: str, slow: str, quick: str) -> Figures:
 
 
 def comparable(found: Evidence, table: str, group: str) -> Figures:
-    """Compare the best mean PSNR of a group with the best of the deep networks."""
-    ours, simple = found.matched(table, group, "simple")
-    if not ours:
+    """Compare the best encoder of a group with the best of the deep networks, item by item."""
+    simple = found.group(table, "simple")
+    candidates = matches(found.group(table, group), simple)
+    if not candidates:
         return {}
-    figures = _difference(ours, simple)
+    judged, *others = candidates
+    figures = _difference(judged, (group, "simple"))
     paper = [_best_in_paper(table, name) for name in (group, "simple")]
     figures["difference in the paper's table"] = Number(paper[0] - paper[1], "dB")
-    chosen, simple_too = found.matched(table, "ours", "simple")
-    free = [row["psnr"] for row in chosen if row["method"] == "ours: nothing chosen"]
-    if free:
-        gap = statistics.fmean(free) - _best(simple_too)[0]
-        figures["kronfield, nothing chosen, minus simple"] = Number(gap, "dB")
-    figures["items"] = Number(len(_distinct(ours, "item")))
-    return figures | _protocol(table, simple)
+    free = [r for r in found.group(table, "ours") if r["method"] == "ours: nothing chosen"]
+    for match in matches(free, simple):
+        if match.side == judged.side:
+            (ours,) = match.first
+            figures["kronfield, nothing chosen, minus simple"] = match.difference(
+                ours, match.best(1)
+            )
+    figures |= _protocol(table, judged.rows)
+    for match in others:
+        figures[f"difference at side {match.side}"] = match.difference(match.best(0), match.best(1))
+    return figures
 
 
-def _difference(some: Sequence[Row], others: Sequence[Row]) -> Figures:
-    """Return the best mean PSNR by encoder of two sets of rows, and their difference."""
-    figures, best = Figures(), list[float]()
-    for rows in (some, others):
-        value, encoder = _best(rows)
-        best.append(value)
-        figures[f"{rows[0]['group']} {encoder}"] = Number(value, "dB")
-    return figures | {"difference": Number(best[0] - best[1], "dB")}
-
-
-def _best(rows: Sequence[Row]) -> tuple[float, str]:
-    """Return the best mean PSNR by encoder, and the encoder."""
-    by = dict[str, list[float]]()
-    for row in rows:
-        by.setdefault(row["encoder"], []).append(row["psnr"])
-    return max((statistics.fmean(values), name) for name, values in by.items())
+def _difference(match: Match, names: tuple[str, str]) -> Figures:
+    """Return the best mean PSNR by encoder of two sets, and their paired difference."""
+    first, second = match.best(0), match.best(1)
+    return {
+        f"{names[0]} {first}": Number(match.mean(match.first[first]), "dB"),
+        f"{names[1]} {second}": Number(match.mean(match.second[second]), "dB"),
+        "difference": match.difference(first, second, "difference"),
+    }
 
 
 def _best_in_paper(table: str, group: str) -> float:
@@ -168,77 +225,90 @@ def _protocol(table: str, rows: Sequence[Row]) -> Figures:
 
 
 def fourier_against_shifted(found: Evidence) -> Figures:
-    """Compare Fourier with shifted encodings under descent, at the largest side of each table."""
-    figures, gaps = Figures(), list[float]()
+    """Compare the best Fourier with the best shifted encoding under descent, in each table."""
+    figures = Figures()
     for table in TABLES:
-        rows = fullest(found.group(table, "complex"))
+        rows = found.group(table, "complex")
         fourier, shifted = (
             [row for row in rows if row["encoder"] in names] for names in (FOURIER, SHIFTED)
         )
-        if fourier and shifted:
-            some = _difference(fourier, shifted) | {"side": Number(rows[0]["side"])}
-            gaps.append(some["difference"].value)
+        for match in matches(fourier, shifted)[:1]:
+            some = _difference(match, ("Fourier", "shifted")) | {"side": Number(match.side)}
             figures |= {f"{table}: {name}": number for name, number in some.items()}
-    return figures | _extremes("difference", gaps) if gaps else {}
+    return figures
 
 
 def closed_against_descent(found: Evidence) -> Figures:
     """Compare the closed form with descent on the same features, which have the same rank."""
-    keys = ("item", "side", "features", "setting", "seed")
-    figures, gains = Figures(), list[float]()
+    keys = ("features", "setting", "seed")
+    figures = Figures()
     for table, encoder in itertools.product(("table1", "table3"), FOURIER):
         closed, descent = (
             [row for row in found.group(table, group) if row["encoder"] == encoder]
             for group in ("closed", "complex")
         )
-        pairs = [(a, b) for a in closed for b in descent if all(a[key] == b[key] for key in keys)]
-        if pairs:
-            gains.append(statistics.fmean(a["psnr"] - b["psnr"] for a, b in pairs))
-            name, first = f"{table} {encoder}", pairs[0][0]
-            figures[f"{name}: closed form minus descent"] = Number(gains[-1], "dB")
+        closed, descent = _in_common(closed, descent, keys=keys)
+        for match in matches(closed, descent)[:1]:
+            name = f"{table} {encoder}"
+            first = next(row for row in closed if row["side"] == match.side)
+            gain = match.difference(encoder, encoder, "gain")
+            figures[f"{name}: closed form minus descent"] = gain
             figures[f"{name}: rank"] = Number(first["rank"][0])
             figures[f"{name}: features"] = Number(first["features"])
-    return figures | _extremes("gain", gains) | _starts(found) if gains else {}
+            figures[f"{name}: side"] = Number(match.side)
+    return figures | _starts(found) if figures else {}
 
 
 def _starts(found: Evidence) -> Figures:
-    """Return the PSNR of descent on video from zero and from a random start."""
-    keys = ("encoder", "item", "side", "features", "setting", "epochs")
-    from_zero = {
-        row["encoder"]: row for row in found.group("table3", "ours") if row["how"] == "descent"
-    }
+    """Compare descent on video from zero with descent from a random start."""
     figures = Figures()
-    for encoder, zero in from_zero.items():
-        for row in found.group("table3", "complex"):
-            if all(row[key] == zero[key] for key in keys):
-                figures[f"table3 {encoder}: descent from zero"] = Number(zero["psnr"], "dB")
-                figures[f"table3 {encoder}: from a random start"] = Number(row["psnr"], "dB")
+    zero = [row for row in found.group("table3", "ours") if row["how"] == "descent"]
+    for encoder in ENCODERS:
+        some = [row for row in zero if row["encoder"] == encoder]
+        other = [row for row in found.group("table3", "complex") if row["encoder"] == encoder]
+        for match in matches(*_in_common(some, other, keys=("features", "setting", "epochs")))[:1]:
+            name = f"table3 {encoder}: start at zero minus random start"
+            figures[name] = match.difference(encoder, encoder)
     return figures
 
 
 def settled_epochs(found: Evidence) -> Figures:
     """Compare the epochs until the training loss is within 0.5 dB of its best.
 
-    Both groups must have had the same number of epochs at the same side.
+    Both groups must have had the same number of epochs at the same side. The ratio is by item, of
+    the means over encoders.
     """
     simple, complex_ = (found.group("table1", group) for group in ("simple", "complex"))
     keys = ("side", "epochs")
-    common = max(_distinct(simple, *keys) & _distinct(complex_, *keys), default=None)
-    if common is None:
+    choices = list[tuple[tuple[int, int, int], list[str], list[Values]]]()
+    for side, epochs in _distinct(simple, *keys) & _distinct(complex_, *keys):
+        a, b = (
+            [row for row in rows if (row["side"], row["epochs"]) == (side, epochs)]
+            for rows in (simple, complex_)
+        )
+        a, b = _in_common(a, b, keys=("item", "encoder"))
+        settled = [_settled(rows) for rows in (a, b)]
+        items = _common(settled)
+        if items:
+            choices.append(((min(len(items), FEWEST), side, epochs), items, settled))
+    if not choices:
         return {}
-    at_common = (
-        [r for r in rows if (r["side"], r["epochs"]) == common] for rows in (simple, complex_)
-    )
-    simple, complex_ = _in_common(*at_common, keys=("item", "encoder"))
-    if not simple:
-        return {}
-    a, b = (statistics.fmean(row["settled_epoch"] for row in rows) for rows in (simple, complex_))
+    (_, side, epochs), items, (slow, quick) = max(choices, key=lambda one: one[0])
     return {
-        "simple settles after": Number(a, "epochs"),
-        "half of simple": Number(a / 2, "epochs"),
-        "complex settles after": Number(b, "epochs"),
-        "both trained for": Number(common[1], "epochs"),
+        "simple settles after": Number(statistics.fmean(slow[i] for i in items), "epochs"),
+        "complex settles after": Number(statistics.fmean(quick[i] for i in items), "epochs"),
+        "complex / simple": paired((quick[i] / max(1.0, slow[i]) for i in items), ""),
+        "both trained for": Number(epochs, "epochs"),
+        "side": Number(side),
     }
+
+
+def _settled(rows: Iterable[Row]) -> Values:
+    """Return the mean over encoders of the epoch at which descent settled, by item."""
+    found = dict[str, list[float]]()
+    for row in rows:
+        found.setdefault(row["item"], []).append(row["settled_epoch"])
+    return {item: statistics.fmean(values) for item, values in found.items()}
 
 
 # Depth
@@ -247,86 +317,85 @@ def settled_epochs(found: Evidence) -> Figures:
 
 def linear_against_linear(found: Evidence) -> Figures:
     """Compare complex with simple encodings, both with one linear layer."""
-    figures, gaps = _visual(found, ("complex", 0), ("simple", 0))
-    fourier = [gap for encoder, gap in gaps if encoder in FOURIER]
-    return figures | _extremes("Fourier difference", fourier) if fourier else {}
+    return _visual(found, ("complex", 0), ("simple", 0))
 
 
 def depth_on_simple(found: Evidence) -> Figures:
     """Compare depth 4 with depth 0 on simple encodings."""
-    figures, gaps = _visual(found, ("simple", 4), ("simple", 0))
-    return figures | _extremes("difference", [gap for _, gap in gaps]) if gaps else {}
+    return _visual(found, ("simple", 4), ("simple", 0))
 
 
 def depth_on_complex(found: Evidence) -> Figures:
     """Compare depth 1 with depth 0 on complex encodings."""
-    figures, gaps = _visual(found, ("complex", 1), ("complex", 0))
-    for name, encoders in (("Fourier", FOURIER), ("shifted", SHIFTED)):
-        some = [gap for encoder, gap in gaps if encoder in encoders]
-        if not some:
-            return {}
-        figures[f"mean of {name}"] = Number(statistics.fmean(some), "dB")
-    return figures
+    return _visual(found, ("complex", 1), ("complex", 0))
 
 
-def _visual(
-    found: Evidence, first: tuple[str, int], second: tuple[str, int]
-) -> tuple[Figures, list[tuple[str, float]]]:
-    """Return PSNR differences between two models given by group and depth, also by encoder."""
-    figures, protocol, gaps = Figures(), Figures(), list[tuple[str, float]]()
-    for name, task in (("visual-grid", "grid"), ("visual-random", "random")):
+def _visual(found: Evidence, first: tuple[str, int], second: tuple[str, int]) -> Figures:
+    """Return paired differences between two models of equal epochs, by task and encoder.
+
+    A model is a group and a depth. The tables have some of the models on the same task and data.
+    """
+    figures, protocol = Figures(), Figures()
+    for name, table in SAME_TASK.items():
+        rows = [*found.rows[name], *found.rows[table]]
         for encoder in ENCODERS:
-            rows = [
-                fullest(
-                    row
-                    for row in found.group(name, group)
-                    if (row["encoder"], row["depth"]) == (encoder, depth)
-                )
-                for group, depth in (first, second)
-            ]
-            if all(rows):
-                a, b = (statistics.fmean(row["psnr"] for row in some) for some in rows)
-                gaps.append((encoder, a - b))
-                figures[f"{task} {encoder}"] = Number(a - b, "dB")
-                protocol |= _protocol(name, rows[0]) | _protocol(name, rows[1])
-    return figures | protocol, gaps
+            a, b = (
+                [r for r in rows if (r["encoder"], r["group"], r["depth"]) == (encoder, *model)]
+                for model in (first, second)
+            )
+            for match in matches(*_in_common(a, b, keys=("side", "epochs")))[:1]:
+                family = f"{'Fourier' if encoder in FOURIER else 'shifted'} difference"
+                task = load_spec(name).task
+                figures[f"{task} {encoder}"] = match.difference(encoder, encoder, family)
+                protocol |= _protocol(name, match.rows)
+    return figures | protocol
 
 
 def depth_against_rank(found: Evidence) -> Figures:
     """Compare depths 0, 1 and 2 at the highest and the lowest rank, on rows and columns."""
-    spec, rows = load_spec("rank-depth"), fullest(found.rows["rank-depth"])
-    means = dict[str, dict[float, list[float]]]()  # encoder -> setting, high rank first -> depths
-    for method in spec.methods:
-        psnrs = [row["psnr"] for row in rows if row["method"] == method.key]
-        if not psnrs:
-            return {}
-        by_setting = means.setdefault(method.encoder, {})
-        by_setting.setdefault(method.setting, []).append(statistics.fmean(psnrs))
-    figures, loss, first, contrast, second = Figures(), *(list[float]() for _ in range(4))
-    for encoder, by_setting in means.items():
-        high, *_, low = by_setting.values()
-        gain_high, gain_low, gain_second = high[1] - high[0], low[1] - low[0], low[2] - low[1]
-        loss.append(high[0] - low[0])
-        first.append(gain_low)
-        contrast.append(gain_low - 3 * abs(gain_high))
-        second.append(gain_second - gain_low)
-        figures |= _decibels(
-            {
-                f"{encoder}: linear at high rank": high[0],
-                f"{encoder}: linear at low rank": low[0],
-                f"{encoder}: gain of one layer at high rank": gain_high,
-                f"{encoder}: gain of one layer at low rank": gain_low,
-                f"{encoder}: gain of a second layer at low rank": gain_second,
+    spec, rows = load_spec("rank-depth"), found.rows["rank-depth"]
+    choices = list[tuple[tuple[int, int, int], dict[str, Values]]]()
+    for side, epochs in _distinct(rows, "side", "epochs"):
+        values = {
+            method.key: {
+                row["item"]: row["psnr"]
+                for row in rows
+                if (row["method"], row["side"], row["epochs"]) == (method.key, side, epochs)
             }
-        )
-    return figures | _decibels(
-        {
-            "least loss of linear at low rank": min(loss),
-            "least gain of one layer at low rank": min(first),
-            "least gain at low rank minus 3 x gain at high rank": min(contrast),
-            "largest gain of the second layer minus the first": max(second),
+            for method in spec.methods
         }
-    )
+        count = len(_common(values.values()))
+        if count:
+            choices.append(((min(count, FEWEST), side, epochs), values))
+    if not choices:
+        return {}
+    (_, side, epochs), values = max(choices, key=lambda one: one[0])
+    items = _common(values.values())
+    figures = Figures()
+    for encoder in dict.fromkeys(method.encoder for method in spec.methods):
+        # setting, high rank first -> depth -> values
+        by_setting = dict[float, list[Values]]()
+        for method in spec.methods:
+            if method.encoder == encoder:
+                by_setting.setdefault(method.setting, []).append(values[method.key])
+        high, *_, low = by_setting.values()
+        loss = [high[0][i] - low[0][i] for i in items]
+        gain_high = [high[1][i] - high[0][i] for i in items]
+        gain_low = [low[1][i] - low[0][i] for i in items]
+        found_here = {
+            "loss of linear at low rank": loss,
+            "gain of one layer at high rank": gain_high,
+            "gain of one layer at low rank": gain_low,
+            "gain of one layer, low minus high rank": _minus(gain_low, gain_high),
+            "loss that one layer leaves": _minus(loss, gain_low),
+            "gain of a second layer at low rank": [low[2][i] - low[1][i] for i in items],
+        }
+        figures |= {f"{encoder}: {n}": paired(v, family=n) for n, v in found_here.items()}
+    return figures | _protocol("rank-depth", [r for r in rows if r["epochs"] == epochs])
+
+
+def _minus(some: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [a - b for a, b in zip(some, others, strict=True)]
 
 
 # Parameters
@@ -352,15 +421,6 @@ def parameter_count(method: Method, dimensions: int) -> int:
         sizes = [simple_encoding(method, dimensions, 0).size, *[method.hidden] * method.depth, 3]
         return sum((a + 1) * b for a, b in itertools.pairwise(sizes))
     return 3 * method.features**dimensions
-
-
-def _decibels(values: Mapping[str, float]) -> Figures:
-    return {name: Number(value, "dB") for name, value in values.items()}
-
-
-def _extremes(name: str, values: Sequence[float]) -> Figures:
-    """Return the least and the largest of some values in dB."""
-    return _decibels({f"least {name}": min(values), f"largest {name}": max(values)})
 
 
 def _distinct(rows: Iterable[Row], *keys: str) -> set[tuple[Any, ...]]:

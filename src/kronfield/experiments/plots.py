@@ -278,23 +278,23 @@ def visual(
 ) -> list[Path]:
     """Draw reconstructions with their PSNR: a row per encoding, a column per model."""
     columns = max(len(cells) for _, cells in rows)
-    figure = new_figure(1.15 * columns + 0.4, 1.34 * (len(rows) + 1))
+    figure = new_figure(2.1 * columns + 0.4, 2.35 * (len(rows) + 1))
     grid = figure.subplots(len(rows) + 1, columns, squeeze=False)
     for axes in grid.flat:
         axes.axis("off")
-    grid[0][0].imshow(truth)
-    grid[0][0].set_title("original", fontsize=7, pad=2)
-    grid[0][1].text(0.0, 0.5, caption, fontsize=6.5, va="center", transform=grid[0][1].transAxes)
+    grid[0][0].imshow(truth, interpolation="nearest")
+    grid[0][0].set_title("original", fontsize=11, pad=3)
+    grid[0][1].text(0.0, 0.5, caption, fontsize=11, va="center", transform=grid[0][1].transAxes)
     for line, (encoder, cells) in zip(grid[1:], rows, strict=True):
         for j, (axes, (title, picture, quality)) in enumerate(zip(line, cells, strict=False)):
             axes.axis("on")
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
             if picture is not None:
-                axes.imshow(picture)
-                axes.set_xlabel(f"{quality:.2f} dB", fontsize=7, labelpad=2)
+                axes.imshow(picture, interpolation="nearest")
+                axes.set_xlabel(f"{quality:.2f} dB", fontsize=11, labelpad=3)
             if encoder == rows[0][0]:
-                axes.set_title(title, fontsize=7, pad=2)
+                axes.set_title(title, fontsize=11, pad=3)
             if j == 0:
-                axes.set_ylabel(encoder, fontsize=8)
+                axes.set_ylabel(encoder, fontsize=12)
     return _save(figure, path, colours=96)

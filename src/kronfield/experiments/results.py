@@ -22,7 +22,7 @@ Row: TypeAlias = dict[str, Any]
 # The first columns of a tidy table, in this order; all others come after them.
 COLUMNS = (
     "spec", "size", "item", "method", "seed",
-    "psnr", "ssim", "seconds", "evaluation_seconds", "parameters", "epochs",
+    "psnr", "psnr_unclipped", "ssim", "seconds", "evaluation_seconds", "parameters", "epochs",
     "side", "samples", "asked",
     "group", "encoder", "features", "setting", "depth", "hidden", "rate", "scaled", "error",
 )  # fmt: skip
@@ -66,6 +66,22 @@ def read_rows(path: Path) -> list[Row]:
             rows.pop(row["fingerprint"], None)
             rows[row["fingerprint"]] = row
     return list(rows.values())
+
+
+def merge_rows(path: Path, others: Iterable[Path]) -> int:
+    """Add the finished rows of other files to a file of results; return how many are new.
+
+    A row replaces one with the same fingerprint, which has the same settings and data.
+    """
+    results, new = Results(path), 0
+    for other in others:
+        for row in read_rows(other):
+            if row.get("error") and row["fingerprint"] in results:
+                continue
+            if row not in results.rows:
+                new += row["fingerprint"] not in results
+                results.add(row)
+    return new
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:

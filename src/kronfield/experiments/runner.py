@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,20 +51,21 @@ def run_spec(
     output: Path,
     *,
     source: str | os.PathLike[str] | None = None,
-    methods: str | None = None,
+    methods: str | Sequence[Method] | None = None,
     progress: Progress | None = None,
 ) -> list[Row]:
     """Run the missing jobs of an experiment and return all rows.
 
     A job whose settings and data are already in the file is not run again, unless it failed. After
-    Ctrl-C all finished jobs are in the file.
+    Ctrl-C all finished jobs are in the file. ``methods`` is a selection by name, or a list.
     """
     output.mkdir(parents=True, exist_ok=True)
     results = Results(output / f"{spec.name}.jsonl")
-    chosen = spec.select(methods)
+    by_name = methods is None or isinstance(methods, str)
+    chosen = spec.select(methods) if by_name else list(methods)  # type: ignore[arg-type]
     jobs = [
         Job(item, method, seed, _work(spec, size, method))
-        for item in items(spec.kind, source, size.count, arrays=spec.arrays)
+        for item in items(spec.kind, source, size.count, size.crops, arrays=spec.arrays)
         for method in chosen
         for seed in size.seeds
     ]
@@ -162,8 +163,10 @@ def _run(
 
 def _measured(task: Task, outcome: Outcome) -> Row:
     quality, likeness = task.score(outcome.prediction)
+    unclipped = task.unclipped_psnr(outcome.prediction)
     return {
         "psnr": round(quality, 4) if math.isfinite(quality) else None,
+        "psnr_unclipped": round(unclipped, 4) if math.isfinite(unclipped) else None,
         "ssim": round(likeness, 5),
         "parameters": outcome.parameters,
         "seconds": round(outcome.seconds, 5),

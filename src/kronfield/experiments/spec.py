@@ -83,12 +83,13 @@ class Method:
 
     @property
     def selectors(self) -> set[str]:
-        """The names that select the method, in lower case: its group, its encoder, both."""
-        return {
+        """The names that select the method, in lower case: group, encoder, both, group:depth."""
+        names = {
             self.group.lower(),
             self.encoder.lower(),
             f"{self.group}:{self.encoder}".lower(),
         } - {""}
+        return names | ({f"{self.group}:{self.depth}".lower()} if self.is_network else set())
 
     @property
     def is_network(self) -> bool:
@@ -123,6 +124,7 @@ class Size:
     """How much of an experiment is run.
 
     ``epochs`` is by group. ``hidden`` replaces the hidden width of the methods unless it is 0.
+    ``crops`` is the number of cubes of a clip.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Size:
     epochs: Mapping[str, int]
     hidden: int = 0
     seeds: tuple[int, ...] = (0,)
+    crops: int = 1
 
     def epochs_of(self, method: Method) -> int:
         """Return the epochs of a method; the group "factored" has those of "simple"."""
@@ -141,10 +144,17 @@ class Size:
         )
 
     def replace(
-        self, *, side: int | None = None, count: int | None = None, epochs: int | None = None
+        self,
+        *,
+        side: int | None = None,
+        count: int | None = None,
+        epochs: int | None = None,
+        crops: int | None = None,
     ) -> Size:
         """Return the size with the given values replaced."""
         changes: dict[str, Any] = {}
+        if crops is not None:
+            changes["crops"] = crops
         if side is not None:
             changes["side"] = side
         if count is not None:
@@ -199,7 +209,7 @@ class Spec:
                 "methods",
                 names,
                 f"of {', '.join(known)}",
-                "Give groups, encoders or both as in simple:Gau, separated by commas.",
+                "Give groups, encoders, simple:Gau or simple:4 (the depth), separated by commas.",
             )
         return [method for method in self.methods if method.selectors & wanted]
 

@@ -80,6 +80,10 @@ class Task:
         quality = psnr(clipped[self.asked], self.values[self.asked], peak=1.0)
         return quality, ssim(clipped, self.values, peak=1.0, channels=True)
 
+    def unclipped_psnr(self, prediction: Array) -> float:
+        """Return the PSNR on the predicted samples without clipping."""
+        return psnr(prediction[self.asked], self.values[self.asked], peak=1.0)
+
 
 def make_task(values: Array, kind: str, fraction: float, seed: int) -> Task:
     """Return a task: "grid", or "random" with a fraction of the samples, drawn with a seed."""

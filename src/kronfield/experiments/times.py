@@ -1,0 +1,118 @@
+"""Seconds of the paper's methods, measured apart: few epochs of each, on a quiet machine.
+
+Training takes the same time in every epoch, so the median of a few epochs times the paper's number
+is the time of a whole run. Methods take turns, so that a disturbance meets all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from kronfield.experiments.data import items
+from kronfield.experiments.methods import run_method
+from kronfield.experiments.paired import FEWEST
+from kronfield.experiments.results import (
+    Results,
+    Row,
+    array_threads,
+    fingerprint,
+    machine,
+    versions,
+)
+from kronfield.experiments.runner import Progress
+from kronfield.experiments.spec import Method, Spec, load_spec
+from kronfield.experiments.tasks import Task, make_task
+
+# What the claims about speed compare.
+SELECTIONS = {
+    "table1": "simple,complex,closed",
+    "table3": "simple:RFF,simple:Gau,closed",
+    "table4": "simple:RFF,simple:Gau,complex",
+}
+# Samples per axis of images and of video, by size.
+SIDES = {
+    "paper": (512, 128),
+    "page": (480, 64),
+    "quick": (128, 32),
+    "tiny": (32, 16),
+}
+# Every method is measured this many times.
+REPEATS = FEWEST
+# Epochs of a measurement, or fits. The first, in which memory is allocated, is not counted.
+EPOCHS = 4
+# A load of the machine above this, before anything is measured, is noted.
+QUIET = 0.3
+
+
+def measure_times(
+    folder: Path,
+    size: str,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    videos: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> list[Row]:
+    """Measure what is not yet in times.jsonl of a folder; return all rows."""
+    results = Results(folder / "times.jsonl")
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
+    about = {**versions(), **machine()}
+    about |= {"threads": array_threads(about["cores"]), "load": load}
+    tasks = dict[str, tuple[Task, str]]()
+    for table in SELECTIONS:
+        spec = load_spec(table)
+        video = spec.kind == "video"
+        (item,) = items(spec.kind, videos if video else images, 1)
+        values = item.load(SIDES[size][int(video)])
+        tasks[table] = make_task(values, spec.task, spec.fraction, 0), item.name
+    jobs = [
+        (repeat, table, method)
+        for repeat in range(REPEATS)
+        for table, names in SELECTIONS.items()
+        for method in load_spec(table).select(names)
+    ]
+    for i, (repeat, table, method) in enumerate(jobs):
+        if progress is not None:
+            progress(i, len(jobs), f"times, {table}, {method.key}")
+        task, name = tasks[table]
+        spec = load_spec(table)
+        side = task.shape[0]
+        # Layers are as wide as the paper's, except in a test.
+        scaled = spec.scaled(method, spec.sizes["tiny" if size == "tiny" else "paper"], side)
+        row: Row = {
+            "table": table,
+            "method": method.key,
+            "item": f"{name}, repeat {repeat + 1}",
+            "side": side,
+            "epochs": spec.paper.epochs_of(method),
+            **scaled.settings(),
+        }
+        row["fingerprint"] = fingerprint(row)
+        if row["fingerprint"] not in results:
+            results.add({**row, **about, **_measured(spec, scaled, task)})
+    if progress is not None:
+        progress(len(jobs), len(jobs), "times")
+    return results.rows
+
+
+def _measured(spec: Spec, method: Method, task: Task) -> dict[str, Any]:
+    """Return the seconds of a method, of a network at the paper's epochs."""
+    if not method.is_network:
+        runs = [run_method(method, task, 0, 0).seconds for _ in range(EPOCHS)]
+        return {"seconds": statistics.median(runs[1:])}
+    from kronfield.experiments import networks
+
+    stamps = list[float]()
+    networks.descend(
+        method, task, EPOCHS, 0, None, lambda epoch: stamps.append(time.perf_counter())
+    )
+    one = statistics.median(b - a for a, b in itertools.pairwise(stamps))
+    return {
+        "seconds": one * spec.paper.epochs_of(method),
+        "seconds_per_epoch": one,
+        "threads": networks.threads(method, task),
+    }
