@@ -17,21 +17,35 @@ import numpy as np
 from benchmarks.data import photographs
 from benchmarks.filling import KINDS, HoleTask, mask
 from kronfield._core.threads import one_blas_thread
-from kronfield.fitting.filling_choice import Plan
+from kronfield.fitting.filling import decorrelating
+from kronfield.fitting.filling_choice import Plan, are_wide, telling_rows
+from kronfield.fitting.least_roughness import least_roughness
 from kronfield.fitting.settings import DEFAULT, FillingSettings, changed, decisions
 
 SIDE = 256
 #: Decisions about how to fill; the others are about what is judged.
-NAMES = ("sizes_by_dimension", "rounds", "rounds_of_holes", "first", "last", "averaged")
+NAMES = ("sizes_by_dimension", "rounds", "rounds_of_holes", "first", "last", "least_share")
 
 
 def quality(task: HoleTask, kind: str, own: FillingSettings) -> float:
-    """Return the PSNR of the missing pixels; the expected error is that of a smooth guess."""
+    """Return the PSNR of the missing pixels.
+
+    Holes are filled as `fit` fills them, except that the errors of the surface of least roughness
+    are those of the missing pixels, not of hidden ones. The expected error of scattered pixels is
+    that of a smooth guess.
+    """
     planes = np.ascontiguousarray(np.moveaxis(task.given, -1, 0))
-    scattered = "pixels given" in kind
-    plan = Plan(own.rounds if scattered else own.rounds_of_holes, scattered, own)
     known = task.image[~task.missing]
-    filled = plan.fill_lattice(planes, task.missing, 0.3 * float(np.std(known)))
+    if "pixels given" in kind:
+        plan, error = Plan(own.rounds, True, own), 0.3 * float(np.std(known))
+    else:
+        ratio = 1.0 if "holes" in kind else 0.0
+        surface = least_roughness(planes[:, None], task.missing[None], (ratio,))[0][:, 0]
+        errors = (surface - np.moveaxis(task.image, -1, 0))[:, task.missing]
+        rows = telling_rows(decorrelating(planes, task.missing), [errors], own.least_share)
+        wide = are_wide(task.missing, own)
+        plan, error = Plan(own.rounds_of_holes, wide, own, ratio, 1.0, rows), float(np.std(errors))
+    filled = plan.fill_lattice(planes, task.missing, error)
     return task.score(np.moveaxis(filled, 0, -1))[0]
 
 

@@ -1,10 +1,10 @@
 """Fill missing samples of a lattice by falling thresholds in shifted blocks of cosines.
 
-The missing samples start from a coarse guess. In every round, blocks at random shifts are expanded
-in cosines, weights below a threshold are set to zero, and the blocks are put together again. The
+The missing samples start from a coarse guess. In every round, shifted blocks are expanded in
+cosines, weights below a threshold are set to zero, and the blocks are put together again. The
 missing samples take the result, the known ones are kept. The threshold falls from round to round:
 strong features are continued into the gaps first, details later (Guleryuz, 2006; Elad, Starck,
-Querre and Donoho, 2005). Rounds use several sizes of blocks in turn; the last ones are averaged.
+Querre and Donoho, 2005). Rounds use several sizes of blocks in turn, the last one all of them.
 
 Only blocks with missing samples are expanded, so a small gap in a large lattice takes about as much
 time as in a small one. Blocks at the border of the lattice are moved inside.
@@ -19,9 +19,9 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from kronfield._core.arrays import Array
 from kronfield._core.threads import in_threads
@@ -29,9 +29,12 @@ from kronfield.fitting.settings import DEFAULT, FillingSettings
 from kronfield.fitting.shrinkage import cosines, samples_of, weights_of
 
 # The most numbers of blocks that are transformed together: they stay within the caches.
-CHUNK = 1 << 16
+CHUNK = 1 << 15
 # Blocks of up to this many samples are transformed by one product with a Kronecker matrix.
 ONE_PRODUCT = 64
+# Different shifts of the blocks of a size. More of them are hardly better, and take longer: the
+# blocks of a shift are found once.
+SHIFTS = 8
 # Known samples that are enough for a covariance of channels.
 ENOUGH = 1 << 14
 
@@ -158,8 +161,10 @@ def fill(
         The samples of a block along each axis, for every size: see `block_sizes`.
     settings : FillingSettings
         The thresholds.
-    rotation : array (C, C), optional
-        Decorrelates the channels; by default that of the known samples.
+    rotation : array (R, C), optional
+        Orthonormal rows that decorrelate the channels; by default those of the known samples. If
+        there are fewer than C, only these combinations of channels are filled, and what is
+        orthogonal to them stays as it was guessed.
 
     Examples
     --------
@@ -182,12 +187,17 @@ def fill(
         rotation = decorrelating(planes, missing)
     # x: rotated channels with mean 0, in units of the error, so that float32 suffices
     means = planes.reshape(C, -1).mean(axis=1, dtype=np.float64)
-    x = np.zeros(planes.shape, dtype=np.float32)
+    x = np.zeros((len(rotation), *planes.shape[1:]), dtype=np.float32)
     for plane, row in zip(x, rotation, strict=True):
         for r, p, m in zip(row, planes, means, strict=True):
             plane += (p - p.dtype.type(m)) * p.dtype.type(r / error)
+    start = x.reshape(len(x), -1).take(places, axis=1)
     found = _rounds(x, missing, places, rounds, sizes, settings)
-    filled.reshape(C, -1)[:, places] = rotation.T @ found * error + means[:, None]
+    if len(rotation) == C:
+        values = rotation.T @ found * error + means[:, None]
+    else:  # what is orthogonal to the rows stays as it was
+        values = planes.reshape(C, -1)[:, places] + rotation.T @ (found - start) * error
+    filled.reshape(C, -1)[:, places] = values
     return filled
 
 
@@ -213,104 +223,170 @@ def _rounds(
     sizes: Sequence[tuple[int, ...]],
     settings: FillingSettings,
 ) -> Array:
-    """Return the missing samples (C, M), float64; x (C, N_1, ..., N_D) is changed.
+    """Return the missing samples (C, M); x (C, N_1, ..., N_D) is changed.
 
-    A round uses one size of blocks, the sizes in turn. The last rounds, which are averaged, use all
-    sizes.
+    A round uses one size of blocks, the sizes in turn. The last one is the mean of all sizes.
     """
-    rng = np.random.default_rng(0)
-    averaged = max(1, round(settings.averaged * rounds))
     along = np.nonzero(missing)
-    samples, total = x.reshape(len(x), -1), np.zeros((len(x), len(places)))
-    found = np.zeros_like(x)
-    flat = found.reshape(len(x), -1)
+
+    @functools.cache
+    def blocks_of(size: tuple[int, ...], turn: int) -> Blocks:
+        return Blocks.of(along, missing.shape, size, even_shift(size, turn))
+
+    turns = dict.fromkeys(sizes, 0)
+    samples = x.reshape(len(x), -1)
+    found = samples.take(places, axis=1)
     for i, threshold in enumerate(np.geomspace(settings.first, settings.last, rounds)):
-        last = i >= rounds - averaged
-        used = sizes if last else [sizes[i % len(sizes)]]
-        mean = None
+        used = sizes if i == rounds - 1 else [sizes[i % len(sizes)]]
+        found = np.zeros((len(x), len(places)), dtype=np.float32)
         for size in used:
-            shift = [int(rng.integers(b)) for b in size]
-            starts = block_starts(along, missing.shape, size, shift)
-            shrink_blocks(x, starts, size, float(threshold), found)
-            taken = flat.take(places, axis=1)
-            mean = taken if mean is None else mean + taken
-        assert mean is not None
-        mean /= len(used)
-        if last:
-            total += mean
-        samples[:, places] = mean
-    return total / averaged
+            blocks = blocks_of(size, turns[size] % SHIFTS)
+            turns[size] += 1
+            found += blocks.shrunk(samples, float(threshold))
+        found /= len(used)
+        samples[:, places] = found
+    return found
 
 
-def shrink_blocks(
-    x: Array, starts: Sequence[Array], sizes: tuple[int, ...], threshold: float, found: Array
-) -> None:
-    """Write blocks of x (C, N_1, ..., N_D) without small weights to ``found``.
+def even_shift(size: Sequence[int], turn: int) -> list[int]:
+    """Return the shift of blocks along each axis, in a turn.
 
-    Other samples of ``found`` are not changed.
-    """
-    C, count = len(x), len(starts[0])
-    blocks = sliding_window_view(x, (C, *sizes))[0]
-    results = np.empty((count, C, *sizes), dtype=np.float32)
-    step = max(1, CHUNK // (C * math.prod(sizes)))
-
-    def shrink(first: int) -> None:
-        part = slice(first, first + step)
-        cut = blocks[tuple(start[part] for start in starts)]
-        results[part] = _thresholded(cut, sizes, threshold).reshape(cut.shape)
-
-    in_threads(shrink, range(0, count, step))
-    # one after the other, since blocks that were moved inside overlap others
-    sliding_window_view(found, (C, *sizes), writeable=True)[0][tuple(starts)] = results
-
-
-def block_starts(
-    places: Sequence[Array], shape: Sequence[int], sizes: Sequence[int], shift: Sequence[int]
-) -> list[Array]:
-    """Return the first samples, along each axis, of all blocks with missing samples.
-
-    The lattice of blocks starts at ``shift``. Blocks that reach past the border of the lattice are
-    moved inside.
+    The shifts of successive turns are spread evenly: they are multiples of powers of the
+    generalised golden ratio g, g^(D + 1) = g + 1 (an additive sequence: Weyl, 1916).
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from kronfield.fitting.filling import block_starts
-    >>> block_starts([np.array([0, 7, 8, 19])], [20], [6], [4])  # of blocks at -2, 4, 10, 16
-    [array([ 0,  4, 14])]
+    >>> from kronfield.fitting.filling import even_shift
+    >>> [even_shift((8, 8), turn) for turn in range(4)]
+    [[3, 2], [1, 6], [7, 3], [5, 7]]
     """
-    firsts, number = [], np.zeros(len(places[0]), dtype=np.intp)
-    for place, n, b, s in zip(places, shape, sizes, shift, strict=True):
-        before = (b - s) % b  # samples of the first block that precede sample 0
-        count = (n - 1 + before) // b + 1
-        number *= count
-        number += ((np.arange(n) + before) // b).take(place)
-        firsts.append(np.clip(np.arange(count) * b - before, 0, n - b))
-    counts = [len(first) for first in firsts]
-    touched = np.zeros(math.prod(counts), dtype=bool)
-    touched[number] = True
-    index = np.unravel_index(np.flatnonzero(touched), counts)
-    return [first[i] for first, i in zip(firsts, index, strict=True)]
+    axes = [axis for axis, b in enumerate(size) if b > 1]
+    ratio = 2.0
+    for _ in range(60):  # the fixed point, to rounding
+        ratio = (1 + ratio) ** (1 / (len(axes) + 1))
+    shift = [0] * len(size)
+    for k, axis in enumerate(axes, start=1):
+        shift[axis] = int((turn + 0.5) * ratio**-k % 1 * size[axis])
+    return shift
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """All blocks of a size with missing samples.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        The samples of a block along each axis.
+    starts : array (B,)
+        The first sample of each block.
+    offsets : array (n,)
+        From there to each of its samples.
+    of_missing : array (M,)
+        Where the missing samples are, among the samples of all blocks.
+    """
+
+    sizes: tuple[int, ...]
+    starts: Array
+    offsets: Array
+    of_missing: Array
+
+    @classmethod
+    def of(
+        cls,
+        places: Sequence[Array],
+        shape: Sequence[int],
+        sizes: tuple[int, ...],
+        shift: Sequence[int],
+    ) -> Blocks:
+        """Return the blocks of a lattice of blocks that starts at ``shift``.
+
+        Blocks that reach past the border of the lattice are moved inside. A missing sample belongs
+        to the block in which it was before.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from kronfield.fitting.filling import Blocks
+        >>> blocks = Blocks.of([np.array([0, 7, 8, 19])], [20], (6,), [4])
+        >>> blocks.starts  # of blocks at -2, 4, 10, 16
+        array([ 0,  4, 14])
+        >>> blocks.of_missing  # the first sample, two of the second block, the last one
+        array([ 0,  9, 10, 17])
+        """
+        n = math.prod(sizes)
+        firsts: list[Array] = []
+        counts = []
+        for length, b, s in zip(shape, sizes, shift, strict=True):
+            before = (b - s) % b  # samples of the first block that precede sample 0
+            counts.append((length - 1 + before) // b + 1)
+            firsts.append(np.clip(np.arange(counts[-1]) * b - before, 0, length - b))
+        # the sum over axes of the number of the block, times n, and of the place in the block
+        samples = np.zeros(len(places[0]), dtype=np.intp)
+        for k, (place, length, b, s) in enumerate(zip(places, shape, sizes, shift, strict=True)):
+            every = np.arange(length)
+            owner = (every + (b - s) % b) // b
+            inside = every - firsts[k][owner]
+            table = owner * (n * math.prod(counts[k + 1 :])) + inside * math.prod(sizes[k + 1 :])
+            samples += table.take(place)
+        number = samples // n
+        touched = np.zeros(math.prod(counts), dtype=bool)
+        touched[number] = True
+        used = np.flatnonzero(touched)
+        if len(used) < len(touched):  # renumber them
+            skipped = np.cumsum(~touched) * n
+            samples -= skipped.take(number)
+        starts, offsets = np.zeros(len(used), dtype=np.intp), np.zeros(1, dtype=np.intp)
+        each = zip(firsts, np.unravel_index(used, counts), shape, sizes, strict=True)
+        for first, i, length, b in each:
+            starts = starts * length + first[i]
+            offsets = (offsets[:, None] * length + np.arange(b)).ravel()
+        return cls(sizes, starts, offsets, samples)
+
+    def shrunk(self, samples: Array, threshold: float) -> Array:
+        """Return the missing samples (C, M) of blocks without small weights.
+
+        ``samples`` (C, N) are all samples of the lattice.
+        """
+        C, count, n = len(samples), len(self.starts), len(self.offsets)
+        results = np.empty((C, count, n), dtype=np.float32)
+        step = max(1, CHUNK // (C * n))
+
+        def shrink(first: int) -> None:
+            part = slice(first, first + step)
+            cut = samples.take(self.starts[part, None] + self.offsets, axis=1)
+            results[:, part] = _thresholded(cut, self.sizes, threshold)
+
+        in_threads(shrink, range(0, count, step))
+        return results.reshape(C, -1).take(self.of_missing, axis=1)
 
 
 def _thresholded(blocks: Array, sizes: tuple[int, ...], threshold: float) -> Array:
-    """Return blocks (B, C, b_1, ..., b_D) without weights that are small in all channels."""
-    B, C, n = len(blocks), blocks.shape[1], math.prod(sizes)
+    """Return blocks (C, B, n) without weights that are small in all channels.
+
+    Others become smaller by the squared threshold over their energy: large weights hardly change,
+    and there is no jump at the threshold (the garrote of Breiman, 1995).
+    """
+    C, B, n = blocks.shape
     product = n <= ONE_PRODUCT
     if product:
-        weights = blocks.reshape(B * C, n) @ _joint(sizes).T
+        weights = blocks.reshape(C * B, n) @ _joint(sizes).T
     else:
-        weights = weights_of(blocks.reshape(B * C, *_alternating(sizes)), sizes)
-    weights = weights.reshape(B, C, n)
-    # a weight is kept in all channels if their energy is above that of errors in some of them
+        weights = weights_of(blocks.reshape(C * B, *_alternating(sizes)), sizes)
+    weights = weights.reshape(C, B, n)
+    # the energy of errors in some of the channels
     least = np.float32(threshold**2 * (1 + (C - 1) / 4))
-    energy = np.einsum("bcn,bcn->bn", weights, weights)
-    keep = np.greater(energy, least, out=energy)  # 0 or 1
+    keep = weights[0] * weights[0] if C == 1 else np.einsum("cbn,cbn->bn", weights, weights)
+    np.maximum(keep, least, out=keep)
+    np.divide(least, keep, out=keep)
+    np.subtract(1, keep, out=keep)
     keep[:, 0] = 1  # the mean of a block
-    weights *= keep[:, None]
+    weights *= keep
     if product:
-        return weights.reshape(B * C, n) @ _joint(sizes)
-    return samples_of(weights.reshape(B * C, *_alternating(sizes)), sizes)
+        found = weights.reshape(C * B, n) @ _joint(sizes)
+    else:
+        found = samples_of(weights.reshape(C * B, *_alternating(sizes)), sizes)
+    return found.reshape(C, B, n)
 
 
 def _alternating(sizes: Sequence[int]) -> tuple[int, ...]:

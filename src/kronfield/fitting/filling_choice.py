@@ -1,50 +1,50 @@
 """Whether the missing samples of a lattice are filled by falling thresholds or by a linear fit.
 
-Known samples are hidden in several windows and predicted by both. Filling is chosen if it predicts
-them better, by more than the standard error over the windows; otherwise the linear fit is.
+Known samples are hidden in several windows and predicted by both.
 
 Holes that are a small part of the lattice are judged at samples hidden in the shape of the holes:
 they are moved and flipped onto known samples nearby. The linear fits are then the surfaces of least
-roughness through the known samples (Duchon, 1977), with some ratios of first to second differences.
-The best ratio is that of the penalty, if the linear fit is chosen. Holes in noisy samples are not
-filled: thresholds keep the noise of the known samples.
+roughness through the known samples, with some ratios of first to second differences: see
+`least_roughness`. Filling starts from the best of them, and the result is a mixture of both: the
+share of the filling is that with the least error at hidden samples, less its standard error. If
+nothing is left of it, the fit is linear, and the best ratio is that of the penalty. Holes in noisy
+samples are not filled: thresholds keep the noise of the known samples.
 
 If most samples are missing, some of the others are hidden at random, and the linear fit is the
-penalised one that `point_choice` has chosen. Noise is looked for where neighbours are known.
+penalised one that `point_choice` has chosen. Filling is chosen if it predicts better, by more than
+the standard error over cells of windows. Noise is looked for where neighbours are known.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
-from kronfield._core.threads import scipy_linalg
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
-from kronfield.fitting.noise import find_noise
+from kronfield.fitting.least_roughness import least_roughness
+from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import FillingSettings, Settings
 
-# The multiple of the identity that makes a matrix regular; its diagonal is 1 and more.
-TINY = 1e-12
 # The most axes of a lattice that is filled.
 MOST_AXES = 4
 # A hidden sample within this distance of a missing one, along an axis, makes a hole larger.
 NEAR = 2
 # Random moves of holes onto known samples, of which the best is used, and how far they are moved,
 # in units of the window.
-TRIES, REACH = 8, 2
+TRIES, REACH = 4, 2
+# The golden ratio: its multiples are spread evenly over the unit interval.
+GOLDEN = (math.sqrt(5) - 1) / 2
 # Of which there is one for each axis of a lattice that is filled.
 PRIMES = (2, 3, 5, 7)
 # Fewer windows than this do not tell a standard error.
-FEWEST_WINDOWS = 4
+FEWEST_WINDOWS = 8
 # Windows are enlarged if more than this part of them is missing.
 MOST_OF_WINDOW = 0.5
 # Boxes around the holes are used if they are at most this part of the lattice.
@@ -80,6 +80,10 @@ class Filling:
         The number of rounds, and whether the largest blocks are used.
     ratio : float or None
         The ratio of first to second differences in the linear fit that is best in holes.
+    weight : float
+        The share of the filling; the rest is the linear fit.
+    rotation : array (R, C) or None
+        The combinations of channels that are filled in holes; others are linear.
     """
 
     candidates: list[Candidate]
@@ -91,6 +95,8 @@ class Filling:
     rounds: int = 0
     all_sizes: bool = True
     ratio: float | None = None
+    weight: float = 1.0
+    rotation: Array | None = None
 
     def without_samples(self) -> Filling:
         """Return this without the lattice."""
@@ -229,22 +235,103 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     scale = _scale(windows, ~gaps)
     if scale == 0.0:
         return Filling([], "the known samples are constant")
-    noise = find_noise(planes, settings.noise, ~missing)
+    noise = _noise_near(planes, missing, settings)
     if noise.is_found:
         return Filling([], f"not filled by thresholds, which keep noise; {noise.reason}")
     ratios = settings.search.ratios[::2]
-    linear = zip(ratios, least_roughness(windows, gaps, ratios), strict=True)
-    squares = {ratio: _squares(found, windows, judged.hidden) for ratio, found in linear}
+    surfaces = dict(zip(ratios, least_roughness(windows, gaps, ratios), strict=True))
+    errors = {ratio: _errors(found, windows, judged.hidden) for ratio, found in surfaces.items()}
+    squares = {ratio: _mean_squares(parts) for ratio, parts in errors.items()}
     best = min(squares, key=lambda ratio: MeanError.of(squares[ratio]).mean)
-    rivals = [
+    linear = MeanError.of(squares[best])
+    candidates = [
         Candidate(
             "least roughness", {"first over second differences": ratio}, *_relative(parts, scale)
         )
         for ratio, parts in squares.items()
     ]
-    plan = Plan(own.rounds_of_holes, are_wide(missing, own), own)
-    found = _decided(planes, missing, judged, rivals, squares[best], scale, plan)
-    return replace(found, ratio=best)
+    rotation = telling_rows(decorrelating(planes, missing), errors[best], own.least_share)
+    plan = Plan(own.rounds_of_holes, are_wide(missing, own), own, best, 1.0, rotation)
+    filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
+    others = _errors(filled, windows, judged.hidden)
+    weight, deviation = best_share(errors[best], others)
+    taken = min(max(weight - deviation, 0.0), 1.0)
+    reason = (
+        f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
+        f"{len(judged.windows)} windows, relative to the variance; the best share of the filling "
+        f"is {weight:.2f} +- {deviation:.2f}"
+    )
+    parameters = {"rounds": plan.rounds, "share": 1.0}
+    candidates.append(Candidate(KIND, parameters, *_relative(_mean_squares(others), scale)))
+    if taken == 0.0:
+        return Filling(candidates, reason, None, *linear.root, ratio=best)
+    mixed = _mean_squares(
+        [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
+    )
+    chosen = Candidate(KIND, {**parameters, "share": taken}, *_relative(mixed, scale), chosen=True)
+    plan = replace(plan, weight=taken)
+    return Filling(
+        [*candidates[: len(ratios)], chosen] if taken == 1.0 else [*candidates, chosen],
+        reason,
+        plan.fill_lattice(planes, missing, linear.root[0]),
+        *MeanError.of(mixed).root,
+        linear.root[0],
+        plan.rounds,
+        plan.all_sizes,
+        best,
+        taken,
+        rotation,
+    )
+
+
+def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
+    """Return the noise of the samples around the holes; of all if few of these are known."""
+    places = np.flatnonzero(missing)
+    extent = [p.stop - p.start for p in centre(missing.shape, settings.filling.noise_samples)]
+    part = _around(int(places[len(places) // 2]), missing.shape, extent)
+    if 2 * np.count_nonzero(missing[part]) > math.prod(extent):
+        part = (slice(None),) * missing.ndim
+    return find_noise(planes[(slice(None), *part)], settings.noise, ~missing[part])
+
+
+def telling_rows(rotation: Array, errors: Sequence[Array], least: float) -> Array:
+    """Return the rows of a rotation that have at least a part of the squared error.
+
+    ``errors`` are those of the channels (C, n) in each window. Edges are alike in the channels of a
+    picture, so that most of the error is in one combination of them.
+    """
+    squares = np.sum(np.square(rotation @ np.concatenate(errors, axis=1)), axis=1)
+    kept = squares >= least * squares.sum()
+    return rotation[kept]
+
+
+def best_share(errors: Sequence[Array], others: Sequence[Array]) -> tuple[float, float]:
+    """Return the share of other predictions with which a mixture has the least squared error.
+
+    ``errors`` and ``others`` are errors (C, n) in each window, of which the windows are
+    independent. The standard error of the share follows (Cochran, 1977, of a ratio of sums).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kronfield.fitting.filling_choice import best_share
+    >>> one = [np.array([[1.0, -2.0]]), np.array([[3.0, 1.0]])]
+    >>> best_share(one, [-part for part in one])  # half of each has no error at all
+    (0.5, 0.0)
+    """
+    pairs = [
+        (a.astype(np.float64), b.astype(np.float64)) for a, b in zip(errors, others, strict=True)
+    ]
+    gains = np.array([float(np.sum(a * (a - b))) for a, b in pairs])
+    sizes = np.array([float(np.sum((a - b) ** 2)) for a, b in pairs])
+    if not sizes.sum() > 0:
+        return 0.0, 0.0
+    share = float(gains.sum() / sizes.sum())
+    W = len(pairs)
+    if W < 2:
+        return share, math.inf
+    off = gains - share * sizes
+    return share, math.sqrt(W / (W - 1) * float(off @ off)) / float(sizes.sum())
 
 
 def consider_scattered(
@@ -280,7 +367,14 @@ def consider_scattered(
 
 def fill_again(planes: Array, missing: Array, filling: Filling, settings: Settings) -> Array:
     """Return other planes, filled in the same way."""
-    plan = Plan(filling.rounds, filling.all_sizes, settings.filling)
+    plan = Plan(
+        filling.rounds,
+        filling.all_sizes,
+        settings.filling,
+        filling.ratio,
+        filling.weight,
+        filling.rotation,
+    )
     return plan.fill_lattice(planes, missing, filling.linear)
 
 
@@ -292,20 +386,18 @@ def _decided(
     linear: Sequence[Array],
     scale: float,
     plan: Plan,
-    cell: int | None = None,
+    cell: int,
 ) -> Filling:
     """Fill windows, compare with the linear fit there, and fill the lattice if that is better.
 
-    The windows are the independent observations, or with ``cell`` their cells of that side.
+    Cells of a side of ``cell`` samples are the independent observations.
     """
-    if cell is not None:
-        linear = judged.by_cells(linear, cell)
+    linear = judged.by_cells(linear, cell)
     expected = MeanError.of(linear)
     gaps = judged.stack(missing) | judged.hidden
     windows = judged.stack(planes)
-    squares = _squares(plan.fill_stack(windows, gaps, expected.root[0]), windows, judged.hidden)
-    if cell is not None:
-        squares = judged.by_cells(squares, cell)
+    found = plan.fill_stack(windows, gaps, expected.root[0])
+    squares = judged.by_cells(_mean_squares(_errors(found, windows, judged.hidden)), cell)
     own = MeanError.of(squares)
     taken, by = is_better(squares, linear)
     candidate = Candidate(KIND, {"rounds": plan.rounds}, *_relative(squares, scale), chosen=taken)
@@ -326,27 +418,59 @@ def _decided(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """How a lattice is filled: the number of rounds, and whether the largest blocks are used."""
+    """How a lattice is filled.
+
+    Attributes
+    ----------
+    rounds, all_sizes : int, bool
+        The number of rounds, and whether the largest blocks are used.
+    settings : FillingSettings
+        The decisions.
+    ratio : float or None
+        The first guess is the surface of least roughness with this ratio of first to second
+        differences; if None, it is a coarse one.
+    weight : float
+        The share of the filling in the result; the rest is the first guess.
+    rotation : array (R, C) or None
+        The combinations of channels that are filled; if None, all.
+    """
 
     rounds: int
     all_sizes: bool
     settings: FillingSettings
+    ratio: float | None = None
+    weight: float = 1.0
+    rotation: Array | None = None
 
     def fill_stack(
         self, stack: Array, gaps: Array, error: float, rotation: Array | None = None
     ) -> Array:
         """Return stacked windows (C, W, N_1, ..., N_D) with their gaps filled."""
-        return fill(
-            coarse_guess(stack, gaps, gaps.ndim - 1),
+        if self.ratio is None:
+            guess = coarse_guess(stack, gaps, gaps.ndim - 1)
+        else:
+            guess = least_roughness(stack, gaps, (self.ratio,))[0]
+        return self.fill_from(guess, gaps, error, rotation)
+
+    def fill_from(
+        self, guess: Array, gaps: Array, error: float, rotation: Array | None = None
+    ) -> Array:
+        """Return stacked windows with their gaps filled, which hold a first guess."""
+        found = fill(
+            guess,
             gaps,
             error,
             rounds=self.rounds,
             sizes=block_sizes(gaps.shape, self.settings, stacked=True, all_sizes=self.all_sizes),
             settings=self.settings,
-            rotation=rotation,
+            rotation=rotation if self.rotation is None else self.rotation,
         )
+        if self.weight != 1.0:
+            share = guess.dtype.type(self.weight)
+            found[:, gaps] = share * found[:, gaps] + (1 - share) * guess[:, gaps]
+        return found
 
     def fill_lattice(self, planes: Array, missing: Array, error: float) -> Array:
         """Return the filled lattice; work is done in boxes around the holes if these are few."""
@@ -355,7 +479,8 @@ class Plan:
             return self.fill_stack(planes[:, None], missing[None], error)[:, 0]
         gaps = np.stack([missing[box] for box in boxes])
         cut = np.stack([planes[(slice(None), *box)] for box in boxes], axis=1)
-        found = self.fill_stack(cut, gaps, error, decorrelating(planes, missing))
+        rotation = decorrelating(planes, missing) if self.rotation is None else None
+        found = self.fill_stack(cut, gaps, error, rotation)
         complete = planes.copy()
         for i, box in enumerate(boxes):
             np.copyto(complete[(slice(None), *box)], found[:, i], where=gaps[i])
@@ -414,7 +539,9 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
     """Return windows with known samples hidden in the shape of the missing ones.
 
     The holes of a window are moved by a random shift and flipped, onto known samples nearby. Of
-    several random ways, the one that hides most samples is used. None if fewer than
+    several random ways, the one that hides most samples is used. Parts that would enlarge a hole
+    are left out. There are at most as many hidden samples as missing ones, but in some windows.
+    None if fewer than
     ``settings.fewest`` samples can be hidden.
     """
     rng = np.random.default_rng(seed)
@@ -436,14 +563,20 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
         if share <= MOST_OF_WINDOW or tuple(extent) == missing.shape:
             break
         side *= 2  # holes are wider than the windows
-    windows, hidden = [], []
-    for window in sources:
-        tries = [_moved(missing, window, rng) for _ in range(TRIES)]
-        target, held = max(tries, key=lambda one: int(one[1].sum()))
-        if 0 < 2 * held.sum() < np.count_nonzero(~missing[target]):
+    windows, hidden, total = [], [], 0
+    # in an order in which any first part is spread over all
+    for k in np.argsort((np.arange(count) * GOLDEN) % 1, kind="stable"):
+        tries = [_moved(missing, sources[k], rng) for _ in range(TRIES)]
+        target, held = max(tries, key=lambda one: np.count_nonzero(one[1]))
+        held &= ~_near(missing[target])
+        number = int(np.count_nonzero(held))
+        if 0 < 2 * number < np.count_nonzero(~missing[target]):
             windows.append(target)
             hidden.append(held)
-    if sum(int(one.sum()) for one in hidden) < settings.fewest:
+            total += number
+        if len(windows) >= FEWEST_WINDOWS and total >= len(places):
+            break  # so that it takes no longer to judge than to fill
+    if total < settings.fewest:
         return None
     return Hidden(windows, np.stack(hidden)).widened(missing.shape, margin)
 
@@ -465,10 +598,7 @@ def _around(place: int, shape: Sequence[int], extent: Sequence[int]) -> tuple[sl
 def _moved(
     missing: Array, window: tuple[slice, ...], rng: np.random.Generator
 ) -> tuple[tuple[slice, ...], Array]:
-    """Return a window nearby, at random, and the holes of ``window``, flipped at random.
-
-    Parts of them that would enlarge a hole of the window nearby are left out.
-    """
+    """Return a window nearby, at random, and the holes of ``window``, flipped at random."""
     holes, target = missing[window], []
     for axis, (part, n) in enumerate(zip(window, missing.shape, strict=True)):
         extent = part.stop - part.start
@@ -477,7 +607,7 @@ def _moved(
         target.append(slice(low, low + extent))
         if rng.random() < 0.5:
             holes = np.flip(holes, axis)
-    return tuple(target), holes & ~_near(missing[tuple(target)])
+    return tuple(target), holes & ~missing[tuple(target)]
 
 
 def _near(missing: Array) -> Array:
@@ -541,12 +671,14 @@ def _step(values: Array) -> float:
     return float(np.median(np.diff(different)))
 
 
-def _squares(found: Array, truth: Array, hidden: Array) -> list[Array]:
-    """Return the squared errors (n,) at the hidden samples of each window, mean over channels."""
-    return [
-        np.mean(np.square(found[:, i, hid] - truth[:, i, hid], dtype=np.float64), axis=0)
-        for i, hid in enumerate(hidden)
-    ]
+def _errors(found: Array, truth: Array, hidden: Array) -> list[Array]:
+    """Return the errors (C, n) at the hidden samples of each window."""
+    return [found[:, i, hid] - truth[:, i, hid] for i, hid in enumerate(hidden)]
+
+
+def _mean_squares(errors: Sequence[Array]) -> list[Array]:
+    """Return the squared errors (n,) in each window, mean over channels."""
+    return [np.mean(np.square(part, dtype=np.float64), axis=0) for part in errors]
 
 
 def is_better(squares: Sequence[Array], others: Sequence[Array]) -> tuple[bool, str]:
@@ -591,84 +723,3 @@ def _relative(parts: Sequence[Array], scale: float) -> tuple[float, float]:
 def _scale(planes: Array, known: Array) -> float:
     """Return the standard deviation of the known samples, the mean over channels."""
     return math.sqrt(float(np.mean([np.var(plane[known], dtype=np.float64) for plane in planes])))
-
-
-# Linear fits
-# ------------------------------------------------------------------------------------------
-
-
-def least_roughness(planes: Array, missing: Array, ratios: Sequence[float]) -> list[Array]:
-    """Return stacked planes (C, W, N_1, ..., N_D), of least roughness where samples are missing.
-
-    The roughness is the sum of squared second differences, also mixed ones, and of a ratio times
-    the squared first differences; there is a result for every ratio. Windows are separate.
-    """
-    import scipy.sparse
-    import scipy.sparse.linalg
-
-    scipy_linalg()  # so that its BLAS is limited to one thread
-    C, size = len(planes), missing.size
-    places = np.flatnonzero(missing)
-    known = np.where(missing.ravel(), 0.0, planes.reshape(C, size).astype(np.float64))
-    # minimise |L u|^2 over the missing u_m: L_m' L_m u_m = -L_m' L_k u_k
-    terms = []
-    for order in (2, 1):
-        L = _operator(missing, order)
-        L_m = L[:, places]
-        terms.append((L_m.T @ L_m, -(L_m.T @ (L @ known.T))))
-    found = []
-    for ratio in ratios:
-        # a small multiple of the identity, for windows without known samples
-        A = terms[0][0] + ratio * terms[1][0] + TINY * scipy.sparse.identity(len(places))
-        solver = scipy.sparse.linalg.splu(
-            A.tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
-        )
-        one = planes.copy()
-        one.reshape(C, size)[:, places] = solver.solve(terms[0][1] + ratio * terms[1][1]).T
-        found.append(one)
-    return found
-
-
-def _operator(missing: Array, order: int) -> Any:
-    """Return the sparse matrix of the differences of an order that involve missing samples."""
-    import scipy.sparse
-
-    flat, nodes = missing.ravel(), np.arange(missing.size, dtype=np.int32).reshape(missing.shape)
-    rows, columns, data, count = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)], 0
-    for places, weights in _differences(nodes, order):
-        touching = np.zeros(places[0].shape, dtype=bool)
-        for place in places:
-            touching |= flat[place]
-        index = np.flatnonzero(touching)
-        for place, weight in zip(places, weights, strict=True):
-            columns.append(place.ravel()[index])
-            rows.append(np.arange(count, count + len(index)))
-            data.append(np.full(len(index), weight))
-        count += len(index)
-    entries = (np.concatenate(data), (np.concatenate(rows), np.concatenate(columns)))
-    return scipy.sparse.csr_matrix(entries, (count, missing.size))
-
-
-def _differences(nodes: Array, order: int) -> Iterator[tuple[list[Array], list[float]]]:
-    """Yield the nodes and the weights of differences of stacked nodes (W, N_1, ..., N_D)."""
-    axes = range(1, nodes.ndim)
-
-    def part(*steps: tuple[int, slice]) -> Array:
-        index = [slice(None)] * nodes.ndim
-        for axis, which in steps:
-            index[axis] = which
-        return nodes[tuple(index)]
-
-    low, high = slice(None, -1), slice(1, None)
-    if order == 1:
-        for axis in axes:
-            yield [part((axis, low)), part((axis, high))], [-1.0, 1.0]
-        return
-    for axis in axes:
-        if nodes.shape[axis] > 2:
-            ends = (slice(None, -2), slice(1, -1), slice(2, None))
-            yield [part((axis, end)) for end in ends], [1.0, -2.0, 1.0]
-    for a, b in itertools.combinations(axes, 2):
-        corners = [part((a, i), (b, j)) for i, j in itertools.product((low, high), repeat=2)]
-        weight = math.sqrt(2)
-        yield corners, [weight, -weight, -weight, weight]

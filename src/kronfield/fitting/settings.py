@@ -1034,32 +1034,25 @@ class FillingSettings:
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        24,
+        20,
         "The number of rounds where holes are small parts of the lattice.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(3, 40),
     )
     first: float = decision(
-        6.0,
+        3.0,
         "The threshold of the first round, relative to the expected error.",
         data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(1.0, 100.0),
     )
     last: float = decision(
-        0.6,
+        0.3,
         "The threshold of the last round, relative to the expected error.",
         data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.01, 3.0),
-    )
-    averaged: float = decision(
-        0.2,
-        "The part of the rounds, the last ones, which use all sizes of blocks and are averaged.",
-        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
-        script="filling.py",
-        sides=(0.0, 1.0),
     )
     holes: float = decision(
         0.35,
@@ -1092,6 +1085,21 @@ class FillingSettings:
         data="by design: at most half of the time of filling a photograph",
         script="filling.py",
         sides=(1 << 12, 1 << 18),
+    )
+    least_share: float = decision(
+        0.05,
+        "Of decorrelated channels, those are filled which have at least this part of the squared "
+        "error of the linear fit in holes; others stay linear.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.0, 0.6),
+    )
+    noise_samples: int = decision(
+        1 << 15,
+        "The samples around holes in which noise is looked for.",
+        data="by design: a small part of the time of filling a photograph",
+        script="filling.py",
+        sides=(1 << 9, 1 << 20),
     )
     fewest: int = decision(
         64,
