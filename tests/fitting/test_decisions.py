@@ -4,7 +4,9 @@ The name of a test is that of its decision, group and name: benchmarks/tuning/mu
 decision and expects the test to fail.
 """
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -75,6 +77,14 @@ def test_every_decision_has_a_test_and_two_other_values():
 def test_the_page_is_up_to_date():
     with open("docs/choices.md", encoding="utf-8") as file:
         assert file.read() == page(), "run python -m benchmarks.tuning.page"
+
+
+def test_a_pickle_holds_the_decisions_that_are_not_the_default():
+    other = settings.changed(settings.DEFAULT, "grid", "clearly", 2.0)
+    assert pickle.loads(pickle.dumps(other)) == other != settings.DEFAULT
+    assert pickle.loads(pickle.dumps(settings.DEFAULT)) == settings.DEFAULT
+    assert len(pickle.dumps(settings.DEFAULT)) < len(pickle.dumps(other)) < 300
+    assert copy.deepcopy(other) == other
 
 
 def test_other_settings_can_be_handed_in():

@@ -44,8 +44,23 @@ def decision(value: Any, decides: str, *, data: str, script: str, sides: tuple[A
     return field(default=value, metadata=about)
 
 
+class _Group:
+    """A pickle of decisions holds those that are not the default, which most fields do not have."""
+
+    def __reduce__(self) -> Any:
+        """Return how to make these decisions again."""
+        every: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(self)  # type: ignore[arg-type]
+        values = {one.name: getattr(self, one.name) for one in every}
+        other = {one.name: values[one.name] for one in every if values[one.name] != one.default}
+        return _made, (type(self), other)
+
+
+def _made(kind: type[Any], other: dict[str, Any]) -> Any:
+    return kind(**other)
+
+
 @dataclass(frozen=True)
-class GridSettings:
+class GridSettings(_Group):
     """Samples on a grid: what is judged, and when slopes are taken from the data."""
 
     crop_samples: int = decision(
@@ -121,7 +136,7 @@ class GridSettings:
 
 
 @dataclass(frozen=True)
-class PredictionSettings:
+class PredictionSettings(_Group):
     """Samples left out: which features predict them, and how many are judged."""
 
     fewest: int = decision(
@@ -177,7 +192,7 @@ class PredictionSettings:
 
 
 @dataclass(frozen=True)
-class NoiseSettings:
+class NoiseSettings(_Group):
     """Noise on grids: when differences between neighbours are taken for noise."""
 
     ratio: float = decision(
@@ -316,7 +331,7 @@ class NoiseSettings:
 
 
 @dataclass(frozen=True)
-class SmoothingSettings:
+class SmoothingSettings(_Group):
     """Noisy grids: the penalties that are tried, and where they are judged."""
 
     windows: tuple[int, ...] = decision(
@@ -345,7 +360,7 @@ class SmoothingSettings:
 
 
 @dataclass(frozen=True)
-class DirectionalSettings:
+class DirectionalSettings(_Group):
     """Slopes along edges: how the directions between samples are weighted.
 
     A filter is written as the distances of a product of two-term sums: (1, 1) is the filter 1, 2, 1
@@ -414,7 +429,7 @@ class DirectionalSettings:
 
 
 @dataclass(frozen=True)
-class PointSettings:
+class PointSettings(_Group):
     """Scattered points: the grids that are tried, and how they are judged."""
 
     fewest: int = decision(
@@ -622,7 +637,7 @@ class PointSettings:
 
 
 @dataclass(frozen=True)
-class SearchSettings:
+class SearchSettings(_Group):
     """Scattered points: the penalties that are searched.
 
     A penalty of derivatives is the weight of second derivatives, a power of ten, and the ratio of
@@ -697,7 +712,7 @@ class SearchSettings:
 
 
 @dataclass(frozen=True)
-class GaussianSettings:
+class GaussianSettings(_Group):
     """Scattered points of smooth functions: widths and ridge of Gaussians by likelihood."""
 
     fewest: int = decision(
@@ -753,7 +768,7 @@ class GaussianSettings:
 
 
 @dataclass(frozen=True)
-class RobustSettings:
+class RobustSettings(_Group):
     """Outliers among points: what counts as one, and what becomes of it."""
 
     constant: float = decision(
@@ -789,7 +804,7 @@ class RobustSettings:
 
 
 @dataclass(frozen=True)
-class SignalSettings:
+class SignalSettings(_Group):
     """Files and the command line: what is done with a signal."""
 
     averaged_above: float = decision(
@@ -890,7 +905,7 @@ class SignalSettings:
 
 
 @dataclass(frozen=True)
-class ShrinkageSettings:
+class ShrinkageSettings(_Group):
     """Noise removed by shrinking cosines in blocks: their sizes, shifts and thresholds."""
 
     sizes_by_dimension: tuple[tuple[int, ...], ...] = decision(
@@ -968,7 +983,7 @@ class ShrinkageSettings:
 
 
 @dataclass(frozen=True)
-class GroupingSettings:
+class GroupingSettings(_Group):
     """Noise removed from groups of alike patches: the slower setting of `denoise`."""
 
     patches: tuple[int, ...] = decision(
@@ -1016,7 +1031,7 @@ class GroupingSettings:
 
 
 @dataclass(frozen=True)
-class FillingSettings:
+class FillingSettings(_Group):
     """Missing samples of a lattice, filled by falling thresholds: see `filling`."""
 
     sizes_by_dimension: tuple[tuple[int, ...], ...] = decision(
@@ -1115,7 +1130,7 @@ class FillingSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(_Group):
     """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
 
     grid: GridSettings = GridSettings()
