@@ -223,3 +223,27 @@ def test_a_picture_has_no_frame_rate(here):
 
 def test_what_no_disk_can_hold_is_refused_at_once(here):
     refused("render photo.field -o huge.png --scale 1e6", "size: got", "at most 10,000,000")
+
+
+def test_nothing_is_drawn_far_from_data(here):
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.random((60, 2)), rng.random((60, 2)) + 3])
+    rows = [["x", "y", "height"], *np.c_[points, 1 + points[:, 0]].tolist()]
+    with open("hills.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    run("fit hills.csv -o hills.field")
+    run("render hills.field -o map.npy --size 40 --beyond 0.5")
+    run("render hills.field -o map.png --size 40 --beyond 0.5 --range -1:5")
+    values, drawn = np.load("map.npy"), pixels("map.png")
+    assert 0.2 < np.isnan(values).mean() < 0.9
+    np.testing.assert_array_equal(drawn == 0, np.isnan(values.T[::-1]))
+    with open("places.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["x", "y"], [0.5, 0.5], [2.0, 2.0]])
+    for command in ("render hills.field", "fit hills.csv"):
+        run(f"{command} --at places.csv --beyond 0.5 -o values.csv --force")
+        found = read("values.csv")
+        table = Path("values.csv").read_text().splitlines()
+        assert table[2].endswith(",")
+        assert not table[1].endswith(",")
+        assert found is not None
+    refused("fit hills.csv --beyond 0.5 --force", "--at")

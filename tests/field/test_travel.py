@@ -164,7 +164,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_a_pickle_holds_no_samples(name):
     field = LARGE[name]()
-    assert len(pickle.dumps(field)) <= 1.3 * field.weights.nbytes
+    assert len(pickle.dumps(field)) <= 1.3 * field.weights.nbytes + 500  # names of attributes
 
 
 def _jittered(count):

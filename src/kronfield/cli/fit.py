@@ -115,6 +115,12 @@ Examples:
     help="With --error: the standard deviation of the values. Default: from the fit.",
 )
 @click.option(
+    "--beyond",
+    type=float,
+    metavar="DISTANCE",
+    help="With --at: leave values empty further than this from the data.",
+)
+@click.option(
     "--report",
     type=PATH,
     metavar="DIR",
@@ -140,6 +146,7 @@ def command(
     places: str | None,
     error: bool,
     noise: float | None,
+    beyond: float | None,
     report: Path | None,
     force: bool,
     out: Output,
@@ -156,6 +163,8 @@ def command(
 
     error = error or noise is not None
     target = output or default_output(source, FIELD_SUFFIX if places is None else "-values.csv")
+    if beyond is not None and places is None:
+        raise Failure("--beyond: expected --at POINTS as well. For maps: kronfield render --beyond")
     _check(target, places, error, report, dtype, force)
     penalised = roughness is not None or bool(ridge)
     signal = signal_to_fit(
@@ -182,7 +191,9 @@ def command(
     if places is not None:
         from kronfield.cli.points import write_values
 
-        write_values(field, places, target, out, force=force, error=error, noise=noise)
+        write_values(
+            field, places, target, out, force=force, error=error, noise=noise, beyond=beyond
+        )
         return
     saved = _save(field, target, dtype, signal, out)
     if report is not None:

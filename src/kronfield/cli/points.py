@@ -32,10 +32,12 @@ def write_values(
     derivative: Any = None,
     error: bool = False,
     noise: float | None = None,
+    beyond: float | None = None,
 ) -> None:
     """Write coordinates and values of a field at the points of a table.
 
-    Values are empty outside the domain and where a coordinate is missing.
+    Values are empty outside the domain, where a coordinate is missing, and further than ``beyond``
+    from the data.
     """
     import numpy as np
 
@@ -56,7 +58,8 @@ def write_values(
     known = described(field).channels or []
     channels = known if len(known) == count else [f"value {i}" for i in range(count)]
     with out.working("Evaluating"):
-        values = np.concatenate(list(values_at_points(field, points, derivative=derivative)))
+        blocks = values_at_points(field, points, derivative=derivative, beyond=beyond)
+        values = np.concatenate(list(blocks))
         outside = int(np.isnan(values).any(axis=1).sum())
         if error:
             spread = np.full_like(values, np.nan)
@@ -64,11 +67,13 @@ def write_values(
             spread[inside] = field.standard_error(
                 points[inside], noise=noise, outside="nan"
             ).reshape(-1, count)
+            spread[np.isnan(values)] = np.nan
             values = np.concatenate([values, spread], axis=1)
             channels += [f"{name} error" for name in channels]
     info = Description(kind="table", axes=names, channels=channels, dtype="float64").to_dict()
     with writer(target, (len(points),), len(names) + len(channels), info, overwrite=force) as file:
         file.write(np.concatenate([points, values], axis=1))
-    note = f"; {outside} outside the domain, left empty" if outside else ""
+    where = "outside the domain" if beyond is None else "outside the domain or too far from data"
+    note = f"; {outside} {where}, left empty" if outside else ""
     out.say(f"Wrote {target}: {', '.join(channels)} at {len(points)} points{note}")
     out.result(output=target, points=len(points), outside=outside, columns=[*names, *channels])

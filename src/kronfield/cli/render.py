@@ -108,6 +108,12 @@ Examples:
     metavar="LOW:HIGH",
     help="The values to draw black and white.",
 )
+@click.option(
+    "--beyond",
+    type=float,
+    metavar="DISTANCE",
+    help="No values further than this from the data: NaN, empty in tables, black in pictures.",
+)
 @click.option("--channel", help="The name or number of a single channel to write.")
 @click.option(
     "--at",
@@ -128,6 +134,7 @@ def command(
     slow: float,
     derivative: Any,
     tone_range: Any,
+    beyond: float | None,
     channel: str | None,
     places: str | None,
     force: bool,
@@ -140,11 +147,13 @@ def command(
     colours, and derivatives, are written unchanged to TIFF, NumPy, NIfTI and tables. In other
     pictures they become grey levels, from the smallest to the largest value.
     """
+    from dataclasses import replace
+
     from kronfield.files import kind_of
 
     if places is not None:
         for_grids = (size, scale, crops, cuts, rate, tone_range, channel)
-        _write_at(path, places, output, out, force, derivative, for_grids)
+        _write_at(path, places, output, out, force, derivative, beyond, for_grids)
         return
     check_output(output, force=force)
     field = load_field(path, out)
@@ -155,6 +164,7 @@ def command(
             f"--fps: got a picture to write, {output}; expected a video or a sound. Leave it out"
         )
     where = _view(field, size, scale, crops, cuts, rate, slow, upright=target == "image")
+    where = replace(where, beyond=beyond)
     write_view(
         field,
         where,
@@ -174,6 +184,7 @@ def _write_at(
     out: Output,
     force: bool,
     derivative: Any,
+    beyond: float | None,
     for_grids: tuple[Any, ...],
 ) -> None:
     """Write values at the points of a table; refuse the options ``for_grids``."""
@@ -183,7 +194,8 @@ def _write_at(
     if any(for_grids):
         raise Failure("--at: the table gives all positions. Leave out the options for grids")
     field = load_field(path, out)
-    write_values(field, places, output, out, force=force, derivative=_orders(field, derivative))
+    orders = _orders(field, derivative)
+    write_values(field, places, output, out, force=force, derivative=orders, beyond=beyond)
 
 
 def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:

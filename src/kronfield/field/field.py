@@ -27,6 +27,7 @@ from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import BSpline
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import evaluation, storage
+from kronfield.field.places import Distances, Places, far_parts
 from kronfield.field.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class Field:
         self.report = report
         self._again = again
         self._uncertainty = uncertainty
+        self._places: Places | None = None
         #: Anything that JSON can hold, saved with the field: the source of the samples, units, a
         #: frame rate.
         self.info: dict[str, Any] = dict(info or {})
@@ -124,7 +126,7 @@ class Field:
             )
         if isinstance(self._again, NeedsSamples):
             raise self._again.error()
-        return self._again(values)
+        return self._again(values).with_places(self._places)
 
     # Copies: a pickle holds weights and settings, but no samples
     # ------------------------------------------------------------------------------------------
@@ -154,6 +156,11 @@ class Field:
     def with_axes(self, axes: Sequence[Array]) -> Field:
         """Set the positions that `on_grid` evaluates by default; return the field."""
         self._axes = SampleAxes(axes)
+        return self
+
+    def with_places(self, places: Places | None) -> Field:
+        """Set where the data are, for `distance_to_data`; return the field."""
+        self._places = places
         return self
 
     @property
@@ -211,6 +218,7 @@ class Field:
         *,
         out: Array | None = None,
         outside: str = "error",
+        beyond: float | None = None,
     ) -> Array:
         """Return the values on a grid.
 
@@ -227,6 +235,8 @@ class Field:
         outside : "error", "clamp", "extrapolate" or "nan"
             What to do with positions outside the domain: raise an error, move them to its rim,
             evaluate the features there (many fade to zero), or return NaN.
+        beyond : float, optional
+            Return NaN where the nearest datum is further away than this: see `distance_to_data`.
 
         Returns
         -------
@@ -247,15 +257,24 @@ class Field:
         for axis, (_, bad) in enumerate(inside):
             if bad is not None:
                 target[(slice(None),) * axis + (bad,)] = np.nan
+        if beyond is not None:
+            places, limit = self._known_places("beyond"), _distance(beyond)
+            for part, far in far_parts(places, positions, limit):
+                target[part][far] = np.nan
         return result
 
     @with_one_blas_thread
     def __call__(
-        self, points: Any, derivative: Sequence[int] | None = None, *, outside: str = "error"
+        self,
+        points: Any,
+        derivative: Sequence[int] | None = None,
+        *,
+        outside: str = "error",
+        beyond: float | None = None,
     ) -> Array:
         """Return the values at ``points`` (P, D), as (P,) or (P, C).
 
-        ``derivative`` and ``outside`` are as in `on_grid`.
+        ``derivative``, ``outside`` and ``beyond`` are as in `on_grid`.
         """
         X = self._points(points)
         orders = self._orders(derivative)
@@ -266,7 +285,42 @@ class Field:
         for _, bad in placed:
             if bad is not None:
                 result[bad] = np.nan
+        if beyond is not None:
+            limit = _distance(beyond)
+            result[self._known_places("beyond").distances(X, limit) > limit] = np.nan
         return result
+
+    def distance_to_data(self, points: Any) -> Array:
+        """Return the distance (P,) of each of ``points`` (P, D) to the nearest datum.
+
+        Distances are in the ``units`` that were given to `fit_points`, by default those of the
+        positions, which must then be lengths: for longitude and latitude pass ``units``, or fit in
+        a projection. Data of weight 0 and missing samples do not count. Up to 65,536 positions of
+        scattered data are kept and saved with the field, to 1/65,535 of their box. Of more points,
+        distances are not too small, and too large by at most the diagonal of a cell of the finest
+        grid with at most as many occupied cells.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kronfield as kf
+        >>> field = kf.fit_points(np.array([[0.0, 0], [1, 0], [0, 1], [4, 4]]), np.arange(4.0))
+        >>> field.distance_to_data(np.array([[1.0, 1.0], [4.0, 1.0]])).round(3)
+        array([1., 3.])
+        >>> np.isnan(field.on_grid((4, 4), beyond=1.0)).sum()
+        np.int64(10)
+        """
+        return self._known_places("distance_to_data").distances(self._points(points))
+
+    def _known_places(self, name: str) -> Distances:
+        if self._places is None:
+            raise problem(
+                name,
+                "a field that does not know where its data are",
+                "one from fit or fit_points, or saved by this version",
+                "Fit it again, or leave beyond out.",
+            )
+        return self._places.on(self._axes)
 
     def gradient(self, points: Any, *, outside: str = "error") -> Array:
         """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C)."""
@@ -396,6 +450,9 @@ class Field:
                 "They overflow: use float32 or float64.",
             )
         error = (stored.astype(np.float64) - numbers).ravel() if dtype else np.zeros(1)
+        if self._places is not None:
+            kept, about = self._places.contents()
+            arrays, metadata = {**arrays, **kept}, {**metadata, "places": about}
         storage.write(path, {name: stored, **arrays}, metadata)
         rms = float(np.sqrt(np.mean(error**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
@@ -561,6 +618,10 @@ class Field:
                 "Create it with numpy.empty, or leave it out.",
             )
         return out
+
+
+def _distance(beyond: Any) -> float:
+    return real("beyond", beyond, low=0.0, high=1e300, remedy="It is a distance to the data.")
 
 
 def field_from(

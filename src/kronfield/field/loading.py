@@ -9,6 +9,7 @@ from typing import Any
 from kronfield._core.arrays import problem
 from kronfield.field import storage
 from kronfield.field.field import Field, field_from
+from kronfield.field.places import places_from
 
 
 def load(
@@ -37,11 +38,11 @@ def load(
     arrays, metadata = storage.read(path)
     kind = metadata.get("kind", "field")
     if kind == "field":
-        return field_from(path, arrays, metadata, functions)
+        return _placed(field_from(path, arrays, metadata, functions), arrays, metadata)
     if kind == "refined":
         from kronfield.fitting.refined import refined_from
 
-        return refined_from(path, arrays, metadata)
+        return _placed(refined_from(path, arrays, metadata), arrays, metadata)
     if kind == "network":
         try:
             from kronfield.nn.field import network_from
@@ -57,3 +58,8 @@ def load(
         kind, "Use Statistics.load."
     )
     raise problem("path", f"{path}, a file of {kind}", "a saved field", remedy)
+
+
+def _placed(field: Field, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Field:
+    """Set where the data of a loaded field are, if that was saved."""
+    return field.with_places(places_from(arrays, metadata, field.axes))

@@ -19,6 +19,7 @@ from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import grid_blocks
+from kronfield.field.places import GridPlaces
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.options import GridOptions, PointOptions
@@ -230,13 +231,16 @@ def _fitted(grid: GridInput, missing: Array | None, options: GridOptions, starte
     if missing is None and options.loss == "huber":  # points are weighted, which grids cannot be
         missing = np.zeros(grid.layout.shape, dtype=bool)
     if missing is not None:
-        return _fit_the_rest(grid, missing, options, started)
+        field = _fit_the_rest(grid, missing, options, started)
+        gaps = missing if missing.ndim == len(grid.layout.shape) else missing.any(axis=-1)
+        return field.with_places(GridPlaces(np.logical_not(gaps) if gaps.any() else None))
     choice = _choice(grid, options)
     rcond = choice.rcond if options.rcond is None else options.rcond
     fitted = GridFit(grid.layout, choice, rcond, options.settings.grid)
     if grid.encoding is not None:
         _warn_of_rank(fitted.solver)
-    return fitted.field(grid, choice.chosen_by, choice.candidates, started, choice.clean)
+    field = fitted.field(grid, choice.chosen_by, choice.candidates, started, choice.clean)
+    return field.with_places(GridPlaces())
 
 
 def _choice(grid: GridInput, options: GridOptions) -> GridChoice:

@@ -19,6 +19,7 @@ from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import at_points
+from kronfield.field.places import PointPlaces
 from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting.filling_choice import MeanError
 from kronfield.fitting.inputs import PointInput
@@ -190,8 +191,10 @@ def fit_points(
             filler = LatticeFiller.of_points(given, lattice, options, started)
             field = None if filler is None else filler.holes()
             if field is not None:
-                return field
-    return fit_checked(given, lattice, options, started, filler=filler)
+                return field.with_places(PointPlaces(given.points, options.units))
+    field = fit_checked(given, lattice, options, started, filler=filler)
+    counted = given.points if given.weights is None else given.points[given.weights > 0]
+    return field.with_places(PointPlaces(counted, options.units))
 
 
 def fit_checked(

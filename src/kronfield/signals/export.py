@@ -114,6 +114,7 @@ def export(
         derivative if derivative is not None and any(derivative) else None,
         channel,
         target,
+        suffix,
     )
     chosen = job.tones(suffix, tones)
     written = job.description(suffix, chosen)
@@ -149,7 +150,9 @@ class _Job:
         derivative: Sequence[int] | None,
         channel: str | None,
         target: str,
+        suffix: str,
     ) -> None:
+        self.suffix = suffix
         self.field, self.where, self.derivative, self.target = field, where, derivative, target
         if field.is_complex:
             raise problem(
@@ -219,7 +222,14 @@ class _Job:
         if tones is not None:
             block = tones(block)
             block = 2 * block - 1 if self.target == "audio" else block
+        if self.where.beyond is not None and (tones is not None or self.levels_only):
+            block = np.nan_to_num(block, nan=0.0)  # black: there are no data
         return block
+
+    @property
+    def levels_only(self) -> bool:
+        """Whether the file holds brightness or sound, and no NaN."""
+        return self.suffix not in RAW
 
     @property
     def frames_per_second(self) -> Fraction:
@@ -295,11 +305,17 @@ def _fraction(rate: Fraction) -> str:
 
 
 def values_at_points(
-    field: Field, points: Array, *, derivative: Sequence[int] | None = None, blocks: int = 1 << 20
+    field: Field,
+    points: Array,
+    *,
+    derivative: Sequence[int] | None = None,
+    beyond: float | None = None,
+    blocks: int = 1 << 20,
 ) -> Iterator[Array]:
     """Yield blocks of values (n, C) at points (P, D).
 
-    Values are NaN outside the domain and where a coordinate is missing.
+    Values are NaN outside the domain, where a coordinate is missing, and further than ``beyond``
+    from the data.
     """
     count, multiplied = field.channel_count, described(field).multiplied
     for start in range(0, len(points), blocks):
@@ -307,7 +323,7 @@ def values_at_points(
         known = np.isfinite(some).all(axis=1)
         result = np.full((len(some), count), np.nan)
         values = (
-            field(some[known], derivative, outside="nan").reshape(-1, count)
+            field(some[known], derivative, outside="nan", beyond=beyond).reshape(-1, count)
             if known.any()
             else result[:0]
         )

@@ -47,6 +47,8 @@ class View:
         The axes of the result, by their numbers in the field.
     rate : Fraction or None
         Frames or samples per second, if the field has time or a rate was given.
+    beyond : float or None
+        The distance from the data beyond which values are NaN.
     """
 
     axes: tuple[Array, ...]
@@ -54,6 +56,7 @@ class View:
     taps: tuple[int, ...]
     order: tuple[int, ...]
     rate: Fraction | None = None
+    beyond: float | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -91,7 +94,7 @@ class View:
         cells = zip(axes, self.steps, self.taps, strict=True)
         fine = [_parts(x, step, n) for x, step, n in cells]
         # clamp: positions may be outside the domain by rounding
-        values = field.on_grid(fine, derivative, outside="clamp")
+        values = field.on_grid(fine, derivative, outside="clamp", beyond=self.beyond)
         for axis, n in enumerate(self.taps):
             values = _averaged(values, axis, n)
         kept = sorted(self.order)
@@ -109,6 +112,7 @@ class View:
             self,
             axes=tuple(x[(len(x) - 1) % step // 2 :: step] for x in self.axes),
             taps=(1,) * len(self.axes),
+            beyond=None,
         )
 
 
