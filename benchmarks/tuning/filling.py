@@ -44,7 +44,8 @@ def quality(task: HoleTask, kind: str, own: FillingSettings) -> float:
         errors = (surface - np.moveaxis(task.image, -1, 0))[:, task.missing]
         rows = telling_rows(decorrelating(planes, task.missing), [errors], own.least_share)
         wide = are_wide(task.missing, own)
-        plan, error = Plan(own.rounds_of_holes, wide, own, ratio, 1.0, rows), float(np.std(errors))
+        rounds = own.rounds if wide else own.rounds_of_holes
+        plan, error = Plan(rounds, wide, own, ratio, 1.0, rows), float(np.std(errors))
     filled = plan.fill_lattice(planes, task.missing, error)
     return task.score(np.moveaxis(filled, 0, -1))[0]
 

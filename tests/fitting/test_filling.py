@@ -15,6 +15,7 @@ from kronfield.fitting.filling import SHIFTS, Blocks, block_sizes, coarse_guess,
 from kronfield.fitting.filling_choice import (
     Hidden,
     MeanError,
+    are_wide,
     best_share,
     hidden_like,
     hole_boxes,
@@ -244,6 +245,21 @@ def test_widened_windows_hide_the_same_samples():
     for k in range(2):
         assert np.array_equal(old[k][hidden[k]], new[k][after.hidden[k]])
     assert after.hidden.shape == (2, 34, 34)
+
+
+@pytest.mark.parametrize("shape", [(70,), (45, 33), (17, 9, 12)])
+def test_wide_holes_fill_a_cell(shape):
+    cell = max(OWN.sizes(len(shape))) // 4
+    assert not are_wide(np.zeros(shape, dtype=bool), OWN)
+    assert not are_wide(scattered(shape, 0.2), OWN)
+    wide = np.zeros(shape, dtype=bool)
+    wide[tuple(slice(cell, 2 * cell) for _ in shape)] = True
+    assert are_wide(wide, OWN)
+    wide[(cell,) * len(shape)] = False
+    assert not are_wide(wide, OWN)
+    last = np.zeros(shape, dtype=bool)
+    last[tuple(slice((n - 1) // cell * cell, n) for n in shape)] = True  # a smaller cell at the end
+    assert are_wide(last, OWN)
 
 
 def test_boxes_give_what_the_whole_lattice_gives():

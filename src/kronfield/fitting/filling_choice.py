@@ -17,6 +17,7 @@ the standard error over cells of windows. Noise is looked for where neighbours a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -251,7 +252,9 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         for ratio, parts in squares.items()
     ]
     rotation = telling_rows(decorrelating(planes, missing), errors[best], own.least_share)
-    plan = Plan(own.rounds_of_holes, are_wide(missing, own), own, best, 1.0, rotation)
+    wide = are_wide(missing, own)
+    rounds = own.rounds if wide else own.rounds_of_holes
+    plan = Plan(rounds, wide, own, best, 1.0, rotation)
     filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
     others = _errors(filled, windows, judged.hidden)
     weight, deviation = best_share(errors[best], others)
@@ -497,9 +500,7 @@ def hole_boxes(missing: Array, settings: FillingSettings) -> list[tuple[slice, .
 
     D = missing.ndim
     cell = max(settings.sizes(D))
-    holes = missing
-    for axis, n in enumerate(missing.shape):
-        holes = np.logical_or.reduceat(holes, np.arange(0, n, cell), axis=axis)
+    holes = _missing_in_cells(missing, cell) > 0
     if holes.mean() > FEW:
         return None
     near = scipy.ndimage.binary_dilation(holes, np.ones([3] * D, dtype=bool))
@@ -526,9 +527,16 @@ def hole_boxes(missing: Array, settings: FillingSettings) -> list[tuple[slice, .
 def are_wide(missing: Array, settings: FillingSettings) -> bool:
     """Tell whether a cell of a quarter of the largest block has no known sample."""
     cell = max(1, max(settings.sizes(missing.ndim)) // 4)
-    for axis, n in enumerate(missing.shape):
-        missing = np.logical_and.reduceat(missing, np.arange(0, n, cell), axis=axis)
-    return bool(missing.any())
+    sides = [np.diff(np.append(np.arange(0, n, cell), n)) for n in missing.shape]
+    volumes = functools.reduce(np.multiply.outer, sides)
+    return bool(np.any(_missing_in_cells(missing, cell) == volumes))
+
+
+def _missing_in_cells(missing: Array, cell: int) -> Array:
+    """Return the number of missing samples in each cell of a side; no pass for each axis."""
+    counts = [-(-n // cell) for n in missing.shape]
+    number = np.ravel_multi_index([place // cell for place in np.nonzero(missing)], counts)
+    return np.bincount(number, minlength=math.prod(counts)).reshape(counts)
 
 
 # Hidden samples

@@ -1043,15 +1043,15 @@ class FillingSettings(_Group):
     )
     rounds: int = decision(
         32,
-        "The number of rounds where samples are scattered.",
-        data="kodim01 to 08: a quarter of the pixels",
+        "The number of rounds where samples are scattered, or holes wide.",
+        data="kodim01 to 08: a quarter of the pixels, holes of 16 pixels",
         script="filling.py",
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
         20,
-        "The number of rounds where holes are small parts of the lattice.",
-        data="kodim01 to 08: text, scratches, holes of 16 pixels",
+        "The number of rounds where holes are small parts of the lattice, and narrow.",
+        data="kodim01 to 08: text, scratches",
         script="filling.py",
         sides=(3, 40),
     )
