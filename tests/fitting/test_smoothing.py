@@ -50,3 +50,17 @@ def test_waves_within_a_window_are_kept():
     assert DEFAULT.smoothing.windows[0] > 9000
     found = kf.fit(noisy).on_grid()
     assert np.std((found - clean)[1000:9000]) < 0.1
+
+
+def test_basis_functions_of_about_the_same_strength_are_judged_together(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = np.arange(70.0)
+    truth = np.sin(np.add.outer(x, 2 * x) / 15)
+    values = truth + 0.3 * rng.standard_normal((2, 70, 70))
+    found = smoothing.best_smoothing(values, [x, x], np.eye(2), np.full(2, 0.3), 1.0)
+    monkeypatch.setattr(smoothing, "PER_OCTAVE", 10**6)  # each is a class of its own
+    exact = smoothing.best_smoothing(values, [x, x], np.eye(2), np.full(2, 0.3), 1.0)
+    for one, other in zip(found, exact, strict=True):
+        np.testing.assert_allclose(np.log10(one.weights), np.log10(other.weights), atol=0.07)
+        assert one.score == pytest.approx(other.score, rel=1e-3)
+        assert one.interpolation == pytest.approx(other.interpolation, rel=1e-6)
