@@ -188,11 +188,17 @@ def dimensions(kind: str) -> int:
 
 # Values around the default. Those of decisions that depend on the dimensions are by dimension.
 SHRINKAGE: dict[str, Any] = {
-    "sizes_by_dimension": {
-        1: [(8, 16, 32), (16, 32), (32,), (16, 32, 64), (32, 64), (32, 64, 128), (64, 256)],
-        2: [(4, 8), (8,), (16,), (8, 16), (8, 32), (8, 16, 32), (6, 12)],
-        3: [(4,), (8,), (4, 8), (8, 16), (4, 8, 16), (6, 12)],
-        4: [(2,), (2, 4), (4,), (4, 8), (8,)],
+    "first_sizes": {
+        1: [(8,), (16,), (32,), (8, 16), (8, 32), (16, 32), (16, 64)],
+        2: [(4,), (6,), (8,), (12,), (16,), (4, 8), (8, 16)],
+        3: [(2,), (3,), (4,), (6,), (8,), (4, 8)],
+        4: [(2,), (3,), (4,), (2, 4)],
+    },
+    "second_sizes": {
+        1: [(32,), (64,), (128,), (32, 64), (32, 128), (64, 256)],
+        2: [(8,), (12,), (16,), (24,), (32,), (8, 16), (16, 32)],
+        3: [(4,), (6,), (8,), (12,), (4, 6), (6, 8), (8, 12)],
+        4: [(2,), (4,), (6,), (4, 6)],
     },
     "shifts": [1, 2, 4, 6, 8, 16],
     "threshold": [2.1, 2.4, 2.7, 3.0, 3.3],
@@ -404,16 +410,20 @@ def clustered(noisy: Array, pilot: Array, side: int = 5, clusters: int = 64) -> 
     return total / share
 
 
-def scattered(shape: Sequence[int], settings: ShrinkageSettings) -> list[Tiling]:
-    """Return tilings at random shifts. Those of `shrinkage.tilings` lie on one line.
+def scattered(
+    shape: Sequence[int], settings: ShrinkageSettings
+) -> tuple[list[Tiling], list[Tiling]]:
+    """Return tilings of both passes at random shifts. Those of `shrinkage.tilings` lie on one line.
 
     So there blocks of 8 samples per axis have 8 shifts that differ, here they have 64 on two axes.
     """
-    rng, found = np.random.default_rng(0), []
-    for size in settings.sizes(len(shape)):
-        every = rng.permutation(size ** len(shape))[: settings.shifts]
-        shifts = np.stack(np.unravel_index(every, (size,) * len(shape)), axis=1)
-        found += [Tiling((size,) * len(shape), tuple(map(int, shift))) for shift in shifts]
+    rng = np.random.default_rng(0)
+    found: tuple[list[Tiling], list[Tiling]] = [], []
+    for part, sizes in zip(found, settings.sizes(len(shape)), strict=True):
+        for size in sizes:
+            every = rng.permutation(size ** len(shape))[: settings.shifts]
+            shifts = np.stack(np.unravel_index(every, (size,) * len(shape)), axis=1)
+            part += [Tiling((size,) * len(shape), tuple(map(int, shift))) for shift in shifts]
     return found
 
 

@@ -268,7 +268,7 @@ def noisy_line(count, waves=1):
 
 def test_smoothing_windows():
     part = settings.DEFAULT.smoothing
-    for dimensions, side in enumerate((16384, 180, 40, 20), start=1):
+    for dimensions, side in enumerate((16384, 128, 40, 20), start=1):
         places = windows((50_000,) * dimensions, part.windows[dimensions - 1])
         assert {one.stop - one.start for window in places for one in window} == {side}
     clean, noisy = noisy_line(4000)

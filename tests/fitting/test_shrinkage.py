@@ -63,9 +63,9 @@ def slow(planes, used):
     """Shrinkage by loops over blocks and SciPy's transform."""
     planes = planes.astype(np.float64)
     shape, first = planes.shape[1:], None
-    for _ in range(2):
+    for part in tilings(shape, used):
         total, share = np.zeros(planes.shape), np.zeros(planes.shape)
-        for tiling in tilings(shape, used):
+        for tiling in part:
             _add_tiling(planes, first, tiling, used, total, share)
         first = total / share
     return first
@@ -104,7 +104,8 @@ def mirror(i, n):
 
 @pytest.mark.parametrize("shape", [(50,), (19, 26), (9, 7, 11), (4, 5, 6, 5)])
 def test_shrinkage_is_that_of_the_slow_way(shape):
-    used = replace(DEFAULT.shrinkage, sizes_by_dimension=((8,), (4, 8), (4,), (2,)), shifts=2)
+    sizes = ((8,), (4, 8), (4,), (2,)), ((8, 6), (6, 8), (3,), (4,))
+    used = replace(DEFAULT.shrinkage, first_sizes=sizes[0], second_sizes=sizes[1], shifts=2)
     values = 3 * white(2, *shape)
     np.testing.assert_allclose(shrink(values, used), slow(values, used), atol=2e-4)
 
@@ -220,8 +221,23 @@ def mean_error(used, truth, thorough=None, seeds=3):
     return float(np.mean(errors))
 
 
-def sizes_by_dimension_decides(used):
-    return mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
+def specks(side=96):
+    """Small bright squares, far apart."""
+    truth = np.zeros((1, side, side))
+    for row, column in np.random.default_rng(3).integers(0, side - 4, (side // 4, 2)):
+        truth[0, row : row + 4, column : column + 4] = 6.0
+    return truth
+
+
+def first_sizes_decides(used):
+    """Small blocks are best for small things, large ones for textures."""
+    return all(
+        mean_error(used, truth) < 1.05 * mean_error(DEFAULT.shrinkage, truth)
+        for truth in (texture(), specks())
+    )
+
+
+second_sizes_decides = first_sizes_decides
 
 
 def threshold_decides(used):
@@ -232,7 +248,8 @@ def shifts_decides(used):
     """More shifts are better; twice as many gain little for twice the time."""
     shape = (512, 512)
     is_good = mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
-    return is_good and len(tilings(shape, used)) <= 2 * len(tilings(shape, DEFAULT.shrinkage))
+    counts = [sum(map(len, tilings(shape, one))) for one in (used, DEFAULT.shrinkage)]
+    return is_good and counts[0] <= 2 * counts[1]
 
 
 def judged_decides(used):

@@ -79,3 +79,17 @@ def test_the_order_does_not_depend_on_the_unit_of_a_channel(known, steps):
         ratios = [b.score / a.score for a, b in zip(tried, others, strict=True)]
         np.testing.assert_allclose(ratios[0], ratios[1], rtol=1e-9)
         assert (scaled.score < scaled.interpolation) == (plain.score < plain.interpolation)
+
+
+def test_basis_functions_of_about_the_same_strength_are_judged_together(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = np.arange(70.0)
+    truth = np.sin(np.add.outer(x, 2 * x) / 15)
+    values = truth + 0.3 * rng.standard_normal((2, 70, 70))
+    found = smoothing.best_smoothing(values, [x, x], np.eye(2), np.full(2, 0.3), 1.0)
+    monkeypatch.setattr(smoothing, "PER_OCTAVE", 10**6)  # each is a class of its own
+    exact = smoothing.best_smoothing(values, [x, x], np.eye(2), np.full(2, 0.3), 1.0)
+    for one, other in zip(found, exact, strict=True):
+        np.testing.assert_allclose(np.log10(one.weights), np.log10(other.weights), atol=0.07)
+        assert one.score == pytest.approx(other.score, rel=1e-3)
+        assert one.interpolation == pytest.approx(other.interpolation, rel=1e-6)

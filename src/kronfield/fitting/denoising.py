@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import is_even, sample_frame
+from kronfield._core.frames import centre, is_even, sample_frame
 from kronfield._core.threads import in_threads
 from kronfield.fitting import grouping, shrinkage
 from kronfield.fitting.noise import Noise
@@ -345,12 +345,15 @@ def compared(
     samples = [
         np.asarray(values[(slice(None), *window)], dtype=np.float64) / unit for window in parts
     ]
-    centre = len(samples) // 2 if len(axes) == 1 else 0
-    middle = samples[centre]
+    at = len(samples) // 2 if len(axes) == 1 else 0
+    middle = samples[at]
     stabilisers = None
     if may_vary:
         stabilisers = find_stabilisers(values, noise.rotation, unit, settings.noise)
-    removal = Removal.of(middle, noise, stabilisers, settings=settings)
+    # Channels are decorrelated by more samples than are judged: a few have colours of their own.
+    crop = values[(slice(None), *centre(values.shape[1:], settings.grid.crop_samples))]
+    crop = np.asarray(crop, dtype=np.float64) / unit
+    removal = Removal.of(crop, noise, stabilisers, settings=settings)
     linear, shrunk = [], []
     smoothed, even = None, all(map(is_even, axes))  # all windows of even axes have one basis
     for part, window in zip(samples, parts, strict=True):
@@ -377,7 +380,7 @@ def compared(
     if thorough:
         removal = replace(removal, thorough=True)
         terms = Risk.of(middle, noise, stabilisers).terms(removal)
-        gain = linear[centre] - terms
+        gain = linear[at] - terms
         is_better = float(np.mean(gain)) > settings.noise.confidence * _standard_error(
             [gain], block
         )

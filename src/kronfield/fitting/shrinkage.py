@@ -11,7 +11,8 @@ together again. Blocks at several shifts and of several sizes are averaged.
    first result, in units of the noise (Ghael, Sayeed and Baraniuk, 1997).
 
 Blocks of which few weights were kept have less noise and weigh more in the average (Dabov, Foi,
-Katkovnik and Egiazarian, 2007; Guleryuz, 2007).
+Katkovnik and Egiazarian, 2007; Guleryuz, 2007). The second pass has larger blocks than the first:
+errors of the first result at the edges of its blocks are not those of the second.
 
 Values are planar, (C, N_1, ..., N_D), with noise of standard deviation 1.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,9 @@ from kronfield.fitting.settings import DEFAULT, ShrinkageSettings
 SLAB = 1 << 18
 # Slabs are at least this multiple of the samples that are computed beyond their ends.
 SHORTEST_SLAB = 2
+# The most samples that are transformed together: they and what is made of them stay in the fastest
+# caches.
+STRIP = 1 << 15
 # Shifts of a tiling advance by these steps along the axes, so that they do not coincide.
 STEPS = (1, 3, 5, 7)
 
@@ -102,23 +106,28 @@ def _along_blocks(x: Array, matrices: Sequence[Array]) -> Array:
     return x
 
 
-def tilings(shape: Sequence[int], settings: ShrinkageSettings) -> list[Tiling]:
-    """Return the tilings of a grid: every size of blocks at several shifts."""
+def tilings(shape: Sequence[int], settings: ShrinkageSettings) -> tuple[list[Tiling], list[Tiling]]:
+    """Return the tilings of a grid in either pass: every size of blocks at several shifts."""
+    first, second = settings.sizes(len(shape))
     found = []
-    for i, size in enumerate(settings.sizes(len(shape))):
+    for i, size in enumerate((*first, *second)):
         sizes = tuple(min(size, n) for n in shape)
+        every = []
         for j in range(settings.shifts):
             # blocks of other sizes start at other samples, so that their edges do not coincide
             shift = tuple(
                 ((i + j * b // settings.shifts) * step) % b if b < n else 0
                 for b, n, step in zip(sizes, shape, itertools.cycle(STEPS))
             )
-            found.append(Tiling(sizes, shift))
-    return list(dict.fromkeys(found))
+            every.append(Tiling(sizes, shift))
+        found.append(every)
+    parts = found[: len(first)], found[len(first) :]
+    one, two = (list(dict.fromkeys(itertools.chain(*part))) for part in parts)
+    return one, two
 
 
-# A rule returns factors for the weights of a tiling.
-Rule = Callable[[Array, Tiling], Array]
+# A rule returns factors for the weights of some rows of the blocks of a tiling.
+Rule = Callable[[Array, Tiling, slice], Array]
 
 
 def shrink(planes: Array, settings: ShrinkageSettings = DEFAULT.shrinkage) -> Array:
@@ -148,7 +157,7 @@ def shrink(planes: Array, settings: ShrinkageSettings = DEFAULT.shrinkage) -> Ar
 
 def margin(shape: Sequence[int], settings: ShrinkageSettings) -> int:
     """Return from how far along the first axis samples affect a result: two passes of blocks."""
-    return 2 * min(max(settings.sizes(len(shape))), shape[0])
+    return sum(min(max(sizes), shape[0]) for sizes in settings.sizes(len(shape)))
 
 
 @dataclass(frozen=True)
@@ -202,10 +211,12 @@ def shrink_slab(
     settings : ShrinkageSettings
         Sizes, shifts and threshold.
     """
-    local = [_shifted(one, slab.needed.start) for one in tilings(shape, settings)]
-    noisy = _Padded.of(planes, local)
-    first = noisy.average(local, _threshold(settings.threshold))
-    return noisy.average(local, _wiener(noisy.like(first)))
+    first, second = (
+        [_shifted(one, slab.needed.start) for one in part] for part in tilings(shape, settings)
+    )
+    noisy = _Padded.of(planes, [*first, *second])
+    pilot = noisy.average(first, _threshold(settings.threshold))
+    return noisy.average(second, _wiener(noisy.like(pilot)))
 
 
 def _shifted(tiling: Tiling, start: int) -> Tiling:
@@ -217,8 +228,9 @@ def _shifted(tiling: Tiling, start: int) -> Tiling:
 def _threshold(least: float) -> Rule:
     """Return the rule that keeps weights above ``least``, and the mean of every block."""
 
-    def keep(weights: Array, tiling: Tiling) -> Array:
-        factors = (np.abs(weights) > np.float32(least)).astype(np.float32)
+    def keep(weights: Array, tiling: Tiling, _: slice) -> Array:
+        factors = np.abs(weights)
+        np.greater(factors, np.float32(least), out=factors)
         factors[_mean_of(tiling)] = 1.0
         return factors
 
@@ -228,8 +240,8 @@ def _threshold(least: float) -> Rule:
 def _wiener(pilot: _Padded) -> Rule:
     """Return the rule that shrinks weights by q / (q + 1), q from a first result."""
 
-    def factors(_: Array, tiling: Tiling) -> Array:
-        q = weights_of(pilot.blocks(tiling), tiling.sizes)
+    def factors(_: Array, tiling: Tiling, rows: slice) -> Array:
+        q = weights_of(pilot.blocks(tiling)[:, rows], tiling.sizes)
         np.square(q, out=q)
         q /= q + 1
         q[_mean_of(tiling)] = 1.0
@@ -273,15 +285,19 @@ class _Padded:
         """Return the average over tilings of the samples whose weights a rule has shrunk."""
         total, share = np.zeros_like(self.values), np.zeros_like(self.values)
         for tiling in every:
-            weights = weights_of(self.blocks(tiling), tiling.sizes)
-            factors = rule(weights, tiling)
-            weights *= factors
-            # the noise of a block is the sum of its squared factors
-            trust = 1 / _sum_of_squares(factors)
-            samples = samples_of(weights, tiling.sizes)
-            samples *= trust
-            self.blocks(tiling, total)[...] += samples
-            self.blocks(tiling, share)[...] += trust
+            noisy, sums, shares = (self.blocks(tiling, one) for one in (None, total, share))
+            for rows in _strips(noisy.shape):
+                weights = weights_of(noisy[:, rows], tiling.sizes)
+                factors = rule(weights, tiling, rows)
+                weights *= factors
+                # the noise of a block is the sum of its squared factors
+                trust = _along_lines(1 / _sum_of_squares(factors), tiling.sizes[-1])
+                samples = samples_of(weights, tiling.sizes).reshape(*weights.shape[:-2], -1)
+                samples *= trust
+                lines = sums[:, rows].reshape(samples.shape)
+                lines += samples
+                lines = shares[:, rows].reshape(samples.shape)
+                lines += trust
         inside = (
             slice(None),
             *(slice(o, o + n) for o, n in zip(self.origin, self.shape, strict=True)),
@@ -289,10 +305,29 @@ class _Padded:
         return total[inside] / share[inside]
 
 
+def _strips(shape: Sequence[int]) -> Iterator[slice]:
+    """Yield the rows of blocks (C, n_1, b_1, ...) that are computed together."""
+    step = max(1, STRIP * shape[1] // math.prod(shape))
+    return (slice(low, low + step) for low in range(0, shape[1], step))
+
+
+def _along_lines(each: Array, size: int) -> Array:
+    """Return numbers (C, n_1, 1, ..., n_D, 1) of blocks at every sample of the last axis.
+
+    Products with short last axes are slow.
+    """
+    return np.repeat(each, size, axis=-1).reshape(*each.shape[:-2], -1)
+
+
 def _sum_of_squares(factors: Array) -> Array:
     """Return the sum of squares over each block, (C, n_1, 1, n_2, 1, ...)."""
-    found = np.square(factors)
-    for axis in range(found.ndim - 1, 0, -2):
+    if factors.ndim == 3:
+        return np.einsum("ijk,ijk->ij", factors, factors)[..., None]
+    # over the first axis of blocks at once with the squares, along whole lines
+    rows = factors.reshape(-1, factors.shape[2], math.prod(factors.shape[3:]))
+    found = np.einsum("ijk,ijk->ik", rows, rows)
+    found = found.reshape(*factors.shape[:2], 1, *factors.shape[3:])
+    for axis in range(found.ndim - 1, 2, -2):
         if axis == found.ndim - 1:  # as a product: summing a short last axis is slow
             ones = np.ones((found.shape[axis], 1), dtype=np.float32)
             found = (found.reshape(-1, found.shape[axis]) @ ones).reshape(*found.shape[:axis], 1)

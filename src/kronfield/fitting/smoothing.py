@@ -20,6 +20,10 @@ from kronfield.solvers.grid.separable import GridSolver, gcv_score
 # Lines up to this many samples are judged in the eigenbasis of the fit, longer ones by differences,
 # which take time in proportion to the samples. Both are the same but for the ends.
 LONGEST_BASIS = 400
+# Basis functions whose strengths differ by less than one part in this many, of an octave, are kept
+# alike: scores change by less than 1e-3 of themselves. Weaker ones than so many octaves below the
+# strongest are as good as free.
+PER_OCTAVE, OCTAVES = 64, 60
 # The strongest weight of differences, as an exponent of ten, whose equations keep four digits.
 STRONGEST_BAND = 12.0
 # Residuals below this part of the largest value are rounding.
@@ -145,22 +149,40 @@ class _InBasis:
         self.unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
         encoding = tension_encoding(axes, frames, tension)
         self.solver = GridSolver(encoding, frames, axes, roughness=self.unit)
-        self.strengths = self.solver.strengths()
+        strengths = self.solver.strengths()
+        self.classes, self.strengths, self.counts = _classes(strengths.ravel())
 
     def of(self, plane: Array) -> Callable[[float], tuple[float, float]]:
         """Return the function from a weight to the squared residual and the trace, of one plane.
 
         The plane is (windows, N_1, ..., N_D); the trace is that of one window.
         """
-        energy = np.sum(self.solver.coefficients(plane) ** 2, axis=0)
+        energy = np.sum(self.solver.coefficients(plane) ** 2, axis=0).ravel()
         rest = max(float(np.sum(plane**2)) - float(energy.sum()), 0.0)
+        energy = np.bincount(self.classes, energy, len(self.counts))
 
         def measured(weight: float) -> tuple[float, float]:
             own = (self.unit[0] * weight, self.unit[1] * weight)
             kept = self.solver.filter_of(self.strengths, 0.0, own)
-            return float(np.sum((1 - kept) ** 2 * energy)) + rest, float(kept.sum())
+            return float(np.sum((1 - kept) ** 2 * energy)) + rest, float(kept @ self.counts)
 
         return measured
+
+
+def _classes(strengths: Array) -> tuple[Array, Array, Array]:
+    """Return the class of each strength (n,), and the mean and the number of those in each class.
+
+    What a penalty does to basis functions depends on their strength alone, so that those of about
+    the same strength are judged together. Of few strengths, each is a class of its own.
+    """
+    top = float(strengths.max(initial=0.0))
+    if len(strengths) <= PER_OCTAVE * OCTAVES or not top > 0:
+        return np.arange(len(strengths)), strengths, np.ones(len(strengths))
+    octaves = np.log2(np.maximum(strengths / top, 2.0**-OCTAVES)) + OCTAVES
+    classes = np.rint(PER_OCTAVE * octaves).astype(np.intp)
+    counts = np.bincount(classes).astype(np.float64)
+    means = np.bincount(classes, strengths) / np.maximum(counts, 1)
+    return classes, means, counts
 
 
 class _ByDifferences:

@@ -131,7 +131,7 @@ def find_stabilisers(
     axes = [axis for axis in range(1, crop.ndim) if crop.shape[axis] >= 2 * (box + 2 * apart)]
     if not axes:
         return None
-    low, high = (float(np.quantile(crop, q)) for q in (0.01, 0.99))
+    low, high = map(float, np.quantile(crop, (0.01, 0.99)))
     if not high > low:
         return None
     squares, means, change = _measured(crop, axes, rotation[0], box, apart)

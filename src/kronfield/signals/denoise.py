@@ -370,7 +370,7 @@ class Denoising:
                 restore=removal.restore * self._lacking,
             )
             D = len(samples.shape)
-            sizes = removal.settings.shrinkage.sizes(D)
+            first, second = removal.settings.shrinkage.sizes(D)
             reach = self._reach(D)
 
             def clean(planes: Array) -> Array:
@@ -379,7 +379,7 @@ class Denoising:
                 return removal.slab(planes, alone, planes.shape[1:], self._level)
 
             tiles = SMALL_TILES if self._thorough else TILES
-            yield from self._tiled(clean, tiles, [reach] * D, math.lcm(*sizes), progress)
+            yield from self._tiled(clean, tiles, [reach] * D, math.lcm(*first, *second), progress)
 
     def _reach(self, D: int) -> int:
         """Return how many samples around a tile affect it.
@@ -391,7 +391,7 @@ class Denoising:
         if not self._thorough or D < 3:
             return self.choice.removal.reach(self.samples.shape)
         settings = self.choice.removal.settings
-        return max(settings.shrinkage.sizes(D)) + settings.grouping.reach(D)
+        return max(settings.shrinkage.sizes(D)[1]) + settings.grouping.reach(D)
 
     def _smoothed(self, progress: Progress | None) -> Iterator[tuple[Array, Array]]:
         """Yield the blocks of the penalised fit: as a whole where that is possible and better."""
