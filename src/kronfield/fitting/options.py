@@ -42,6 +42,8 @@ class PointOptions:
         The decisions.
     loss : "squared" or "huber"
         The loss of residuals.
+    trend : 0, 1, 2 or None
+        The degree of a polynomial that is not penalised.
     """
 
     penalty: Penalty | None = None
@@ -53,6 +55,7 @@ class PointOptions:
     progress: Progress | None = None
     settings: Settings = defaults.DEFAULT
     loss: str = "squared"
+    trend: int | None = None
 
     @classmethod
     def checked(
@@ -69,6 +72,7 @@ class PointOptions:
         progress: Progress | None = None,
         settings: Any = None,
         loss: Any = "squared",
+        trend: Any = None,
     ) -> PointOptions:
         """Return the options for points in D dimensions; wrong ones raise an error."""
         if units is not None:
@@ -83,6 +87,9 @@ class PointOptions:
         if tolerance is not None:
             remedy = "It is relative to the spread of the field."
             tolerance = real("tolerance", tolerance, low=1e-15, high=0.5, remedy=remedy)
+        if trend is not None and (isinstance(trend, bool) or trend not in (0, 1, 2)):
+            remedy = "It is the degree of a polynomial; leave it out to have none."
+            raise problem("trend", repr(trend), "0, 1, 2 or None", remedy)
         used = checked_settings(settings)
         iterations = used.points.iterations if iterations is None else iterations
         return cls(
@@ -95,6 +102,7 @@ class PointOptions:
             progress,
             used,
             checked_loss(loss),
+            None if trend is None else int(trend),
         )
 
     @property
