@@ -44,6 +44,8 @@ class PointOptions:
         The loss of residuals.
     trend : 0, 1, 2 or None
         The degree of a polynomial that is not penalised.
+    hold_out : "points", "blocks" or None
+        What is held out together to choose settings; None is "points".
     """
 
     penalty: Penalty | None = None
@@ -56,6 +58,7 @@ class PointOptions:
     settings: Settings = defaults.DEFAULT
     loss: str = "squared"
     trend: int | None = None
+    hold_out: str | None = None
 
     @classmethod
     def checked(
@@ -73,6 +76,7 @@ class PointOptions:
         settings: Any = None,
         loss: Any = "squared",
         trend: Any = None,
+        hold_out: Any = None,
     ) -> PointOptions:
         """Return the options for points in D dimensions; wrong ones raise an error."""
         if units is not None:
@@ -90,6 +94,9 @@ class PointOptions:
         if trend is not None and (isinstance(trend, bool) or trend not in (0, 1, 2)):
             remedy = "It is the degree of a polynomial; leave it out to have none."
             raise problem("trend", repr(trend), "0, 1, 2 or None", remedy)
+        if hold_out not in (None, "points", "blocks"):
+            remedy = "Blocks in space are for clustered points."
+            raise problem("hold_out", repr(hold_out), '"points", "blocks" or None', remedy)
         used = checked_settings(settings)
         iterations = used.points.iterations if iterations is None else iterations
         return cls(
@@ -103,7 +110,13 @@ class PointOptions:
             used,
             checked_loss(loss),
             None if trend is None else int(trend),
+            hold_out,
         )
+
+    @property
+    def blocks(self) -> int | None:
+        """The number of blocks from which points are held out; None for single points."""
+        return self.settings.points.blocks if self.hold_out == "blocks" else None
 
     @property
     def is_robust(self) -> bool:

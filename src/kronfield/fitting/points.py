@@ -74,6 +74,7 @@ def fit_points(
     units: Sequence[float] | None = None,
     loss: str = "squared",
     trend: int | None = None,
+    hold_out: str | None = None,
     rows: str | None = None,
     tolerance: float | None = None,
     iterations: int | None = None,
@@ -132,6 +133,10 @@ def fit_points(
     trend : 0, 1 or 2, optional
         The degree of a polynomial that is fitted together with the features and that no penalty
         holds back: with ``outside="extrapolate"`` the field returns to it outside of the domain.
+    hold_out : "points" or "blocks", optional
+        What is held out together to choose settings: single points, or all points in blocks of
+        space, for clustered points whose error between the clusters matters. With either,
+        ``field.report.expected_error`` is the error at the held-out points.
     rows : "exact", "blending" or "linear", optional
         How the features of a point are computed: exactly, by the paper's blending on a virtual
         grid, or by linear blending on that grid. By default exactly if at most 256 features are
@@ -183,6 +188,7 @@ def fit_points(
         settings=settings,
         loss=loss,
         trend=trend,
+        hold_out=hold_out,
     )
     lattice, filler = None, None
     if given.encoding is None:
@@ -191,7 +197,8 @@ def fit_points(
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
             ]
-        if lattice is not None and not options.is_robust and options.trend is None:
+        plain = not options.is_robust and options.trend is None and options.hold_out is None
+        if lattice is not None and plain:
             # here, since a filled lattice is fitted by `fit`, which fits its other gaps by points
             from kronfield.fitting.filled import LatticeFiller
 
@@ -398,6 +405,9 @@ class PointFit:
             trend = Trend(self.basis, solved.trend.coefficients * scale)
         uncertainty = self._uncertainty(solved, scale, noise)
         expected = _expected_error(choice, scale)
+        by_points = options.hold_out is not None and choice.held is None
+        if by_points:
+            expected = (choice.expected[0] * scale, choice.expected[1] * scale)
         report = PointReport(
             points=len(given.points),
             dropped=given.dropped,
@@ -422,7 +432,9 @@ class PointFit:
         if self.lattice is not None:
             nodes = math.prod(axis.count for axis in self.lattice)
             report.filled = max(0, nodes - len(given.points))
+        if self.lattice is not None or by_points:
             report.expected_error, report.expected_error_uncertainty = expected
+        report.held_out = options.hold_out
         return wrap_up(
             encoding,
             planes,
