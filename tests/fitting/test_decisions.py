@@ -18,6 +18,7 @@ from kronfield._core.frames import sample_frame
 from kronfield.fitting import grid_choice, settings
 from kronfield.fitting.gaussians import likely_gaussians
 from kronfield.fitting.grid_choice import _finer
+from kronfield.fitting.hold_out import fold_labels
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import PointChoice, _grids
 from kronfield.fitting.point_grids import Lattice, find_lattice
@@ -353,6 +354,18 @@ def test_points_margin():
             assert part.start > 0
             near += [line.min() - part.start, part.stop - 1 - line.max()]
     assert min(near) == 2
+
+
+def test_points_blocks():
+    points = np.random.default_rng(0).random((4000, 2))
+    label = fold_labels(points, 5, PointOptions(hold_out="blocks").blocks, np.random.default_rng(0))
+    cells = (points * 10).astype(int)
+    # the blocks are tenths of the sides: all points of one have the same fold, and no larger ones
+    mixed = [len(set(label[(cells == cell).all(axis=1)])) > 1 for cell in np.ndindex(10, 10)]
+    assert np.mean(mixed) < 0.6
+    wide = (points * 5).astype(int)
+    mixed = [len(set(label[(wide == cell).all(axis=1)])) > 1 for cell in np.ndindex(5, 5)]
+    assert np.mean(mixed) > 0.8
 
 
 def test_points_few_points():

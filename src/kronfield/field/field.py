@@ -28,6 +28,7 @@ from kronfield.embedders import BSpline
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import evaluation, storage
 from kronfield.field.places import Distances, Places, far_parts
+from kronfield.field.trend import Trend, TrendBasis
 from kronfield.field.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ class Field:
     array([[1., 1.]])
     """
 
+    # of fields that were pickled by earlier versions
+    _places: Places | None = None
+    _trend: Trend | None = None
+
     def __init__(
         self,
         encoding: Kronecker,
@@ -106,7 +111,6 @@ class Field:
         self.report = report
         self._again = again
         self._uncertainty = uncertainty
-        self._places: Places | None = None
         #: Anything that JSON can hold, saved with the field: the source of the samples, units, a
         #: frame rate.
         self.info: dict[str, Any] = dict(info or {})
@@ -163,6 +167,16 @@ class Field:
         self._places = places
         return self
 
+    def with_trend(self, trend: Trend | None) -> Field:
+        """Set the polynomial that is added to the features; return the field."""
+        self._trend = trend
+        return self
+
+    @property
+    def trend(self) -> int | None:
+        """The degree of the polynomial that is part of the field; None if there is none."""
+        return None if self._trend is None else self._trend.basis.degree
+
     @property
     def dimensions(self) -> int:
         """The number D of coordinates."""
@@ -201,7 +215,8 @@ class Field:
     @property
     def number_count(self) -> int:
         """How many numbers the field holds to compute its values from."""
-        return math.prod(self.encoding.shape) * self._plane_count
+        trend = 0 if self._trend is None else self._trend.coefficients.size
+        return math.prod(self.encoding.shape) * self._plane_count + trend
 
     def __repr__(self) -> str:
         box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
@@ -234,7 +249,8 @@ class Field:
             Where to write the values, block by block, without a second copy.
         outside : "error", "clamp", "extrapolate" or "nan"
             What to do with positions outside the domain: raise an error, move them to its rim,
-            evaluate the features there (many fade to zero), or return NaN.
+            evaluate the features there (many fade to zero, which leaves the trend of a fit that has
+            one), or return NaN.
         beyond : float, optional
             Return NaN where the nearest datum is further away than this: see `distance_to_data`.
 
@@ -253,7 +269,12 @@ class Field:
         target = result[tuple(slice(None, None, -1) if flip else slice(None) for flip in falling)]
         units = [frame.unit(x) for frame, (x, _) in zip(self.frames, inside, strict=True)]
         for rows, block in self._grid_blocks(units, orders):
-            self._write(target[rows], self._scaled(block, orders))
+            values = self._scaled(block, orders)
+            if self._trend is not None:
+                where = [x for x, _ in inside]
+                added = self._trend.on_grid([where[0][rows], *where[1:]], orders)
+                values = (values + added).astype(values.dtype)
+            self._write(target[rows], values)
         for axis, (_, bad) in enumerate(inside):
             if bad is not None:
                 target[(slice(None),) * axis + (bad,)] = np.nan
@@ -281,6 +302,8 @@ class Field:
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         units = [frame.unit(x) for frame, (x, _) in zip(self.frames, placed, strict=True)]
         values = self._scaled(self._at_points(units, orders), orders)
+        if self._trend is not None:
+            values = values + self._trend.at(np.stack([x for x, _ in placed], axis=1), orders)
         result = self._unplanar(values).astype(self.dtype, copy=False)
         for _, bad in placed:
             if bad is not None:
@@ -402,7 +425,7 @@ class Field:
             raise problem(
                 "box", describe(box), f"{self.dimensions} pairs (low, high)", "One pair per axis."
             )
-        rows = []
+        rows, sides = [], []
         for axis, (pair, frame) in enumerate(zip(bounds, self.frames, strict=True)):
             ends = np.array(
                 [
@@ -411,11 +434,15 @@ class Field:
                 ]
             )
             ends, _ = self._place("box", ends, axis, "error")
+            sides.append((float(ends[0]), float(ends[1])))
             low, high = frame.unit(ends)
             rows.append(
                 self.encoding.embedders[axis].integral(float(low), float(high)) * frame.length
             )
-        result = self._unplanar(self._contracted(rows))
+        total = self._contracted(rows)
+        if self._trend is not None:
+            total = total + self._trend.integral(sides)
+        result = self._unplanar(total)
         return result if self.has_channels else result[()]
 
     # Saving
@@ -472,6 +499,13 @@ class Field:
             "info": self.info,
         }
         axes = {f"axis{i}": axis for i, axis in enumerate(self._axes)}
+        if self._trend is not None:  # earlier versions would leave it out: they must refuse it
+            basis = self._trend.basis
+            metadata |= {
+                "version": storage.TREND_VERSION,
+                "trend": [basis.degree, list(basis.centre), list(basis.length)],
+            }
+            axes["trend"] = self._trend.coefficients
         return "weights", self._planes, axes, metadata
 
     @property
@@ -641,7 +675,8 @@ def field_from(
         axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(len(frames))]
         channels, is_complex = bool(metadata["channels"]), bool(metadata["complex"])
         info = dict(metadata.get("info") or {})
-    except (KeyError, TypeError) as error:
+        trend = _trend_from(arrays, metadata, planes)
+    except (KeyError, TypeError, ValueError) as error:
         raise problem(
             "path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy
         ) from error
@@ -658,7 +693,25 @@ def field_from(
         is_complex=is_complex,
         dtype=dtype,
         info=info,
-    )
+    ).with_trend(trend)
+
+
+def _trend_from(
+    arrays: Mapping[str, Array], metadata: Mapping[str, Any], planes: Array
+) -> Trend | None:
+    """Return the trend of a saved field, if it has one."""
+    if metadata.get("trend") is None:
+        return None
+    degree, centre, length = metadata["trend"]
+    basis = TrendBasis(int(degree), tuple(map(float, centre)), tuple(map(float, length)))
+    coefficients, D = arrays["trend"].astype(np.float64), planes.ndim - 1
+    valid = 0 <= basis.degree <= 2 and len(basis.centre) == len(basis.length) == D
+    if not valid or not all(math.isfinite(x) for x in basis.centre) or not min(basis.length) > 0:
+        raise ValueError("a trend without a valid basis")
+    expected = (len(planes), len(basis.powers))
+    if coefficients.shape != expected or not np.all(np.isfinite(coefficients)):
+        raise ValueError(f"a trend without {expected} finite coefficients")
+    return Trend(basis, coefficients)
 
 
 def _fit_together(

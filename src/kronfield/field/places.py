@@ -12,7 +12,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.threads import threads
 
-# The most positions that are kept: a quarter of a megabyte in the plane. Of more points, one in each
+# The most positions that are kept: 256 kilobytes in the plane. Of more points, one in each
 # occupied cell of a grid is kept, on the finest grid with at most this many occupied cells.
 MOST_KEPT = 1 << 16
 # Positions are kept as uint16: the box has this many steps along each axis.

@@ -19,9 +19,11 @@ from kronfield._core.arrays import Array, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.field.evaluation import at_points
+from kronfield.field.trend import TrendBasis
 from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
 from kronfield.solvers.points.rows import sparse_rows
+from kronfield.solvers.points.trend import TrendTerm
 
 # Up to this many unknowns the covariance is computed exactly: its inverse takes a second and 32 MB.
 # Beyond, random fits estimate the same numbers.
@@ -63,6 +65,8 @@ class Uncertainty:
         The weights that the user gave are ``weights`` times 2 to this power.
     robust : RobustNoise or None
         The noise of a fit with Huber's loss. ``weights`` are then those of its expected curvature.
+    trend : (TrendBasis, TrendTerm) or None
+        The polynomial that is not penalised, and its covariance.
     known : dict
         The random fits of the last (count, seed).
     """
@@ -78,6 +82,7 @@ class Uncertainty:
     free: Array | None = None
     weight_exponent: int = 0
     robust: RobustNoise | None = None
+    trend: tuple[TrendBasis, TrendTerm] | None = None
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
@@ -111,6 +116,13 @@ class Uncertainty:
     @with_one_blas_thread
     def degrees_of_freedom(self) -> float:
         """The trace of the hat matrix."""
+        freedom = self._features_freedom()
+        if self.trend is not None:  # the sum over points of w times the variance of the trend
+            own = self._trend_variance(self.points)
+            freedom += float(np.sum(own if self.weights is None else own * self.weights))
+        return freedom
+
+    def _features_freedom(self) -> float:
         if self.exact:
             n = len(self._inverse)
             data = self.equations.term.apply(
@@ -166,7 +178,23 @@ class Uncertainty:
 
     def relative(self, points: Array, samples: int, seed: int) -> Array:
         """Return the standard error (P,) at ``points`` (P, D) for noise of standard deviation 1."""
-        return self._relative(points, samples, seed) * 2.0 ** (-self.weight_exponent / 2)
+        found = self._relative(points, samples, seed)
+        if self.trend is not None:
+            found = np.sqrt(found**2 + self._trend_variance(points))
+        return found * 2.0 ** (-self.weight_exponent / 2)
+
+    def _trend_variance(self, points: Array) -> Array:
+        """Return the variance (P,) at unit noise that the coefficients of the trend add.
+
+        With g = t - b X, what features do not follow of the columns t, it is g S^-1 g'.
+        """
+        assert self.trend is not None
+        basis, term = self.trend
+        units = [frame.unit(points[:, i]) for i, frame in enumerate(self.equations.frames)]
+        left = basis.columns(points) - at_points(
+            self.equations.encoding, term.followers, units, [0] * len(units)
+        ).astype(np.float64)
+        return np.einsum("tp,ts,sp->p", left, term.inverse, left)
 
     def _relative(self, points: Array, samples: int, seed: int) -> Array:
         if self.exact:

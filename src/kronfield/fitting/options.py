@@ -42,6 +42,10 @@ class PointOptions:
         The decisions.
     loss : "squared" or "huber"
         The loss of residuals.
+    trend : 0, 1, 2 or None
+        The degree of a polynomial that is not penalised.
+    hold_out : "points", "blocks" or None
+        What is held out together to choose settings; None is "points".
     """
 
     penalty: Penalty | None = None
@@ -53,6 +57,8 @@ class PointOptions:
     progress: Progress | None = None
     settings: Settings = defaults.DEFAULT
     loss: str = "squared"
+    trend: int | None = None
+    hold_out: str | None = None
 
     @classmethod
     def checked(
@@ -69,6 +75,8 @@ class PointOptions:
         progress: Progress | None = None,
         settings: Any = None,
         loss: Any = "squared",
+        trend: Any = None,
+        hold_out: Any = None,
     ) -> PointOptions:
         """Return the options for points in D dimensions; wrong ones raise an error."""
         if units is not None:
@@ -83,6 +91,12 @@ class PointOptions:
         if tolerance is not None:
             remedy = "It is relative to the spread of the field."
             tolerance = real("tolerance", tolerance, low=1e-15, high=0.5, remedy=remedy)
+        if trend is not None and (isinstance(trend, bool) or trend not in (0, 1, 2)):
+            remedy = "It is the degree of a polynomial; leave it out to have none."
+            raise problem("trend", repr(trend), "0, 1, 2 or None", remedy)
+        if hold_out not in (None, "points", "blocks"):
+            remedy = "Blocks in space are for clustered points."
+            raise problem("hold_out", repr(hold_out), '"points", "blocks" or None', remedy)
         used = checked_settings(settings)
         iterations = used.points.iterations if iterations is None else iterations
         return cls(
@@ -95,7 +109,14 @@ class PointOptions:
             progress,
             used,
             checked_loss(loss),
+            None if trend is None else int(trend),
+            hold_out,
         )
+
+    @property
+    def blocks(self) -> int | None:
+        """The number of blocks from which points are held out; None for single points."""
+        return self.settings.points.blocks if self.hold_out == "blocks" else None
 
     @property
     def is_robust(self) -> bool:

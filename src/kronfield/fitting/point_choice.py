@@ -84,6 +84,9 @@ class PointChoice:
         The Gaussians if they were chosen; they have a constant that is not penalised.
     held : HeldOut or None
         Of a lattice: the samples that were held out, and the errors there.
+    expected : (float, float)
+        The root mean square error at held-out points, of values scaled to 1, and its standard
+        error; NaN if they are not known.
     """
 
     encoding: Kronecker
@@ -94,6 +97,7 @@ class PointChoice:
     candidates: list[Candidate]
     gaussians: GaussianFit | None = None
     held: HeldOut | None = None
+    expected: tuple[float, float] = (math.nan, math.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +149,19 @@ def choose_points(
         if taken:
             tried[-1] = replace(tried[-1], chosen=True)
             ridge = Penalty(ridge=gaussians.ridge)
-            decided = _decided(trial) + "; widths and ridge of Gaussians by likelihood"
+            decided = _decided(trial, options) + "; widths and ridge of Gaussians by likelihood"
             error = math.sqrt(score)
             encoding, frames = gaussians.encoding, gaussians.frames
-            return PointChoice(encoding, frames, ridge, error, decided, tried, gaussians)
+            return PointChoice(
+                encoding,
+                frames,
+                ridge,
+                error,
+                decided,
+                tried,
+                gaussians,
+                expected=_held_error(trial, tried),
+            )
         tried.append(gaussians.candidate(score))
     else:
         tried = choose_lowest(tried)
@@ -160,7 +173,14 @@ def choose_points(
         squares = trial.squares(grids[best].make, box, grids[best].counts, rows, penalty, tolerance)
         held = HeldOut(trial.hidden, squares)
     return PointChoice(
-        encoding, frames, walks[best].penalty, error, _decided(trial), tried, held=held
+        encoding,
+        frames,
+        walks[best].penalty,
+        error,
+        _decided(trial, options),
+        tried,
+        held=held,
+        expected=_held_error(trial, tried),
     )
 
 
@@ -245,11 +265,29 @@ def choose_penalty(
     ladder = ladder_for(equations[0], units, None, options.settings.search)
     walk = HeldOutWalk(trial, equations, ladder, "as given").run()
     error, tried = math.sqrt(walk.lowest), choose_lowest(walk.candidates())
-    return PointChoice(encoding, frames, walk.penalty, error, _decided(trial), tried)
+    return PointChoice(
+        encoding,
+        frames,
+        walk.penalty,
+        error,
+        _decided(trial, options),
+        tried,
+        expected=_held_error(trial, tried),
+    )
 
 
-def _decided(trial: Trial) -> str:
+def _held_error(trial: Trial, tried: Sequence[Candidate]) -> tuple[float, float]:
+    """Return the root mean square error of the chosen candidate, and its standard error."""
+    chosen = next(one for one in tried if one.chosen)
+    error = math.sqrt(chosen.score * trial.spread)
+    spread = chosen.standard_error * trial.spread / (2 * error) if error else 0.0
+    return error, spread
+
+
+def _decided(trial: Trial, options: PointOptions) -> str:
+    blocks = " in blocks" if options.hold_out == "blocks" else ""
     turns = " in turn" if len(trial.folds) > 1 else ""
     if isinstance(trial, LatticeTrial) and trial.windows[0] != trial.windows[-1]:
         turns = f" in {len(trial.windows)} windows"
-    return f"mean squared error at {trial.judged} points held out{turns}, relative to the variance"
+    held = f"{trial.judged} points held out{blocks}{turns}"
+    return f"mean squared error at {held}, relative to the variance"

@@ -19,6 +19,7 @@ from kronfield._core.frames import Frame, centre
 from kronfield.encoding import Kronecker
 from kronfield.field.evaluation import FEW_FEATURES, at_points
 from kronfield.fitting.filling_choice import Hidden, MeanError
+from kronfield.fitting.hold_out import fold_labels
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import Axis, Lattice, grid_of
 from kronfield.fitting.report import Candidate, Parameter
@@ -243,7 +244,7 @@ class Trial:
         self.weights = None if weights is None else weights[near]
         count = len(self.points)
         folds = max(2, round(1 / self.settings.held_out))
-        label = rng.permutation(count) % folds
+        label = fold_labels(self.points, folds, options.blocks, rng)
         in_turn = folds if count <= self.settings.few_points else 1
         self.folds = [label == k for k in range(in_turn)]
         self.fitted = [~held for held in self.folds]
@@ -344,7 +345,7 @@ class LatticeTrial(Trial):
             ]
             inner = own & _within(self.nodes, ends)
             label = np.full(len(index), -1)
-            label[inner] = rng.permutation(int(inner.sum())) % folds
+            label[inner] = fold_labels(self.points[inner], folds, options.blocks, rng)
             for part in range(in_turn):
                 held = label == part
                 if held.any() and np.count_nonzero(own & ~held) >= self.settings.fewest:

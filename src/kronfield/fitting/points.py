@@ -20,6 +20,7 @@ from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import at_points
 from kronfield.field.places import PointPlaces
+from kronfield.field.trend import Trend, TrendBasis
 from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting.filling_choice import MeanError
 from kronfield.fitting.inputs import PointInput
@@ -51,6 +52,7 @@ from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Solution
+from kronfield.solvers.points.trend import Regression, TrendTerm, solve_with_columns
 
 if TYPE_CHECKING:
     from kronfield.fitting.filled import LatticeFiller
@@ -71,6 +73,8 @@ def fit_points(
     roughness: tuple[float, float] | None = None,
     units: Sequence[float] | None = None,
     loss: str = "squared",
+    trend: int | None = None,
+    hold_out: str | None = None,
     rows: str | None = None,
     tolerance: float | None = None,
     iterations: int | None = None,
@@ -126,6 +130,13 @@ def fit_points(
         robust standard deviations of the residuals (Huber, 1964), so that such points are weighted
         down. If settings are chosen, gross outliers are rejected first. ``field.report.robust``
         says how many points were weighted down or rejected, and where the largest residuals are.
+    trend : 0, 1 or 2, optional
+        The degree of a polynomial that is fitted together with the features and that no penalty
+        holds back: with ``outside="extrapolate"`` the field returns to it outside of the domain.
+    hold_out : "points" or "blocks", optional
+        What is held out together to choose settings: single points, or all points in blocks of
+        space, for clustered points whose error between the clusters matters. With either,
+        ``field.report.expected_error`` is the error at the held-out points.
     rows : "exact", "blending", "similarity" or "linear", optional
         How the features of a point are computed: exactly, by the paper's blending on a virtual
         grid, or with other weights on that grid: of the similarity, or linear (see `Blending`). By
@@ -176,6 +187,8 @@ def fit_points(
         progress=progress,
         settings=settings,
         loss=loss,
+        trend=trend,
+        hold_out=hold_out,
     )
     lattice, filler = None, None
     if given.encoding is None:
@@ -184,7 +197,8 @@ def fit_points(
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
             ]
-        if lattice is not None and not options.is_robust:
+        plain = not options.is_robust and options.trend is None and options.hold_out is None
+        if lattice is not None and plain:
             # here, since a filled lattice is fitted by `fit`, which fits its other gaps by points
             from kronfield.fitting.filled import LatticeFiller
 
@@ -236,6 +250,13 @@ def fit_checked(
         units = options.units or mean_distances(given.box, len(given.points))
         aside = suspects(given.points, values, given.weights, units, options.settings.robust)
         samples = samples.without(aside)
+    basis = None
+    if options.trend is not None:  # choose settings for the deviations from a plain regression
+        basis = TrendBasis.of(options.trend, given.domain or given.box)
+        plain = Regression.of(basis.columns(samples.points), samples.weights)
+        wide = samples.values.astype(np.float64)
+        left = wide - plain.coefficients(wide) @ plain.columns
+        samples = replace(samples, values=left.astype(values.dtype))
     if given.encoding is None:
         box = given.domain or given.box
         if lattice is not None:
@@ -260,7 +281,7 @@ def fit_checked(
     tolerance = _tolerance(choice, options, given.dtype, loosest)
     limits = options.settings.points.row_limits
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points), limits)
-    fitted = PointFit(given, lattice, choice, rule, options, tolerance)
+    fitted = PointFit(given, lattice, choice, rule, options, tolerance, basis)
     field = fitted.field(given.values, choice.candidates, started, aside)
     if filler is not None and not math.isnan(filler.expected[0]):
         # of samples hidden in the shape of the holes, which are harder than samples at random
@@ -294,15 +315,28 @@ class PointFit:
         rule: RowRule,
         options: PointOptions,
         tolerance: float,
+        basis: TrendBasis | None = None,
     ) -> None:
         self.given, self.lattice, self.choice, self.rule = given, lattice, choice, rule
-        self.options, self.tolerance = options, tolerance
+        self.options, self.tolerance, self.basis = options, tolerance, basis
         self.total = float(len(given.points) if given.weights is None else given.weights.sum())
 
     @functools.cached_property
     def level(self) -> _Constant:
         """The constant for the weights that were given."""
-        return _Constant.of(self.choice, self.given.points, self.given.weights)
+        return self._level(self.given.weights)
+
+    def _level(self, weights: Array | None) -> _Constant:
+        """Return the constant for weights of the points; a trend has its own constant."""
+        if self.basis is not None:
+            return _Constant(None, None, None, None)
+        return _Constant.of(self.choice, self.given.points, weights)
+
+    @functools.cached_property
+    def _columns(self) -> Array:
+        """The columns (T, P) of the trend."""
+        assert self.basis is not None
+        return self.basis.columns(self.given.points)
 
     def without_samples(self) -> NeedsSamples:
         """Return the placeholder for this object in a pickled field."""
@@ -366,8 +400,14 @@ class PointFit:
         if self.lattice is not None:  # all nodes have values now: interpolate them by splines
             encoding, frames, positions, planes = self._complete(self.lattice, planes)
         planes = np.ascontiguousarray(planes) * dtype.type(scale)
+        trend = None
+        if self.basis is not None and solved.trend is not None:
+            trend = Trend(self.basis, solved.trend.coefficients * scale)
         uncertainty = self._uncertainty(solved, scale, noise)
         expected = _expected_error(choice, scale)
+        by_points = options.hold_out is not None and choice.held is None
+        if by_points:
+            expected = (choice.expected[0] * scale, choice.expected[1] * scale)
         report = PointReport(
             points=len(given.points),
             dropped=given.dropped,
@@ -384,7 +424,7 @@ class PointFit:
             candidates=candidates,
             seconds=time.perf_counter() - started,
             measure_residual=PointResidual(
-                encoding, planes, frames, given.points, values, solved.fitted_weights, scale
+                encoding, planes, frames, given.points, values, solved.fitted_weights, scale, trend
             ),
             measure_freedom=uncertainty.freedom,
         )
@@ -392,7 +432,9 @@ class PointFit:
         if self.lattice is not None:
             nodes = math.prod(axis.count for axis in self.lattice)
             report.filled = max(0, nodes - len(given.points))
+        if self.lattice is not None or by_points:
             report.expected_error, report.expected_error_uncertainty = expected
+        report.held_out = options.hold_out
         return wrap_up(
             encoding,
             planes,
@@ -404,7 +446,7 @@ class PointFit:
             report=report,
             again=self,
             uncertainty=uncertainty,
-        )
+        ).with_trend(trend)
 
     def _solved(
         self,
@@ -417,8 +459,16 @@ class PointFit:
 
         The penalty is relative to the weights that were given.
         """
-        left, constant = level.split(values)
-        equations = self._equations(left, weights)
+        regression = None
+        if self.basis is None:
+            left, constant = level.split(values)
+            equations = self._equations(left, weights)
+        else:
+            wide = values.astype(np.float64)
+            regression = Regression.of(self._columns, weights)
+            first = regression.coefficients(wide)
+            left, constant = wide - first @ self._columns, np.zeros(len(values))
+            equations = self._equations(np.concatenate([left, self._columns]), weights)
         options = self.options
         solve = functools.partial(
             equations.solve,
@@ -427,13 +477,23 @@ class PointFit:
             progress=options.progress,
             start=start,
         )
-        try:
-            solution = solve(tolerance=self.tolerance)
-        except ConvergenceError:
-            if options.tolerance is not None or not self.choice.candidates:
-                raise
-            # No tolerance was given: accept the loosest. The report states the remaining error.
-            solution = solve(tolerance=options.settings.points.loosest)
+
+        def solved() -> Solution:
+            try:
+                return solve(tolerance=self.tolerance)
+            except ConvergenceError:
+                if options.tolerance is not None or not self.choice.candidates:
+                    raise
+                # No tolerance was given: accept the loosest. The report states the remaining error.
+                return solve(tolerance=options.settings.points.loosest)
+
+        if regression is not None:
+            equations, solution, more, term, unknowns = solve_with_columns(
+                equations, solved, self.choice.penalty, regression, left, self.tolerance
+            )
+            trend = _TrendFit(first + more, term, unknowns)
+            return _Solved(equations, solution, solution.weights, level, weights, weights, trend)
+        solution = solved()
         planes = level.join(solution.weights, constant)
         # with the constant, since reports read the weights of the fit from the solution
         solution = replace(solution, weights=planes)
@@ -462,9 +522,9 @@ class PointFit:
         start, change, rounds = None, math.inf, 0
         while True:
             weights = robust if given.weights is None else robust * given.weights
-            level = _Constant.of(self.choice, given.points, weights)
+            level = self._level(weights)
             solved = self._solved(values, weights, level, start)
-            away = values - self._fitted(solved.planes)
+            away = values - self._fitted(solved)
             if rounds == 0 and self.choice.candidates:
                 # the scale is not below the expected error of a prediction, which is known now
                 expected = self._expected(values[:, ~aside])
@@ -476,7 +536,7 @@ class PointFit:
                 break
             following = np.where(rejected, 0.0, huber_weights(sizes, constant))
             change = float(np.abs(following - robust).max())
-            robust, start, rounds = following, solved.solution.unknowns, rounds + 1
+            robust, start, rounds = following, solved.unknowns, rounds + 1
         exponent = 2.0 ** (given.weight_exponent / 2)
         noise = HuberNoise.of(away, given.weights, robust, scales, units * exponent, constant)
         report = RobustReport(
@@ -491,7 +551,13 @@ class PointFit:
         # the matrix of standard errors: the slope of Huber's influence in place of the weights
         slopes = np.where(rejected, 0.0, noise.slope)
         expected = slopes if given.weights is None else slopes * given.weights
-        equations = self._equations(solved.level.split(values)[0], expected)
+        if solved.trend is not None:
+            other = self._solved(values, expected, solved.level, solved.unknowns)
+            assert other.trend is not None
+            trend = replace(solved.trend, term=other.trend.term)
+            equations, solved = other.equations, replace(solved, trend=trend)
+        else:
+            equations = self._equations(solved.level.split(values)[0], expected)
         solved = replace(solved, equations=equations, weights=expected)
         return solved, report, noise
 
@@ -523,13 +589,17 @@ class PointFit:
             solved.level.unit,
             given.weight_exponent,
             noise,
+            None if self.basis is None or solved.trend is None else (self.basis, solved.trend.term),
         )
 
-    def _fitted(self, planes: Array) -> Array:
-        """Return the values (C, P) of weights at the points."""
+    def _fitted(self, solved: _Solved) -> Array:
+        """Return the values (C, P) of a fit at the points."""
         frames, points = self.choice.frames, self.given.points
         units = [frame.unit(points[:, i]) for i, frame in enumerate(frames)]
-        return at_points(self.choice.encoding, planes, units, [0] * len(units))
+        fitted = at_points(self.choice.encoding, solved.planes, units, [0] * len(units))
+        if solved.trend is not None:
+            fitted = fitted + solved.trend.coefficients @ self._columns
+        return fitted
 
     def _positions(self) -> list[Array]:
         """Return the default positions of `on_grid`: about one per feature on each axis."""
@@ -577,6 +647,21 @@ class _Solved:
     level: _Constant
     weights: Array | None
     fitted_weights: Array | None
+    trend: _TrendFit | None = None
+
+    @property
+    def unknowns(self) -> Array:
+        """The unknowns of all right-hand sides, to start another solve."""
+        return self.solution.unknowns if self.trend is None else self.trend.unknowns
+
+
+@dataclass(frozen=True, eq=False)
+class _TrendFit:
+    """The coefficients (C, T) of a trend, its covariance, and the unknowns of all channels."""
+
+    coefficients: Array
+    term: TrendTerm
+    unknowns: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -590,12 +675,15 @@ class PointResidual:
     values: Array  # (C, P)
     weights: Array | None
     scale: float
+    trend: Trend | None = None
 
     @with_one_blas_thread
     def __call__(self) -> float:
         """Return the residual in the units of the values."""
         units = [frame.unit(self.points[:, i]) for i, frame in enumerate(self.frames)]
         away = at_points(self.encoding, self.planes, units, [0] * len(units)).astype(np.float64)
+        if self.trend is not None:
+            away += self.trend.at(self.points)
         away -= self.values
         away /= self.scale  # avoids overflow of the squares
         return self.scale * math.sqrt(

@@ -153,8 +153,11 @@ class Report(ABC):
     filled : int
         The number of samples that were missing on a grid and were filled.
     expected_error, expected_error_uncertainty : float
-        The expected root mean square error at a missing sample of a lattice, in the units of the
-        values, and its standard error; NaN if they were not measured.
+        The expected root mean square error at a missing sample of a lattice, or with ``hold_out``
+        at a point that was held out, in the units of the values, and its standard error; NaN if
+        they were not measured.
+    held_out : str or None
+        What was held out together, if it was given: "points" or "blocks".
     robust : RobustReport or None
         With Huber's loss: how many points were weighted down or rejected, and where the largest
         residuals are.
@@ -187,6 +190,7 @@ class Report(ABC):
         self._measure_residual: Callable[[], float] | None = measure_residual
         self.filled = 0
         self.robust: RobustReport | None = None
+        self.held_out: str | None = None
         self.expected_error = self.expected_error_uncertainty = math.nan
 
     def measure_residual_by(self, measure: Callable[[], float]) -> None:
@@ -245,6 +249,8 @@ class Report(ABC):
             lines.append(f"    {'*' if one.chosen else ' '} {one!s:<52} {one.score:.4g}{error}")
         if self.filled:
             lines.append(f"  {self.filled} missing samples were filled{self._expected()}")
+        elif self.held_out is not None and self._expected():
+            lines.append(f"  {self.held_out} held out{self._expected()}")
         lines.append(
             f"  degrees of freedom {self._freedom()} per channel, residual {self.residual:.3g} rms"
         )
@@ -261,6 +267,7 @@ class Report(ABC):
         expected = (self.expected_error, self.expected_error_uncertainty)
         return {
             "filled": self.filled,
+            "held_out": self.held_out,
             "expected_error": None if math.isnan(expected[0]) else expected[0],
             "expected_error_uncertainty": None if math.isnan(expected[1]) else expected[1],
             "ridge": self.ridge,

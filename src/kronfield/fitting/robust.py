@@ -216,10 +216,15 @@ def suspects(
     least = float(np.finfo(np.float64).tiny) ** 0.25
     scales = residual_scales(away, weights, np.ones(P, dtype=bool), least)
     sizes = in_scales(away, weights, scales)
-    for i in np.array_split(np.flatnonzero(sizes > settings.suspected), 1 + P // CHUNK):
+    unlike = sizes > settings.suspected
+    for i in np.array_split(np.flatnonzero(unlike), 1 + P // CHUNK):
         apart = (values[:, i, None] - values[:, near[i]]) / scales[:, None, None]
         apart = np.sqrt(np.mean(apart**2, axis=0))  # (points, neighbours)
-        sizes[i] = np.partition(apart, AGREEING - 1, axis=1)[:, AGREEING - 1]
+        # it agrees with AGREEING neighbours, of which one is like its own neighbours: outliers
+        # that agree with each other are not enough
+        several = np.partition(apart, AGREEING - 1, axis=1)[:, AGREEING - 1]
+        apart[unlike[near[i]]] = np.inf
+        sizes[i] = np.maximum(several, apart.min(axis=1))
         if weights is not None:
             sizes[i] *= np.sqrt(weights[i])
     return sizes > settings.suspected

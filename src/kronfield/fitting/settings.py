@@ -484,6 +484,13 @@ class PointSettings(_Group):
         script="none",
         sides=(0.0, 6.0),
     )
+    blocks: int = decision(
+        100,
+        'With hold_out="blocks", the box of the points is divided into about this many blocks.',
+        data="by design: 20 blocks are held out at a time, each a tenth of a side of the plane",
+        script="none",
+        sides=(25, 2500),
+    )
     few_points: int = decision(
         600,
         "Up to this many points, every part is held out in turn; beyond, only the first.",

@@ -219,7 +219,7 @@ class NormalEquations:
         progress : function, optional
             Called with (iterations, relative residual).
         """
-        b = self._on_unknowns(self.rhs if rhs is None else rhs.astype(self.rhs.dtype), penalty)
+        b = self.on_unknowns(self.rhs if rhs is None else rhs.astype(self.rhs.dtype), penalty)
         if prior is not None:
             b = b + prior.astype(b.dtype)
         if start is not None:
@@ -240,7 +240,7 @@ class NormalEquations:
                     iterations = replace(iterations, start=error.unknowns)
             selection = following
 
-    def _on_unknowns(self, values: Array, penalty: Penalty) -> Array:
+    def on_unknowns(self, values: Array, penalty: Penalty) -> Array:
         """Return B'Wy on the unknowns of the system."""
         return values if self.nodes is None else self.basis_system(penalty).adjoint(values)
 
@@ -300,7 +300,7 @@ class NormalEquations:
     def residual_energy(self, solution: Solution, penalty: Penalty) -> Array:
         """Return the sum of w (y - fit)^2, (C,): y'Wy - 2 x'B'Wy + x'B'WB x."""
         x = solution.unknowns
-        b = self._on_unknowns(self.rhs, penalty)
+        b = self.on_unknowns(self.rhs, penalty)
         cross = np.sum((x * b).reshape(len(x), -1), axis=1, dtype=np.float64)
         return np.asarray(
             np.maximum(self.energy - 2 * cross + self.data_energy(solution, penalty), 0.0)

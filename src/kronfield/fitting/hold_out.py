@@ -1,0 +1,60 @@
+"""Which points are held out together: single points at random, or blocks in space.
+
+Points of a cluster are alike. If single points are held out, their neighbours in the cluster
+predict them, and the error between clusters is not seen. Blocks that are held out as a whole are
+predicted from points further away (Roberts et al., 2017; `BlockKFold` of verde, Uieda, 2018).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+
+# Blocks are made smaller until this many times the number of folds are occupied, at most HALVINGS
+# times: points of few small clusters occupy few blocks.
+OCCUPIED, HALVINGS = 2, 20
+
+
+def fold_labels(points: Array, folds: int, blocks: int | None, rng: np.random.Generator) -> Array:
+    """Return the fold (P,) from 0 to ``folds`` - 1 of each of points (P, D).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kronfield.fitting.hold_out import fold_labels
+    >>> line = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [9.9], [10.0]])
+    >>> labels = fold_labels(line, 2, 4, np.random.default_rng(0))
+    >>> labels[0] == labels[1] == labels[2], labels[3] == labels[4], labels[5] == labels[6]
+    (np.True_, np.True_, np.True_)
+
+    Parameters
+    ----------
+    points : array (P, D)
+        The positions.
+    folds : int
+        The number of folds.
+    blocks : int or None
+        Divide the box of the points into about this many blocks of equal size, whose points are in
+        one fold. None: every point has a fold of its own choice.
+    rng : Generator
+        For the random order of points or blocks.
+    """
+    count = len(points)
+    if blocks is None or count <= folds:
+        return rng.permutation(count) % folds
+    low, length = points.min(axis=0), np.ptp(points, axis=0)
+    parts = (points - low) / np.where(length > 0, length, 1.0)
+    per_axis = max(1, round(blocks ** (1 / max(1, int(np.count_nonzero(length))))))
+    for _ in range(HALVINGS):
+        cells = np.minimum((parts * per_axis).astype(np.int64), per_axis - 1)
+        _, block, sizes = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
+        if len(sizes) >= min(OCCUPIED * folds, count):
+            break
+        per_axis *= 2
+    # blocks in random order, each to the fold with the fewest points so far
+    fold, counts = np.empty(len(sizes), dtype=np.int64), np.zeros(folds, dtype=np.int64)
+    for one in rng.permutation(len(sizes)):
+        fold[one] = int(np.argmin(counts))
+        counts[fold[one]] += sizes[one]
+    return fold[block.reshape(-1)]
