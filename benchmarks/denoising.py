@@ -298,7 +298,7 @@ def _pictures(settings: Settings) -> list[Row]:
     """Photographs in colour and in grey."""
     rows = list[Row]()
     found = photographs(settings.photographs, settings.pick(40, 384, 480), 16)
-    for label, part in by_use(found).items():
+    for label, part in by_use(found, settings).items():
         colour = _first(part, settings.pick(1, 3 if label == UNTUNED else 2, 16))
         grey = {name: _grey(image) for name, image in colour.items()}
         levels = settings.pick((0.1,), LEVELS if label == UNTUNED else (0.05,), LEVELS)
@@ -314,7 +314,7 @@ def _crops(settings: Settings) -> list[Row]:
     """Small crops of photographs, on which BM3D is run too: it takes 15 s of CPU time for each."""
     rows = list[Row]()
     found = photographs(settings.photographs, settings.pick(40, 256, 256), 16)
-    part = by_use(found)
+    part = by_use(found, settings)
     label = UNTUNED if UNTUNED in part else TUNED
     colour = _first(part[label], settings.pick(1, 2, 8))
     grey = {name: _grey(image) for name, image in colour.items()}

@@ -121,7 +121,7 @@ def peers(settings: Settings, kind: str, label: str = UNTUNED) -> list[Method]:
             "SciPy LinearNDInterpolator",
             _triangles,
             "scipy",
-            most=settings.pick(1, 2 if untuned else 1, 99),
+            most=settings.pick(1, 1, 99),
         ),
         Method(
             "SciPy RBFInterpolator, thin plates",
@@ -141,7 +141,7 @@ def filling(settings: Settings) -> list[Row]:
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
     rows = list[Row]()
     for kind in KINDS:
-        for label, part in by_use(found).items():
+        for label, part in by_use(found, settings).items():
             items = {
                 name: HoleTask(image, mask(kind, len(image), seed))
                 for seed, (name, image) in enumerate(part.items())

@@ -20,7 +20,7 @@ def images(settings: Settings) -> list[Row]:
     side = settings.pick(48, SIDE, SIDE)
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
     rows = list[Row]()
-    for label, part in by_use(found).items():
+    for label, part in by_use(found, settings).items():
         items = {name: GridTask(image) for name, image in part.items()}
         case = f"{len(items)} photographs of {sides(part)}, every second pixel on each axis given"
         rows += _contest("images", f"{case}; {label}", items, 2, side, 3, settings)
@@ -50,7 +50,7 @@ def lines(settings: Settings) -> list[Row]:
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
     rng, each = np.random.default_rng(0), 64 // len(found) if settings.size != "tiny" else 2
     rows = list[Row]()
-    for label, part in by_use(found).items():
+    for label, part in by_use(found, settings).items():
         items = {
             f"{name} {at}": GridTask(image[at])
             for name, image in part.items()

@@ -176,7 +176,7 @@ def steps(settings: Settings) -> list[Row]:
     """Time a step of training of both implementations in turn, from the same weights."""
     torch.set_num_threads(os.cpu_count() or 1)
     rows = list[Row]()
-    side, cube = settings.pick((8, 4), (SIDE, CUBE), (SIDE, CUBE))
+    side, cube = settings.pick((8, 4), (SIDE, 40), (SIDE, CUBE))
     for name, make in cases(side, cube).items():
         torch.manual_seed(0)
         given = make()
@@ -197,7 +197,7 @@ def steps(settings: Settings) -> list[Row]:
             memory = (
                 None
                 if settings.size == "tiny"
-                else peak(Peak("benchmarks.networks:peak_call", (name, method)))
+                else peak(Peak("benchmarks.networks:peak_call", (name, method, side, cube)))
             )
             note = f"losses differ by {apart:.0e} of themselves" if method == PLAIN else ""
             rows.append(
@@ -215,8 +215,8 @@ def steps(settings: Settings) -> list[Row]:
     return rows
 
 
-def peak_call(name: str, method: str) -> Callable[[], object]:
+def peak_call(name: str, method: str, side: int, cube: int) -> Callable[[], object]:
     """Return a call that builds a network and takes one step, to measure its memory."""
     torch.set_num_threads(os.cpu_count() or 1)
     torch.manual_seed(0)
-    return lambda: (Ours if method == OURS else Plain)(*cases()[name]()).step()
+    return lambda: (Ours if method == OURS else Plain)(*cases(side, cube)[name]()).step()

@@ -31,11 +31,15 @@ def pixels(settings: Settings) -> list[Row]:
     """Photographs of which a quarter of the pixels is given, at random."""
     side = settings.pick(32, SIDE, SIDE)
     found = photographs(settings.photographs, side, settings.pick(1, 16, 16))
-    memory: Callable[[str], Peak | None] | None = None
-    if settings.size != "tiny":
-        memory = lambda name: Peak("benchmarks.point_peers:peak_call", (side, name))  # noqa: E731
+
+    def memory(name: str) -> Peak | None:
+        # that of a Gaussian process takes half a minute
+        if not settings.pick(False, "GPyTorch" not in name, True):
+            return None
+        return Peak("benchmarks.point_peers:peak_call", (side, name))
+
     rows = list[Row]()
-    for label, part in by_use(found).items():
+    for label, part in by_use(found, settings).items():
         items = {name: PointTask(image, seed) for seed, (name, image) in enumerate(part.items())}
         case = f"{len(items)} photographs of {sides(part)}, a quarter of the pixels given; {label}"
         rows += contest(

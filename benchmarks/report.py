@@ -423,10 +423,11 @@ def draw_scaling(path: Path, rows: Sequence[Row]) -> None:
             axes.plot(
                 x, [row.limit for row in curve], "--", color=COLOURS[6], label="limit, seconds"
             )
-        if all(row.peak_mib for row in curve):
+        known = [row for row in curve if row.peak_mib]
+        if len(known) > 1:
             axes.plot(
-                x,
-                [row.peak_mib / 1024 for row in curve],
+                [row.x for row in known],
+                [row.peak_mib / 1024 for row in known],
                 ":",
                 color=COLOURS[2],
                 label="peak memory, GiB",

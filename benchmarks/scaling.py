@@ -338,7 +338,9 @@ def scaling(settings: Settings) -> list[Row]:
             call()
             seconds = interleaved({"": call}, settings.pick(1, 3, 7))[""]
             memory = None
-            if settings.size != "tiny":
+            # of a quick run only at the ends, which the table shows
+            ends = (curve.values[0], curve.values[-1])
+            if settings.pick(False, value in ends, True):
                 memory = peak(Peak("benchmarks.scaling:peak_call", (curve.case, curve.over, value)))
             least = None if curve.least is None else curve.least(value, limits)
             rows.append(

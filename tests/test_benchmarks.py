@@ -14,10 +14,11 @@ import pytest
 
 from benchmarks import denoising, frame, report, versions
 from benchmarks.__main__ import SECTIONS
-from benchmarks.data import TUNED, UNTUNED, GridTask, PointTask, waves
+from benchmarks.data import TUNED, UNTUNED, GridTask, PointTask, by_use, waves
 from benchmarks.denoising import NoisyTask
 from benchmarks.frame import OURS, Method, Row, Settings, contest, interleaved
 from benchmarks.grid_peers import peers
+from benchmarks.point_peers import peers as point_peers
 from benchmarks.scaling import Limits
 
 ROOT = Path(__file__).parent.parent
@@ -106,6 +107,19 @@ def test_a_slow_method_is_compared_on_the_items_it_was_run_on():
     assert denoising.goals(noisy) == []  # the photographs are not the same
     assert "| **30.00** | |" in " ".join(denoising.figures(noisy).split())
     assert "39.00 (on 1; default 40.00)" in denoising.figures(noisy)
+
+
+def test_photographs_on_which_decisions_were_set_are_apart():
+    images = {f"kodim{number:02d}": np.zeros((2, 2, 3)) for number in range(1, 13)}
+    for size, tuned in (("quick", 4), ("full", 8)):
+        parts = by_use(images, Settings(size))
+        assert list(parts) == [UNTUNED, TUNED]
+        assert list(parts[UNTUNED]) == ["kodim09", "kodim10", "kodim11", "kodim12"]
+        assert list(parts[TUNED]) == [f"kodim{number:02d}" for number in range(1, tuned + 1)]
+    for label, plates in ((UNTUNED, 2), (TUNED, 1)):
+        found = {one.name: one.most for one in point_peers(Settings("quick"), label)}
+        assert found["SciPy RBFInterpolator"] == plates
+        assert found["GPyTorch KISS-GP"] == (label == UNTUNED)
 
 
 def test_measurements_wait_for_busy_threads(monkeypatch):
