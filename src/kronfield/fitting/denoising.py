@@ -17,6 +17,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre, is_even, sample_frame
 from kronfield._core.threads import in_threads
+from kronfield.embedders import BSpline
 from kronfield.fitting import grouping, shrinkage
 from kronfield.fitting.noise import Noise
 from kronfield.fitting.report import Candidate
@@ -25,6 +26,7 @@ from kronfield.fitting.smoothing import Smoothing, windows
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
 from kronfield.solvers.grid.banded import apply
+from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver
 
 # The length of the random probe of a derivative (Ramani, Blu and Unser, 2008), as a part of the
@@ -240,6 +242,9 @@ def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
     axes = [axis / unit for axis, unit in zip(axes, smoothing.units, strict=True)]
     frames = [sample_frame(axis) for axis in axes]
     encoding = tension_encoding(axes, frames, smoothing.tension)
+    if len(axes) == 1 and isinstance(encoding.embedders[0], BSpline):
+        line = LongLine(encoding.embedders[0], axes[0], frames[0])
+        return lambda values: _smoothed_line(values, line, smoothing)
     solver = GridSolver(encoding, frames, axes, roughness=smoothing.roughness[0])
     strengths = solver.strengths()
     filters = np.stack([solver.filter_of(strengths, 0.0, one) for one in smoothing.roughness])
@@ -252,6 +257,14 @@ def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
         return np.tensordot(smoothing.rotation.T, planes, axes=1)
 
     return smoothed
+
+
+def _smoothed_line(values: Array, line: LongLine, smoothing: Smoothing) -> Array:
+    """Return the penalised fit of values (C, N) on an uneven line."""
+    planes = np.tensordot(smoothing.rotation, values, axes=1)
+    pairs = zip(planes, smoothing.roughness, strict=True)
+    planes = np.stack([line.values(line.weights(plane, own)) for plane, own in pairs])
+    return np.tensordot(smoothing.rotation.T, planes, axes=1)
 
 
 def _standard_error(terms: Sequence[Array], block: int) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even, mean_step
 from kronfield._core.threads import with_one_blas_thread
-from kronfield.embedders import Embedder
+from kronfield.embedders import BSpline, Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import grid_blocks
@@ -30,6 +30,7 @@ from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import best_ridge
 from kronfield.fitting.wrap_up import wrap_up
+from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.lattice import lattice_freedom, smooth_lattice
 
@@ -335,7 +336,16 @@ class GridFit:
     @property
     def _is_long(self) -> bool:
         """Whether an axis is too long for its eigenbasis."""
-        return max(self.layout.shape) > self._longest and all(map(is_even, self.layout.axes))
+        is_band = all(map(is_even, self.layout.axes)) or len(self.layout.shape) == 1
+        return max(self.layout.shape) > self._longest and is_band
+
+    @functools.cached_property
+    def _line(self) -> LongLine | None:
+        """The splines of a long uneven line, whose equations are a band."""
+        (embedder, *_), axes = self.encoding.embedders, self.layout.axes
+        if not self._is_long or len(axes) > 1 or not isinstance(embedder, BSpline):
+            return None
+        return LongLine(embedder, axes[0], self.layout.frames[0])
 
     @functools.cached_property
     def finer(self) -> Refinement | None:
@@ -357,7 +367,9 @@ class GridFit:
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            name: value for name, value in self.__dict__.items() if name not in ("finer", "solver")
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("finer", "solver", "_line")
         }
 
     def without_samples(self) -> GridFit:
@@ -377,12 +389,14 @@ class GridFit:
         if smoothing is None:
             return solver.solve(values)
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
-        if self._is_long:
+        sigmas = smoothing.sigmas or (math.inf,) * len(planes)
+        most = [self._most_removed * sigma for sigma in sigmas]
+        parts = zip(planes, smoothing.roughness, most, strict=True)
+        if self._line is not None:
+            weights = np.stack([self._line.smoothed(p, r, m, LOWERED) for p, r, m in parts])
+        elif self._is_long:
             pairs = zip(self.layout.axes, smoothing.units, strict=True)
             steps = [mean_step(x) / unit if len(x) > 1 else 1.0 for x, unit in pairs]
-            sigmas = smoothing.sigmas or (math.inf,) * len(planes)
-            most = [self._most_removed * sigma for sigma in sigmas]
-            parts = zip(planes, smoothing.roughness, most, strict=True)
             weights = solver.solve(np.stack([_long_smooth(p, steps, r, m) for p, r, m in parts]))
         else:
             weights = solver.solve(planes, smoothing.roughness)
@@ -487,6 +501,8 @@ class GridFit:
         if not self._is_long:
             parts = self.smoothing.roughness
             return float(np.mean([self.solver.freedom(part) for part in parts]))
+        if self._line is not None:
+            return float(np.mean([self._line.freedom(part) for part in self.smoothing.roughness]))
         axes = _InUnits.of(self.layout, self.smoothing.units).axes
         return float(np.mean([lattice_freedom(axes, r) for r in self.smoothing.roughness]))
 

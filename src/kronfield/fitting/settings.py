@@ -120,7 +120,7 @@ class GridSettings(_Group):
         1024,
         "A penalised fit is exact, in the eigenbasis of the penalty, on axes of up to this many "
         "samples. If an even axis is longer, the samples are smoothed in cosines, with reflecting "
-        "ends, and then interpolated.",
+        "ends, and then interpolated; an uneven line is solved as a band.",
         data="by design: the eigenbasis takes N³ operations, half a second",
         script="none",
         sides=(256, 4096),

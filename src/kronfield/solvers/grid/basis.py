@@ -103,8 +103,10 @@ def compute_roughness_basis(
     return AxisBasis(Q @ V, E @ V, roughness if order == 1 else np.sqrt(roughness))
 
 
-def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
-    """Return the integrals of the products of derivatives of ``order``, (K, K).
+def derivative_nodes(
+    embedder: Embedder, low: float, high: float, order: int
+) -> tuple[Array, Array]:
+    """Return nodes and weights of an integral of products of derivatives of ``order``.
 
     Each panel is integrated by Gauss-Legendre quadrature.
     """
@@ -127,7 +129,12 @@ def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> 
     nodes, weights = np.polynomial.legendre.leggauss(count)
     half = np.diff(edges)[:, None] / 2
     x = ((edges[1:, None] + edges[:-1, None]) / 2 + half * nodes).ravel()
-    w = (half * weights).ravel()
+    return x, (half * weights).ravel()
+
+
+def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
+    """Return the integrals of the products of derivatives of ``order``, (K, K)."""
+    x, w = derivative_nodes(embedder, low, high, order)
     if not isinstance(embedder, LocalEmbedder | BSpline):
         values = np.asarray(embedder.derivative(x, order))
         return values.T @ (w[:, None] * values)
