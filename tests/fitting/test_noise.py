@@ -9,7 +9,7 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 import kronfield as kf
 from kronfield.fitting import denoised_gaps, settings as decisions
-from kronfield.fitting.noise import Noise, decorrelated, find_noise
+from kronfield.fitting.noise import Noise, _SmoothLines, decorrelated, find_noise
 from kronfield.fitting.settings import NoiseSettings
 from kronfield.fitting.stabilising import find_stabilisers
 
@@ -358,8 +358,8 @@ def ratio_decides(used):
 def confidence_decides(used):
     """Few of many random walks are taken for noise, and nearly all noisy sines are."""
     walks = [np.cumsum(white(1.0, 1, 50, seed=seed), axis=1) for seed in range(100)]
-    sines = [wave(200) + white(0.1, 1, 200, seed=seed) for seed in range(100)]
-    return detected(walks, used) <= 0.05 and detected(sines, used) >= 0.9
+    sines = [wave(90) + white(0.2, 1, 90, seed=seed) for seed in range(100)]
+    return detected(walks, used) <= 0.05 and detected(sines, used) >= 0.75
 
 
 def flat_decides(used):
@@ -509,3 +509,65 @@ def test_decision_fails_on_either_side(name):
     assert sides[0] < getattr(DEFAULT, name) < sides[1]
     for value in sides:
         assert not check(replace(DEFAULT, **{name: value})), f"{name} = {value}"
+
+
+# Short lines
+
+
+def test_smooth_lines_as_dense_matrices():
+    n, exponent = 40, 0.75
+    lines = np.stack([wave(n)[0] + white(0.2, n, seed=1), np.cumsum(white(1.0, n, seed=2))])
+    differences = np.diff(np.eye(n), 2, axis=0)
+    penalty = differences.T @ differences
+    # all that is not a straight line: the likelihood of the rest
+    straight = np.stack([np.ones(n), np.arange(n)], axis=1)
+    rest = np.linalg.svd(straight)[0][:, 2:]
+
+    def likelihood(y, covariance):
+        inside = rest.T @ covariance @ rest
+        factor = (rest.T @ y) @ np.linalg.solve(inside, rest.T @ y) / (n - 2)
+        return -0.5 * ((n - 2) * np.log(factor) + np.linalg.slogdet(inside)[1])
+
+    values, vectors = np.linalg.eigh(penalty)
+    gain, variances = 0.0, []
+    for y in lines:
+        noisy, rough, scores = [], [], []
+        for weight in 10.0 ** np.arange(-2.0, 4 * np.log10(n / np.pi) + 0.25, 0.25):
+            noisy.append(likelihood(y, np.eye(n) + np.linalg.pinv(weight * penalty)))
+            hat = np.linalg.inv(np.eye(n) + weight * penalty)
+            residual, left = np.sum((y - hat @ y) ** 2), n - np.trace(hat)
+            scores.append((residual / left**2, residual / left))
+        for a in np.arange(exponent, 4.25, 0.25):
+            power = np.append(np.zeros(2), values[2:] ** (-a / 4))
+            rough.append(likelihood(y, (vectors * power) @ vectors.T))
+        gain += max(noisy) - max(rough)
+        variances.append(min(scores)[1])
+    found = _SmoothLines.of(lines, exponent)
+    assert found.gain == pytest.approx(gain, rel=1e-6)
+    assert found.sigma == pytest.approx(np.sqrt(np.mean(variances)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "part", "spread"), [(90, 0.75, 0.1), (300, 1.0, 0.06)])
+def test_noise_of_short_lines_is_found_and_measured(n, part, spread):
+    found = [find_noise(wave(n) + white(0.2, 1, n, seed=seed)) for seed in range(60)]
+    sigmas = np.array([one.sigma[0] for one in found if one.is_found]) / 0.2
+    assert len(sigmas) >= part * 60
+    assert abs(sigmas.mean() - 1) < 0.03
+    assert sigmas.std() < spread
+
+
+def test_outliers_do_not_enter_the_noise_of_a_short_line():
+    line = wave(300) + white(0.05, 1, 300, seed=4)
+    line[0, ::60] += 2.0
+    found = find_noise(line)
+    assert found.is_found
+    assert found.sigma[0] == pytest.approx(0.05, rel=0.2)  # 0.26 are left of a smooth line
+
+
+@pytest.mark.parametrize("n", [50, 90, 200])
+def test_rough_lines_are_not_noise(n):
+    walks = [np.cumsum(white(1.0, 1, n, seed=seed), axis=1) for seed in range(150)]
+    assert detected(walks, DEFAULT) <= 0.02
+    x = np.linspace(0, 1, n)
+    for clean in (np.sin(9 * x), np.sqrt(x), np.abs(x - 0.4), x > 0.3, np.tanh(20 * x - 7)):
+        assert not find_noise(np.asarray(clean, dtype=float)[None]).is_found

@@ -31,6 +31,11 @@ FEW_ZEROS = 0.05
 MANY_KNOWN = 2000
 # More channels than this share the samples of this many.
 MANY_CHANNELS = 4
+# Lines of up to this many samples are smoothed too: see `_SmoothLines`. Longer ones have enough
+# differences, and the eigenvectors of all differences would take time.
+SHORT_LINE = 400
+# The step of the exponents of smoothing weights and power laws that are compared.
+WEIGHT_STEP = 0.25
 # Values that deviate from their mean by less than this part are constant but for rounding.
 CONSTANT = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
@@ -117,6 +122,10 @@ def find_noise(
     - they are everywhere, not only at some lines or edges;
     - they exceed rounding.
 
+    A short line has too few differences for a narrow bound. If the ratio exceeds its threshold
+    without being certain, noise is also found if a smooth line with noise is clearly likelier than
+    a rough line without: see `_SmoothLines`.
+
     Examples
     --------
     >>> import numpy as np
@@ -153,7 +162,7 @@ def find_noise(
         sigmas = _sigmas(bands, strengths, floors, judged, verdict)
     else:
         k = int(np.argmax(strengths / np.maximum(floors, TINY)))
-        verdict, sigmas = _judge(bands, bands.whole([k]), float(floors[k])), strengths
+        verdict, sigmas = _judge(bands, [k], bands.whole([k]), float(floors[k])), strengths
     sigma = np.sqrt(bands.rotation.T**2 @ sigmas**2)
     with np.errstate(over="ignore"):  # noise that exceeds the largest number is infinite
         sigma, sigmas = sigma * unit, sigmas * unit
@@ -197,13 +206,13 @@ def _sigmas(
     settings = bands.settings
     if not verdict.is_found:
         return strengths
-    sigma = verdict.part.sigma(settings)
+    sigma = verdict.sigma
     sigmas = np.minimum(strengths, sigma)
     sigmas[judged] = sigma
     for k in np.flatnonzero(settings.ratio * strengths > sigma):
-        own = _judge(bands, bands.whole([int(k)]), float(floors[k]))
-        if own.is_found and settings.ratio * own.part.sigma(settings) > sigma:
-            sigmas[k] = own.part.sigma(settings)
+        own = _judge(bands, [int(k)], bands.whole([int(k)]), float(floors[k]))
+        if own.is_found and settings.ratio * own.sigma > sigma:
+            sigmas[k] = own.sigma
     return sigmas
 
 
@@ -464,6 +473,17 @@ class _Bands:
             for n in self.levels
         )
 
+    @property
+    def is_short_line(self) -> bool:
+        """Whether the samples are lines that can be smoothed as a whole."""
+        return self.planes.ndim == 2 and self.planes.shape[1] <= SHORT_LINE and self.known is None
+
+    def smooth_lines(self, judged: Sequence[int]) -> _SmoothLines:
+        """Return what fits some planes of a short line."""
+        # power 1/f^a has a ratio of 2^(-a/2)
+        exponent = -2 * math.log2(self.settings.ratio)
+        return _SmoothLines.of(self.planes[list(judged)].astype(np.float64), exponent)
+
     def _differences(self, k: int, level: int) -> Array:
         if level == 1:
             return self.finest[k]
@@ -553,6 +573,68 @@ def _changing(crop: Array, axes: Sequence[int]) -> Array:
     return found
 
 
+# Smooth lines
+
+
+@functools.lru_cache(maxsize=4)
+def _line_basis(count: int) -> tuple[Array, Array]:
+    """Return eigenvalues and eigenvectors of the squared second differences of a line."""
+    differences = np.diff(np.eye(count), 2, axis=0)
+    values, vectors = np.linalg.eigh(differences.T @ differences)
+    return np.maximum(values, 0.0), vectors
+
+
+@dataclass(frozen=True, eq=False)
+class _SmoothLines:
+    """Short lines as a smooth line and white noise, or as rough lines without noise.
+
+    A smooth line has a penalty on second differences (Whittaker, 1923), whose weight is the one of
+    the greatest likelihood (Wahba, 1985). A rough line has a power spectrum 1/f^a.
+
+    Attributes
+    ----------
+    sigma : float
+        The standard deviation of the noise: the squared residual over the samples less the trace
+        of the smoothing, with the weight of generalised cross-validation (Craven and Wahba, 1979).
+        Third differences give it with 1.5 times the error.
+    gain : float
+        The logarithm of the likelihood of smooth lines with noise, less that of rough lines.
+    """
+
+    sigma: float
+    gain: float
+
+    @classmethod
+    def of(cls, lines: Array, exponent: float) -> _SmoothLines:
+        """Return what fits lines (L, N); rough ones fall at least as 1/f^exponent."""
+        n = lines.shape[1]
+        strengths, basis = (part[..., 2:] for part in _line_basis(n))  # straight lines cost nothing
+        squares = (lines @ basis) ** 2
+        strongest = 4 * math.log10(n / math.pi)  # halves a wave of twice the length of the line
+        weights = 10.0 ** np.arange(-2.0, strongest + WEIGHT_STEP, WEIGHT_STEP)
+        inverse = weights[:, None] * strengths
+        noisy = _likelihood(squares, 1 + 1 / inverse)
+        # eigenvalues of second differences go with f^4
+        exponents = np.arange(exponent, 4.0 + WEIGHT_STEP, WEIGHT_STEP)
+        rough = _likelihood(squares, strengths ** (-exponents[:, None] / 4))
+        gain = float(np.sum(noisy.max(axis=1) - rough.max(axis=1)))
+        removed = inverse / (1 + inverse)
+        residuals, left = squares @ (removed**2).T, removed.sum(axis=1)  # (L, W), (W,)
+        best = np.argmin(residuals / left**2, axis=1)
+        variances = np.take_along_axis(residuals, best[:, None], axis=1)[:, 0] / left[best]
+        return cls(math.sqrt(float(np.mean(variances))), gain)
+
+
+def _likelihood(squares: Array, shapes: Array) -> Array:
+    """Return log-likelihoods (L, M) of squared normal coefficients (L, N).
+
+    Their variances are one of M shapes (M, N) times a factor, of which the likeliest is taken.
+    """
+    count = shapes.shape[1]
+    factors = np.maximum(squares @ (1 / shapes).T / count, TINY)
+    return -0.5 * (count * np.log(factors) + np.log(shapes).sum(axis=1))
+
+
 # The decision
 
 
@@ -595,37 +677,43 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """The decision on a part of the samples, and the decision in words."""
+    """The decision on a part of the samples, the noise that was found, and both in words."""
 
     part: _Part
     is_found: bool
     reason: str
+    sigma: float = 0.0
 
 
 def _verdict(bands: _Bands, judged: Sequence[int], floor: float) -> _Verdict:
     """Return the decision on some planes together, by all of their samples or by the flattest."""
     settings = bands.settings
-    whole = _judge(bands, bands.whole(judged), floor)
+    whole = _judge(bands, judged, bands.whole(judged), floor)
     part = None if whole.is_found else bands.flat(judged)
     if part is None or not part.strengths:
         return whole
     where = f"in the {settings.flat:.0%} of the samples where the signal changes least, "
-    flat = _judge(bands, part, floor, where)
+    flat = _judge(bands, judged, part, floor, where)
     # few samples are left, so that their finest differences may be the stronger ones by chance
     is_white = part.ratio <= 1 / settings.ratio
     is_everywhere = part.strengths[0] >= settings.ratio * whole.part.strengths[0]
     return flat if flat.is_found and is_white and is_everywhere else whole
 
 
-def _judge(bands: _Bands, part: _Part, floor: float, where: str = "") -> _Verdict:
-    """Return the decision on one part of the samples; ``where`` names it in words."""
+def _judge(
+    bands: _Bands, judged: Sequence[int], part: _Part, floor: float, where: str = ""
+) -> _Verdict:
+    """Return the decision on one part of the samples of some planes.
+
+    ``where`` names the part in words; all samples have none.
+    """
     settings, unit, needed = bands.settings, bands.unit, bands.settings.ratio
     strength, bounds = max(part.strengths[:1], default=0.0), part.bounds(bands.settings)
     bound = max((low ** (1 / j) for j, low in enumerate(bounds, start=1)), default=0.0)
     share = part.quiet / max(strength, TINY)
     finest = f"{where}the finest differences"
     times = f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing"
-    objection = ""
+    objection, unsure = "", False
     if strength <= floor:
         objection = f"{finest}, {strength * unit:.2g}, are within rounding, {floor * unit:.2g}"
     elif not bounds:
@@ -641,7 +729,22 @@ def _judge(bands: _Bands, part: _Part, floor: float, where: str = "") -> _Verdic
     elif bound < needed:
         sure = (1 + math.erf(settings.confidence / math.sqrt(2))) / 2
         objection = f"{times}, but {needed:g} for each doubling is not certain to {sure:.0%}"
-    if objection:
+        unsure = True
+    if objection and not unsure:
         return _Verdict(part, False, f"no noise: {objection}")
-    sigma = unit * part.sigma(settings)
-    return _Verdict(part, True, f"noise of standard deviation {sigma:.3g}: {times}")
+    sigma, more = part.sigma(settings), ""
+    if bands.is_short_line and not where:
+        lines = bands.smooth_lines(judged)
+        # a likelihood as much greater as that of a mean so many standard errors away
+        if unsure and lines.gain > settings.confidence**2 / 2:
+            unsure, more = False, ", and a smooth line with noise is likelier than a rough one"
+        # The more accurate one, unless edges or outliers are in it: the two then differ by far more
+        # than the error of differences.
+        error = math.sqrt(_log_variance(part.counts[0] / _trimmed(settings.kept)[1]))
+        far = 2 * settings.confidence * error
+        if lines.sigma and abs(math.log(lines.sigma / strength)) <= far:
+            sigma = lines.sigma
+    if unsure:
+        return _Verdict(part, False, f"no noise: {objection}")
+    reason = f"noise of standard deviation {unit * sigma:.3g}: {times}{more}"
+    return _Verdict(part, True, reason, sigma)
