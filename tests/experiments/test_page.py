@@ -100,13 +100,15 @@ def rows_of(run, count):
 
 
 def test_what_is_missing_is_stated_from_the_rows():
-    run = Run("table1", "closed", 128, 8)
-    assert (run.jobs, run.done([]), run.done(rows_of(run, 3))) == (40, 0, 15)
-    assert run.done(rows_of(run, 9)) == 40
+    run = Run("table1", "closed,complex:RFF", 128, 8)
+    assert run.done([]) == {"closed": (0, 40), "complex": (0, 8)}
+    assert run.done(rows_of(run, 3)) == {"closed": (15, 40), "complex": (3, 8)}
+    assert run.done(rows_of(run, 9)) == {"closed": (40, 40), "complex": (8, 8)}
     fewer = [row | {"epochs": 7} for row in rows_of(Run("table1", "simple", 128, 8), 8)]
-    assert Run("table1", "simple", 128, 8).done(fewer) == 0
+    assert Run("table1", "simple", 128, 8).done(fewer) == {"simple": (0, 40)}
     nothing = missing({})
-    assert "`table1`, simple,complex,closed,ours at side 128: 0 of 144 jobs (8 images)" in nothing
+    assert "- `table1` at side 128, simple: 0 of 40 jobs (8 images)." in nothing
+    assert "- `visual-grid` at side 128, complex of depth 1: 0 of 40 jobs" in nothing
     assert "`times`" in nothing
     everything = {name: [] for name in SPECS} | {"times": [{}]}
     for one in page_runs():

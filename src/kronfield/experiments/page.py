@@ -38,21 +38,21 @@ class Run:
         """The methods."""
         return self.spec.select(self.methods)
 
-    def done(self, rows: Iterable[Row]) -> int:
-        """Return how many of the jobs have a row."""
+    def done(self, rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
+        """Return by group of methods how many of the jobs have a row, and how many there are."""
         wanted = {method.key: self.size.epochs_of(method) for method in self.chosen}
         found = {
             (row["method"], row["item"])
             for row in current(self.spec, rows)
             if row["side"] == self.side and wanted.get(row["method"]) == row["epochs"]
         }
-        by_method = (sum(key == method for key, _ in found) for method in wanted)
-        return sum(min(self.count, count) for count in by_method)
-
-    @property
-    def jobs(self) -> int:
-        """The number of jobs."""
-        return self.count * len(self.chosen)
+        counts = dict[str, tuple[int, int]]()
+        for method in self.chosen:
+            group = f"{method.group} of depth {method.depth}" if self.spec.keep else method.group
+            done = min(self.count, sum(key == method.key for key, _ in found))
+            before = counts.get(group, (0, 0))
+            counts[group] = before[0] + done, before[1] + self.count
+        return counts
 
 
 @functools.lru_cache
@@ -68,12 +68,12 @@ def missing(results: Mapping[str, Iterable[Row]]) -> str:
     rows = {name: list(some) for name, some in results.items()}
     lines = list[str]()
     for run in page_runs():
-        done = run.done(rows.get(run.experiment, ()))
-        if done < run.jobs:
-            lines.append(
-                f"- `{run.experiment}`, {run.methods} at side {run.side}: {done} of {run.jobs} "
-                f"jobs ({run.count} {NOUNS[run.spec.kind]})."
-            )
+        lines += [
+            f"- `{run.experiment}` at side {run.side}, {group}: {done} of {jobs} jobs"
+            f" ({run.count} {NOUNS[run.spec.kind]})."
+            for group, (done, jobs) in run.done(rows.get(run.experiment, ())).items()
+            if done < jobs
+        ]
     if not rows.get("times"):
         lines.append("- `times`: no times were measured on a quiet machine.")
     return "\n".join(lines) if lines else "Nothing: all runs are finished."
@@ -84,28 +84,27 @@ def scaled(results: Mapping[str, Iterable[Row]]) -> str:
     head = ("", "models", "items", "side", "epochs", "hidden width")
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name in SPECS:
-        spec, found = load_spec(name), dict[tuple[int, str, int, int], set[str]]()
-        methods = dict[tuple[int, str, int, int], Method]()
+        spec, found = load_spec(name), dict[tuple[int, str, str, str, str], set[str]]()
         for row in current(spec, results.get(name, ())):
             method = spec.method(row["method"])
             assert method is not None
-            depth = f", depth {method.depth}" if spec.keep and method.is_network else ""
-            hidden = row["hidden"] if method.depth else 0
-            key = (row["side"], GROUPS[method.group] + depth, row["epochs"], hidden)
-            found.setdefault(key, set()).add(row["item"])
-            methods[key] = method
-        for key in sorted(found, key=lambda key: (-key[0], key[1], -key[2])):
-            side, models, epochs, hidden = key
-            paper = spec.paper.epochs_of(methods[key])
-            width = methods[key].hidden if methods[key].depth else 0
-            cells = (
-                name,
-                models,
-                _beside(len(found[key]), spec.paper.count),
-                _beside(side, spec.paper.side),
-                _beside(epochs, paper) if paper else "",
-                _beside(hidden, width) if width else "",
+            epochs, width = spec.paper.epochs_of(method), method.hidden if method.depth else 0
+            key = (
+                -row["side"],
+                _beside(row["side"], spec.paper.side),
+                _beside(row["epochs"], epochs) if epochs else "",
+                _beside(row["hidden"], width) if width else "",
+                GROUPS[method.group] + (f", depth {method.depth}" if spec.keep and epochs else ""),
             )
+            found.setdefault(key, set()).add(row["item"])
+        # Models of the same protocol on as many items share a line.
+        models = dict[tuple[int, str, str, str, str], list[str]]()
+        for (order, side, epochs_cell, width_cell, model), items in found.items():
+            items_cell = _beside(len(items), spec.paper.count)
+            models.setdefault((order, side, epochs_cell, width_cell, items_cell), []).append(model)
+        for key in sorted(models):
+            _, side, epochs_cell, width_cell, items_cell = key
+            cells = (name, "; ".join(models[key]), items_cell, side, epochs_cell, width_cell)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

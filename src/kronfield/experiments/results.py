@@ -73,15 +73,17 @@ def merge_rows(path: Path, others: Iterable[Path]) -> int:
 
     A row replaces one with the same fingerprint, which has the same settings and data.
     """
-    results, new = Results(path), 0
-    for other in others:
-        for row in read_rows(other):
-            if row.get("error") and row["fingerprint"] in results:
-                continue
-            if row not in results.rows:
-                new += row["fingerprint"] not in results
-                results.add(row)
-    return new
+    rows = {row["fingerprint"]: row for row in read_rows(path)}
+    before = dict(rows)
+    for row in (row for other in others for row in read_rows(other)):
+        if not (row.get("error") and row["fingerprint"] in rows):
+            rows[row["fingerprint"]] = row
+    if rows != before:
+        write_text(path, "".join(map(_line, rows.values())))
+    done, now = (
+        {key for key, row in some.items() if not row.get("error")} for some in (before, rows)
+    )
+    return len(now - done)
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
