@@ -18,6 +18,7 @@ from kronfield._core.frames import Frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.filling_choice import Hidden
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
+from kronfield.fitting.nested import ChosenGrid
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import (
     Axis,
@@ -27,6 +28,7 @@ from kronfield.fitting.point_grids import (
     hat_axis,
     mean_distances,
     spline_axis,
+    without_spare_nodes,
 )
 from kronfield.fitting.point_search import (
     LOOSEST,
@@ -38,6 +40,7 @@ from kronfield.fitting.point_search import (
     Walk,
     ladder_for,
 )
+from kronfield.fitting.point_units import directional_units
 from kronfield.fitting.report import Candidate, choose_lowest
 from kronfield.fitting.settings import PointSettings
 from kronfield.solvers.points.normal import Penalty
@@ -76,6 +79,8 @@ class PointChoice:
         The Gaussians if they were chosen; they have a constant that is not penalised.
     held : HeldOut or None
         Of a lattice: the samples that were held out, and the errors there.
+    grid : ChosenGrid or None
+        The grid of the features if it was chosen and is no lattice.
     """
 
     encoding: Kronecker
@@ -86,6 +91,7 @@ class PointChoice:
     candidates: list[Candidate]
     gaussians: GaussianFit | None = None
     held: HeldOut | None = None
+    grid: ChosenGrid | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +114,7 @@ def choose_points(
     """Return features, their grid and, unless it is given, the penalty for points in ``box``."""
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
-    grids = _grids(box, count, lattice, settings.points)
+    grids = _grids(box, count, lattice, settings.points, units)
     known = options.penalty is not None and lattice is not None
     if known or samples.too_few(settings.points.fewest):
         encoding, frames = grid_of(grids[0].make, box, grids[0].counts)
@@ -124,6 +130,16 @@ def choose_points(
         trial = LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
     if trial is None or not trial.folds:  # a window may be too small to hold points out
         trial = Trial(samples.points, samples.values, samples.weights, options)
+    if lattice is None and options.units is None:
+        units = directional_units(
+            trial.points,
+            trial.values[0],
+            box,
+            count,
+            gain=settings.points.units_gain,
+            widest=settings.points.widest_units,
+        )
+        grids = _grids(box, count, lattice, settings.points, units)
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
@@ -151,9 +167,11 @@ def choose_points(
         rows, penalty = options.rows, walks[best].penalty
         squares = trial.squares(grids[best].make, box, grids[best].counts, rows, penalty, tolerance)
         held = HeldOut(trial.hidden, squares)
-    return PointChoice(
-        encoding, frames, walks[best].penalty, error, _decided(trial), tried, held=held
-    )
+    grid = None
+    if lattice is None:
+        grid = ChosenGrid(grids[best].make, box, grids[best].counts)
+    penalty, decided = walks[best].penalty, _decided(trial)
+    return PointChoice(encoding, frames, penalty, error, decided, tried, held=held, grid=grid)
 
 
 @dataclass(frozen=True)
@@ -170,6 +188,7 @@ def _grids(
     points: int,
     lattice: list[Lattice] | None,
     settings: PointSettings,
+    units: Sequence[float] | None = None,
 ) -> list[_Grid]:
     """Return the candidate grids: the lattice of the points if it exists, or splines and hats."""
     if lattice is not None:
@@ -178,9 +197,10 @@ def _grids(
     hats = settings.few_hat_cells if few else settings.hat_cells
     splines = functools.partial(spline_axis, tension=settings.spline_tension)
     most = settings.most_unknowns
+    counts = counts_for(box, points, settings.spline_cells, most, units)
     return [
-        _Grid("splines", splines, counts_for(box, points, settings.spline_cells, most)),
-        _Grid("hats", hat_axis, counts_for(box, points, hats, most)),
+        _Grid("splines", splines, [without_spare_nodes(n) for n in counts]),
+        _Grid("hats", hat_axis, counts_for(box, points, hats, most, units)),
     ]
 
 
@@ -244,4 +264,6 @@ def _decided(trial: Trial) -> str:
     turns = " in turn" if len(trial.folds) > 1 else ""
     if isinstance(trial, LatticeTrial) and trial.windows[0] != trial.windows[-1]:
         turns = f" in {len(trial.windows)} windows"
+    elif trial.scales is not None:
+        turns = f" in {len(trial.folds)} windows (geometric mean)"
     return f"mean squared error at {trial.judged} points held out{turns}, relative to the variance"

@@ -22,6 +22,7 @@ from kronfield.field.evaluation import at_points
 from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting.filling_choice import MeanError
 from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.nested import nested_start
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import (
     PointChoice,
@@ -304,13 +305,25 @@ class PointFit:
         solve = functools.partial(
             equations.solve, choice.penalty, limit=options.iterations, progress=options.progress
         )
+        start = None
+        if choice.grid is not None:
+            start = nested_start(
+                choice.grid,
+                equations,
+                choice.penalty,
+                given.points,
+                left,
+                given.weights,
+                tolerance=self.tolerance,
+            )
         try:
-            solution = solve(tolerance=self.tolerance)
-        except ConvergenceError:
+            solution = solve(tolerance=self.tolerance, start=start)
+        except ConvergenceError as error:
             if options.tolerance is not None or not choice.candidates:
                 raise
             # No tolerance was given: accept the loosest. The report states the remaining error.
-            solution = solve(tolerance=options.settings.points.loosest)
+            loosest = options.settings.points.loosest
+            solution = solve(tolerance=loosest, start=error.unknowns)
         solution = replace(solution, weights=self.level.join(solution.weights, constant))
         # Wide Gaussians are ill conditioned and need float64.
         dtype = np.dtype(np.float64) if choice.gaussians is not None else given.dtype
