@@ -18,6 +18,7 @@ from kronfield._core.frames import Frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.filling_choice import Hidden
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
+from kronfield.fitting.nested import ChosenGrid
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import (
     Axis,
@@ -27,6 +28,7 @@ from kronfield.fitting.point_grids import (
     hat_axis,
     mean_distances,
     spline_axis,
+    without_spare_nodes,
 )
 from kronfield.fitting.point_search import (
     LOOSEST,
@@ -38,6 +40,7 @@ from kronfield.fitting.point_search import (
     Walk,
     ladder_for,
 )
+from kronfield.fitting.point_units import directional_units
 from kronfield.fitting.report import Candidate, choose_lowest
 from kronfield.fitting.settings import PointSettings
 from kronfield.solvers.points.normal import Penalty
@@ -87,6 +90,8 @@ class PointChoice:
     expected : (float, float)
         The root mean square error at held-out points, of values scaled to 1, and its standard
         error; NaN if they are not known.
+    grid : ChosenGrid or None
+        The grid of the features if it was chosen and is no lattice.
     """
 
     encoding: Kronecker
@@ -98,6 +103,7 @@ class PointChoice:
     gaussians: GaussianFit | None = None
     held: HeldOut | None = None
     expected: tuple[float, float] = (math.nan, math.nan)
+    grid: ChosenGrid | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +126,7 @@ def choose_points(
     """Return features, their grid and, unless it is given, the penalty for points in ``box``."""
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
-    grids = _grids(box, count, lattice, settings.points)
+    grids = _grids(box, count, lattice, settings.points, units)
     known = options.penalty is not None and lattice is not None
     if known or samples.too_few(settings.points.fewest):
         encoding, frames = grid_of(grids[0].make, box, grids[0].counts)
@@ -136,6 +142,16 @@ def choose_points(
         trial = LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
     if trial is None or not trial.folds:  # a window may be too small to hold points out
         trial = Trial(samples.points, samples.values, samples.weights, options)
+    if lattice is None and options.units is None:
+        units = directional_units(
+            trial.points,
+            trial.values[0],
+            box,
+            count,
+            gain=settings.points.units_gain,
+            widest=settings.points.widest_units,
+        )
+        grids = _grids(box, count, lattice, settings.points, units)
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
@@ -172,6 +188,9 @@ def choose_points(
         rows, penalty = options.rows, walks[best].penalty
         squares = trial.squares(grids[best].make, box, grids[best].counts, rows, penalty, tolerance)
         held = HeldOut(trial.hidden, squares)
+    grid = None
+    if lattice is None:
+        grid = ChosenGrid(grids[best].make, box, grids[best].counts)
     return PointChoice(
         encoding,
         frames,
@@ -181,6 +200,7 @@ def choose_points(
         tried,
         held=held,
         expected=_held_error(trial, tried),
+        grid=grid,
     )
 
 
@@ -198,6 +218,7 @@ def _grids(
     points: int,
     lattice: list[Lattice] | None,
     settings: PointSettings,
+    units: Sequence[float] | None = None,
 ) -> list[_Grid]:
     """Return the candidate grids: the lattice of the points if it exists, or splines and hats."""
     if lattice is not None:
@@ -206,9 +227,10 @@ def _grids(
     hats = settings.few_hat_cells if few else settings.hat_cells
     splines = functools.partial(spline_axis, tension=settings.spline_tension)
     most = settings.most_unknowns
+    counts = counts_for(box, points, settings.spline_cells, most, units)
     return [
-        _Grid("splines", splines, counts_for(box, points, settings.spline_cells, most)),
-        _Grid("hats", hat_axis, counts_for(box, points, hats, most)),
+        _Grid("splines", splines, [without_spare_nodes(n) for n in counts]),
+        _Grid("hats", hat_axis, counts_for(box, points, hats, most, units)),
     ]
 
 
@@ -289,5 +311,7 @@ def _decided(trial: Trial, options: PointOptions) -> str:
     turns = " in turn" if len(trial.folds) > 1 else ""
     if isinstance(trial, LatticeTrial) and trial.windows[0] != trial.windows[-1]:
         turns = f" in {len(trial.windows)} windows"
+    elif trial.scales is not None:
+        turns = f" in {len(trial.folds)} windows (geometric mean)"
     held = f"{trial.judged} points held out{blocks}{turns}"
     return f"mean squared error at {held}, relative to the variance"

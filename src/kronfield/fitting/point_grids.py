@@ -86,6 +86,20 @@ def spline_axis(
     return TensionSpline(size, tension, padding=1), Frame(low, step * inside, low, high)
 
 
+def without_spare_nodes(count: int) -> int:
+    """Return the next number of nodes for which `spline_axis` adds one beyond each end only.
+
+    Further nodes would cost as much as nodes inside, and only a penalty determines their weights:
+    if it is weak, conjugate gradients need many iterations for them.
+
+    Examples
+    --------
+    >>> without_spare_nodes(33), spline_axis(0.0, 1.0, 34, tension=1.0)[0].size
+    (34, 36)
+    """
+    return fast_size(max(count, 2) + 2) - 2
+
+
 Axis = Callable[[float, float, int], tuple[Triangle | TensionSpline, Frame]]
 
 
@@ -98,9 +112,15 @@ def grid_of(
 
 
 def counts_for(
-    box: Sequence[tuple[float, float]], points: int, cells: float, most: int
+    box: Sequence[tuple[float, float]],
+    points: int,
+    cells: float,
+    most: int,
+    units: Sequence[float] | None = None,
 ) -> list[int]:
-    """Return the nodes per axis, equal on all axes, for ``cells`` cells per point, ``most`` cells.
+    """Return the nodes per axis for ``cells`` cells per point, but at most ``most`` cells.
+
+    Cells are as long as wide in ``units``, by default in those of the box.
 
     Examples
     --------
@@ -108,9 +128,15 @@ def counts_for(
     [65, 65]
     >>> counts_for([(0.0, 1.0)] * 2, 1000, 4.0, most=100)
     [11, 11]
+    >>> counts_for([(0.0, 1.0)] * 2, 1000, 4.0, most=1 << 24, units=(1.0, 0.25))
+    [33, 128]
     """
-    per_axis = max(2.0, min(cells * points, most) ** (1 / len(box)))
-    return [math.ceil(per_axis) + 1 for _ in box]
+    lengths = [1.0] * len(box)
+    if units is not None:
+        lengths = [(high - low) / unit for (low, high), unit in zip(box, units, strict=True)]
+    volume = math.prod(lengths) or 1.0
+    density = (min(cells * points, most) / volume) ** (1 / len(box))
+    return [math.ceil(max(2.0, length * density) - 1e-9) + 1 for length in lengths]
 
 
 def mean_distances(box: Sequence[tuple[float, float]], points: int) -> tuple[float, ...]:

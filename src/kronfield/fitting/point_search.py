@@ -35,6 +35,10 @@ from kronfield.solvers.points.systems import BasisSystem
 TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 0.05, 1e-5, 2e-2
 # The tolerance of solutions that are compared by generalised cross-validation, for the same reason.
 GCV_TOLERANCE = 1e-3
+# Mean squared errors below this part of the variance of the values are rounding.
+ROUNDING_ERROR = 1e-16
+# Windows of scattered points: a power of 2, since their middles are found by halving.
+SCATTERED_WINDOWS = 8
 
 Place = tuple[float, int]
 
@@ -223,9 +227,11 @@ def penalty_parameters(penalty: Penalty) -> dict[str, Parameter]:
 class Trial:
     """Points to compare candidates on, in folds: some points are held out, the others fitted.
 
-    Unless ``cropped`` is false, large sets are reduced to the points nearest to the middle. If
-    points are few, every fold is held out in turn, otherwise only the first. Channels are reduced
-    to their first principal component.
+    Unless ``cropped`` is false, of large sets only the points in windows are used. The windows are
+    spread like the points, and every window is a fold: points near its ends are fitted, but not
+    held out, unless the points end there too. If points are few, every fold is held out in turn.
+    Otherwise a large set has one fold in each window, and a smaller one has one fold in all.
+    Channels are reduced to their first principal component.
     """
 
     def __init__(
@@ -239,17 +245,36 @@ class Trial:
     ) -> None:
         self.settings, self.search = options.settings.points, options.settings.search
         rng = np.random.default_rng(options.seed)
-        near = _nearest_to_the_middle(points, self.settings.judged if cropped else len(points))
-        self.points, self.values = points[near], _main_channel(values[:, near])
-        self.weights = None if weights is None else weights[near]
-        count = len(self.points)
         folds = max(2, round(1 / self.settings.held_out))
-        label = fold_labels(self.points, folds, options.blocks, rng)
-        in_turn = folds if count <= self.settings.few_points else 1
-        self.folds = [label == k for k in range(in_turn)]
-        self.fitted = [~held for held in self.folds]
-        ends = zip(self.points.min(axis=0), self.points.max(axis=0), strict=True)
-        self.box = [(float(low), float(high)) for low, high in ends]
+        self.scales: list[float] | None = None
+        windows = [np.arange(len(points))]
+        if cropped and len(points) > self.settings.judged:
+            # blocks are held out of one window, in which they are as large as asked for
+            parts = SCATTERED_WINDOWS if options.blocks is None else 1
+            margin = self.settings.margin
+            windows, inner = scattered_windows(points, self.settings.judged, parts, margin)
+        index = np.concatenate(windows)
+        self.points, self.values = points[index], _main_channel(values[:, index])
+        self.weights = None if weights is None else weights[index]
+        if len(windows) == 1:
+            label = fold_labels(self.points, folds, options.blocks, rng)
+            in_turn = folds if len(index) <= self.settings.few_points else 1
+            self.folds = [label == k for k in range(in_turn)]
+            self.fitted = [~held for held in self.folds]
+        else:
+            owner = np.repeat(np.arange(len(windows)), [len(one) for one in windows])
+            self.folds, self.fitted = [], []
+            for k, inside in enumerate(inner):
+                own = np.flatnonzero(owner == k)
+                held = np.zeros(len(index), dtype=bool)
+                some = own[inside]
+                held[some[rng.permutation(len(some)) % folds == 0]] = True
+                self.folds.append(held)
+                self.fitted.append((owner == k) & ~held)
+            whole = _density(points, bounding_box(points))
+            self.scales = [whole / _density(points[w], bounding_box(points[w])) for w in windows]
+        pairs = zip(self.folds, self.fitted, strict=True)
+        self.boxes = [bounding_box(self.points[held | fitted]) for held, fitted in pairs]
         self.spread = float(np.var(self.values)) or 1.0
 
     @property
@@ -257,12 +282,24 @@ class Trial:
         """The number of held-out points in all folds."""
         return sum(int(held.sum()) for held in self.folds)
 
+    def penalty(self, penalty: Penalty, fold: int) -> Penalty:
+        """Return the penalty of a fold for one of all points.
+
+        A penalty is relative to the mean squared residual. In a window in which points are denser
+        the same penalty per volume is a smaller part of it.
+        """
+        if self.scales is None:
+            return penalty
+        first, second = penalty.roughness
+        scale = self.scales[fold]
+        return replace(penalty, roughness=(scale * first, scale * second))
+
     def restrict(
-        self, box: Sequence[tuple[float, float]], counts: Sequence[int]
+        self, box: Sequence[tuple[float, float]], counts: Sequence[int], fold: int
     ) -> tuple[list[tuple[float, float]], list[int]]:
-        """Return the box and the nodes per axis of the part of a grid that contains the points."""
+        """Return the box and the nodes per axis of the part of a grid that a fold needs."""
         parts, sizes = [], []
-        for (low, high), count, (first, last) in zip(box, counts, self.box, strict=True):
+        for (low, high), count, (first, last) in zip(box, counts, self.boxes[fold], strict=True):
             step = (high - low) / (count - 1) if count > 1 else 1.0
             a, b = math.floor((first - low) / step + 1e-9), math.ceil((last - low) / step - 1e-9)
             a, b = max(a, 0), max(min(b, count - 1), max(a, 0))
@@ -292,7 +329,13 @@ class Trial:
         rows: str | None,
     ) -> list[NormalEquations]:
         """Return the normal equations of each fold, for one kind of features on a grid."""
-        return self.equations(*grid_of(make, *self.restrict(box, counts)), rows)
+        count, limits = len(self.points), self.settings.row_limits
+        found = []
+        for k, fitted in enumerate(self.fitted):
+            part = grid_of(make, *self.restrict(box, counts, k))
+            rule = RowRule.choose(*part, rows, count, limits)
+            found.append(self._assembled(rule, fitted, self.values))
+        return found
 
 
 class LatticeTrial(Trial):
@@ -312,6 +355,7 @@ class LatticeTrial(Trial):
         options: PointOptions,
     ) -> None:
         self.settings, self.search = options.settings.points, options.settings.search
+        self.scales = None
         rng = np.random.default_rng(options.seed)
         shape = [axis.count for axis in lattice]
         nodes = np.stack(
@@ -476,7 +520,8 @@ class HeldOutWalk(Walk):
         def fold(k: int) -> tuple[Array, Array, Array]:
             held, equations = trial.folds[k], self.equations[k]
             limit, start = trial.search.iterations, self._starts[k]
-            solution = equations.solve(penalty, tolerance=tolerance, limit=limit, start=start)
+            scaled = trial.penalty(penalty, k)
+            solution = equations.solve(scaled, tolerance=tolerance, limit=limit, start=start)
             fitted = self._at_held(held, equations, solution.weights)
             squares = np.mean((fitted - trial.values[:, held]) ** 2, axis=0)
             w = np.ones(len(squares)) if trial.weights is None else trial.weights[held]
@@ -485,7 +530,11 @@ class HeldOutWalk(Walk):
         done = [fold(k) for k in range(len(self.equations))]
         self._last = [unknowns for _, _, unknowns in done]
         mean_weight = float(np.mean(np.concatenate([w for _, w, _ in done]))) or 1.0
-        found = MeanError.of([squares / mean_weight for squares, _, _ in done])
+        parts = [squares / mean_weight for squares, _, _ in done]
+        if trial.scales is not None:
+            score, self._error = likely_error(parts, trial.spread)
+            return score
+        found = MeanError.of(parts)
         self._error = found.error / trial.spread
         return found.mean / trial.spread
 
@@ -575,16 +624,81 @@ class GcvWalk(Walk):
         self._start = self._last
 
 
-def _nearest_to_the_middle(points: Array, count: int) -> Array:
-    """Return the increasing indices of the ``count`` points nearest to the median.
+def likely_error(parts: Sequence[Array], spread: float) -> tuple[float, float]:
+    """Return the geometric mean over windows of mean squares over ``spread``, and its error.
 
-    The distance is the largest over the axes, relative to the spread of the points.
+    Its logarithm is the likelihood of normal errors with a variance of their own in each window, up
+    to a constant. The plain mean is mostly that of the roughest window, a few points of which then
+    decide. ``parts`` are the squared errors (n,) in each window, which weighs by their number.
     """
-    if len(points) <= count:
-        return np.arange(len(points))
+    parts = [part for part in parts if len(part)]
+    counts = np.array([len(part) for part in parts], dtype=np.float64)
+    means = np.array([float(np.mean(part, dtype=np.float64)) for part in parts]) / spread
+    # a window without any error, of equal values, says nothing about the others
+    logs = np.log(np.maximum(means, ROUNDING_ERROR))
+    level = float(np.average(logs, weights=counts))
+    # the logarithm of a mean of n squares of equal kurtosis has the variance var / (n mean^2)
+    variances = np.array([float(np.var(part)) / spread**2 for part in parts])
+    relative = variances / (counts * np.maximum(means, ROUNDING_ERROR) ** 2)
+    error = math.sqrt(float(np.sum(counts**2 * relative))) / float(counts.sum())
+    return math.exp(level), math.exp(level) * error
+
+
+def bounding_box(points: Array) -> list[tuple[float, float]]:
+    """Return the least and the greatest position (low, high) on each axis."""
+    ends = zip(points.min(axis=0), points.max(axis=0), strict=True)
+    return [(float(low), float(high)) for low, high in ends]
+
+
+def _density(points: Array, box: Sequence[tuple[float, float]]) -> float:
+    """Return the number of points per volume of a box, whose sides of length 0 count as 1."""
+    return len(points) / math.prod((high - low) or 1.0 for low, high in box)
+
+
+def scattered_windows(
+    points: Array, count: int, number: int, margin: float
+) -> tuple[list[Array], list[Array]]:
+    """Return windows with ``count`` points in all, and which of their points are not near an end.
+
+    Their middles are the medians of parts of the points, found by halving the longest side. A
+    window has the points nearest to its middle, by the largest distance on any axis. Windows of one
+    shape may overlap where points are sparse.
+
+    Returns
+    -------
+    windows : list of arrays (n,)
+        Increasing indices of points.
+    inner : list of arrays (n,)
+        True where a point is further than ``margin`` mean distances from the ends of its window, or
+        where the points end there too.
+    """
     spread = np.ptp(points, axis=0)
-    scaled = (points - np.median(points, axis=0)) / np.where(spread > 0, spread, 1.0)
-    return np.sort(np.argpartition(np.abs(scaled).max(axis=1), count)[:count])
+    scaled = (points - points.min(axis=0)) / np.where(spread > 0, spread, 1.0)
+    parts = [np.arange(len(points))]
+    while len(parts) < number:
+        parts = [half for part in parts for half in _halves(scaled, part)]
+    each = count // number
+    edge = margin / each ** (1 / points.shape[1])  # a part of the side of a window
+    low, high = scaled.min(axis=0), scaled.max(axis=0)
+    windows, inner = [], []
+    for part in parts:
+        middle = np.median(scaled[part], axis=0)
+        near = np.argpartition(np.abs(scaled - middle).max(axis=1), each)[:each]
+        near = np.sort(near)
+        away = scaled[near] - middle
+        reach = float(np.abs(away).max())
+        least = np.where(middle - reach > low, -reach * (1 - 2 * edge), -np.inf)
+        most = np.where(middle + reach < high, reach * (1 - 2 * edge), np.inf)
+        windows.append(near)
+        inner.append(np.all((away >= least) & (away <= most), axis=1))
+    return windows, inner
+
+
+def _halves(points: Array, part: Array) -> tuple[Array, Array]:
+    """Return the two halves of a part of the points, divided on its longest side."""
+    axis = int(np.argmax(np.ptp(points[part], axis=0)))
+    order = np.argsort(points[part, axis], kind="stable")
+    return part[order[: len(part) // 2]], part[order[len(part) // 2 :]]
 
 
 def _main_channel(values: Array) -> Array:

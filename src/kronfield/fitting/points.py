@@ -24,6 +24,7 @@ from kronfield.field.trend import Trend, TrendBasis
 from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting.filling_choice import MeanError
 from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.nested import nested_start
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import (
     PointChoice,
@@ -475,17 +476,26 @@ class PointFit:
             self.choice.penalty,
             limit=options.iterations,
             progress=options.progress,
-            start=start,
         )
+        if start is None and regression is None and self.choice.grid is not None:
+            start = nested_start(
+                self.choice.grid,
+                equations,
+                self.choice.penalty,
+                self.given.points,
+                left,
+                weights,
+                tolerance=self.tolerance,
+            )
 
         def solved() -> Solution:
             try:
-                return solve(tolerance=self.tolerance)
-            except ConvergenceError:
+                return solve(tolerance=self.tolerance, start=start)
+            except ConvergenceError as error:
                 if options.tolerance is not None or not self.choice.candidates:
                     raise
                 # No tolerance was given: accept the loosest. The report states the remaining error.
-                return solve(tolerance=options.settings.points.loosest)
+                return solve(tolerance=options.settings.points.loosest, start=error.unknowns)
 
         if regression is not None:
             equations, solution, more, term, unknowns = solve_with_columns(

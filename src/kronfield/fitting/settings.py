@@ -441,8 +441,7 @@ class PointSettings(_Group):
     )
     judged: int = decision(
         6000,
-        "Settings are judged on at most this many points, those nearest to the middle; of a "
-        "lattice, those in windows from everywhere.",
+        "Settings are judged on at most this many points, those in windows from everywhere.",
         data="kodim01 to 08, a quarter of the pixels",
         script="sweep.py",
         sides=(1000, 20000),
@@ -518,6 +517,22 @@ class PointSettings(_Group):
         data="functions at random points",
         script="sweep.py",
         sides=(2.0, 6.0),
+    )
+    units_gain: float = decision(
+        2.0,
+        "An axis gets a unit of length of its own if the logarithm of the likelihood of the "
+        "differences between neighbours rises by this.",
+        data="by design: chance alone raises it by a half for each axis but one",
+        script="none",
+        sides=(0.0, 50.0),
+    )
+    widest_units: float = decision(
+        32.0,
+        "A unit of length differs from the one in which points are equally far apart on every axis "
+        "by at most this factor.",
+        data="by design: the cells of the grid get as much longer on one axis",
+        script="none",
+        sides=(2.0, 1024.0),
     )
     chance: float = decision(
         2.0,
@@ -607,7 +622,7 @@ class PointSettings(_Group):
         sides=(0.001, 0.5),
     )
     tightest: float = decision(
-        1e-6,
+        1e-5,
         "The smallest tolerance that is derived from the predicted error.",
         data="by design; swept on kodim01 to 08 and functions: the sides change nothing",
         script="sweep.py",
