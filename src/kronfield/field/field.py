@@ -331,7 +331,7 @@ class Field:
         >>> field.distance_to_data(np.array([[1.0, 1.0], [4.0, 1.0]])).round(3)
         array([1., 3.])
         >>> np.isnan(field.on_grid((4, 4), beyond=1.0)).sum()
-        np.int64(10)
+        np.int64(12)
         """
         return self._known_places("distance_to_data").distances(self._points(points))
 

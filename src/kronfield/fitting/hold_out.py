@@ -23,10 +23,10 @@ def fold_labels(points: Array, folds: int, blocks: int | None, rng: np.random.Ge
     --------
     >>> import numpy as np
     >>> from kronfield.fitting.hold_out import fold_labels
-    >>> line = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [9.9], [10.0]])
+    >>> line = np.array([[0.0], [0.1], [3.0], [3.1], [6.0], [6.1], [10.0]])
     >>> labels = fold_labels(line, 2, 4, np.random.default_rng(0))
-    >>> labels[0] == labels[1] == labels[2], labels[3] == labels[4], labels[5] == labels[6]
-    (np.True_, np.True_, np.True_)
+    >>> bool(labels[0] == labels[1]), bool(labels[2] == labels[3]), bool(labels[4] == labels[5])
+    (True, True, True)
 
     Parameters
     ----------
