@@ -150,9 +150,9 @@ def test_channels_without_noise_stay():
 
 @pytest.mark.parametrize("thorough", [False, True])
 def test_many_threads_or_one_give_the_same_bits(thorough):
-    noisy = (data.astronaut() / 255 + 0.1 * white(512, 512, 3)).astype(np.float32)
+    noisy = (data.astronaut()[:, :256] / 255 + 0.1 * white(512, 256, 3)).astype(np.float32)
     removal = Removal.of(noisy.transpose(2, 0, 1), known_noise(0.1, 3), thorough=thorough)
-    assert len(slabs((3, 512, 512), removal.reach((512, 512)))) > 1
+    assert len(slabs((3, 512, 256), removal.reach((512, 256)))) > 1
     first = removal(noisy.transpose(2, 0, 1))
     from threadpoolctl import threadpool_limits
 
