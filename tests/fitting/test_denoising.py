@@ -239,7 +239,7 @@ def test_the_risk_of_a_smoother_is_that_of_its_trace():
         np.mean(Risk.of(values, known_noise(0.1), seed=seed).terms(clean)) for seed in range(20)
     ]
     assert np.mean(found) == pytest.approx(exact, abs=3 * np.std(found) / np.sqrt(20))
-    assert smoothing.score == pytest.approx(0.01 * exact, rel=1e-6)
+    assert smoothing.score == pytest.approx(exact, rel=1e-6)
 
 
 def test_the_risk_of_shrinkage_is_unbiased():
