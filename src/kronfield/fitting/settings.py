@@ -885,7 +885,7 @@ class FillingSettings:
         "The threshold of the first round, relative to the expected error.",
         data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
         script="filling.py",
-        sides=(1.0, 100.0),
+        sides=(0.3, 100.0),
     )
     last: float = decision(
         0.3,
@@ -928,8 +928,8 @@ class FillingSettings:
     )
     least_share: float = decision(
         0.05,
-        "Of decorrelated channels, those are filled which have at least this part of the squared "
-        "error of the linear fit in holes; others stay linear.",
+        "Of decorrelated channels, the weakest stay linear in holes as long as they have together "
+        "at most this part of the squared error of the linear fit.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.0, 0.6),
