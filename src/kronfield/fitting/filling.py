@@ -130,7 +130,7 @@ def block_sizes(
         Whether the largest size is used too.
     """
     sizes = settings.sizes(len(shape) - stacked)
-    sizes = sizes if all_sizes else sizes[:-1]
+    sizes = sizes if all_sizes or len(sizes) == 1 else sizes[:-1]
     found = [(*[1] * stacked, *(min(size, n) for n in shape[stacked:])) for size in sizes]
     return list(dict.fromkeys(found))
 

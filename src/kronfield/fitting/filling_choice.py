@@ -42,6 +42,8 @@ NEAR = 2
 TRIES, REACH = 4, 2
 # The golden ratio: its multiples are spread evenly over the unit interval.
 GOLDEN = (math.sqrt(5) - 1) / 2
+# The distances of neighbours whose differences tell how large errors are.
+NEIGHBOURS = (2, 4, 8)
 # Of which there is one for each axis of a lattice that is filled.
 PRIMES = (2, 3, 5, 7)
 # Fewer windows than this do not tell a standard error.
@@ -213,6 +215,34 @@ class MeanError:
         W = len(parts)
         return cls(mean, math.sqrt(W / (W - 1) * math.fsum(d * d for d in off)) / count)
 
+    @classmethod
+    def elsewhere(
+        cls, parts: Sequence[Array], known: Sequence[Array], there: Array | None
+    ) -> MeanError:
+        """Return the mean of squared errors elsewhere, where something in proportion is known.
+
+        ``parts`` and ``known`` are squared errors, and what is about in proportion to them, (n,) in
+        each window; ``there`` (m,) is the latter elsewhere. The mean is multiplied by the ratio of
+        the known means (Cochran, 1977, chapter 6). Without ``there`` it is that of `of`.
+        """
+        found = cls.of(parts)
+        pairs = [(a, b) for a, b in zip(parts, known, strict=True) if len(a)]
+        if there is None or len(pairs) < FEWEST_WINDOWS:
+            return found
+        total = math.fsum(float(b.sum(dtype=np.float64)) for _, b in pairs)
+        count, mean = sum(len(a) for a, _ in pairs), float(there.mean(dtype=np.float64))
+        if not (total > 0 and mean > 0):
+            return found
+        slope = found.mean * count / total
+        off = cls.of([a - slope * b for a, b in pairs])  # its mean is 0
+        ratio = mean * count / total
+        # few windows show a proportion that is not there: the error is not less than without it
+        return cls(found.mean * ratio, max(off.error, found.error) * ratio)
+
+    def of_few(self, hidden: int, missing: int) -> MeanError:
+        """Return the error of the mean over some missing samples, which varies as well."""
+        return replace(self, error=self.error * math.sqrt(1 + hidden / max(missing, 1)))
+
     @property
     def root(self) -> tuple[float, float]:
         """The root mean square, and its standard error."""
@@ -267,17 +297,25 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     parameters = {"rounds": plan.rounds, "share": 1.0}
     candidates.append(Candidate(KIND, parameters, *_relative(_mean_squares(others), scale)))
     if taken == 0.0:
-        return Filling(candidates, reason, None, *linear.root, ratio=best)
+        expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
+        return Filling(candidates, reason, None, *expected.root, ratio=best)
     mixed = _mean_squares(
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
-    chosen = Candidate(KIND, {**parameters, "share": taken}, *_relative(mixed, scale), chosen=True)
     plan = replace(plan, weight=taken)
+    complete = plan.fill_lattice(planes, missing, linear.root[0])
+    # in wide holes, what is near a sample is not known either
+    there = None if wide else activity(complete[:, None], missing[None])
+    here = activity((1 - taken) * surfaces[best] + taken * filled, judged.hidden)
+    ends = np.cumsum([int(one.sum()) for one in judged.hidden])[:-1]
+    expected = MeanError.elsewhere(mixed, np.split(here, ends), there)
+    expected = expected.of_few(int(judged.hidden.sum()), int(missing.sum()))
+    chosen = Candidate(KIND, {**parameters, "share": taken}, *_relative(mixed, scale), chosen=True)
     return Filling(
         [*candidates[: len(ratios)], chosen] if taken == 1.0 else [*candidates, chosen],
         reason,
-        plan.fill_lattice(planes, missing, linear.root[0]),
-        *MeanError.of(mixed).root,
+        complete,
+        *expected.root,
         linear.root[0],
         plan.rounds,
         plan.all_sizes,
@@ -297,15 +335,39 @@ def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
     return find_noise(planes[(slice(None), *part)], settings.noise, ~missing[part])
 
 
+def activity(stack: Array, places: Array) -> Array:
+    """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
+
+    It is the sum of squared differences between samples on either side, at a few distances: errors
+    of samples that are filled are about in proportion to it.
+    """
+    index, flat = np.nonzero(places), stack.reshape(len(stack), -1)
+    total = np.zeros(len(index[0]))
+    for axis in range(1, places.ndim):
+        for distance in NEIGHBOURS:
+            sides = []
+            for step in (-distance, distance):
+                moved = np.clip(index[axis] + step, 0, places.shape[axis] - 1)
+                place = np.ravel_multi_index(
+                    (*index[:axis], moved, *index[axis + 1 :]), places.shape
+                )
+                sides.append(flat.take(place, axis=1))
+            total += np.sum(np.square(sides[1] - sides[0], dtype=np.float64), axis=0)
+    return total
+
+
 def telling_rows(rotation: Array, errors: Sequence[Array], least: float) -> Array:
-    """Return the rows of a rotation that have at least a part of the squared error.
+    """Return the rows of a rotation without the weakest, which have a part of the squared error.
 
     ``errors`` are those of the channels (C, n) in each window. Edges are alike in the channels of a
-    picture, so that most of the error is in one combination of them.
+    picture, so that most of the error is in one combination of them. Those that are left out have
+    at most the part ``least`` of all together.
     """
     squares = np.sum(np.square(rotation @ np.concatenate(errors, axis=1)), axis=1)
-    kept = squares >= least * squares.sum()
-    return rotation[kept]
+    order = np.argsort(squares, kind="stable")
+    weak = np.cumsum(squares[order]) <= least * squares.sum()
+    weak[-1] = False
+    return rotation[np.sort(order[~weak])]
 
 
 def best_share(errors: Sequence[Array], others: Sequence[Array]) -> tuple[float, float]:
@@ -558,7 +620,7 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
         return None
     # blocks that end near a hidden sample would be at a disadvantage
     sizes = settings.sizes(D)
-    margin = sizes[-1 if are_wide(missing, settings) else -2] // 2
+    margin = sizes[-1 if are_wide(missing, settings) else max(len(sizes) - 2, 0)] // 2
     side = settings.window_samples ** (1 / D)
     while True:
         extent = [min(n, max(1, round(side))) for n in missing.shape]

@@ -1092,7 +1092,7 @@ class FillingSettings(_Group):
         "The threshold of the first round, relative to the expected error.",
         data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
         script="filling.py",
-        sides=(1.0, 100.0),
+        sides=(0.3, 100.0),
     )
     last: float = decision(
         0.3,
@@ -1135,8 +1135,8 @@ class FillingSettings(_Group):
     )
     least_share: float = decision(
         0.05,
-        "Of decorrelated channels, those are filled which have at least this part of the squared "
-        "error of the linear fit in holes; others stay linear.",
+        "Of decorrelated channels, the weakest stay linear in holes as long as they have together "
+        "at most this part of the squared error of the linear fit.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.0, 0.6),
