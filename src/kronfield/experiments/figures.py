@@ -142,7 +142,8 @@ def blending(size: int = 256) -> tuple[list[LabelledCurve], list[LabelledCurve]]
     small, spacing, share = Gaussian(64, 0.07), 0.1, 0.35
     low = 0.4
     at = small(np.array([low, low + spacing, low + share * spacing]))
-    a0, a1 = (float(part[0]) for part in blending_weights(small, np.array([share]), spacing))
+    pair = blending_weights(small, np.array([share]), spacing, low=low)
+    a0, a1 = (float(part[0]) for part in pair)
     centres = even_axis(64)
     names = ("ψ(x₀)", "ψ(x₁)", "ψ(x)")
     mixed = LabelledCurve(f"{a0:.2f} ψ(x₀) + {a1:.2f} ψ(x₁)", centres, a0 * at[0] + a1 * at[1])
