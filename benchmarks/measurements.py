@@ -279,12 +279,15 @@ def coverage(settings: Settings) -> list[Row]:
 
 def _covered(split: Split) -> str:
     field = fit(split)
+    # random fits: 16 give a standard error to 18 %, which moves the share by less than 1 %
+    samples = 64 if len(split.truth) * FOLDS <= FEW else 16
     try:
-        own = np.ravel(field.standard_error(split.at))
+        own = np.ravel(field.standard_error(split.at, samples=samples))
     except (kf.InputError, kf.ConvergenceError) as error:
         return f"no standard error: {str(error).partition('. ')[0]}"
     # standard errors are proportional to the noise that was found
-    noise = float(np.median(own / np.ravel(field.standard_error(split.at, noise=1.0))))
+    relative = np.ravel(field.standard_error(split.at, noise=1.0, samples=samples))
+    noise = float(np.median(own / relative))
     return _described(split, field(split.at), np.sqrt(own**2 + noise**2))
 
 
