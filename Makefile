@@ -48,7 +48,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 # A peer that does not install is reported by the benchmark, and stops nothing.
-PEERS := csaps scikit-learn gpytorch PyWavelets
+PEERS := csaps scikit-learn gpytorch PyWavelets airportsdata statsmodels vega_datasets PyKrige verde
 
 $(VENV)/.bench: $(VENV)/.test
 	@all=yes; for peer in $(PEERS); do \

@@ -14,7 +14,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import denoising, filling, functions, grid, points, report, scaling
+from benchmarks import (
+    denoising,
+    filling,
+    functions,
+    grid,
+    measurements,
+    points,
+    report,
+    scaling,
+)
 from benchmarks.frame import PACKAGES, Row, Settings, machine
 
 
@@ -45,6 +54,8 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "pixels": points.pixels,
     "filling": filling.filling,
     "smooth": points.smooth,
+    "measurements": measurements.measurements,
+    "coverage": measurements.coverage,
     "stream": points.stream,
     "networks": _networks,
     "scaling": scaling.scaling,

@@ -35,6 +35,11 @@ PACKAGES = (
     "gpytorch",
     "PyWavelets",
     "bm3d",
+    "airportsdata",
+    "statsmodels",
+    "vega_datasets",
+    "PyKrige",
+    "verde",
 )
 
 

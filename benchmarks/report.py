@@ -30,6 +30,7 @@ QUALITY = {
     "lines": "Lines, every second sample given",
     "functions": "Smooth and rough functions on grids",
     "smooth": "Smooth functions at scattered points",
+    "measurements": "Real measurements",
     "denoising": "White noise removed",
 }
 # Titles of the sections in which all methods compute the same.
@@ -142,6 +143,11 @@ def page(about: Mapping[str, Any], rows: Sequence[Row], link: str) -> str:
                 quality_table(case, [row for row in some if row.case == case])
                 for case in _cases(some)
             ]
+    some = [row for row in rows if row.section == "coverage"]
+    if some:
+        lines = [f"| {row.case} | {row.note} |" for row in some]
+        table = "\n".join(["| | held-out values |", "|---|---|", *lines])
+        parts.append(f"## Standard errors of real measurements\n\n{table}")
     for section, title in SPEED.items():
         some = [row for row in rows if row.section == section]
         if some:
