@@ -61,8 +61,11 @@ def run_spec(
     """
     output.mkdir(parents=True, exist_ok=True)
     results = Results(output / f"{spec.name}.jsonl")
-    by_name = methods is None or isinstance(methods, str)
-    chosen = spec.select(methods) if by_name else list(methods)  # type: ignore[arg-type]
+    chosen: list[Method]
+    if methods is None or isinstance(methods, str):
+        chosen = spec.select(methods)
+    else:
+        chosen = list(methods)
     jobs = [
         Job(item, method, seed, _work(spec, size, method))
         for item in items(spec.kind, source, size.count, size.crops, arrays=spec.arrays)
