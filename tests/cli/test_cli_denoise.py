@@ -144,6 +144,20 @@ def test_stereo(here):
     assert colours("report/after.png") > 5
 
 
+def test_noise_and_strength_beside_missing_samples(here):
+    rng = np.random.default_rng(0)
+    truth = np.kron(rng.random((4, 4)), np.ones((24, 24)))
+    noisy = truth + 0.05 * rng.standard_normal(truth.shape)
+    noisy[rng.random(noisy.shape) < 0.2] = np.nan
+    np.save("holes.npy", noisy)
+    done = run("denoise holes.npy --noise 0.04 --strength 1.25 -o clean.npy")
+    assert "Noise: 0.04" in done.stdout
+    assert "1.25 times as strong" in done.stdout
+    known = ~np.isnan(noisy)
+    assert np.std((np.load("clean.npy") - noisy)[known]) > 0.02  # something was removed
+    assert "Give --noise too" in run("denoise holes.npy --strength 1.5 -o c.npy", code=2).stderr
+
+
 def test_missing_samples_are_filled_in(here):
     before = read("gaps.tif").values
     done = run("denoise gaps.tif --report report")

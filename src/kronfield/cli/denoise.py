@@ -121,10 +121,9 @@ def command(
     job = _job(source, frames, out, by_hand=roughness is not None)
     if roughness is not None:
         done = _by_hand(job, roughness, target, out, force=force)
-    elif job.missing is not None:
-        done = _with_gaps(job, noise, strength, thorough, target, out, force=force)
     else:
-        done = _removed(job, noise, strength, thorough, target, out, force=force)
+        asked = _Asked(_sigma(job, noise), strength, thorough, target, force)
+        done = (_removed if job.missing is None else _with_gaps)(job, asked, out)
     seconds = time.perf_counter() - started
     for line in done.lines(job, seconds):
         out.say(line)
@@ -293,8 +292,11 @@ class _Done:
         if self.filled:
             yield f"{self.filled} missing samples filled in"
         if self.sigma is None and not self.method:
-            if self.filled:
-                yield "The noise was not measured, since samples are missing"
+            if self.filled and not self.given:
+                yield (
+                    "No noise found among the known samples. If you see noise, give its standard "
+                    f"deviation, for example: --noise {self._example(job)}"
+                )
             elif self.given:
                 yield "Nothing was removed: noise this weak cannot be told from the signal"
             else:
@@ -379,16 +381,18 @@ def _sigma(job: _Job, noise: tuple[float, bool] | None) -> float | None:
     return float(10 ** (value / 20))
 
 
-def _removed(
-    job: _Job,
-    noise: Any,
-    strength: float,
-    thorough: bool,
-    target: Path,
-    out: Output,
-    *,
-    force: bool,
-) -> _Done:
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked for: the noise in stored units if it was given, and where the result goes."""
+
+    sigma: float | None
+    strength: float
+    thorough: bool
+    target: Path
+    force: bool
+
+
+def _removed(job: _Job, asked: _Asked, out: Output) -> _Done:
     """Remove noise part by part, and write the file."""
     from kronfield.files import Signal, writer
     from kronfield.signals.denoise import Denoising, positions, samples_of
@@ -396,16 +400,16 @@ def _removed(
 
     samples = samples_of(job.source)
     axes = positions(job.source) if isinstance(job.source, Signal) else None
-    sigma = _sigma(job, noise)
+    sigma, strength = asked.sigma, asked.strength
     with out.working("Measuring noise" if sigma is None else "Denoising"):
-        work = Denoising(samples, axes, noise=sigma, strength=strength, thorough=thorough)
+        work = Denoising(samples, axes, noise=sigma, strength=strength, thorough=asked.thorough)
     before, after = (Middle(samples.shape, job.description) for _ in range(2))
     count = samples.part.shape[-1] if samples.channels else None
     info = job.description.to_dict()
     title = "Denoising" if work.is_found else "Writing"
     with (
         out.bar(title) as bar,
-        writer(target, samples.shape, count, info, overwrite=force) as file,
+        writer(asked.target, samples.shape, count, info, overwrite=asked.force) as file,
     ):
         pairs = work.pairs(lambda done, total: bar.update(done, total=total))
         for old, new in pairs:
@@ -420,7 +424,7 @@ def _removed(
         after=_values(after.values, job),
         roughness=work.roughness,
         strength=strength,
-        given=noise is not None,
+        given=sigma is not None,
         cut_off=work.cut_off(),
         chosen_by=work.choice.chosen_by,
         candidates=tuple(work.choice.candidates),
@@ -441,16 +445,7 @@ def _values(stored: Any, job: _Job) -> Any:
     return stored.astype(np.float32) / np.float32(job.unit)
 
 
-def _with_gaps(
-    job: _Job,
-    noise: Any,
-    strength: float,
-    thorough: bool,
-    target: Path,
-    out: Output,
-    *,
-    force: bool,
-) -> _Done:
+def _with_gaps(job: _Job, asked: _Asked, out: Output) -> _Done:
     """Fill in missing samples and remove noise, in one piece."""
     from kronfield.files import Signal, write
     from kronfield.signals.denoise import denoised_with_gaps
@@ -458,29 +453,32 @@ def _with_gaps(
 
     signal = job.source
     assert isinstance(signal, Signal)
-    if strength != 1 and noise is None:
+    sigma, strength = asked.sigma, asked.strength
+    if strength != 1 and sigma is None:
         raise Failure(
-            f"--strength: got {strength:g} for samples of which some are missing; expected none. "
-            "Leave it out, or fill them in first: kronfield inpaint"
+            f"--strength: got {strength:g} for samples of which some are missing; expected none "
+            "without --noise. Give --noise too, or fill them in first: kronfield inpaint"
         )
-    sigma = _sigma(job, noise)
-    sigma = None if sigma is None else sigma * strength
     count = int(job.missing.sum())
     with out.working(f"Denoising and filling {count} of {job.missing.size} samples"):
-        values, found = denoised_with_gaps(signal, job.missing, noise=sigma, thorough=thorough)
-    write(target, values, signal.info, overwrite=force)
+        values, found = denoised_with_gaps(
+            signal,
+            job.missing,
+            noise=None if sigma is None else sigma * strength,
+            thorough=asked.thorough,
+        )
+    write(asked.target, values, signal.info, overwrite=asked.force)
     middle = Middle(job.missing.shape, job.description)
-    if found is None:
-        done = _Done(None, "a penalised fit of the known samples", None, middle, None, None)
-    else:
-        done = _Done.of(found, middle=middle, before=None, after=None, strength=strength)
+    done = _Done.of(found, middle=middle, before=None, after=None, strength=strength)
+    if found is not None and strength != 1:  # the noise itself; the error is that of another noise
+        done = replace(done, sigma=sigma, error=None)
     return replace(
         done,
         before=middle.of(signal.values[middle.picks]),
         after=middle.of(values[middle.picks]),
         holes=middle.of(job.missing[middle.picks]),
         filled=count,
-        given=noise is not None,
+        given=sigma is not None,
     )
 
 
