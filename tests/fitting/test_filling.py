@@ -817,7 +817,7 @@ def test_either_side_of_windows_and_window_samples():
     missing = scattered((500, 500), 0.05)
     judged, size = judged_samples(missing)
     assert 12 <= len(judged.windows) <= 40
-    assert size < missing.size / 3
+    assert size < missing.size / 4
     middles = np.array([[part.start + part.stop for part in one] for one in judged.windows]) / 1000
     assert middles.min(axis=0).max() < 0.3  # spread over the lattice
     assert middles.max(axis=0).min() > 0.7
