@@ -830,6 +830,8 @@ def test_either_side_of_judged(monkeypatch):
     judged, size = judged_samples(missing)
     assert len(judged.windows) >= 8
     assert size < 200_000
+    missing = square_holes((600, 600), 14, 40)
+    assert judged_samples(missing)[1] < missing.size / 4
     counted = Counted(monkeypatch)
     report = kf.fit(picture(360), mask=scattered((360, 360), 0.5)).report
     windows = counted.shapes[0]
