@@ -817,7 +817,7 @@ def test_either_side_of_windows_and_window_samples():
     missing = scattered((500, 500), 0.05)
     judged, size = judged_samples(missing)
     assert 12 <= len(judged.windows) <= 40
-    assert size < missing.size / 3
+    assert size < missing.size / 4
     middles = np.array([[part.start + part.stop for part in one] for one in judged.windows]) / 1000
     assert middles.min(axis=0).max() < 0.3  # spread over the lattice
     assert middles.max(axis=0).min() > 0.7
@@ -830,6 +830,8 @@ def test_either_side_of_judged(monkeypatch):
     judged, size = judged_samples(missing)
     assert len(judged.windows) >= 8
     assert size < 200_000
+    missing = square_holes((600, 600), 14, 40)
+    assert judged_samples(missing)[1] < missing.size / 4
     counted = Counted(monkeypatch)
     report = kf.fit(picture(360), mask=scattered((360, 360), 0.5)).report
     windows = counted.shapes[0]
