@@ -61,11 +61,9 @@ def run_spec(
     """
     output.mkdir(parents=True, exist_ok=True)
     results = Results(output / f"{spec.name}.jsonl")
-    chosen: list[Method]
-    if methods is None or isinstance(methods, str):
-        chosen = spec.select(methods)
-    else:
-        chosen = list(methods)
+    chosen: list[Method] = (
+        spec.select(methods) if methods is None or isinstance(methods, str) else list(methods)
+    )
     jobs = [
         Job(item, method, seed, _work(spec, size, method))
         for item in items(spec.kind, source, size.count, size.crops, arrays=spec.arrays)
