@@ -670,7 +670,8 @@ def scattered_windows(
         Increasing indices of points.
     inner : list of arrays (n,)
         True where a point is further than ``margin`` mean distances from the ends of its window, or
-        where the points end there too.
+        where the points end there too; where this leaves less than half of a window, as in many
+        dimensions, the half nearest to its middle.
     """
     spread = np.ptp(points, axis=0)
     scaled = (points - points.min(axis=0)) / np.where(spread > 0, spread, 1.0)
@@ -689,8 +690,12 @@ def scattered_windows(
         reach = float(np.abs(away).max())
         least = np.where(middle - reach > low, -reach * (1 - 2 * edge), -np.inf)
         most = np.where(middle + reach < high, reach * (1 - 2 * edge), np.inf)
+        inside = np.all((away >= least) & (away <= most), axis=1)
+        if 2 * np.count_nonzero(inside) < each:  # many dimensions: most points are near an end
+            distance = np.abs(away).max(axis=1)
+            inside = distance <= np.median(distance)
         windows.append(near)
-        inner.append(np.all((away >= least) & (away <= most), axis=1))
+        inner.append(inside)
     return windows, inner
 
 

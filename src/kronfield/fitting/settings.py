@@ -931,18 +931,18 @@ class ShrinkageSettings(_Group):
     """Noise removed by shrinking cosines in blocks: their sizes, shifts and thresholds."""
 
     first_sizes: tuple[tuple[int, ...], ...] = decision(
-        ((8, 32), (8,), (4,), (2,)),
+        ((8, 32), (4, 8), (4,), (2,)),
         "The samples along each axis of the blocks of the first estimate, for 1, 2, 3 and 4 or "
         "more axes.",
-        data="kodim01 to 08 with noise of 0.05 and 0.1, their rows, drawn clips and volumes",
+        data="kodim01 to 08 with noise of 0.05 and 0.1, their rows, drawn shapes, clips, volumes",
         script="shrinkage.py",
         sides=(((2,), (2,), (2,), (1,)), ((256,), (64,), (32,), (16,))),
     )
     second_sizes: tuple[tuple[int, ...], ...] = decision(
-        ((32, 128), (16,), (6, 8), (4,)),
-        "The samples along each axis of the blocks of the second estimate. Other sizes than those "
-        "of the first gain as much as both sizes in both, in half of the time.",
-        data="kodim01 to 08 with noise of 0.05 and 0.1, their rows, drawn clips and volumes",
+        ((8, 32, 128), (8,), (6, 8), (4,)),
+        "The samples along each axis of the blocks of the second estimate. Blocks of 16 x 16 alone "
+        "are as good in photographs, but 1 to 4 dB worse in drawings.",
+        data="kodim01 to 08 with noise of 0.05 and 0.1, their rows, drawn shapes, clips, volumes",
         script="shrinkage.py",
         sides=(((4,), (4,), (2,), (2,)), ((512,), (64,), (32,), (16,))),
     )
