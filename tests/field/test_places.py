@@ -115,3 +115,13 @@ def test_fields_that_do_not_know():
         field.distance_to_data(np.zeros((1, 2)))
     with pytest.raises(kf.InputError, match=r"beyond.*where its data are"):
         field.on_grid((3, 3), beyond=1.0)
+
+
+def test_known_samples_of_a_large_grid_are_not_beyond():
+    missing = np.zeros((300, 300), dtype=bool)
+    missing[100:120, 100:120] = True
+    field = kf.fit(np.add.outer(np.arange(300.0), np.arange(300.0)), mask=missing)
+    far = np.isnan(field.on_grid(beyond=1.0))
+    assert not np.any(far & ~missing)
+    assert far.sum() == 18 * 18  # all but the outermost samples of the hole
+    assert np.array_equal(np.isnan(field.on_grid(beyond=0.0)), missing)

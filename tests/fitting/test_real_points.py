@@ -9,7 +9,7 @@ import kronfield as kf
 from kronfield.field.evaluation import at_points
 from kronfield.fitting.nested import ChosenGrid, nested_start, prolonged
 from kronfield.fitting.options import PointOptions
-from kronfield.fitting.point_grids import hat_axis, spline_axis
+from kronfield.fitting.point_grids import counts_for, hat_axis, spline_axis
 from kronfield.fitting.point_search import Trial, likely_error, scattered_windows
 from kronfield.fitting.point_units import directional_units
 from kronfield.solvers.points.assemble import RowRule, assemble
@@ -156,3 +156,34 @@ def test_many_points_without_noise_take_few_iterations():
     plain = own.solve(penalty, tolerance=1e-4, limit=300)
     assert nested.convergence.iterations < 0.5 * plain.convergence.iterations
     assert own.residual_energy(nested, penalty)[0] / own.count < 1e-9
+
+
+def test_few_sites_with_repeated_readings():
+    sites = np.array([[0.0, 0.0], [1.0, 1.0], [3.14159, 3.14159]])
+    field = kf.fit_points(np.repeat(sites, 6, axis=0), np.repeat([0.0, 1.0, 5.0], 6))
+    assert np.all(np.isfinite(field(sites)))
+
+
+def test_a_long_box_in_given_units_has_a_bounded_grid():
+    assert counts_for([(0.0, 1e5), (0, 1), (0, 1)], 300, 4.0, 1 << 24, (1.0,) * 3) == [301, 3, 3]
+    nodes = counts_for([(0.0, 1e9), (0, 1), (0, 1)], 10**6, 4.0, 1 << 22, (1.0,) * 3)
+    assert np.prod([n - 1 for n in nodes]) <= 1 << 22
+
+
+def test_windows_without_weight_do_not_decide():
+    rng = np.random.default_rng(0)
+    points = rng.random((9000, 2))
+    values = np.sin(9 * points[:, 0]) * points[:, 1] + 0.1 * rng.standard_normal(9000)
+    weights = (points[:, 0] > 0.5).astype(float)
+    field = kf.fit_points(points, values, weights=weights)
+    inner = points[(points[:, 0] > 0.55) & (points.max(axis=1) < 0.95)]
+    truth = np.sin(9 * inner[:, 0]) * inner[:, 1]
+    assert np.sqrt(np.mean((field(inner) - truth) ** 2)) < 0.02
+
+
+def test_the_expected_error_of_windows_is_a_root_mean_square():
+    rng = np.random.default_rng(0)
+    points = rng.random((10_000, 2))
+    noise = np.where(points[:, 0] < 0.25, 1.0, 0.001) * rng.standard_normal(10_000)
+    field = kf.fit_points(points, np.sin(5 * points[:, 1]) + noise, hold_out="points")
+    assert field.report.expected_error == pytest.approx(0.5, rel=0.3)

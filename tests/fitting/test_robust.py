@@ -270,3 +270,59 @@ def test_robust_either_side_rejected():
     assert kf.fit_points(x, values, loss="huber").report.robust.rejected == 1
     values[200] = 0.55  # suspected, but not far enough
     assert kf.fit_points(x, values, loss="huber").report.robust.rejected == 0
+
+
+def outliers_in_a_plane():
+    rng = np.random.default_rng(0)
+    points = rng.random((600, 2))
+    truth = np.sin(6 * points[:, 0]) * np.cos(5 * points[:, 1])
+    values = truth + 0.05 * rng.standard_normal(600)
+    values[rng.random(600) < 0.1] += 1
+    return points, values, truth
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e4])
+def test_a_factor_of_all_weights_changes_nothing(factor):
+    points, values, _ = outliers_in_a_plane()
+    plain = kf.fit_points(points, values, loss="huber")
+    other = kf.fit_points(points, values, weights=np.full(600, factor), loss="huber")
+    assert plain.report.robust.rejected == other.report.robust.rejected > 40
+    np.testing.assert_allclose(other(points), plain(points), atol=1e-6)
+
+
+def test_outliers_from_a_steep_trend_are_found():
+    points, values, truth = outliers_in_a_plane()
+    slope = 100 * points[:, 0]
+    field = kf.fit_points(points, values + slope, loss="huber", trend=1)
+    assert field.report.robust.rejected > 40
+    assert np.sqrt(np.mean((field(points) - truth - slope) ** 2)) < 0.03
+
+
+def test_outliers_of_one_channel_are_found():
+    points, values, truth = outliers_in_a_plane()
+    field = kf.fit_points(points, np.stack([values, points[:, 0]], axis=1), loss="huber")
+    assert field.report.robust.rejected > 40
+    assert np.sqrt(np.mean((field(points)[:, 0] - truth) ** 2)) < 0.03
+
+
+def test_points_without_weight_are_as_good_as_left_out():
+    points, values, _ = outliers_in_a_plane()
+    weights = np.arange(600) % 2.0
+    wrong = np.where(weights > 0, values, 50.0)
+    given = kf.fit_points(points, wrong, weights=weights, loss="huber")
+    kept = weights > 0
+    alone = kf.fit_points(points[kept], values[kept], loss="huber", domain=given.domain)
+    assert given.report.robust.rejected == alone.report.robust.rejected
+    inner = points[(points.min(axis=1) > 0.05) & (points.max(axis=1) < 0.95)]
+    np.testing.assert_allclose(given(inner), alone(inner), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.exp(np.arange(200) / 20), np.sin(np.arange(60) / 5), np.sin(np.arange(200) / 9)],
+    ids=["exponential", "wave", "slow wave"],
+)
+def test_clean_samples_are_not_rejected(values):
+    field = kf.fit(values, loss="huber")
+    assert field.report.robust.rejected == 0
+    assert np.abs(field.on_grid() - values).max() < 1e-3 * np.ptp(values)

@@ -348,6 +348,11 @@ class Blending:
         self.weights = "linear" if linear else weights
         self.axes = [_even_nodes(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; those of version 0.1.0 had the similarity, or linear weights."""
+        linear = state.pop("linear", False)
+        self.__dict__.update({"weights": "linear" if linear else "similarity", **state})
+
     @property
     def linear(self) -> bool:
         """Whether the weights are 1 - beta and beta."""

@@ -136,6 +136,9 @@ def _times(found: Evidence, table: str, slow: str, quick: str) -> Figures:
     """
     by_group = dict[str, dict[str, list[float]]]()
     rows = [row for row in found.times if row["table"] == table]
+    sides = [{row["side"] for row in rows if row["group"] == group} for group in (slow, quick)]
+    side = max(sides[0] & sides[1], default=None)
+    rows = [row for row in rows if row["side"] == side]
     for row in rows:
         by_group.setdefault(row["group"], {}).setdefault(row["item"], []).append(row["seconds"])
     if not {slow, quick} <= set(by_group):
@@ -391,7 +394,9 @@ def depth_against_rank(found: Evidence) -> Figures:
             "gain of a second layer at low rank": [low[2][i] - low[1][i] for i in items],
         }
         figures |= {f"{encoder}: {n}": paired(v, family=n) for n, v in found_here.items()}
-    return figures | _protocol("rank-depth", [r for r in rows if r["epochs"] == epochs])
+    return figures | _protocol(
+        "rank-depth", [r for r in rows if (r["side"], r["epochs"]) == (side, epochs)]
+    )
 
 
 def _minus(some: Sequence[float], others: Sequence[float]) -> list[float]:

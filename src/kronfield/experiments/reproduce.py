@@ -142,6 +142,10 @@ def reproduce(
     changes = {"side": side, "count": count, "epochs": epochs, "crops": crops}
     names = [one for one in (SPECS if name == "all" else (name,)) if one in SPECS]
     plan = [run for one in names for run in _plan(load_spec(one), size, methods, changes)]
+    if names and side is not None and size == PAGE and not plan:
+        sides = {run.side for run in page_runs() if run.experiment in names}
+        expected = f"of {', '.join(map(str, sorted(sides)))}"
+        raise problem("side", side, expected, "The page has runs at these sides.")
     for i, (spec, how_much, chosen) in enumerate(plan):
         source = videos if spec.kind == "video" else images
         nested = _nested(progress, i, len(plan))
@@ -219,9 +223,6 @@ def _plan(
         for run in runs
         if side in (None, run.side)
     ]
-    if not plan:
-        sides = ", ".join(str(run.side) for run in runs)
-        raise problem("side", side, f"of {sides}", f"{spec.name} has these on the page.")
     return [one for one in plan if one[2]]
 
 

@@ -176,6 +176,8 @@ def figures(rows: Iterable[Row]) -> dict[str, float]:
             f"{name}: sizes": len(some),
         }
     some = [row for row in given if row["job"] == "rectangles"]
+    if not some:
+        return {}
     per_product = [row["seconds"] / (row["N"] * row["K"] * (row["N"] + row["K"])) for row in some]
     return found | {
         "seconds per N K (N + K), largest over least": max(per_product) / min(per_product),

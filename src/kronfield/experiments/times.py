@@ -66,7 +66,7 @@ def measure_times(
     for table in SELECTIONS:
         spec = load_spec(table)
         video = spec.kind == "video"
-        (item,) = items(spec.kind, videos if video else images, 1)
+        (item,) = items(spec.kind, videos if video else images, 1, arrays=spec.arrays)
         values = item.load(SIDES[size][int(video)])
         tasks[table] = make_task(values, spec.task, spec.fraction, 0), item.name
     jobs = [

@@ -44,8 +44,8 @@ class PointPlaces:
     """The positions of scattered data.
 
     Up to 65,536 positions are kept, to 1/65,535 of their box. Of more, one position is kept in
-    each occupied cell of a grid: distances are then never too small, and too large by at most
-    ``resolution``, the diagonal of a cell.
+    each occupied cell of a grid: distances are then too large by at most ``resolution``, the
+    diagonal of a cell. They are too small by no more than half a step of the box.
 
     Parameters
     ----------
@@ -112,8 +112,11 @@ class PointPlaces:
     def distances(self, points: Array, most: float = math.inf) -> Array:
         """Return the distances (P,) of points (P, D) to the nearest datum; inf beyond ``most``."""
         result = np.empty(len(points))
-        # the bound is exclusive, and a distance of exactly ``most`` is not beyond it
-        bound = math.inf if math.isinf(most) else np.nextafter(most, math.inf)
+        # the bound is exclusive, and a distance of ``most`` is not beyond it: positions are rounded
+        # to steps, so that half the diagonal of one is added
+        _, length, _, _, units = self._kept
+        step = float(np.linalg.norm(length / units)) / (2 * STEPS)
+        bound = _exclusive(most + step)
         for start in range(0, len(points), BLOCK):
             part = slice(start, start + BLOCK)
             scaled = points[part] / self._kept[4]
@@ -151,20 +154,56 @@ class GridPlaces:
     def __init__(self, known: Array | None = None) -> None:
         self.shape = None if known is None else known.shape
         self.bits = None if known is None else np.packbits(known)
+        self._last: tuple[tuple[Array, ...], Distances] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "bits": self.bits, "_last": None}
 
     def on(self, axes: Sequence[Array]) -> Distances:
         """Return the distances to the data of a field with these axes."""
         if self.shape is None or self.bits is None:
             return _GridDistances(axes)
         count = math.prod(self.shape)
+        if self._last is not None and all(
+            np.array_equal(a, b) for a, b in zip(self._last[0], axes, strict=True)
+        ):
+            return self._last[1]
         index = np.nonzero(np.unpackbits(self.bits, count=count).reshape(self.shape))
-        return PointPlaces(np.stack([x[i] for x, i in zip(axes, index, strict=True)], axis=1))
+        points = np.stack([x[i] for x, i in zip(axes, index, strict=True)], axis=1)
+        self._last = tuple(axes), _ExactDistances(points)
+        return self._last[1]
 
     def contents(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays and metadata to save: the axes are saved with the field."""
         if self.shape is None or self.bits is None:
             return {}, {"grid": None}
         return {"places": self.bits}, {"grid": list(self.shape)}
+
+
+class _ExactDistances:
+    """The distances to positions that are all kept, exactly."""
+
+    def __init__(self, points: Array) -> None:
+        from scipy.spatial import KDTree
+
+        self._tree = KDTree(points)
+
+    def distances(self, points: Array, most: float = math.inf) -> Array:
+        """Return the distances (P,) of points (P, D) to the nearest datum; inf beyond ``most``."""
+        bound = _exclusive(most)
+        found = [
+            self._tree.query(
+                points[start : start + BLOCK], distance_upper_bound=bound, workers=threads()
+            )[0]
+            for start in range(0, max(len(points), 1), BLOCK)
+        ]
+        result = np.concatenate(found)
+        return np.where(result > most, math.inf, result)
+
+
+def _exclusive(most: float) -> float:
+    """Return a bound for a tree, whose bounds are exclusive and squared: a little above most."""
+    return most * (1 + 1e-9) + 1e-150
 
 
 class _GridDistances:

@@ -19,7 +19,7 @@ from kronfield._core.frames import Frame
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import Gaussian
 from kronfield.encoding import Kronecker
-from kronfield.fitting.point_search import Trial
+from kronfield.fitting.point_search import Trial, likely_error
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import GaussianSettings
 from kronfield.solvers.points.dense import dense_rows, gram
@@ -97,16 +97,22 @@ class GaussianFit:
         The error of the constant when it is written as weights of the features is added. It matters
         for exact values that are far from 0.
         """
-        rows, total, count = self.rows(trial.points), 0.0, 0.0
+        rows, parts, count = self.rows(trial.points), list[Array](), 0.0
         w = np.ones(len(rows)) if trial.weights is None else trial.weights
         y = trial.values[0].astype(np.float64)
         for held in trial.folds:
             kept = _Centred(rows[~held], None if trial.weights is None else w[~held])
             weights, constant = kept.solve(y[~held], self.ridge)
-            total += float(np.sum(w[held] * (rows[held] @ weights + constant - y[held]) ** 2))
+            parts.append(w[held] * (rows[held] @ weights + constant - y[held]) ** 2)
             count += float(w[held].sum())
         off = self.of_constant()[1] * float(np.average(y, weights=w))
-        return (total / (count or 1.0) + off**2) / trial.spread
+        mean_weight = count / (sum(map(len, parts)) or 1) or 1.0
+        if trial.scales is not None:
+            found = likely_error([part / mean_weight for part in parts], trial.spread)[0]
+        else:
+            total = sum(float(np.sum(part)) for part in parts)
+            found = total / (count or 1.0) / trial.spread
+        return found + off**2 / trial.spread
 
     def candidate(self, score: float) -> Candidate:
         """Return this fit as a candidate; widths are fractions of the box."""

@@ -52,6 +52,8 @@ def fold_labels(points: Array, folds: int, blocks: int | None, rng: np.random.Ge
         if len(sizes) >= min(OCCUPIED * folds, count):
             break
         per_axis *= 2
+    if len(sizes) < 2:  # all points are in one place
+        return rng.permutation(count) % folds
     # blocks in random order, each to the fold with the fewest points so far
     fold, counts = np.empty(len(sizes), dtype=np.int64), np.zeros(folds, dtype=np.int64)
     for one in rng.permutation(len(sizes)):

@@ -91,10 +91,14 @@ class PointOptions:
         if tolerance is not None:
             remedy = "It is relative to the spread of the field."
             tolerance = real("tolerance", tolerance, low=1e-15, high=0.5, remedy=remedy)
-        if trend is not None and (isinstance(trend, bool) or trend not in (0, 1, 2)):
+        if trend is not None and not (
+            isinstance(trend, int | np.integer) and not isinstance(trend, bool) and 0 <= trend <= 2
+        ):
             remedy = "It is the degree of a polynomial; leave it out to have none."
             raise problem("trend", repr(trend), "0, 1, 2 or None", remedy)
-        if hold_out not in (None, "points", "blocks"):
+        if hold_out is not None and not (
+            isinstance(hold_out, str) and hold_out in ("points", "blocks")
+        ):
             remedy = "Blocks in space are for clustered points."
             raise problem("hold_out", repr(hold_out), '"points", "blocks" or None', remedy)
         used = checked_settings(settings)

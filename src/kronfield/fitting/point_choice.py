@@ -176,7 +176,7 @@ def choose_points(
                 decided,
                 tried,
                 gaussians,
-                expected=_held_error(trial, tried),
+                expected=_root(score * trial.spread, math.nan),
             )
         tried.append(gaussians.candidate(score))
     else:
@@ -199,7 +199,7 @@ def choose_points(
         _decided(trial, options),
         tried,
         held=held,
-        expected=_held_error(trial, tried),
+        expected=_root(*walks[best].means[walks[best].best]),
         grid=grid,
     )
 
@@ -294,16 +294,14 @@ def choose_penalty(
         error,
         _decided(trial, options),
         tried,
-        expected=_held_error(trial, tried),
+        expected=_root(*walk.means[walk.best]),
     )
 
 
-def _held_error(trial: Trial, tried: Sequence[Candidate]) -> tuple[float, float]:
-    """Return the root mean square error of the chosen candidate, and its standard error."""
-    chosen = next(one for one in tried if one.chosen)
-    error = math.sqrt(chosen.score * trial.spread)
-    spread = chosen.standard_error * trial.spread / (2 * error) if error else 0.0
-    return error, spread
+def _root(mean: float, error: float) -> tuple[float, float]:
+    """Return the root of a mean square and its standard error, from that of the mean square."""
+    root = math.sqrt(mean)
+    return root, error / (2 * root) if root else 0.0
 
 
 def _decided(trial: Trial, options: PointOptions) -> str:

@@ -134,9 +134,17 @@ def counts_for(
     lengths = [1.0] * len(box)
     if units is not None:
         lengths = [(high - low) / unit for (low, high), unit in zip(box, units, strict=True)]
-    volume = math.prod(lengths) or 1.0
-    density = (min(cells * points, most) / volume) ** (1 / len(box))
-    return [math.ceil(max(2.0, length * density) - 1e-9) + 1 for length in lengths]
+    # an axis with less than two cells gets two, which the others have to make up for
+    left, free = min(cells * points, most), list(range(len(box)))
+    while True:
+        density = (left / (math.prod(lengths[i] for i in free) or 1.0)) ** (1 / len(free))
+        short = [i for i in free if lengths[i] * density < 2.0]
+        if not short or len(short) == len(free):
+            break
+        left /= 2.0 ** len(short)
+        free = [i for i in free if i not in short]
+    nodes = [max(2.0, lengths[i] * density) if i in free else 2.0 for i in range(len(box))]
+    return [math.ceil(n - 1e-9) + 1 for n in nodes]
 
 
 def mean_distances(box: Sequence[tuple[float, float]], points: int) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ from kronfield.field.evaluation import FEW_FEATURES, at_points
 from kronfield.fitting.filling_choice import Hidden, MeanError
 from kronfield.fitting.hold_out import fold_labels
 from kronfield.fitting.options import PointOptions
-from kronfield.fitting.point_grids import Axis, Lattice, grid_of
+from kronfield.fitting.point_grids import Axis, Lattice, grid_of, mean_distances
 from kronfield.fitting.report import Candidate, Parameter
 from kronfield.fitting.settings import PointSettings, SearchSettings
 from kronfield.solvers.points.assemble import RowRule, assemble
@@ -152,6 +152,9 @@ class Walk:
         self.known: dict[Place, float] = {}
         self.errors: dict[Place, float] = {}
         self._error = math.nan  # the standard error of the last score
+        # the mean squared error of the last score and its standard error, in units of the values
+        self._mean = math.nan, math.nan
+        self.means: dict[Place, tuple[float, float]] = {}
         self.best: Place = ladder.start
 
     def _score(self, penalty: Penalty, best: float) -> float:
@@ -167,7 +170,7 @@ class Walk:
             best = min(self.known.values(), default=math.inf)
             try:
                 self.known[at] = self._score(self.ladder.penalty(at), best)
-                self.errors[at] = self._error
+                self.errors[at], self.means[at] = self._error, self._mean
             except ConvergenceError:
                 self.known[at], self.errors[at] = math.inf, math.nan
             if self.known[at] < best:
@@ -271,8 +274,9 @@ class Trial:
                 held[some[rng.permutation(len(some)) % folds == 0]] = True
                 self.folds.append(held)
                 self.fitted.append((owner == k) & ~held)
-            whole = _density(points, bounding_box(points))
-            self.scales = [whole / _density(points[w], bounding_box(points[w])) for w in windows]
+            least = mean_distances(bounding_box(points), len(points))
+            whole = _density(points, least)
+            self.scales = [whole / _density(points[w], least) for w in windows]
         pairs = zip(self.folds, self.fitted, strict=True)
         self.boxes = [bounding_box(self.points[held | fitted]) for held, fitted in pairs]
         self.spread = float(np.var(self.values)) or 1.0
@@ -531,10 +535,11 @@ class HeldOutWalk(Walk):
         self._last = [unknowns for _, _, unknowns in done]
         mean_weight = float(np.mean(np.concatenate([w for _, w, _ in done]))) or 1.0
         parts = [squares / mean_weight for squares, _, _ in done]
+        found = MeanError.of(parts)
+        self._mean = found.mean, found.error
         if trial.scales is not None:
             score, self._error = likely_error(parts, trial.spread)
             return score
-        found = MeanError.of(parts)
         self._error = found.error / trial.spread
         return found.mean / trial.spread
 
@@ -632,6 +637,8 @@ def likely_error(parts: Sequence[Array], spread: float) -> tuple[float, float]:
     decide. ``parts`` are the squared errors (n,) in each window, which weighs by their number.
     """
     parts = [part for part in parts if len(part)]
+    if not parts:
+        return math.inf, math.nan
     counts = np.array([len(part) for part in parts], dtype=np.float64)
     means = np.array([float(np.mean(part, dtype=np.float64)) for part in parts]) / spread
     # a window without any error, of equal values, says nothing about the others
@@ -650,9 +657,10 @@ def bounding_box(points: Array) -> list[tuple[float, float]]:
     return [(float(low), float(high)) for low, high in ends]
 
 
-def _density(points: Array, box: Sequence[tuple[float, float]]) -> float:
-    """Return the number of points per volume of a box, whose sides of length 0 count as 1."""
-    return len(points) / math.prod((high - low) or 1.0 for low, high in box)
+def _density(points: Array, least: Sequence[float]) -> float:
+    """Return the number of points per volume of their box, whose sides are at least ``least``."""
+    sides = zip(bounding_box(points), least, strict=True)
+    return len(points) / math.prod(max(high - low, side) or 1.0 for (low, high), side in sides)
 
 
 def scattered_windows(

@@ -20,6 +20,8 @@ from kronfield.fitting.point_grids import mean_distances
 NEIGHBOURS = 8
 # The steps of the search, as powers of two of one axis, coarse to fine: the last is far below what
 # the differences of a few thousand points can tell apart.
+# By rounding, a perfect regression may leave less than nothing of the variance.
+LEAST_LEFT = 1e-12
 STEPS = (1.0, 0.5, 0.25)
 
 
@@ -62,11 +64,12 @@ def directional_units(
         distance = np.log(squares @ np.exp(-2 * logs))
         distance -= distance.mean()
         rising = max(float(distance @ roots), 0.0)
-        return 1.0 - rising**2 / (float(distance @ distance) * float(roots @ roots) or 1.0)
+        told = rising**2 / (float(distance @ distance) * float(roots @ roots) or 1.0)
+        return max(1.0 - told, LEAST_LEFT)
 
     logs = lowest_units(left, len(box), math.log(widest))
     # of a regression with normal errors: n/2 log of the ratio of their variances
-    raised = 0.5 * len(points) * math.log(left(np.zeros(len(box))) / max(left(logs), 1e-300))
+    raised = 0.5 * len(points) * math.log(left(np.zeros(len(box))) / left(logs))
     if raised < gain:
         return even
     return tuple(float(u) for u in np.array(even) * np.exp(logs))

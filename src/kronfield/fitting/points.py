@@ -125,7 +125,8 @@ def fit_points(
         The unit of length on each axis. Derivatives are with respect to position in these units,
         so that axes of different kinds (metres and seconds, for example) can be compared. By
         default 1 if a roughness is given. If the roughness is chosen, the units are those in which
-        points are equally far apart on every axis.
+        values vary alike in all directions or, if that cannot be told, points are equally far apart
+        on every axis. Cells of a chosen grid are as long as wide in these units.
     loss : "squared" or "huber"
         Huber's loss is for values with outliers: it grows linearly, not quadratically, beyond 1.345
         robust standard deviations of the residuals (Huber, 1964), so that such points are weighted
@@ -136,8 +137,8 @@ def fit_points(
         holds back: with ``outside="extrapolate"`` the field returns to it outside of the domain.
     hold_out : "points" or "blocks", optional
         What is held out together to choose settings: single points, or all points in blocks of
-        space, for clustered points whose error between the clusters matters. With either,
-        ``field.report.expected_error`` is the error at the held-out points.
+        space, for clustered points whose error between the clusters matters. With either, if
+        settings are chosen, ``field.report.expected_error`` is the error at the held-out points.
     rows : "exact", "blending", "similarity" or "linear", optional
         How the features of a point are computed: exactly, by the paper's blending on a virtual
         grid, or with other weights on that grid: of the similarity, or linear (see `Blending`). By
@@ -246,18 +247,22 @@ def fit_checked(
     scale = float(np.abs(given.values).max()) or 1.0
     values = given.values / given.dtype.type(scale)
     samples = PointSamples(given.points, values, given.weights)
-    aside = None
+    aside, basis = None, None
+    if options.trend is not None:
+        basis = TrendBasis.of(options.trend, given.domain or given.box)
     if options.is_robust:  # choose settings without the points that seem to be outliers
         units = options.units or mean_distances(given.box, len(given.points))
-        aside = suspects(given.points, values, given.weights, units, options.settings.robust)
+        flat = _without_trend(basis, given.points, values, given.weights)
+        aside = suspects(given.points, flat, given.weights, units, options.settings.robust)
         samples = samples.without(aside)
-    basis = None
-    if options.trend is not None:  # choose settings for the deviations from a plain regression
-        basis = TrendBasis.of(options.trend, given.domain or given.box)
-        plain = Regression.of(basis.columns(samples.points), samples.weights)
-        wide = samples.values.astype(np.float64)
-        left = wide - plain.coefficients(wide) @ plain.columns
-        samples = replace(samples, values=left.astype(values.dtype))
+    if given.weights is not None:  # points without weight say nothing about settings
+        weightless = given.weights == 0
+        if aside is not None:
+            weightless = weightless[~aside]
+        samples = samples.without(weightless)
+    if basis is not None:  # choose settings for the deviations from a plain regression
+        left = _without_trend(basis, samples.points, samples.values, samples.weights)
+        samples = replace(samples, values=left)
     if given.encoding is None:
         box = given.domain or given.box
         if lattice is not None:
@@ -289,6 +294,17 @@ def fit_checked(
         report: Any = field.report
         report.expected_error, report.expected_error_uncertainty = filler.expected
     return field
+
+
+def _without_trend(
+    basis: TrendBasis | None, points: Array, values: Array, weights: Array | None
+) -> Array:
+    """Return the deviations of values (C, P) from a plain regression on the trend, if any."""
+    if basis is None:
+        return values
+    plain = Regression.of(basis.columns(points), weights)
+    wide = values.astype(np.float64)
+    return np.asarray(wide - plain.coefficients(wide) @ plain.columns).astype(values.dtype)
 
 
 def _tolerance(
@@ -435,7 +451,7 @@ class PointFit:
             report.filled = max(0, nodes - len(given.points))
         if self.lattice is not None or by_points:
             report.expected_error, report.expected_error_uncertainty = expected
-        report.held_out = options.hold_out
+        report.held_out = options.hold_out if choice.candidates else None
         return wrap_up(
             encoding,
             planes,
@@ -522,11 +538,15 @@ class PointFit:
         ``aside`` are left out of the first fit, which decides which of them are rejected.
         """
         given, constant = self.given, self.options.settings.robust.constant
+        flat = _without_trend(self.basis, given.points, values, given.weights)
         if aside is None:
             lengths = self.options.units or mean_distances(given.box, len(given.points))
             decisions = self.options.settings.robust
-            aside = suspects(given.points, values, given.weights, lengths, decisions)
-        least = least_scale(values, self.tolerance)
+            aside = suspects(given.points, flat, given.weights, lengths, decisions)
+        known = np.ones(len(aside), dtype=bool) if given.weights is None else given.weights > 0
+        # scales of residuals are those at unit weight
+        unit = 1.0 if given.weights is None else math.sqrt(float(given.weights[known].mean()))
+        least = unit * least_scale(flat[:, known], self.tolerance)
         robust = np.where(aside, 0.0, 1.0)
         rejected = np.zeros(len(robust), dtype=bool)
         start, change, rounds = None, math.inf, 0
@@ -535,14 +555,19 @@ class PointFit:
             level = self._level(weights)
             solved = self._solved(values, weights, level, start)
             away = values - self._fitted(solved)
-            if rounds == 0 and self.choice.candidates:
-                # the scale is not below the expected error of a prediction, which is known now
-                expected = self._expected(values[:, ~aside])
-                rejected = self._rejected(away, aside, expected)
-                least = np.maximum(least, expected)
+            readmitted = False
+            if self.choice.candidates and self.options.penalty is None:
+                if rounds == 0:
+                    # the scale is not below the expected error of a prediction, known by now
+                    expected = unit * self._expected(flat[:, known & ~aside])
+                    least = np.maximum(least, expected)
+                # a fit without a whole group says little there: with some of it back, look again
+                before = aside if rounds == 0 else rejected
+                rejected = self._rejected(away, before, expected)
+                readmitted = rounds > 0 and bool(np.any(before & ~rejected))
             scales = residual_scales(away, given.weights, ~rejected, least)
             sizes = in_scales(away, given.weights, scales)
-            if change < SETTLED or rounds == MOST:
+            if (change < SETTLED and not readmitted) or rounds == MOST:
                 break
             following = np.where(rejected, 0.0, huber_weights(sizes, constant))
             change = float(np.abs(following - robust).max())
@@ -582,7 +607,9 @@ class PointFit:
         weights = self.given.weights
         floor = float(np.finfo(np.float64).tiny) ** 0.25
         scales = residual_scales(away, weights, ~aside, floor)
-        sizes = in_scales(away, weights, np.hypot(scales, expected))
+        sizes = np.max(np.abs(away) / np.hypot(scales, expected)[:, None], axis=0)
+        if weights is not None:
+            sizes = sizes * np.sqrt(weights)
         return aside & (sizes > self.options.settings.robust.rejected)
 
     def _uncertainty(self, solved: _Solved, scale: float, noise: HuberNoise | None) -> Uncertainty:

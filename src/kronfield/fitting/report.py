@@ -165,6 +165,10 @@ class Report(ABC):
         The duration of the fit.
     """
 
+    # on the class, so that reports pickled before they existed have them
+    robust: RobustReport | None = None
+    held_out: str | None = None
+
     #: Attributes that are functions of the samples, which a pickle does not contain.
     _of_samples: tuple[str, ...] = ("_measure_residual",)
 
@@ -189,8 +193,6 @@ class Report(ABC):
         self.chosen_by, self.candidates, self.seconds = chosen_by, list(candidates), seconds
         self._measure_residual: Callable[[], float] | None = measure_residual
         self.filled = 0
-        self.robust: RobustReport | None = None
-        self.held_out: str | None = None
         self.expected_error = self.expected_error_uncertainty = math.nan
 
     def measure_residual_by(self, measure: Callable[[], float]) -> None:

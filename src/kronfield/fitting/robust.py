@@ -33,6 +33,8 @@ CHUNK = 1 << 16
 # A point is no outlier if it agrees with this many of its neighbours. With fewer neighbours than
 # FEWEST_NEIGHBOURS, one outlier would decide about the median.
 AGREEING, FEWEST_NEIGHBOURS = 2, 4
+# This many suspects among the neighbours of a suspect are no chance: the field is steep there.
+SEVERAL = 3
 # Outliers that a report lists.
 LISTED = 5
 
@@ -194,12 +196,21 @@ def suspects(
     """Return which points differ from nearly all of their neighbours by many scales, (P,).
 
     The scale is that of the differences from the median of the neighbours, so that it includes the
-    change of the field from point to point: where the field is steep, only gross errors are found.
-    A point beside a jump of the field agrees with the neighbours on its side of the jump.
+    change of the field from point to point. A point beside a jump of the field agrees with the
+    neighbours on its side of the jump. Where the field is steeper than elsewhere, or at its ends, a
+    point agrees with the plane through its neighbours.
     Neighbours are nearest with positions measured in ``units``.
     """
     from scipy.spatial import KDTree
 
+    if len(values) > 1:  # an outlier of one channel is one of all
+        every = [suspects(points, one[None], weights, units, settings) for one in values]
+        return np.any(every, axis=0)
+    if weights is not None and not np.all(weights > 0):  # points without weight say nothing
+        known = weights > 0
+        found = np.zeros(len(points), dtype=bool)
+        found[known] = suspects(points[known], values[:, known], weights[known], units, settings)
+        return found
     P = len(points)
     count = min(settings.neighbours, P - 1)
     if count < FEWEST_NEIGHBOURS:
@@ -227,7 +238,43 @@ def suspects(
         sizes[i] = np.maximum(several, apart.min(axis=1))
         if weights is not None:
             sizes[i] *= np.sqrt(weights[i])
-    return sizes > settings.suspected
+    found = sizes > settings.suspected
+    index = np.flatnonzero(found)
+    for i in np.array_split(index, 1 + len(index) // CHUNK):
+        found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings.suspected)
+    return found
+
+
+def _on_a_plane(
+    positions: Array, values: Array, near: Array, index: Array, found: Array, suspected: float
+) -> Array:
+    """Return which suspects (S,) lie within ``suspected`` standard errors of a plane.
+
+    It is the plane of least squares through the neighbours that are not suspects themselves. All
+    neighbours are used if several are suspects: then the field is steep, or too few are left.
+    """
+    if not len(index):
+        return np.zeros(0, dtype=bool)
+    D, count = positions.shape[1], near.shape[1]
+    if count < D + 2:
+        return np.zeros(len(index), dtype=bool)
+    used = ~found[near]  # (S, k)
+    kept = used.sum(axis=1)
+    used[(count - kept >= SEVERAL) | (kept < D + 2)] = True
+    kept = used.sum(axis=1)
+    ones = np.ones((*near.shape, 1))
+    rows = np.concatenate([ones, positions[near] - positions[index, None]], axis=2)
+    rows = rows * used[:, :, None]  # (S, k, D + 1)
+    given = np.moveaxis(values[:, near], 0, 2) * used[:, :, None]  # (S, k, C)
+    inverse = np.linalg.pinv(rows)  # (S, D + 1, k)
+    plane = inverse @ given  # (S, D + 1, C); the constant is the value at the point
+    # s^2 (1 + h): the variance of a new value, and that of the plane at the point
+    leverage = np.sum(inverse[:, 0] ** 2, axis=1)
+    squares = np.sum((given - rows @ plane) ** 2, axis=1) / (kept - D - 1)[:, None]
+    squares *= (1 + leverage)[:, None]
+    apart = np.abs(values[:, index].T - plane[:, 0])
+    least = float(np.finfo(np.float64).tiny)
+    return np.all(apart <= suspected * (np.sqrt(squares) + least), axis=1)
 
 
 def listed(points: Array, residuals: Array, sizes: Array, robust: Array) -> tuple[Outlier, ...]:

@@ -56,7 +56,9 @@ class _Group:
 
 
 def _made(kind: type[Any], other: dict[str, Any]) -> Any:
-    return kind(**other)
+    # a decision that this version does not have is left out, so that the field can be loaded
+    known = {one.name for one in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in other.items() if name in known})
 
 
 @dataclass(frozen=True)

@@ -227,14 +227,15 @@ class CoordinateMLP(nn.Module):
         }
 
     def _blending(self) -> dict[str, str]:
-        """Return the kind of blending, if points are blended.
+        """Return the kind of blending, if it is not the one that `from_dict` takes by itself.
 
         Version 0.1.0 had similarity alone and did not name it, so it is not named here either.
         """
         first = self.first
-        if not isinstance(first, KroneckerLinear) or first.points != "blending":
+        if not isinstance(first, KroneckerLinear):
             return {}
-        return {} if first.blending == "similarity" else {"blending": first.blending}
+        usual = "similarity" if first.points == "blending" else "least-squares"
+        return {} if first.blending == usual else {"blending": first.blending}
 
     @classmethod
     def from_dict(
