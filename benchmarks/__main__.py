@@ -60,6 +60,8 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "networks": _networks,
     "scaling": scaling.scaling,
 }
+#: Sections of the full size, or by name: a quick run has no time for them.
+BEYOND_QUICK = ("measurements", "coverage")
 
 
 def main() -> None:
@@ -73,7 +75,9 @@ def main() -> None:
         help="a folder of PNG files; by default the photographs inside scikit-image",
     )
     parser.add_argument(
-        "--sections", default=",".join(SECTIONS), help=f"any of {', '.join(SECTIONS)}; default: all"
+        "--sections",
+        help=f"any of {', '.join(SECTIONS)}; default: all, without {' and '.join(BEYOND_QUICK)} if "
+        "the size is quick",
     )
     parser.add_argument(
         "--output", type=Path, default=Path("bench"), help="a folder for data, plots and report.md"
@@ -92,7 +96,9 @@ def main() -> None:
         help="run nothing; write tables and plots from the results in the folder",
     )
     options = parser.parse_args()
-    wanted = [name.strip() for name in options.sections.split(",") if name.strip()]
+    beyond = BEYOND_QUICK if options.size == "quick" else ()
+    usual = ",".join(name for name in SECTIONS if name not in beyond)
+    wanted = [name.strip() for name in (options.sections or usual).split(",") if name.strip()]
     if unknown := set(wanted) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}: there are {', '.join(SECTIONS)}")
     results = options.output / "results.json"
@@ -113,7 +119,8 @@ def main() -> None:
                 print(f"{name} is not installed: its rows will say so", flush=True)
         # minutes of the sections that are kept; results of version 0.1.0 have only their sum
         spent: dict[str, float] = {}
-        if len(wanted) < len(SECTIONS):
+        kept = {row.section for row in rows} - {*wanted, "limits"}
+        if kept:
             spent = dict(about.get("sections", {"others": about.get("minutes", 0.0)}))
         for name in wanted:
             print(name, flush=True)
@@ -133,7 +140,7 @@ def main() -> None:
                 "data": data,
                 "minutes": sum(spent.values()),
                 "sections": spent,
-                "whole": len(wanted) == len(SECTIONS),
+                "whole": not kept,
                 **used,
             }
             report.save(options.output, about, rows)  # after every section, to keep finished ones

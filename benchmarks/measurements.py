@@ -145,7 +145,7 @@ def tables(settings: Settings) -> Iterator[tuple[str, Table | str]]:
 def splits(table: Table, settings: Settings) -> dict[str, Split]:
     """Return the splits of a table: ten, or the first few of them in smaller runs."""
     label = np.random.default_rng(0).permutation(len(table.values)) % FOLDS
-    count = settings.pick(1, 3 if len(table.values) > FEW else FOLDS, FOLDS)
+    count = settings.pick(1, 3, FOLDS)
     return {f"part {k}": Split(table, label == k) for k in range(count)}
 
 
