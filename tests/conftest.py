@@ -6,7 +6,7 @@ import torch
 
 hypothesis.settings.register_profile("kronfield", deadline=None, derandomize=True, print_blob=False)
 hypothesis.settings.load_profile("kronfield")
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # networks of tests are tiny: a second thread only waits
 
 
 @pytest.fixture(scope="session")
