@@ -24,8 +24,10 @@ from kronfield.nn import CoordinateMLP, NetworkField, train
 
 FOLDER = Path(__file__).parents[1] / "data" / "0.1.0"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
-# Of the largest value: what machines that round otherwise may differ by.
-TOLERANCE = {"float64": 1e-12, "complex128": 1e-12, "float32": 1e-5, "complex64": 1e-5}
+# Of the largest value: what machines that round otherwise may differ by. Splines in tension are
+# differences of exponentials: the last bit of exp, which differs between processors, grows to
+# 1e-10 in their integrals.
+TOLERANCE = {"float64": 2e-10, "complex128": 2e-10, "float32": 1e-5, "complex64": 1e-5}
 NETWORK = 1e-5
 # A solver that goes about it otherwise ends elsewhere within its own tolerance.
 SOLVED = {"float64": 1e-8, "complex128": 1e-8, "float32": 1e-4}
