@@ -262,8 +262,8 @@ def test_the_page_names_every_peer_that_is_both_faster_and_better():
 def test_threads_are_measured():
     from benchmarks import threads
 
-    found = threads.measure(side=24, busy=1, repetitions=1)
-    assert set(found) == set(threads.cases(24))
+    found = threads.measure(side=12, busy=1, repetitions=1)
+    assert set(found) == set(threads.cases(12))
     text = threads.table(found)
     assert text.count("\n") == len(found) + 1
     assert all(seconds > 0 for times in found.values() for seconds in times.values())

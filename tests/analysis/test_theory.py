@@ -36,11 +36,11 @@ def test_rectangle_stable_rank(width):
     assert emb.stable_rank(N) == pytest.approx(1 / width)
 
 
-@pytest.mark.parametrize("scale", [4.0, 6.0, 8.0, 11.25])
+@pytest.mark.parametrize("scale", [4.0, 11.25])
 def test_random_fourier_stable_rank(scale):
-    # Theory holds for many features: 2^18 of them. On even positions the Gram matrix Psi Psi' is
-    # Toeplitz, its entries the similarity, so that no (1024, 2^18) matrix is needed.
-    gram = toeplitz(sum(kf.RandomFourier(1 << 15, scale, seed=s).similarity(X) for s in range(8)))
+    # Theory holds for many features: 2^17 of them. On even positions the Gram matrix Psi Psi' is
+    # Toeplitz, its entries the similarity, so that no (1024, 2^17) matrix is needed.
+    gram = toeplitz(sum(kf.RandomFourier(1 << 15, scale, seed=s).similarity(X) for s in range(4)))
     rank = np.trace(gram) / np.linalg.eigvalsh(gram)[-1]
     assert rank == pytest.approx(math.sqrt(2 * math.pi) * scale, rel=0.03)
     assert kf.RandomFourier(1 << 15, scale).stable_rank(N) == pytest.approx(rank, rel=0.03)

@@ -226,8 +226,7 @@ def is_gaussian(field):
     return all(isinstance(emb, kf.Gaussian) for emb in field.encoding.embedders)
 
 
-@pytest.mark.parametrize("D", [1, 2, 3])
-@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize(("D", "noise"), [(1, 0.0), (1, 0.1), (2, 0.0), (2, 0.1), (3, 0.0)])
 def test_smooth_functions_get_gaussians(D, noise, rng):
     points, at = rng.random((150, D)), rng.random((500, D))
     field = kf.fit_points(
@@ -359,13 +358,13 @@ def test_the_constant_is_a_degree_of_freedom(rng):
     """A fit of pure noise is its mean, with the standard error sigma / sqrt(P)."""
     points = rng.random((40, 2))
     fields = [
-        kf.fit_points(points, 5 + rng.standard_normal(40), domain=[(0, 1)] * 2) for _ in range(12)
+        kf.fit_points(points, 5 + rng.standard_normal(40), domain=[(0, 1)] * 2) for _ in range(6)
     ]
     gaussian = list(filter(is_gaussian, fields))
-    assert len(gaussian) > 5
+    assert len(gaussian) > 2
     for field in gaussian:
         assert field.standard_error(points, noise=1.0).min() > 0.99 / math.sqrt(40)
-    for field in gaussian[:4]:
+    for field in gaussian[:2]:
         values = field(points)
         kept = field.refit(values)(points)
         changes = [field.refit(values + step)(points) - kept for step in np.eye(40)]
