@@ -262,8 +262,14 @@ class Report(ABC):
     def _expected(self) -> str:
         if math.isnan(self.expected_error):
             return ""
+        return f", expected error {self.expected_text} rms"
+
+    @property
+    def expected_text(self) -> str:
+        """The expected error with its standard error, if that is known, as text."""
         error, uncertainty = self.expected_error, self.expected_error_uncertainty
-        return f", expected error {error:.3g} ± {uncertainty:.2g} rms"
+        spread = "" if math.isnan(uncertainty) else f" ± {uncertainty:.2g}"
+        return f"{error:.3g}{spread}"
 
     def _choice(self) -> dict[str, Any]:
         expected = (self.expected_error, self.expected_error_uncertainty)
