@@ -32,7 +32,7 @@ EXACT_UP_TO = 2048
 TOLERANCE = 3e-3
 # Random probes for degrees of freedom are added until their relative standard error is below
 # FREEDOM_ERROR, or there are MOST_PROBES of them.
-FREEDOM_ERROR, MOST_PROBES = 0.01, 16
+FREEDOM_ERROR, MOST_PROBES = 0.02, 16
 # Exact variances are computed for this many points at a time, to bound the memory.
 BLOCK = 4096
 
