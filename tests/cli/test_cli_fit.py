@@ -227,3 +227,40 @@ def test_warnings_are_one_line(here):
     assert done.stderr.startswith("Warning: axis 0: LinearFourier")
     assert done.stderr.count("\n") == 2  # one per axis
     assert not run("fit photo.png -e linf:exponent=2 --ridge 0 -o b.field --quiet").stderr
+
+
+def test_a_table_with_a_trend_outliers_and_blocks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    points = rng.random((300, 2))
+    heights = 3 * points[:, 0] + points[:, 1] + 0.01 * rng.standard_normal(300)
+    heights[::50] += 20  # outliers
+    table = np.column_stack([points, heights])
+    np.savetxt("hills.csv", table, delimiter=",", header="x,y,height", comments="")
+    options = "--columns height --trend 1 --loss huber --hold-out blocks"
+    said = run(f"fit hills.csv {options} -o hills.field").stdout
+    assert "rejected" in said
+    assert "Error at held-out blocks: " in said
+    field = kf.load("hills.field")
+    made = field.info["made"]
+    assert made["options"]["trend"] == 1
+    assert made["options"]["hold_out"] == "blocks"
+    assert made["report"]["held_out"] == "blocks"
+    assert made["report"]["robust"]["rejected"] == 6
+    # the field goes on by the plane
+    assert field(np.array([[1.5, 0.5]]), outside="extrapolate") == pytest.approx([5.0], abs=0.1)
+    (tmp_path / "places.csv").write_text("x,y\n0.5,0.5\n")
+    run(f"fit hills.csv {options} --at places.csv --beyond 0.5 -o at.csv")
+    assert read("at.csv").values == pytest.approx([2.0], abs=0.05)
+
+
+def test_settings_that_are_given_hold_nothing_out(here):
+    said = run(
+        "fit stations.csv -e triangle --roughness 0,1 --hold-out points -o a.field"
+    ).stdout
+    assert "No points were held out" in said
+
+
+@pytest.mark.parametrize("option", ["--trend 1", "--hold-out blocks"])
+def test_trend_and_blocks_are_for_tables(option, here):
+    refused(f"fit photo.png {option} -o a.field", "expected a table of points")

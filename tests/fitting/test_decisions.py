@@ -418,6 +418,15 @@ def test_points_few_hat_cells():
     assert counts(500)["hats"] == math.ceil(math.sqrt(1500)) + 1
 
 
+def test_points_fine_hat_cells():
+    assert counts(1000)["fine hats"] == math.ceil(math.sqrt(16000)) + 1
+
+
+def test_points_most_fine_unknowns():
+    assert "fine hats" in counts(30_000)
+    assert "fine hats" not in counts(40_000)
+
+
 class Scripted(Walk):
     """A walk with a score that is a function of the decade and of the ratio or 0."""
 

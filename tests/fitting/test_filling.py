@@ -871,3 +871,18 @@ def test_either_side_of_fewest():
 def test_settings_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         OWN.rounds = 3
+
+
+@pytest.mark.parametrize("factor", [1e155, 1e300, 1e-155, 1e-300])
+def test_gaps_of_very_large_and_small_values(factor):
+    """Known samples are met, and missing ones filled as in other units, also by `refit`."""
+    values = np.add.outer(np.sin(np.arange(20) / 3), np.cos(np.arange(24) / 4))
+    gaps = np.random.default_rng(0).random(values.shape) < 0.3
+    expected = kf.fit(np.where(gaps, np.nan, values), mask=gaps)
+    field = kf.fit(np.where(gaps, np.nan, values * factor), mask=gaps)
+    np.testing.assert_allclose(field.on_grid() / factor, expected.on_grid(), atol=1e-9)
+    np.testing.assert_allclose(field.on_grid()[~gaps] / factor, values[~gaps], atol=1e-12)
+    ratio = field.report.expected_error / factor / expected.report.expected_error
+    assert ratio == pytest.approx(1, rel=1e-6)
+    again = field.refit(np.where(gaps, 0.0, values * factor))
+    np.testing.assert_allclose(again.on_grid() / factor, expected.on_grid(), atol=1e-9)

@@ -187,3 +187,27 @@ def test_the_expected_error_of_windows_is_a_root_mean_square():
     noise = np.where(points[:, 0] < 0.25, 1.0, 0.001) * rng.standard_normal(10_000)
     field = kf.fit_points(points, np.sin(5 * points[:, 1]) + noise, hold_out="points")
     assert field.report.expected_error == pytest.approx(0.5, rel=0.3)
+
+
+def test_rough_values_get_a_finer_grid():
+    """Values as rough as a random walk at clustered places: as good as RBF with a linear kernel."""
+    from scipy.interpolate import RBFInterpolator
+
+    rng = np.random.default_rng(3)
+    waves = rng.standard_normal((2000, 2)) / np.sqrt(rng.chisquare(1, 2000))[:, None] / 0.3
+    points = rng.random((1500, 2)) ** 2
+    values = np.cos(points @ waves.T + rng.uniform(0, 6.28, 2000)).sum(axis=1)
+    field = kf.fit_points(points[:1200], values[:1200])
+    kinds = [one.kind for one in field.report.candidates]
+    assert "fine hats" in kinds
+    peer = RBFInterpolator(points[:1200], values[:1200], kernel="linear", neighbors=50)
+    truth = values[1200:]
+    ours = np.sqrt(np.mean((field(points[1200:], outside="extrapolate") - truth) ** 2))
+    theirs = np.sqrt(np.mean((peer(points[1200:]) - truth) ** 2))
+    assert ours < 1.05 * theirs
+
+
+def test_smooth_values_get_no_finer_grid():
+    points = np.random.default_rng(0).random((1000, 2))
+    field = kf.fit_points(points, np.sin(5 * points[:, 0]) * points[:, 1])
+    assert "fine hats" not in [one.kind for one in field.report.candidates]

@@ -326,3 +326,23 @@ def test_clean_samples_are_not_rejected(values):
     field = kf.fit(values, loss="huber")
     assert field.report.robust.rejected == 0
     assert np.abs(field.on_grid() - values).max() < 1e-3 * np.ptp(values)
+
+
+@pytest.mark.parametrize("function", [np.square, np.exp, lambda x: x**3, lambda x: np.sin(6 * x)])
+@pytest.mark.parametrize("count", [20, 50, 100, 1000])
+def test_clean_lines_keep_every_sample(function, count):
+    x = np.linspace(0, 1, count)
+    even = kf.fit_points(x[:, None], function(x), loss="huber").report.robust
+    assert (even.down_weighted, even.rejected) == (0, 0)
+    if count > 20:  # of 20 uneven samples, one may be far from all others
+        x = np.sort(np.random.default_rng(count).random(count))
+        uneven = kf.fit_points(x[:, None], function(x), loss="huber").report.robust
+        assert (uneven.down_weighted, uneven.rejected) == (0, 0)
+
+
+def test_an_outlier_at_the_end_of_a_parabola_is_rejected():
+    x = np.linspace(0, 1, 100)
+    values = x**2
+    values[0] = 0.1
+    robust = kf.fit_points(x[:, None], values, loss="huber").report.robust
+    assert robust.rejected == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ Examples:
   kronfield fit sound.wav --quiet
   kronfield fit stations.csv --coordinates lon,lat --columns temperature
   kronfield fit stations.csv --columns temperature --at places.csv --error -o forecast.csv
+  kronfield fit stations.csv --loss huber --trend 1 --hold-out blocks -o robust.field
+  kronfield fit stations.csv --at places.csv --beyond 2 -o near.csv
 """,
 )
 @click.argument("source", metavar="INPUT", type=SOURCE)
@@ -87,6 +90,18 @@ Examples:
     default="squared",
     show_default=True,
     help="huber: weight outliers down, and reject gross ones.",
+)
+@click.option(
+    "--trend",
+    type=click.IntRange(0, 2),
+    metavar="DEGREE",
+    help="For a table: also fit a polynomial of this degree, 0 to 2, that no penalty holds back.",
+)
+@click.option(
+    "--hold-out",
+    type=click.Choice(["points", "blocks"]),
+    help="For a table: choose settings by the error at single held-out points, or at all points "
+    "in blocks of space (for clusters), and print that error.",
 )
 @click.option(
     "--domain",
@@ -138,6 +153,8 @@ def command(
     ridge: float | None,
     roughness: Any,
     loss: str,
+    trend: int | None,
+    hold_out: str | None,
     domain: Any,
     dtype: str | None,
     columns: Any,
@@ -176,18 +193,32 @@ def command(
             "--at: expected a table of points as INPUT. "
             "For grids: kronfield fit, then kronfield render --at"
         )
+    for name, value in (("--trend", trend), ("--hold-out", hold_out)):
+        if value is not None and signal.points is None:
+            raise Failure(
+                f"{name}: got {signal.kind} as INPUT; expected a table of points. Leave it out"
+            )
     encoding = parse_encoding(specs, size, width, _sample_counts(signal))
     if not penalised and ridge is None:
         ridge = _no_ridge_if_long(signal, encoding, out)
     with out.working("Fitting"):
         field = fit_signal(
-            signal, encoding, domain=domain, ridge=ridge, roughness=roughness, loss=loss
+            signal,
+            encoding,
+            domain=domain,
+            ridge=ridge,
+            roughness=roughness,
+            loss=loss,
+            trend=trend,
+            hold_out=hold_out,
         )
         remember(field, "kronfield fit", given_options(ctx), kf.__version__)
         text = fit_line(field)
     out.say(text)
     if field.report is not None and field.report.robust is not None:
         out.say(str(field.report.robust))
+    if hold_out is not None and field.report is not None:
+        out.say(_held_out_line(field.report))
     if places is not None:
         from kronfield.cli.points import write_values
 
@@ -210,6 +241,13 @@ def command(
         report_folder=report,
         **(described(field).made or {}),
     )
+
+
+def _held_out_line(report: Any) -> str:
+    """Return the error at held-out points as text."""
+    if math.isnan(report.expected_error):
+        return "No points were held out: the settings were given, or there are too few points"
+    return f"Error at held-out {report.held_out}: {report.expected_text} rms"
 
 
 def _save(field: Field, target: Path, dtype: str | None, signal: Signal, out: Output) -> Saved:

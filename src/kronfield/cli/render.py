@@ -42,6 +42,7 @@ Examples:
   kronfield render sound.field -o sound48.wav --rate 48000
   kronfield render stations.field -o map.png --size 400x300
   kronfield render stations.field -o grid.csv --size 20,30
+  kronfield render stations.field -o near.png --size 400x300 --beyond 2
   kronfield render stations.field --at places.csv -o values.csv
 """,
 )

@@ -21,7 +21,7 @@ from kronfield._core.threads import with_one_blas_thread
 from kronfield.field.evaluation import at_points
 from kronfield.field.trend import TrendBasis
 from kronfield.solvers.points.assemble import RowRule
-from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
+from kronfield.solvers.points.normal import PROBES, NormalEquations, Penalty, Solution
 from kronfield.solvers.points.rows import sparse_rows
 from kronfield.solvers.points.trend import TrendTerm
 
@@ -30,6 +30,9 @@ from kronfield.solvers.points.trend import TrendTerm
 EXACT_UP_TO = 2048
 # The tolerance to which random fits are solved.
 TOLERANCE = 3e-3
+# Random probes for degrees of freedom are added until their relative standard error is below
+# FREEDOM_ERROR, or there are MOST_PROBES of them.
+FREEDOM_ERROR, MOST_PROBES = 0.02, 16
 # Exact variances are computed for this many points at a time, to bound the memory.
 BLOCK = 4096
 
@@ -69,6 +72,8 @@ class Uncertainty:
         The polynomial that is not penalised, and its covariance.
     known : dict
         The random fits of the last (count, seed).
+    known_probes : list of int
+        How many random probes estimated the degrees of freedom.
     """
 
     equations: NormalEquations
@@ -84,6 +89,7 @@ class Uncertainty:
     robust: RobustNoise | None = None
     trend: tuple[TrendBasis, TrendTerm] | None = None
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
+    known_probes: list[int] = field(default_factory=list)
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
         """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
@@ -129,7 +135,44 @@ class Uncertainty:
                 np.eye(n).reshape(n, *self.equations.encoding.shape)
             ).reshape(n, n)
             return float(np.sum(self._inverse * data))
+        if self.equations.iterates:
+            return self._estimated_freedom
         return self.equations.degrees_of_freedom(self.penalty, self.limit)
+
+    @functools.cached_property
+    def _estimated_freedom(self) -> float:
+        """The trace of W^(1/2) B A^-1 B' W^(1/2), from random signs u at the points.
+
+        It is the mean of b'A^-1 b over b = B'W^(1/2) u (Hutchinson, 1990). Its variance is at most
+        2 f (1 - f / n) over the number of probes, for f degrees of freedom of n points.
+        """
+        rng = np.random.default_rng(0)
+        rows = sparse_rows(self.rule.runs(self.points), self.rule.shape, np.float64)
+        found = list[float]()
+        while True:
+            signs = rng.choice([-1.0, 1.0], size=len(self.points))
+            if self.weights is not None:
+                signs *= np.sqrt(self.weights)
+            data = (rows.T @ signs).reshape(1, *self.rule.shape)
+            found.append(float(self.equations.inverse_energy(data, self.penalty)[0]))
+            mean = float(np.mean(found))
+            enough = self._freedom_error(mean, len(found)) <= FREEDOM_ERROR * mean
+            if enough or len(found) == MOST_PROBES:
+                self.known_probes.append(len(found))
+                return mean
+
+    def _freedom_error(self, freedom: float, probes: int) -> float:
+        left = max(1 - freedom / self.equations.count, 0.0)
+        return math.sqrt(2 * max(freedom, 0.0) * left / probes)
+
+    @property
+    def freedom_error(self) -> float:
+        """A bound of the standard error of the degrees of freedom; 0 if they are exact."""
+        freedom = self.degrees_of_freedom
+        if self.exact:
+            return 0.0
+        probes = self.known_probes[-1] if self.known_probes else PROBES
+        return self._freedom_error(freedom, probes)
 
     @property
     def noise(self) -> Array:
@@ -164,9 +207,9 @@ class Uncertainty:
             )
         return self.known[count, seed]
 
-    def freedom(self) -> float:
-        """Return the degrees of freedom, as a method that a report can call."""
-        return self.degrees_of_freedom
+    def freedom(self) -> tuple[float, float]:
+        """Return the degrees of freedom and their standard error, for a report to call."""
+        return self.degrees_of_freedom, self.freedom_error
 
     def without_samples(self) -> NeedsSamples:
         """Return the placeholder for this in a pickled field."""

@@ -25,7 +25,7 @@ from kronfield.fitting.filling_choice import (
 )
 from kronfield.fitting.grid import GridFit
 from kronfield.fitting.grid_choice import GridChoice, choose
-from kronfield.fitting.inputs import GridInput, GridLayout, PointInput
+from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, exponent_beyond
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_choice import PointChoice
 from kronfield.fitting.point_grids import Lattice
@@ -51,7 +51,9 @@ class LatticeFiller:
     def __init__(
         self, layout: GridLayout, planes: Array, missing: Array, settings: Settings, started: float
     ) -> None:
-        self.layout, self.planes, self.missing = layout, planes, missing
+        # squares of very large or small values would overflow: compare and fill them scaled
+        self.exponent = _exponent(planes, missing)
+        self.layout, self.planes, self.missing = layout, _scaled(planes, -self.exponent), missing
         self.settings, self.started = settings, started
         self.tried: list[Candidate] = []
         self.reasons: list[str] = []
@@ -110,12 +112,20 @@ class LatticeFiller:
         """
         if self.reasons or choice.held is None:  # decided before
             return None
-        linear = [squares * scale**2 for squares in choice.held.squares]
+        linear = [squares * math.ldexp(scale, -self.exponent) ** 2 for squares in choice.held.squares]
         hidden, planes = choice.held.hidden, self.planes
         found = consider_scattered(planes, self.missing, hidden, linear, self.settings)
         return self._field(found, [replace(one, chosen=False) for one in choice.candidates])
 
     def _field(self, found: Filling, rivals: Sequence[Candidate] = ()) -> Field | None:
+        if self.exponent:
+            found = replace(
+                found,
+                planes=None if found.planes is None else _scaled(found.planes, self.exponent),
+                error=math.ldexp(found.error, self.exponent),
+                uncertainty=math.ldexp(found.uncertainty, self.exponent),
+                linear=math.ldexp(found.linear, self.exponent),
+            )
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
             self.expected, self.ratio = (found.error, found.uncertainty), found.ratio
@@ -131,6 +141,17 @@ class LatticeFiller:
     def _as_given(self, planes: Array) -> Array:
         layout = self.layout
         return _as_given(planes, layout.channels, layout.is_complex)[_rising(layout)]
+
+
+def _exponent(planes: Array, missing: Array) -> int:
+    """Return the exponent of 2 that scales known values to about 1; 0 if they are moderate."""
+    largest = float(np.abs(planes[:, ~missing]).max(initial=0.0))
+    return exponent_beyond(largest) if largest and math.isfinite(largest) else 0
+
+
+def _scaled(planes: Array, exponent: int) -> Array:
+    """Return values times 2 to the power of ``exponent``."""
+    return np.ldexp(planes, exponent) if exponent else planes
 
 
 def _is_open(options: PointOptions, D: int) -> bool:
@@ -198,7 +219,10 @@ class FilledFit:
         """Return the field of other values: of all known samples in order, or on the whole grid."""
         started = time.perf_counter()
         planes = self._planes(values)
-        found = fill_again(planes, self.missing, self.filling, self.settings)
+        exponent = _exponent(planes, self.missing)
+        filling = replace(self.filling, linear=math.ldexp(self.filling.linear, -exponent))
+        scaled = _scaled(planes, -exponent)
+        found = _scaled(fill_again(scaled, self.missing, filling, self.settings), exponent)
         back = _as_given(found, self.layout.channels, self.layout.is_complex)
         grid = GridInput.on(self.layout, back[_rising(self.layout)])
         return self.field(grid, self.filling, "given, as in an earlier fit", [], started)

@@ -220,7 +220,11 @@ def _grids(
     settings: PointSettings,
     units: Sequence[float] | None = None,
 ) -> list[_Grid]:
-    """Return the candidate grids: the lattice of the points if it exists, or splines and hats."""
+    """Return the candidate grids: the lattice of the points if it exists, or splines and hats.
+
+    Hats on a finer grid are for rough values: a penalty on the gradient then acts between points
+    as it would without a grid.
+    """
     if lattice is not None:
         return [_Grid("hats on the lattice", hat_axis, [axis.count for axis in lattice])]
     few = points <= settings.few_points
@@ -228,10 +232,14 @@ def _grids(
     splines = functools.partial(spline_axis, tension=settings.spline_tension)
     most = settings.most_unknowns
     counts = counts_for(box, points, settings.spline_cells, most, units)
-    return [
+    grids = [
         _Grid("splines", splines, [without_spare_nodes(n) for n in counts]),
         _Grid("hats", hat_axis, counts_for(box, points, hats, most, units)),
     ]
+    if settings.fine_hat_cells * points <= settings.most_fine_unknowns:
+        fine = counts_for(box, points, settings.fine_hat_cells, most, units)
+        grids.append(_Grid("fine hats", hat_axis, fine))
+    return grids
 
 
 def _units(
@@ -262,11 +270,14 @@ def _walks(
         # If Gaussians are better than splines, the values are too smooth for hats: skip them.
         if walks and score < walks[0].lowest:
             break
+        # If splines are better than hats, a finer grid does not help either.
+        if len(walks) > 1 and walks[0].lowest <= walks[-1].lowest:
+            break
         equations = trial.systems(grid.make, box, grid.counts, options.rows)
         ladder = ladder_for(equations[0], units, options.penalty, options.settings.search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # Finer steps gain little. Skip them if the coarse steps do not beat Gaussians.
-        walks.append(walk.run(walks[0].best if walks else None, worth=score))
+        walks.append(walk.run(walks[-1].best if walks else None, worth=score))
     return walks
 
 

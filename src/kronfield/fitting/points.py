@@ -565,7 +565,13 @@ class PointFit:
                 before = aside if rounds == 0 else rejected
                 rejected = self._rejected(away, before, expected)
                 readmitted = rounds > 0 and bool(np.any(before & ~rejected))
-            scales = residual_scales(away, given.weights, ~rejected, least)
+            scales = residual_scales(away, given.weights, ~rejected, 0.0)
+            if rounds == 0:
+                # Residuals far below the expected error: the values are interpolated, and residuals
+                # do not show their noise. What is not rejected is then not weighted down either.
+                factor = self.options.settings.robust.rejected / constant
+                least = np.where(factor * scales < least, factor * least, least)
+            scales = np.maximum(scales, least)
             sizes = in_scales(away, given.weights, scales)
             if (change < SETTLED and not readmitted) or rounds == MOST:
                 break

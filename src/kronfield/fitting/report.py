@@ -262,8 +262,14 @@ class Report(ABC):
     def _expected(self) -> str:
         if math.isnan(self.expected_error):
             return ""
+        return f", expected error {self.expected_text} rms"
+
+    @property
+    def expected_text(self) -> str:
+        """The expected error with its standard error, if that is known, as text."""
         error, uncertainty = self.expected_error, self.expected_error_uncertainty
-        return f", expected error {error:.3g} ± {uncertainty:.2g} rms"
+        spread = "" if math.isnan(uncertainty) else f" ± {uncertainty:.2g}"
+        return f"{error:.3g}{spread}"
 
     def _choice(self) -> dict[str, Any]:
         expected = (self.expected_error, self.expected_error_uncertainty)
@@ -432,6 +438,9 @@ class PointReport(Report):
 
     _of_samples = ("_measure_residual", "_measure_freedom")
 
+    #: A bound of the standard error of ``degrees_of_freedom``, known once they are; 0 if exact.
+    degrees_of_freedom_error: float = 0.0
+
     def __init__(
         self,
         *,
@@ -442,7 +451,7 @@ class PointReport(Report):
         reason: str,
         convergence: Convergence,
         penalty: Penalty,
-        measure_freedom: Callable[[], float],
+        measure_freedom: Callable[[], float | tuple[float, float]],
         **common: Any,
     ) -> None:
         super().__init__(
@@ -451,7 +460,7 @@ class PointReport(Report):
         self.points, self.dropped = points, dropped
         self.rows, self.method, self.reason = rows, method, reason
         self.convergence = convergence
-        self._measure_freedom: Callable[[], float] | None = measure_freedom
+        self._measure_freedom: Callable[[], float | tuple[float, float]] | None = measure_freedom
 
     @functools.cached_property
     def degrees_of_freedom(self) -> float:
@@ -464,7 +473,10 @@ class PointReport(Report):
                 "Read them from the report before it is pickled: they need the points.",
             )
         with one_blas_thread():
-            return self._measure_freedom()
+            found = self._measure_freedom()
+        if isinstance(found, tuple):
+            found, self.degrees_of_freedom_error = found
+        return found
 
     @property
     def knows_freedom(self) -> bool:
@@ -510,10 +522,9 @@ class PointReport(Report):
 
     def _freedom(self) -> str:
         try:
-            return (
-                f"{self.degrees_of_freedom:.1f}"
-                if self.knows_freedom
-                else "not computed before pickling:"
-            )
+            if not self.knows_freedom:
+                return "not computed before pickling:"
+            found, error = self.degrees_of_freedom, self.degrees_of_freedom_error
+            return f"{found:.1f} ± {error:.2g}" if error else f"{found:.1f}"
         except ConvergenceError:
             return "not found (the solver did not converge)"

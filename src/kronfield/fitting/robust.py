@@ -35,6 +35,9 @@ CHUNK = 1 << 16
 AGREEING, FEWEST_NEIGHBOURS = 2, 4
 # This many suspects among the neighbours of a suspect are no chance: the field is steep there.
 SEVERAL = 3
+# A paraboloid through the neighbours of a suspect has this many fewer coefficients than neighbours:
+# with fewer to spare, its standard error would be no measure.
+SPARE = 4
 # Outliers that a report lists.
 LISTED = 5
 
@@ -242,38 +245,57 @@ def suspects(
     index = np.flatnonzero(found)
     for i in np.array_split(index, 1 + len(index) // CHUNK):
         found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings.suspected)
+    index = np.flatnonzero(found)
+    for i in np.array_split(index, 1 + len(index) // CHUNK):
+        # at an end of smooth values a plane goes on straight, where they are curved
+        found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings.suspected, 2)
     return found
 
 
 def _on_a_plane(
-    positions: Array, values: Array, near: Array, index: Array, found: Array, suspected: float
+    positions: Array,
+    values: Array,
+    near: Array,
+    index: Array,
+    found: Array,
+    suspected: float,
+    degree: int = 1,
 ) -> Array:
     """Return which suspects (S,) lie within ``suspected`` standard errors of a plane.
 
     It is the plane of least squares through the neighbours that are not suspects themselves. All
-    neighbours are used if several are suspects: then the field is steep, or too few are left.
+    neighbours are used if several are suspects: then the field is steep, or too few are left. With
+    ``degree`` 2 it is a paraboloid, if there are SPARE more neighbours than it has coefficients.
     """
     if not len(index):
         return np.zeros(0, dtype=bool)
     D, count = positions.shape[1], near.shape[1]
-    if count < D + 2:
+    terms = D + 1 if degree == 1 else (D + 1) * (D + 2) // 2
+    fewest = terms + (1 if degree == 1 else SPARE)
+    if count < fewest:
         return np.zeros(len(index), dtype=bool)
     used = ~found[near]  # (S, k)
     kept = used.sum(axis=1)
-    used[(count - kept >= SEVERAL) | (kept < D + 2)] = True
+    used[(count - kept >= SEVERAL) | (kept < fewest)] = True
     kept = used.sum(axis=1)
-    ones = np.ones((*near.shape, 1))
-    rows = np.concatenate([ones, positions[near] - positions[index, None]], axis=2)
-    rows = rows * used[:, :, None]  # (S, k, D + 1)
+    away = positions[near] - positions[index, None]
+    away = away / np.maximum(np.abs(away).max(axis=(1, 2), keepdims=True), 1e-300)
+    parts = [np.ones((*near.shape, 1)), away]
+    if degree == 2:
+        first, second = np.triu_indices(D)
+        parts.append(away[..., first] * away[..., second])
+    rows = np.concatenate(parts, axis=2) * used[:, :, None]  # (S, k, terms)
     given = np.moveaxis(values[:, near], 0, 2) * used[:, :, None]  # (S, k, C)
-    inverse = np.linalg.pinv(rows)  # (S, D + 1, k)
-    plane = inverse @ given  # (S, D + 1, C); the constant is the value at the point
+    inverse = np.linalg.pinv(rows)  # (S, terms, k)
+    plane = inverse @ given  # (S, terms, C); the constant is the value at the point
     # s^2 (1 + h): the variance of a new value, and that of the plane at the point
     leverage = np.sum(inverse[:, 0] ** 2, axis=1)
-    squares = np.sum((given - rows @ plane) ** 2, axis=1) / (kept - D - 1)[:, None]
+    squares = np.sum((given - rows @ plane) ** 2, axis=1) / (kept - terms)[:, None]
     squares *= (1 + leverage)[:, None]
     apart = np.abs(values[:, index].T - plane[:, 0])
-    least = float(np.finfo(np.float64).tiny)
+    # of exact values, a paraboloid leaves nothing but rounding
+    rounding = 16 * float(np.finfo(values.dtype).eps) * np.abs(values).max(axis=1)
+    least = rounding if degree == 2 else float(np.finfo(np.float64).tiny)
     return np.all(apart <= suspected * (np.sqrt(squares) + least), axis=1)
 
 

@@ -520,6 +520,20 @@ class PointSettings(_Group):
         script="sweep.py",
         sides=(2.0, 6.0),
     )
+    fine_hat_cells: float = decision(
+        16.0,
+        "Cells per point of a finer grid of hats, tried where hats are better than splines.",
+        data="random fields with the similarities exp(-r) and (1 + r) exp(-r)",
+        script="rough.py",
+        sides=(8.0, 32.0),
+    )
+    most_fine_unknowns: int = decision(
+        1 << 19,
+        "The finer grid is not tried if it would have more nodes than this.",
+        data="by design: time",
+        script="none",
+        sides=(1 << 16, 1 << 24),
+    )
     units_gain: float = decision(
         2.0,
         "An axis gets a unit of length of its own if the logarithm of the likelihood of the "

@@ -41,6 +41,8 @@ def fit_signal(
     roughness: tuple[float, float] | Literal["gcv"] | None = None,
     missing: Any = None,
     loss: str = "squared",
+    trend: int | None = None,
+    hold_out: str | None = None,
 ) -> Field:
     """Fit a field to a signal: by `fit` for grids, by `fit_points` for tables.
 
@@ -65,6 +67,8 @@ def fit_signal(
         From `kronfield.files.read`.
     encoding, domain, ridge, roughness, loss
         As in `fit` and `fit_points`.
+    trend, hold_out
+        As in `fit_points`, for tables only.
     missing : array of bool, optional
         True where a sample is to be left out, in the shape of the grid.
 
@@ -81,7 +85,14 @@ def fit_signal(
                 "two numbers",
                 "Leave it out: held-out points then choose the penalty.",
             )
-        options = {"domain": domain, "ridge": ridge, "roughness": roughness, "loss": loss}
+        options = {
+            "domain": domain,
+            "ridge": ridge,
+            "roughness": roughness,
+            "loss": loss,
+            "trend": trend,
+            "hold_out": hold_out,
+        }
         field = _fit_points(signal.points, signal.values, encoding, **options)
         field.info = replace(signal.description, range=value_range(signal.values)).to_dict()
         return field

@@ -15,11 +15,12 @@ from kronfield._core.frames import Frame
 from kronfield.embedders import LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.solvers.grid.separable import GridSolver
-from kronfield.solvers.points.cg import ConvergenceError, Progress
+from kronfield.solvers.points.cg import ConvergenceError, Progress, inverse_energy
 from kronfield.solvers.points.coarse import has_gaps, row_sums
 from kronfield.solvers.points.direct import data_band
 from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.strategies import (
+    AT_ONCE,
     Attempt,
     Iterations,
     Selection,
@@ -32,6 +33,8 @@ from kronfield.solvers.points.systems import BasisSystem, DataTerm, LocalSystem,
 
 # Random probes for the trace of a hat matrix (Hutchinson, 1990).
 PROBES = 16
+# When iterations for b'A^-1 b stop: with an error well below that of the probes.
+ENERGY_TOLERANCE, ENERGY_LIMIT = 1e-3, 1000
 
 __all__ = ["NormalEquations", "Penalty", "Progress", "Solution"]
 
@@ -289,6 +292,19 @@ class NormalEquations:
         zero = np.zeros((PROBES, *self.rhs.shape[1:]))
         solved = self.solve(penalty, tolerance=3e-3, limit=limit, rhs=zero, prior=seen)
         return float(np.sum(probes * solved.unknowns, dtype=np.float64)) / PROBES
+
+    @property
+    def iterates(self) -> bool:
+        """Whether there are too many unknowns for a factorisation to be the first strategy."""
+        return self.nodes is not None or (
+            len(self.encoding.shape) > 1 and math.prod(self.encoding.shape) > AT_ONCE
+        )
+
+    def inverse_energy(self, rhs: Array, penalty: Penalty) -> Array:
+        """Return b'A^-1 b, (C,), for right-hand sides b, to about ENERGY_TOLERANCE."""
+        b = self.on_unknowns(rhs.astype(self.rhs.dtype), penalty)
+        system = self.system(penalty)
+        return inverse_energy(system, b, tolerance=ENERGY_TOLERANCE, limit=ENERGY_LIMIT)
 
     def data_energy(self, solution: Solution, penalty: Penalty) -> Array:
         """Return x'B'WB x, (C,): the weighted sum of squares of the fit at the points."""
