@@ -216,7 +216,16 @@ def _noise(
     found = find_noise(values, options.settings.noise, positions=axes)
     largest = np.abs(crop.values).reshape(C, -1).max(axis=1) * crop.scale
     parts = np.divide(found.sigma, largest, out=np.zeros(C), where=largest > 0)
-    if found.is_found and math.sqrt(float(np.mean(parts**2))) > least:
+    # few samples of an uneven axis are predicted, so that they may be predicted well by chance
+    chance = max(
+        (
+            one.chance
+            for one, x in zip(errors(), crop.axes, strict=True)
+            if one is not None and not is_even(x)
+        ),
+        default=1.0,
+    )
+    if found.is_found and float(np.mean(parts**2)) > chance * least**2:
         return _no_noise(
             C, f"no noise: samples are predicted to {least:.2g}, better than it allows"
         )
@@ -255,7 +264,7 @@ def _smoothed(
     decided = by if options.asks_for_gcv else f"{by}; {noise.reason}"
     known = None if sigmas is None else tuple(float(sigma) for sigma in noise.sigmas)
     linear = GridChoice(
-        tension_encoding(axes, frames, best.tension),
+        tension_encoding(axes, frames, best.tension, thinned=True),
         (2,) * len(axes),
         decided,
         candidates,
