@@ -241,7 +241,7 @@ def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
     """Return the penalised fit of values on a window of the grid, as a denoiser."""
     axes = [axis / unit for axis, unit in zip(axes, smoothing.units, strict=True)]
     frames = [sample_frame(axis) for axis in axes]
-    encoding = tension_encoding(axes, frames, smoothing.tension)
+    encoding = tension_encoding(axes, frames, smoothing.tension, thinned=True)
     if len(axes) == 1 and isinstance(encoding.embedders[0], BSpline):
         line = LongLine(encoding.embedders[0], axes[0], frames[0])
         return lambda values: _smoothed_line(values, line, smoothing)

@@ -325,7 +325,7 @@ class GridFit:
         self.smoothing, self.smooth = choice.smoothing, choice.smooth
         self.removal, self.noise = choice.removal, choice.noise
         roughness = choice.roughness
-        if choice.smoothing is not None and not self._is_long:
+        if choice.smoothing is not None and not self.is_long:
             # selects the basis, which all channels share; each has its own weight
             roughness = choice.smoothing.roughness[0]
         self._settings = {"ridge": choice.ridge, "roughness": roughness, "rcond": rcond}
@@ -334,16 +334,18 @@ class GridFit:
         self.__dict__["finer"] = finer
 
     @property
-    def _is_long(self) -> bool:
+    def is_long(self) -> bool:
         """Whether an axis is too long for its eigenbasis."""
         is_band = all(map(is_even, self.layout.axes)) or len(self.layout.shape) == 1
         return max(self.layout.shape) > self._longest and is_band
 
     @functools.cached_property
     def _line(self) -> LongLine | None:
-        """The splines of a long uneven line, whose equations are a band."""
+        """The smoothed splines of a long uneven line, whose equations are a band."""
         (embedder, *_), axes = self.encoding.embedders, self.layout.axes
-        if not self._is_long or len(axes) > 1 or not isinstance(embedder, BSpline):
+        if self.smoothing is None or not self.is_long or len(axes) > 1:
+            return None
+        if not isinstance(embedder, BSpline):
             return None
         return LongLine(embedder, axes[0], self.layout.frames[0])
 
@@ -385,21 +387,21 @@ class GridFit:
 
     def _weights(self, values: Array) -> Array:
         """Return the weights of planar values (C, N_1, ..., N_D)."""
-        solver, smoothing = self.solver, self.smoothing
+        smoothing = self.smoothing
         if smoothing is None:
-            return solver.solve(values)
+            return self.solver.solve(values)
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
         sigmas = smoothing.sigmas or (math.inf,) * len(planes)
         most = [self._most_removed * sigma for sigma in sigmas]
         parts = zip(planes, smoothing.roughness, most, strict=True)
         if self._line is not None:
             weights = np.stack([self._line.smoothed(p, r, m, LOWERED) for p, r, m in parts])
-        elif self._is_long:
+        elif self.is_long:
             pairs = zip(self.layout.axes, smoothing.units, strict=True)
             steps = [mean_step(x) / unit if len(x) > 1 else 1.0 for x, unit in pairs]
-            weights = solver.solve(np.stack([_long_smooth(p, steps, r, m) for p, r, m in parts]))
+            weights = self.solver.solve(np.stack([_long_smooth(p, steps, r, m) for p, r, m in parts]))
         else:
-            weights = solver.solve(planes, smoothing.roughness)
+            weights = self.solver.solve(planes, smoothing.roughness)
         joined = np.tensordot(smoothing.rotation.T, weights, axes=1)
         return joined.astype(self.layout.dtype, copy=False)
 
@@ -430,9 +432,9 @@ class GridFit:
     def _field(
         self, grid: GridInput, chosen_by: str, candidates: list[Candidate], started: float
     ) -> Field:
-        solver, layout = self.solver, self.layout
+        encoding, layout = self.encoding, self.layout
         if self.finer is not None:
-            samples = RefinedSamples.of(grid, self.finer, solver)
+            samples = RefinedSamples.of(grid, self.finer, self.solver)
             of_samples = RefinedResidual(samples)
             report = self._report(grid, chosen_by, candidates, started, of_samples)
             return RefinedField(samples, report=report, again=self)
@@ -444,10 +446,10 @@ class GridFit:
                 weights = self._weights(grid.planar())
         if grid.shares(weights):
             weights = weights.copy()  # the field's own
-        residual = GridResidual(solver.encoding, weights, layout.frames, grid)
+        residual = GridResidual(encoding, weights, layout.frames, grid)
         report = self._report(grid, chosen_by, candidates, started, residual)
         return wrap_up(
-            solver.encoding,
+            encoding,
             weights,
             layout.frames,
             layout.given_axes,
@@ -466,16 +468,20 @@ class GridFit:
         started: float,
         residual: Callable[[], float],
     ) -> FitReport:
-        solver, layout = self.solver, self.layout
+        layout, embedders = self.layout, self.encoding.embedders
+        if self._line is not None:  # its axis need not be factored
+            methods, ranks, ridge = ["banded"], [one.size for one in embedders], 0.0
+        else:
+            methods, ranks, ridge = self.solver.methods, self.solver.ranks, self.solver.ridge
         return FitReport(
             samples=layout.shape,
             channels=grid.channel_count,
-            embedders=solver.encoding.embedders,
+            embedders=embedders,
             frames=layout.frames if self.finer is None else self.finer.frames,
             axes=layout.given_axes,
-            methods=solver.methods,
-            ranks=solver.ranks,
-            ridge=solver.ridge,
+            methods=methods,
+            ranks=ranks,
+            ridge=ridge,
             roughness=self._roughness(),
             units=None if self.smoothing is None else self.smoothing.units,
             chosen_by=chosen_by,
@@ -498,7 +504,7 @@ class GridFit:
         n = float(math.prod(self.layout.shape))
         if self.smoothing is None:  # slopes from the data pass through every sample
             return n if self.finer else self.solver.degrees_of_freedom
-        if not self._is_long:
+        if not self.is_long:
             parts = self.smoothing.roughness
             return float(np.mean([self.solver.freedom(part) for part in parts]))
         if self._line is not None:
@@ -543,8 +549,8 @@ class GridUncertainty:
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
         """Return the standard errors (P, C) of the channels at points (P, D)."""
         del samples, seed  # it is exact
-        smoothing, solver = self.fit.smoothing, self.fit.solver
-        if smoothing is None or not solver.bases:
+        smoothing = self.fit.smoothing
+        if smoothing is None or self.fit.is_long:
             long = smoothing is not None
             raise problem(
                 "standard_error",
@@ -552,6 +558,7 @@ class GridUncertainty:
                 "a penalised fit in the eigenbasis of its axes",
                 "Use field.report.noise.expected_error, the expected error at the samples.",
             )
+        solver = self.fit.solver
         sigmas = (noise,) * len(smoothing.weights) if noise is not None else smoothing.sigmas
         assert sigmas is not None  # a penalty chosen for noise knows it
         unit = float(np.max(sigmas)) or 1.0  # so that squares neither under- nor overflow

@@ -164,7 +164,7 @@ def choose(
 
     remark = ""
     if options.may_smooth:
-        noise = _noise(values, crop, errors, options)
+        noise = _noise(values, axes, crop, errors, options)
         smoothed = _smoothed(values, crop, axes, frames, noise, options)
         if smoothed is not None:
             return smoothed
@@ -191,6 +191,7 @@ def _nearly_coincide(x: Array) -> bool:
 
 def _noise(
     values: Array,
+    axes: Sequence[Array],
     crop: Crop,
     errors: Callable[[], Sequence[AxisErrors | None]],
     options: GridOptions,
@@ -207,17 +208,24 @@ def _noise(
         is_noisy = bool(np.any(sigma > 0))
         return Noise(sigma, sigmas, rotation, 1.0, is_noisy, "noise was given", is_given=True)
     if options.asks_for_gcv:
-        return find_noise(values, options.settings.noise)
-    if not options.denoise and not all(map(is_even, crop.axes)):
-        return _no_noise(C, "noise was not looked for, since an axis is uneven")
+        return find_noise(values, options.settings.noise, positions=axes)
     # No prediction has a smaller error than the noise of the sample that is predicted.
     least = max((math.sqrt(one.squares.min()) for one in errors() if one is not None), default=1.0)
     if least < options.settings.noise.least_part:
         return _no_noise(C, f"no noise: samples are predicted to {least:.1g} of the largest")
-    found = find_noise(values, options.settings.noise)
+    found = find_noise(values, options.settings.noise, positions=axes)
     largest = np.abs(crop.values).reshape(C, -1).max(axis=1) * crop.scale
     parts = np.divide(found.sigma, largest, out=np.zeros(C), where=largest > 0)
-    if found.is_found and math.sqrt(float(np.mean(parts**2))) > least:
+    # few samples of an uneven axis are predicted, so that they may be predicted well by chance
+    chance = max(
+        (
+            one.chance
+            for one, x in zip(errors(), crop.axes, strict=True)
+            if one is not None and not is_even(x)
+        ),
+        default=1.0,
+    )
+    if found.is_found and float(np.mean(parts**2)) > chance * least**2:
         return _no_noise(
             C, f"no noise: samples are predicted to {least:.2g}, better than it allows"
         )
@@ -256,7 +264,7 @@ def _smoothed(
     decided = by if options.asks_for_gcv else f"{by}; {noise.reason}"
     known = None if sigmas is None else tuple(float(sigma) for sigma in noise.sigmas)
     linear = GridChoice(
-        tension_encoding(axes, frames, best.tension),
+        tension_encoding(axes, frames, best.tension, thinned=True),
         (2,) * len(axes),
         decided,
         candidates,

@@ -3,8 +3,9 @@
 White noise is as strong at twice the spacing as at the given one; signals and textures are stronger
 there. So differences of the samples are compared with differences of their local means, at twice
 and four times the spacing. Strengths are measured robustly, as Donoho and Johnstone (1994) do with
-the finest wavelet coefficients. Samples are taken in the order of their indices: uneven axes are
-treated as if they were even.
+the finest wavelet coefficients. Along uneven axes they are divided differences, each divided by the
+norm of its own weights: white noise has one strength in all of them, however far apart samples are.
+A signal is weaker in differences of close samples than in those of distant ones.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
-from kronfield._core.frames import centre
+from kronfield._core.frames import centre, is_even
 from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
 # Spacings at which differences are compared, as powers of two: 1, 2 and 4 samples.
@@ -39,6 +40,14 @@ WEIGHT_STEP = 0.25
 # Values that deviate from their mean by less than this part are constant but for rounding.
 CONSTANT = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
+# Gaps below this part of their mean are taken as this part where uneven lines are smoothed: the
+# eigenvalues of roughness grow with its inverse cube, and the small ones must not be rounding.
+CLOSEST = 0.05
+# On uneven axes the differences with the smallest response to a signal, this part of all, are
+# compared with the others.
+NEAR = 0.25
+# At most this many rows of differences of an uneven axis are used to count independent numbers.
+COUNTED = 4096
 
 
 @dataclass(frozen=True)
@@ -107,11 +116,15 @@ def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tupl
 
 
 def find_noise(
-    planes: Array, settings: NoiseSettings = DEFAULT.noise, known: Array | None = None
+    planes: Array,
+    settings: NoiseSettings = DEFAULT.noise,
+    known: Array | None = None,
+    positions: Sequence[Array] | None = None,
 ) -> Noise:
     """Return whether planar values (C, N_1, ..., N_D) are noisy, and how strong the noise is.
 
     With ``known``, an array of bool (N_1, ..., N_D), only differences of known samples count.
+    ``positions`` are the rising positions of the samples on each axis, even ones by default.
 
     Channels are rotated by `decorrelated`, and the weakest plane decides. It is examined as a
     whole, and in the part where its signal changes least. Noise is found if in either of them
@@ -122,7 +135,8 @@ def find_noise(
     - they are everywhere, not only at some lines or edges;
     - they exceed rounding.
 
-    A short line has too few differences for a narrow bound. If the ratio exceeds its threshold
+    On uneven axes, differences of close samples are also compared with those of distant ones: see
+    `_Near`. A short line has too few differences for a narrow bound. If the ratio exceeds its threshold
     without being certain, noise is also found if a smooth line with noise is clearly likelier than
     a rough line without: see `_SmoothLines`.
 
@@ -140,6 +154,7 @@ def find_noise(
     planes = np.asarray(planes)
     C = len(planes)
     crop, unit = _prepared(planes, settings, known)
+    places = _uneven(planes, positions, settings)
     if known is not None:
         known = known[centre(known.shape, _most_samples(C, settings))]
     axes = _axes(crop, settings)
@@ -149,13 +164,13 @@ def find_noise(
         return _nothing(C, f"no noise looked for: no axis has {settings.shortest} samples")
     if known is not None:
         axes = _axes_of_known(known, axes)
-    bands = _Bands(crop, unit, axes, settings, known)
+    bands = _Bands(crop, unit, axes, settings, known, places)
     strengths = np.array([bands.strength(k) for k in range(C)])
     steps = np.sqrt(bands.rotation**2 @ np.array([_step(plane) for plane in crop]) ** 2)
     floors = np.maximum(settings.least_steps * steps, settings.least_part)
     # rounding to a step has a standard deviation of step / √12
     empty = np.maximum(steps / (settings.ratio * math.sqrt(12)), settings.least_part)
-    count = _count(int(np.isfinite(bands.finest[0]).sum()), axes, 1)
+    count = bands.count(int(np.isfinite(bands.finest[0]).sum()), 1)
     judged = _weakest(strengths, strengths > empty, count, settings)
     if judged:
         verdict = _verdict(bands, judged, float(floors[judged].max()))
@@ -262,13 +277,28 @@ def _prepared(
     return (crop / largest).astype(np.float32), size * largest
 
 
+def _uneven(
+    planes: Array, positions: Sequence[Array] | None, settings: NoiseSettings
+) -> dict[int, Array]:
+    """Return the positions of the central part on uneven axes, by the number of the axis."""
+    if positions is None:
+        return {}
+    part = centre(planes.shape[1:], _most_samples(len(planes), settings))
+    inside = [np.asarray(x, dtype=np.float64)[some] for x, some in zip(positions, part, strict=True)]
+    return {i: x for i, x in enumerate(inside, start=1) if len(x) > 1 and not is_even(x)}
+
+
 def _axes(crop: Array, settings: NoiseSettings) -> list[int]:
     """Return the axes that are long enough for differences at twice the spacing."""
     return [axis for axis in range(1, crop.ndim) if crop.shape[axis] >= settings.shortest]
 
 
-def _finest(crop: Array, axes: list[int]) -> Array:
-    return _differences(crop, axes, _order(axes), 1) if axes else np.zeros((len(crop), 1))
+def _finest(
+    crop: Array, axes: list[int], stencils: Sequence[_Stencil | None] | None = None
+) -> Array:
+    if not axes:
+        return np.zeros((len(crop), 1))
+    return _differences(crop, axes, _order(axes), 1, stencils)
 
 
 def _rotation(differences: Array, axes: Sequence[int]) -> Array:
@@ -316,18 +346,91 @@ def _part(values: Array, axis: int, start: int, count: int) -> Array:
     return values[(slice(None),) * axis + (slice(start, start + count),)]
 
 
-def _differences(planes: Array, axes: Sequence[int], order: int, level: int) -> Array:
+@dataclass(frozen=True, eq=False)
+class _Stencil:
+    """Divided differences along an uneven axis at a spacing of ``spacing`` samples.
+
+    Samples and positions are averaged over the spacing first.
+
+    Attributes
+    ----------
+    rows : array (order + 1, n)
+        The weights of every difference, with a sum of squares of 1.
+    response : array (n,)
+        What the differences are for x^order / order!, relative to the largest: the strength of a
+        signal in them, beside white noise of strength 1.
+    repetition : float
+        As `_repetition`.
+    """
+
+    spacing: int
+    rows: Array
+    response: Array
+    repetition: float
+
+    @classmethod
+    def of(cls, x: Array, order: int, level: int) -> _Stencil:
+        spacing = 2 ** (level - 1)
+        # gaps of rounding would be divided by zero
+        gaps = np.diff(x) / (x[-1] - x[0])
+        x = np.concatenate([[0.0], np.cumsum(np.maximum(gaps, np.finfo(np.float64).eps))])
+        means = np.convolve(x, np.full(spacing, 1 / spacing), "valid")
+        n = len(means) - order * spacing
+        at = np.stack([means[j * spacing : j * spacing + n] for j in range(order + 1)])
+        # f[x_0, ..., x_m] = sum_j f(x_j) / ∏_{k != j} (x_j - x_k)
+        rows = np.ones_like(at)
+        for j in range(order + 1):
+            for k in range(order + 1):
+                if k != j:
+                    rows[j] /= at[j] - at[k]
+        norms = np.sqrt(np.sum(rows**2, axis=0))
+        rows /= norms
+        return cls(spacing, rows, norms.min() / norms, _uneven_repetition(rows, spacing))
+
+    def __call__(self, planes: Array, axis: int) -> Array:
+        """Return the differences along an axis of samples that were summed over the spacing."""
+        total, n = np.zeros(()), self.rows.shape[1]
+        shape = [-1 if i == axis else 1 for i in range(planes.ndim)]
+        for j, row in enumerate(self.rows):
+            weights = row.astype(planes.dtype).reshape(shape)
+            total = total + weights * _part(planes, axis, j * self.spacing, n)
+        return total
+
+
+def _uneven_repetition(rows: Array, spacing: int) -> float:
+    """Return the sum of squared correlations of a difference with all others, in the mean."""
+    rows = rows[:, centre([rows.shape[1]], COUNTED)[0]]
+    full = np.repeat(rows, spacing, axis=0) / math.sqrt(spacing)  # (support, n)
+    support, n = full.shape
+    total = 1.0
+    for lag in range(1, min(support, n)):
+        products = np.sum(full[lag:, : n - lag] * full[: support - lag, lag:], axis=0)
+        total += 2 * float(np.sum(products**2)) / n
+    return total
+
+
+def _differences(
+    planes: Array,
+    axes: Sequence[int],
+    order: int,
+    level: int,
+    stencils: Sequence[_Stencil | None] | None = None,
+) -> Array:
     """Return differences along all ``axes`` at a spacing of 2^(level - 1) samples, at every offset.
 
     Samples are averaged over the spacing first. The scale is such that white noise keeps its
-    standard deviation.
+    standard deviation. Uneven axes have a stencil.
     """
     # along each axis: (1 - z^s)^m ∏_{k < level - 1} (1 + z^(2^k)) / √(s (2m choose m)), s = spacing
     spacing, scale = 2 ** (level - 1), 1.0
-    for axis in axes:
+    for axis, stencil in zip(axes, stencils or [None] * len(axes), strict=True):
         for k in range(level - 1):
             n = planes.shape[axis] - 2**k
             planes = _part(planes, axis, 0, n) + _part(planes, axis, 2**k, n)
+        if stencil is not None:
+            planes = stencil(planes, axis)
+            scale *= math.sqrt(spacing)
+            continue
         for _ in range(order):
             n = planes.shape[axis] - spacing
             planes = _part(planes, axis, spacing, n) - _part(planes, axis, 0, n)
@@ -424,16 +527,36 @@ class _Bands:
         axes: list[int],
         settings: NoiseSettings,
         known: Array | None = None,
+        places: dict[int, Array] | None = None,
     ) -> None:
         self.unit, self.axes, self.order, self.settings = unit, axes, _order(axes), settings
-        self.known = known
-        finest = self._of_known(_finest(crop, axes), 1)
+        self.known, self.places = known, places or {}
+        self._stencils: dict[int, list[_Stencil | None] | None] = {}
+        finest = self._of_known(_finest(crop, axes, self.stencils(1)), 1)
         self.rotation = _rotation(finest, axes)
         self.planes, self.finest = self._rotated(crop), self._rotated(finest)
         shortest = min(crop.shape[axis] for axis in axes)
         self.levels = [n for n in range(1, LEVELS + 1) if shortest >= _support(self.order, n)]
         zeros = 1 - np.mean(finest.any(axis=0))
         self.changing = _changing(crop, axes) if zeros > FEW_ZEROS else None
+
+    def stencils(self, level: int) -> list[_Stencil | None] | None:
+        """Return the divided differences of each axis, None for an even one."""
+        if level not in self._stencils:
+            found = [
+                _Stencil.of(self.places[axis], self.order, level) if axis in self.places else None
+                for axis in self.axes
+            ]
+            self._stencils[level] = found if any(found) else None
+        return self._stencils[level]
+
+    def count(self, size: int, level: int) -> float:
+        """Return how many independent numbers overlapping differences are worth."""
+        stencils = self.stencils(level)
+        if stencils is None:
+            return _count(size, self.axes, level)
+        even = _repetition(self.order, level)
+        return size / math.prod(even if one is None else one.repetition for one in stencils)
 
     def _of_known(self, differences: Array, level: int) -> Array:
         """Return the differences (..., N_1, ..., N_D), NaN where they use an unknown sample."""
@@ -454,10 +577,45 @@ class _Bands:
 
     def whole(self, judged: Sequence[int]) -> _Part:
         """Return the strengths of some planes together, wherever they change."""
-        return self._measured(
+        part = self._measured(
             [self._selected(self._differences(k, n), n, self.changing, 0) for k in judged]
             for n in self.levels
         )
+        return replace(part, near=self._near(judged)) if self.places else part
+
+    def _near(self, judged: Sequence[int]) -> _Near | None:
+        """Return how differences of close samples compare with the others."""
+        stencils = self.stencils(1)
+        if stencils is None:
+            return None
+        response = np.ones(())
+        for stencil, n in zip(stencils, self._lengths(), strict=True):
+            own = np.ones(n) if stencil is None else stencil.response
+            response = np.multiply.outer(response, own)
+        shape = [1] * (self.planes.ndim - 1)
+        for axis, n in zip(self.axes, response.shape, strict=True):
+            shape[axis - 1] = n
+        response = np.broadcast_to(response.reshape(shape), self.finest.shape[1:])
+        chosen = self._selected(response, 1, self.changing, 0)
+        found = [self._selected(self.finest[k], 1, self.changing, 0) for k in judged]
+        # all channels have gaps at the same places, so that one selection serves them all
+        count = round(NEAR * chosen.size)
+        if count < 2 or any(one.size != chosen.size for one in found):
+            return None
+        order = np.argsort(chosen, kind="stable")
+        near, wide = (
+            np.concatenate([one[part] for one in found])
+            for part in (order[:count], order[count:])
+        )
+        middle = [float(np.median(chosen[part])) for part in (order[:count], order[count:])]
+        doublings = math.log2(max(middle[1], TINY) / max(middle[0], TINY)) / self.order
+        kept = self.settings.kept
+        strengths = _strength(near, kept), _strength(wide, kept)
+        counts = self.count(near.size, 1), self.count(wide.size, 1)
+        return _Near(strengths, counts, doublings)
+
+    def _lengths(self) -> list[int]:
+        return [self.finest.shape[axis] for axis in self.axes]
 
     def flat(self, judged: Sequence[int]) -> _Part | None:
         """Return the strengths where each plane changes least, if there are enough samples."""
@@ -482,13 +640,14 @@ class _Bands:
         """Return what fits some planes of a short line."""
         # power 1/f^a has a ratio of 2^(-a/2)
         exponent = -2 * math.log2(self.settings.ratio)
-        return _SmoothLines.of(self.planes[list(judged)].astype(np.float64), exponent)
+        lines = self.planes[list(judged)].astype(np.float64)
+        return _SmoothLines.of(lines, exponent, self.places.get(1))
 
     def _differences(self, k: int, level: int) -> Array:
         if level == 1:
             return self.finest[k]
         axes = [axis - 1 for axis in self.axes]
-        found = _differences(self.planes[k], axes, self.order, level)
+        found = _differences(self.planes[k], axes, self.order, level, self.stencils(level))
         return self._of_known(found, level)
 
     def _selected(self, values: Array, level: int, mask: Array | None, margin: int) -> Array:
@@ -552,7 +711,7 @@ class _Bands:
             if not values.size:
                 break
             strengths.append(_strength(values, self.settings.kept))
-            counts.append(_count(values.size, self.axes, level))
+            counts.append(self.count(values.size, level))
             if level == 1:
                 quiet = _strength(values, self.settings.quiet)
         return _Part(tuple(strengths), tuple(counts), quiet)
@@ -584,11 +743,32 @@ def _line_basis(count: int) -> tuple[Array, Array]:
     return np.maximum(values, 0.0), vectors
 
 
+def _uneven_basis(x: Array) -> tuple[Array, Array]:
+    """Return eigenvalues and eigenvectors of the roughness of natural cubic splines (Reinsch, 1967).
+
+    Positions are in units of the mean gap.
+    """
+    gaps = np.diff(x) / ((x[-1] - x[0]) / (len(x) - 1))
+    gaps = np.maximum(gaps, CLOSEST)
+    gaps /= gaps.mean()
+    n = len(x)
+    # ∫ f''² = y' Q R^-1 Q' y, with second divided differences Q' and the tridiagonal R of linear f''
+    rows = np.arange(n - 2)
+    Q = np.zeros((n - 2, n))
+    Q[rows, rows], Q[rows, rows + 2] = 1 / gaps[:-1], 1 / gaps[1:]
+    Q[rows, rows + 1] = -1 / gaps[:-1] - 1 / gaps[1:]
+    R = np.diag((gaps[:-1] + gaps[1:]) / 3) + np.diag(gaps[1:-1] / 6, 1)
+    R += np.triu(R, 1).T
+    values, vectors = np.linalg.eigh(Q.T @ np.linalg.solve(R, Q))
+    return np.maximum(values, 0.0), vectors
+
+
 @dataclass(frozen=True, eq=False)
 class _SmoothLines:
     """Short lines as a smooth line and white noise, or as rough lines without noise.
 
-    A smooth line has a penalty on second differences (Whittaker, 1923), whose weight is the one of
+    A smooth line has a penalty on second differences (Whittaker, 1923), or at uneven positions on
+    the second derivative, whose weight is the one of
     the greatest likelihood (Wahba, 1985). A rough line has a power spectrum 1/f^a.
 
     Attributes
@@ -605,10 +785,11 @@ class _SmoothLines:
     gain: float
 
     @classmethod
-    def of(cls, lines: Array, exponent: float) -> _SmoothLines:
+    def of(cls, lines: Array, exponent: float, x: Array | None = None) -> _SmoothLines:
         """Return what fits lines (L, N); rough ones fall at least as 1/f^exponent."""
         n = lines.shape[1]
-        strengths, basis = (part[..., 2:] for part in _line_basis(n))  # straight lines cost nothing
+        own = _line_basis(n) if x is None else _uneven_basis(x)
+        strengths, basis = (part[..., 2:] for part in own)  # straight lines cost nothing
         squares = (lines @ basis) ** 2
         strongest = 4 * math.log10(n / math.pi)  # halves a wave of twice the length of the line
         weights = 10.0 ** np.arange(-2.0, strongest + WEIGHT_STEP, WEIGHT_STEP)
@@ -639,21 +820,49 @@ def _likelihood(squares: Array, shapes: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class _Near:
+    """Strengths of the finest differences of close samples, and of the others, on uneven axes.
+
+    The signal in a difference of order m grows as the m-th power of its extent. ``doublings`` is
+    how often the extent of close samples is doubled to have that of the others.
+    """
+
+    strengths: tuple[float, float]
+    counts: tuple[float, float]
+    doublings: float
+
+    def bound(self, settings: NoiseSettings, errors: float) -> float:
+        """Return the ratio of strengths for each doubling, so many standard errors lower."""
+        if self.doublings < 1:  # too little to tell signals from noise
+            return math.nan
+        cost = _trimmed(settings.kept)[1]
+        error = math.sqrt(sum(_log_variance(n / cost) for n in self.counts))
+        ratio = self.strengths[0] / max(self.strengths[1], TINY) * math.exp(-errors * error)
+        return float(ratio ** (1 / self.doublings))
+
+
+@dataclass(frozen=True)
 class _Part:
     """Strengths of the differences at rising spacings in a part of the samples.
 
     ``counts`` are the independent numbers behind them, ``quiet`` is the finest strength from the
-    smallest differences only.
+    smallest differences only. On uneven axes, ``near`` has those of close samples.
     """
 
     strengths: tuple[float, ...]
     counts: tuple[float, ...]
     quiet: float
+    near: _Near | None = None
 
     @property
     def ratio(self) -> float:
         """The strength at the given spacing over that at twice the spacing."""
         return self.strengths[0] / max(self.strengths[1], TINY) if len(self.strengths) > 1 else 0.0
+
+    def near_ratio(self, settings: NoiseSettings, errors: float = 0.0) -> float:
+        """Return the ratio of close samples for each doubling; 0 where there is none."""
+        found = 0.0 if self.near is None else self.near.bound(settings, errors)
+        return 0.0 if math.isnan(found) else found
 
     def bounds(self, settings: NoiseSettings) -> list[float]:
         """Return lower bounds of the finest strength over that at twice, four times the spacing."""
@@ -669,9 +878,10 @@ class _Part:
     def sigma(self, settings: NoiseSettings) -> float:
         """Return the standard deviation of the noise, less the share of a signal."""
         # s_1² = σ² + v and s_2² = σ² + g v for a signal whose power grows by g
-        if self.ratio == 0.0:
+        ratio = max(self.ratio, self.near_ratio(settings))
+        if ratio == 0.0:
             return 0.0
-        share = max(0.0, self.ratio**-2 - 1) / (settings.growth - 1)
+        share = max(0.0, ratio**-2 - 1) / (settings.growth - 1)
         return self.strengths[0] * math.sqrt(max(0.0, 1 - share))
 
 
@@ -710,6 +920,9 @@ def _judge(
     settings, unit, needed = bands.settings, bands.unit, bands.settings.ratio
     strength, bounds = max(part.strengths[:1], default=0.0), part.bounds(bands.settings)
     bound = max((low ** (1 / j) for j, low in enumerate(bounds, start=1)), default=0.0)
+    bound = max(bound, part.near_ratio(settings, settings.confidence))
+    ratio = max(part.ratio, part.near_ratio(settings))
+    most = part.near_ratio(settings, -settings.confidence)
     share = part.quiet / max(strength, TINY)
     finest = f"{where}the finest differences"
     times = f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing"
@@ -720,7 +933,9 @@ def _judge(
         objection = "there are too few samples to compare two spacings"
     elif max(bounds) > 1 / needed:
         objection = f"{finest} are {max(bounds):.2g} times as strong as those at a larger spacing"
-    elif part.ratio < needed:
+    elif 0 < most < needed:
+        objection = "close samples differ less than others do"
+    elif ratio < needed:
         objection = f"{times}, and {needed:g} is needed"
     elif share < needed:
         objection = (

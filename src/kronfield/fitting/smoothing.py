@@ -12,14 +12,20 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, is_even, mean_step, sample_frame
 from kronfield._core.threads import in_threads
+from kronfield.embedders import BSpline
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import DEFAULT, SmoothingSettings
 from kronfield.fitting.splines import tension_encoding
+from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver, gcv_score
 
 # Lines up to this many samples are judged in the eigenbasis of the fit, longer ones by differences,
 # which take time in proportion to the samples. Both are the same but for the ends.
 LONGEST_BASIS = 400
+# Uneven lines are judged by at most this many samples: a fifth of a second.
+UNEVEN_LINE = 4096
+# Random signs by which the trace of the smoother of a long uneven line is estimated.
+PROBES, SEED = 16, 0
 # Basis functions whose strengths differ by less than one part in this many, of an octave, are kept
 # alike: scores change by less than 1e-3 of themselves. Weaker ones than so many octaves below the
 # strongest are as good as free.
@@ -96,7 +102,8 @@ def best_smoothing(
     even = all(map(is_even, axes))
     sides = settings.windows
     side = sides[min(len(axes), len(sides)) - 1]
-    places = windows([len(axis) for axis in axes], side if even else min(side, LONGEST_BASIS))
+    most = UNEVEN_LINE if len(axes) == 1 else LONGEST_BASIS
+    places = windows([len(axis) for axis in axes], side if even else min(side, most))
     if not even:
         places = places[:1]  # other windows of an uneven axis have another basis
     parts = [
@@ -147,7 +154,7 @@ class _InBasis:
     def __init__(self, axes: Sequence[Array], order: int, tension: float) -> None:
         frames = [sample_frame(axis) for axis in axes]
         self.unit = (1.0, 0.0) if order == 1 else (0.0, 1.0)
-        encoding = tension_encoding(axes, frames, tension)
+        encoding = tension_encoding(axes, frames, tension, thinned=True)
         self.solver = GridSolver(encoding, frames, axes, roughness=self.unit)
         strengths = self.solver.strengths()
         self.classes, self.strengths, self.counts = _classes(strengths.ravel())
@@ -219,6 +226,37 @@ class _ByDifferences:
         return measured
 
 
+class _OnLine:
+    """A long uneven line smoothed by splines, solved as a band; the trace is by random signs."""
+
+    def __init__(self, x: Array, order: int, tension: float) -> None:
+        frame = sample_frame(x)
+        (embedder,) = tension_encoding([x], [frame], tension, thinned=True).embedders
+        assert isinstance(embedder, BSpline)
+        self.line, self.order = LongLine(embedder, x, frame), order
+        signs = np.random.default_rng(SEED).integers(0, 2, (len(x) // 2, PROBES)) * 2.0 - 1.0
+        # symmetric, so that a flipped line has the same trace
+        middle = np.ones((len(x) % 2, PROBES))
+        self.signs = np.concatenate([signs, middle, signs[::-1]])
+
+    def of(self, plane: Array) -> Callable[[float], tuple[float, float]]:
+        """Return the function from a weight to the squared residual and the trace, of one plane."""
+        columns = np.concatenate([plane.T, self.signs], axis=1)
+        count = len(plane)
+
+        def measured(weight: float) -> tuple[float, float]:
+            own = (weight, 0.0) if self.order == 1 else (0.0, weight)
+            try:
+                kept = self.line.values(self.line.weights(columns, own))
+            except np.linalg.LinAlgError:  # too strong a penalty for the digits of the equations
+                return math.inf, float(len(columns))
+            removed = columns[:, :count] - kept[:, :count]
+            trace = float(np.sum(self.signs * kept[:, count:])) / PROBES
+            return float(np.sum(removed * removed)), trace
+
+        return measured
+
+
 def _of_order(
     planes: Array,
     axes: Sequence[Array],
@@ -240,8 +278,10 @@ def _of_order(
     # the strongest one halves a wave of twice the length of the longest axis, or less
     longest = max(2 * max(counts) / math.pi, 10.0)
     strongest = 2 * order * math.log10(longest * max(cells) / mean)
-    judge: _InBasis | _ByDifferences
-    if len(counts) == 1 and counts[0] > LONGEST_BASIS:
+    judge: _InBasis | _ByDifferences | _OnLine
+    if len(counts) == 1 and counts[0] > LONGEST_BASIS and not is_even(axes[0]):
+        judge, strongest = _OnLine(axes[0], order, tension), min(strongest, STRONGEST_BAND)
+    elif len(counts) == 1 and counts[0] > LONGEST_BASIS:
         judge, strongest = (
             _ByDifferences(counts[0], cells[0], order),
             min(strongest, STRONGEST_BAND),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, Frame, is_even, mean_step
 from kronfield.embedders import BSpline, Embedder, TensionSpline
@@ -12,12 +14,18 @@ from kronfield.encoding import Kronecker
 
 # Centres past each end: two reach half a cell beyond the last sample, where the domain ends.
 PADDING = 2
+# Knots of smoothed uneven samples are at least this part of the mean gap apart: roughness grows
+# with the inverse cube of their distance, and would be rounding for samples that nearly coincide.
+CLOSEST = 0.05
 
 
-def tension_encoding(axes: Sequence[Array], frames: Sequence[Frame], tension: float) -> Kronecker:
+def tension_encoding(
+    axes: Sequence[Array], frames: Sequence[Frame], tension: float, *, thinned: bool = False
+) -> Kronecker:
     """Return splines in tension on even axes, and cubic splines with knots at uneven samples.
 
-    A centre lies on every sample of an even axis.
+    A centre lies on every sample of an even axis. If ``thinned``, uneven samples that nearly
+    coincide share a knot: splines that are smoothed need not pass through them.
     """
     embedders: list[Embedder] = []
     for axis, frame in zip(axes, frames, strict=True):
@@ -27,8 +35,27 @@ def tension_encoding(axes: Sequence[Array], frames: Sequence[Frame], tension: fl
                 inside = max(inside, math.ceil(frame.length / mean_step(axis) * (1 - EVEN)))
             embedders.append(TensionSpline(inside + 2 * PADDING, tension, padding=PADDING))
             continue
-        x = frame.unit(axis)
+        x = _thinned(frame.unit(axis)) if thinned else frame.unit(axis)
         low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
         low, high = max(low, 2 * x[0] - x[1]), min(high, 2 * x[-1] - x[-2])
         embedders.append(BSpline.through(x, 3, low, high))
     return Kronecker(*embedders)
+
+
+def _thinned(x: Array) -> Array:
+    """Return rising knots that are no closer than `CLOSEST` mean gaps; flipped samples have them too.
+
+    Samples in a row of smaller gaps have knots at even distances.
+    """
+    gaps = np.diff(x)
+    least = CLOSEST * float(x[-1] - x[0]) / len(gaps)
+    if gaps.min() >= least:
+        return x
+    starts = np.concatenate([[0], np.flatnonzero(gaps >= least) + 1])
+    ends = np.append(starts[1:], len(x)) - 1
+    found = []
+    for first, last in zip(x[starts], x[ends], strict=True):
+        count = math.floor((last - first) / least)
+        found.append(np.linspace(first, last, count + 1) if count else [(first + last) / 2])
+    knots = np.concatenate(found)
+    return knots if len(knots) > 4 else x  # a cubic spline needs four

@@ -24,6 +24,25 @@ from kronfield.solvers.grid.basis import derivative_nodes
 PROBES, SEED = 64, 0
 # Rows of the embedding that are multiplied together.
 ROWS = 64
+# How often a ridge of rounding is added, ten times as large each time.
+RIDGES = 4
+
+
+def _solved(bands: Array, right: Array) -> Array:
+    """Return the solution of banded equations that are positive definite but for rounding.
+
+    Under a strong penalty, or where samples nearly coincide, rounding can exceed the smallest
+    eigenvalue. A ridge of the size of that rounding is then added.
+    """
+    linalg, ridge = scipy_linalg(), float(np.finfo(np.float64).eps) * float(bands[-1].max())
+    for _ in range(RIDGES):
+        try:
+            return linalg.solveh_banded(bands, right)
+        except np.linalg.LinAlgError:
+            bands = bands.copy()
+            bands[-1] += ridge
+            ridge *= 10
+    return linalg.solveh_banded(bands, right)
 
 
 class LongLine:
@@ -90,7 +109,7 @@ class LongLine:
         right = np.zeros((self._size, *values.shape[1:]))
         for rows, columns, part in self._blocks():
             right[columns] += part.T @ values[rows]
-        return scipy_linalg().solveh_banded(bands, right)
+        return _solved(bands, right)
 
     def values(self, weights: Array) -> Array:
         """Return the splines with these weights at the samples."""
