@@ -264,3 +264,17 @@ def test_settings_that_are_given_hold_nothing_out(here):
 @pytest.mark.parametrize("option", ["--trend 1", "--hold-out blocks"])
 def test_trend_and_blocks_are_for_tables(option, here):
     refused(f"fit photo.png {option} -o a.field", "expected a table of points")
+
+
+def test_a_table_of_twelve_columns(here):
+    rng = np.random.default_rng(0)
+    names = [f"x{i}" for i in range(11)]
+    X = rng.random((80, 11))
+    rows = np.column_stack([X, np.sin(3 * X[:, 0]) + X[:, 1]])
+    head = ",".join([*names, "y"])
+    np.savetxt("wide.csv", rows, delimiter=",", header=head, comments="")
+    asked = f"fit wide.csv --coordinates {','.join(names)} --columns y -o wide.field"
+    assert "similarities to 80 points in the dual form" in run(asked).output
+    assert np.std(kf.load("wide.field")(X) - rows[:, -1]) < 0.1
+    refused(f"{asked} --force --loss huber", "dual form")
+    assert "similarity of width" in run("info wide.field").output

@@ -125,3 +125,11 @@ def test_known_samples_of_a_large_grid_are_not_beyond():
     assert not np.any(far & ~missing)
     assert far.sum() == 18 * 18  # all but the outermost samples of the hole
     assert np.array_equal(np.isnan(field.on_grid(beyond=0.0)), missing)
+
+
+@pytest.mark.parametrize("D", [11, 19, 40, 70])
+def test_many_points_in_many_dimensions_are_kept_in_little_memory(D):
+    points = np.random.default_rng(0).random((70_000, D))
+    known = places.PointPlaces(points)
+    assert 1000 < len(known.positions) <= places.MOST_KEPT
+    assert np.all(known.distances(points[:20]) <= known.resolution + 1e-3)

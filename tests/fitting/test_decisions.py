@@ -16,9 +16,11 @@ from benchmarks.tuning.mutate import OTHER_TESTS
 from benchmarks.tuning.page import page
 from kronfield._core.frames import sample_frame
 from kronfield.fitting import grid_choice, settings
+from kronfield.fitting.dual import DualFit, Form, check_features, select_form
 from kronfield.fitting.gaussians import likely_gaussians
 from kronfield.fitting.grid_choice import _finer
 from kronfield.fitting.hold_out import fold_labels
+from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import PointChoice, _grids
 from kronfield.fitting.point_grids import Lattice, find_lattice
@@ -732,3 +734,74 @@ def test_points_chance():
         others = min(one.score for one in report.candidates if one.kind != "Gaussians")
         assert low < (gaussians / others - 1) * math.sqrt(60) < high
         assert report.chosen.kind == kind
+
+
+# Many dimensions
+# ------------------------------------------------------------------------------------------
+
+
+def test_dual_least_dimensions():
+    assert select_form(3, 300, None, options()).name == "grid"
+    assert select_form(4, 300, None, options()).name == "dual"
+
+
+def test_dual_lattice_nodes():
+    assert select_form(6, 300, None, options(), nodes=500).name == "grid"
+    assert select_form(6, 300, None, options(), nodes=700).name == "dual"
+
+
+def test_dual_most_grid_dimensions():
+    assert select_form(4, 300, "grid", options()).name == "grid"
+    with pytest.raises(kf.InputError, match="at most 4 dimensions"):
+        select_form(5, 300, "grid", options())
+
+
+def test_dual_most_features():
+    check_features((64,) * 4, options())
+    with pytest.raises(kf.InputError, match="encoding"):
+        check_features((64,) * 5, options())
+
+
+def dual_fit(count):
+    points = np.random.default_rng(0).random((count, 2))
+    given = PointInput(points, points[:, 0] ** 2, None, None, None)
+    return DualFit(given, options(), Form("dual", "asked for"))
+
+
+def pairs_compared(monkeypatch, count):
+    """Return the numbers of points in the likelihoods that are maximised, in order."""
+    from kronfield.fitting import dual
+
+    seen = []
+
+    class Counted(dual.Pairs):
+        def __init__(self, points):
+            seen.append(len(points))
+            super().__init__(points[:20])
+
+    monkeypatch.setattr(dual, "Pairs", Counted)
+    monkeypatch.setattr(
+        dual.Likelihood, "maximum", lambda self, start, ridge, *_: (start, ridge, 0.0)
+    )
+    fit = dual_fit(count)
+    fit._choose(fit.given.values)
+    return seen
+
+
+def test_dual_shape_points(monkeypatch):
+    assert pairs_compared(monkeypatch, 2000)[0] == 400
+
+
+def test_dual_width_points(monkeypatch):
+    assert pairs_compared(monkeypatch, 2000)[1] == 1000
+    assert pairs_compared(monkeypatch, 300) == [300]
+
+
+def test_dual_direct_points():
+    assert dual_fit(5000)._is_direct
+    assert not dual_fit(5001)._is_direct
+
+
+def test_dual_inducing_points():
+    assert dual_fit(20_000)._inducing() == 1000
+    assert 200 < dual_fit(1_000_000)._inducing() < 1000

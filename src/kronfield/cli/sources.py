@@ -127,6 +127,9 @@ def fit_line(field: Field) -> str:
     missing = None if known.kind == "table" else known.missing
     gaps = f"; {missing} missing samples filled in" if missing else ""
     features = describe_embedders(report.embedders)
+    if getattr(report, "form", "grid") == "dual":
+        first = report.embedders[0]
+        features = f"{first.shape} similarities to {first.size} points in the dual form"
     residual = f"residual {report.residual:.2g} rms"
     return f"Fitted {features}, {penalty}; {residual}{gaps}; {report.seconds:.2f} s"
 

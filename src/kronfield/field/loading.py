@@ -8,6 +8,7 @@ from typing import Any
 
 from kronfield._core.arrays import problem
 from kronfield.field import storage
+from kronfield.field.dual import dual_from
 from kronfield.field.field import Field, field_from
 from kronfield.field.places import places_from
 
@@ -39,6 +40,8 @@ def load(
     kind = metadata.get("kind", "field")
     if kind == "field":
         return _placed(field_from(path, arrays, metadata, functions), arrays, metadata)
+    if kind == "dual":
+        return _placed(dual_from(path, arrays, metadata), arrays, metadata)
     if kind == "refined":
         from kronfield.fitting.refined import refined_from
 

@@ -72,17 +72,16 @@ class PointPlaces:
         parts = (points - low) / np.where(length > 0, length, 1.0)
         resolution = 0.0
         if len(parts) > MOST_KEPT:
-            bits = math.ceil(BITS / D)
+            # in many dimensions one bit per axis gives more cells than wanted
+            bits = math.ceil(BITS / D) if D <= BITS // 2 else 1
             cells = np.minimum((parts * 2.0**bits).astype(np.int64), 2**bits - 1)
-            while True:
-                number = np.ravel_multi_index(tuple(cells.T), (2**bits,) * D)
-                first = np.full(2 ** (bits * D), -1)
-                first[number[::-1]] = np.arange(len(number))[::-1]  # the first point of each cell
-                first = first[first >= 0]
+            while bits:
+                first = _first_of_cells(cells, bits)
                 parts, cells = parts[first], cells[first]
                 if len(first) <= MOST_KEPT:
                     break
                 bits, cells = bits - 1, cells >> 1
+            parts = parts[:MOST_KEPT]
             resolution = float(np.linalg.norm(length / units)) / 2.0**bits
         self._points = None  # so that the points can be freed
         return low, length, np.rint(parts * STEPS).astype(np.uint16), resolution, units
@@ -140,6 +139,17 @@ class PointPlaces:
             "units": units.tolist(),
         }
         return {"places": parts}, about
+
+
+def _first_of_cells(cells: Array, bits: int) -> Array:
+    """Return the index of the first point of each occupied cell of a grid with 2^bits per axis."""
+    D = cells.shape[1]
+    if bits * D > BITS + 4:
+        return np.sort(np.unique(cells, axis=0, return_index=True)[1])
+    number = np.ravel_multi_index(tuple(cells.T), (2**bits,) * D)
+    first = np.full(2 ** (bits * D), -1)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    return np.asarray(first[first >= 0])
 
 
 class GridPlaces:

@@ -29,9 +29,11 @@ class TrendBasis:
     @property
     def powers(self) -> list[tuple[int, ...]]:
         """The powers of each monomial, the constant first."""
-        axes = range(self.degree + 1)
-        found = itertools.product(axes, repeat=len(self.centre))
-        return sorted((p for p in found if sum(p) <= self.degree), key=lambda p: (sum(p), p))
+        D, found = len(self.centre), []
+        for total in range(self.degree + 1):
+            for axes in itertools.combinations_with_replacement(range(D), total):
+                found.append(tuple(axes.count(axis) for axis in range(D)))
+        return sorted(found, key=lambda p: (sum(p), p))
 
     def on_axis(self, axis: int, x: Array, order: int) -> list[Array]:
         """Return the derivatives of t^0, t^1, ... by x, with t = (x - centre) / length."""

@@ -22,6 +22,7 @@ from kronfield.field.evaluation import at_points
 from kronfield.field.places import PointPlaces
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.field.uncertainty import Uncertainty
+from kronfield.fitting.dual import check_features, checked_form, fit_dual, select_form
 from kronfield.fitting.filling_choice import MeanError
 from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.nested import nested_start
@@ -76,6 +77,7 @@ def fit_points(
     loss: str = "squared",
     trend: int | None = None,
     hold_out: str | None = None,
+    form: str | None = None,
     rows: str | None = None,
     tolerance: float | None = None,
     iterations: int | None = None,
@@ -139,6 +141,12 @@ def fit_points(
         What is held out together to choose settings: single points, or all points in blocks of
         space, for clustered points whose error between the clusters matters. With either, if
         settings are chosen, ``field.report.expected_error`` is the error at the held-out points.
+    form : "grid" or "dual", optional
+        Weights on a grid of features, whose number grows as K^D, or in the dual form a weight for
+        the similarity to each point, whatever D is. The dual form has a similarity of its own
+        width on each axis, a constant or trend that is left alone, and exact standard errors;
+        widths and ridge are those of the highest likelihood. By default a grid below 4 dimensions,
+        or for points on a lattice, and the dual form above; the report says which and why.
     rows : "exact", "blending", "similarity" or "linear", optional
         How the features of a point are computed: exactly, by the paper's blending on a virtual
         grid, or with other weights on that grid: of the similarity, or linear (see `Blending`). By
@@ -193,8 +201,17 @@ def fit_points(
         hold_out=hold_out,
     )
     lattice, filler = None, None
-    if given.encoding is None:
+    checked_form(form, encoding)
+    if given.encoding is not None:
+        check_features(given.encoding.shape, options)
+    else:
         lattice = find_lattice(given.points, options.settings.points)
+        nodes = None if lattice is None else math.prod(axis.count for axis in lattice)
+        selected = select_form(given.D, len(given.points), form, options, nodes)
+        if selected.name == "dual":
+            dual = fit_dual(given, options, selected, started)
+            known = given.points if given.weights is None else given.points[given.weights > 0]
+            return dual.with_places(PointPlaces(known, options.units))
         if lattice is not None and given.domain is not None:
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)

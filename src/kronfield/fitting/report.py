@@ -436,6 +436,10 @@ class PointReport(Report):
         The duration of the fit.
     """
 
+    #: The form of the fit, "grid" or "dual", and the memory that the dual form needs, in bytes.
+    form: str = "grid"
+    memory: int | None = None
+
     _of_samples = ("_measure_residual", "_measure_freedom")
 
     #: A bound of the standard error of ``degrees_of_freedom``, known once they are; 0 if exact.
@@ -494,6 +498,8 @@ class PointReport(Report):
             "dropped": self.dropped,
             "channels": self.channels,
             "embedders": [repr(emb) for emb in self.embedders],
+            "form": self.form,
+            "memory": self.memory,
             "rows": self.rows,
             "method": self.method,
             "reason": self.reason,
@@ -514,6 +520,8 @@ class PointReport(Report):
         lines += [f"  axis {axis}: {embedder!r}" for axis, embedder in enumerate(self.embedders)]
         end = self.convergence
         lines.append(f"  {self.rows}; solved by {self.method}: {self.reason}")
+        if self.form == "dual":
+            return lines
         lines.append(
             f"  {end.iterations} iterations, relative residual {end.residual:.2g}, "
             f"last change {end.change:.2g}"

@@ -1178,6 +1178,69 @@ class FillingSettings(_Group):
 
 
 @dataclass(frozen=True)
+class DualSettings(_Group):
+    """Points in many dimensions: when there is no grid, and what the dual form is chosen on."""
+
+    least_dimensions: int = decision(
+        4,
+        "Points in at least this many dimensions are fitted in the dual form, without a grid.",
+        data="by design: 300 points in 4-D took 40 s on a grid",
+        script="none",
+        sides=(3, 5),
+    )
+    lattice_nodes: float = decision(
+        2.0,
+        "Points on a lattice in many dimensions are fitted on it if it has at most this many nodes "
+        "per point.",
+        data="by design",
+        script="none",
+        sides=(1.0, 8.0),
+    )
+    most_grid_dimensions: int = decision(
+        4,
+        "A grid is refused in more dimensions than this, unless an encoding is given.",
+        data="by design: 300 points in 6-D did not end",
+        script="none",
+        sides=(3, 6),
+    )
+    most_features: int = decision(
+        1 << 26,
+        "A given encoding with more features than this is refused.",
+        data="by design: 0.5 GB for each vector of the solver",
+        script="none",
+        sides=(1 << 20, 1 << 34),
+    )
+    shape_points: int = decision(
+        400,
+        "The shape of the similarity is chosen on at most this many points.",
+        data="by design: 300 points in 10-D within 2 s",
+        script="none",
+        sides=(100, 1600),
+    )
+    width_points: int = decision(
+        1000,
+        "Widths and ridge of that shape are chosen on at most this many points.",
+        data="by design: 20,000 points in 10-D within 10 s",
+        script="none",
+        sides=(400, 4000),
+    )
+    direct_points: int = decision(
+        5000,
+        "The matrix of all points is factored up to this many points.",
+        data="by design: 400 MB",
+        script="none",
+        sides=(1000, 20_000),
+    )
+    inducing_points: int = decision(
+        1000,
+        "The number of inducing points where there are more.",
+        data="by design: 20,000 points in 10-D within 10 s",
+        script="none",
+        sides=(300, 3000),
+    )
+
+
+@dataclass(frozen=True)
 class Settings(_Group):
     """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
 
@@ -1194,6 +1257,7 @@ class Settings(_Group):
     gaussians: GaussianSettings = GaussianSettings()
     robust: RobustSettings = RobustSettings()
     signals: SignalSettings = SignalSettings()
+    dual: DualSettings = DualSettings()
 
 
 DEFAULT = Settings()

@@ -1,0 +1,290 @@
+"""Fields in the dual form: a sum of similarities to points, in any number of dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield._core.copies import NeedsSamples, shared_copy
+from kronfield._core.frames import Frame
+from kronfield._core.threads import with_one_blas_thread
+from kronfield.field import storage
+from kronfield.field.field import Field, Refit
+from kronfield.field.trend import Trend, TrendBasis
+from kronfield.solvers.dual.similarity import (
+    SHAPES,
+    AxisSimilarity,
+    Similarity,
+    on_axes,
+    product_rows,
+)
+from kronfield.solvers.dual.systems import Direct, Inducing, System
+
+# Values are computed from about this many similarities at a time: 16 MB.
+BLOCK = 1 << 21
+# The most positions of `on_grid` without axes.
+MOST_POSITIONS = 4096
+
+
+class DualUncertainty:
+    """The posterior of a field in the dual form, exact for its settings.
+
+    Parameters
+    ----------
+    system : Direct or Inducing
+        The system that was solved.
+    variances : array (C,)
+        The factor of the similarity in the covariance of each plane.
+    frames, basis
+        The box, and the trend.
+    """
+
+    def __init__(
+        self, system: System, variances: Array, frames: Sequence[Frame], basis: TrendBasis
+    ) -> None:
+        self.system, self.variances = system, variances
+        self.frames, self.basis = tuple(frames), basis
+
+    def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
+        """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
+        del samples, seed  # nothing is random
+        units = np.stack([f.unit(points[:, i]) for i, f in enumerate(self.frames)], axis=1)
+        relative = np.sqrt(self.system.variance(units, self.basis.columns(points)))
+        level = np.sqrt(self.variances)
+        if noise is not None:
+            level = np.full(len(level), noise / math.sqrt(self.system.ridge))
+        return relative[:, None] * level
+
+    def without_samples(self) -> DualUncertainty:
+        """Return itself: the field consists of its points."""
+        return self
+
+
+class DualField(Field):
+    """A sum of similarities to points plus a polynomial, made by `fit_points` or read by `load`.
+
+    The points are part of the field: it is saved and pickled with them, and knows its standard
+    errors afterwards.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        coefficients: Array,
+        frames: Sequence[Frame],
+        *,
+        trend: Trend,
+        variances: Array,
+        channels: bool,
+        is_complex: bool = False,
+        dtype: Any = None,
+        report: Any = None,
+        again: Refit | NeedsSamples | None = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        count = max(1, math.floor(MOST_POSITIONS ** (1 / len(frames)) + 1e-9))
+        super().__init__(
+            None,  # type: ignore[arg-type]
+            coefficients,  # (C, P)
+            frames,
+            [np.linspace(f.low, f.high, 2 * count + 1)[1::2] for f in frames],
+            channels=channels,
+            is_complex=is_complex,
+            dtype=dtype,
+            report=report,
+            again=again,
+            uncertainty=DualUncertainty(system, variances, frames, trend.basis),  # type: ignore[arg-type]
+            info=info,
+        )
+        self._system, self._variances = system, variances
+        self._similar = on_axes(system.similarity, system.centres)
+        self.encoding = DualEncoding(self._similar)  # type: ignore[assignment]
+        self.with_trend(trend)
+
+    @staticmethod
+    def axis_similarities(system: System) -> list[AxisSimilarity]:
+        """Return the similarity to the centres of a system on each axis."""
+        return on_axes(system.similarity, system.centres)
+
+    def planes_at(self, points: Array) -> Array:
+        """Return real planes (C, P) of the values at points (P, D), also outside of the domain."""
+        assert self._trend is not None
+        units = [f.unit(points[:, i]) for i, f in enumerate(self.frames)]
+        return self._at_points(units, (0,) * self.dimensions) + self._trend.at(points)
+
+    @property
+    def similarity(self) -> Similarity:
+        """The similarity; widths are fractions of the domain."""
+        return self._system.similarity
+
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """The width of the similarity on each axis, in the units of the points."""
+        return tuple(w * f.length for w, f in zip(self.similarity.widths, self.frames, strict=True))
+
+    @property
+    def number_count(self) -> int:
+        """How many numbers the field holds to compute its values from."""
+        assert self._trend is not None
+        return self._system.centres.size + self._planes.size + self._trend.coefficients.size
+
+    def __repr__(self) -> str:
+        box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
+        return f"DualField(on {box}, {len(self._system.centres)} points, {self.similarity!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        again = self._again
+        return {**self.__dict__, "_again": None if again is None else again.without_samples()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Field:
+        return shared_copy(
+            self, memo, shared=("_again", "_uncertainty", "_system", "_similar", "encoding")
+        )
+
+    def _contents(self) -> tuple[str, Array, dict[str, Array], dict[str, Any]]:
+        assert self._trend is not None
+        basis, system = self._trend.basis, self._system
+        metadata = {
+            "version": storage.DUAL_VERSION,
+            "kind": "dual",
+            "system": system.kind,
+            "shape": system.similarity.shape,
+            "widths": list(system.similarity.widths),
+            "ridge": system.ridge,
+            "frames": [[f.origin, f.length, f.low, f.high] for f in self.frames],
+            "trend": [basis.degree, list(basis.centre), list(basis.length)],
+            "channels": self.has_channels,
+            "complex": self.is_complex,
+            "weights_dtype": str(self._planes.dtype),
+            "values_dtype": str(self._real),
+            "info": self.info,
+        }
+        arrays = {
+            "trend": self._trend.coefficients,
+            "variances": self._variances,
+            **{f"system.{name}": array for name, array in system.contents().items()},
+        }
+        return "weights", self._planes, arrays, metadata
+
+    def _grid_blocks(
+        self, units: list[Array], orders: tuple[int, ...]
+    ) -> Iterator[tuple[Any, Array]]:
+        rows = [a.rows(x, n) for a, x, n in zip(self._similar, units, orders, strict=True)]
+        shape = tuple(len(x) for x in units)
+        C, P = self._planes.shape
+        inner = shape[1:-1] if len(shape) > 1 else ()
+        last = rows[-1].T if len(shape) > 1 else None  # (P, M_D)
+        each = max(1, BLOCK // (C * P))
+        for i in range(shape[0]):
+            # sums over points of the product of similarities; the last axis is a matrix product
+            first = self._planes * rows[0][i]  # (C, P)
+            if last is None:
+                yield slice(i, i + 1), first.sum(axis=1)[:, None]
+                continue
+            out = np.empty((C, math.prod(inner), shape[-1]))
+            for start in range(0, out.shape[1], each):
+                part = np.arange(start, min(start + each, out.shape[1]))
+                product = np.ones((len(part), P))
+                for axis, index in enumerate(np.unravel_index(part, inner) if inner else (), 1):
+                    product *= rows[axis][index]
+                out[:, part] = (first[:, None] * product) @ last
+            yield slice(i, i + 1), out.reshape(C, 1, *shape[1:])
+
+    def _at_points(self, units: list[Array], orders: tuple[int, ...]) -> Array:
+        X = np.stack(units, axis=1)
+        out = np.empty((len(self._planes), len(X)))
+        step = max(1, BLOCK // self._planes.shape[1])
+        plain = not any(orders)
+        for start in range(0, len(X), step):
+            part = slice(start, start + step)
+            rows = (
+                self.similarity.between(X[part], self._system.centres)
+                if plain
+                else product_rows(self._similar, X[part], orders)
+            )
+            out[:, part] = self._planes @ rows.T
+        return out
+
+    @with_one_blas_thread
+    def _contracted(self, rows: list[Array]) -> Array:
+        return np.asarray(self._planes.astype(np.float64) @ np.prod(rows, axis=0))
+
+
+class DualEncoding:
+    """The similarities of a field to its centres, in the place of an encoding."""
+
+    def __init__(self, embedders: Sequence[Any]) -> None:
+        self.embedders = tuple(embedders)
+
+    @property
+    def dimensions(self) -> int:
+        """The number of axes."""
+        return len(self.embedders)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of centres, once: there is no grid."""
+        return (self.embedders[0].size,)
+
+    def __repr__(self) -> str:
+        return f"DualEncoding({', '.join(map(repr, self.embedders))})"
+
+
+def dual_from(path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> DualField:
+    """Return the field that `DualField.save` wrote, from the contents of its file."""
+    remedy = "It is damaged or altered: save it again from the field."
+    dtypes = {"float32": np.float32, "float64": np.float64}
+    try:
+        frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
+        similarity = Similarity(metadata["shape"], tuple(float(w) for w in metadata["widths"]))
+        D = len(similarity.widths)
+        inside = {
+            name[7:]: array.astype(np.float64)
+            for name, array in arrays.items()
+            if name.startswith("system.")
+        }
+        kinds: dict[str, type[Direct] | type[Inducing]] = {"direct": Direct, "inducing": Inducing}
+        kind = kinds[metadata["system"]]
+        ridge = float(metadata["ridge"])
+        system = kind.from_contents(similarity, ridge, inside)
+        degree, centre, length = metadata["trend"]
+        basis = TrendBasis(int(degree), tuple(map(float, centre)), tuple(map(float, length)))
+        coefficients = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
+        trend, variances = arrays["trend"].astype(np.float64), arrays["variances"]
+        is_complex = bool(metadata["complex"])
+        C, P = coefficients.shape
+        valid = (
+            similarity.shape in SHAPES
+            and D == len(frames) == len(basis.centre) == len(basis.length)
+            and 0 <= basis.degree <= 2
+            and all(0 < w < math.inf for w in (*similarity.widths, *basis.length))
+            and all(f.length > 0 and f.low < f.high for f in frames)
+            and system.centres.shape == (P, D)
+            and trend.shape == (C, len(basis.powers))
+            and variances.shape == (C,)
+            and 1 + is_complex <= C
+            and 0 < ridge < math.inf
+            and all(np.all(np.isfinite(a)) for a in (coefficients, trend, *inside.values()))
+        )
+        field = DualField(
+            system,
+            coefficients,
+            frames,
+            trend=Trend(basis, trend),
+            variances=variances.astype(np.float64),
+            channels=bool(metadata["channels"]),
+            is_complex=is_complex,
+            dtype=dtypes[metadata["values_dtype"]],
+            info=dict(metadata.get("info") or {}),
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise problem(
+            "path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy
+        ) from error
+    if not valid:
+        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
+    return field

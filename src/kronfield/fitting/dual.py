@@ -1,0 +1,370 @@
+"""Points in many dimensions: when the dual form is used, and its widths and ridge by likelihood."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, describe, fit_overflow, problem
+from kronfield._core.copies import NeedsSamples
+from kronfield._core.frames import Frame
+from kronfield.field.dual import DualField
+from kronfield.field.trend import Trend, TrendBasis
+from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.options import PointOptions
+from kronfield.fitting.report import Candidate, PointReport
+from kronfield.fitting.settings import DualSettings
+from kronfield.solvers.dual.likelihood import LEAST_RIDGE, Likelihood, orthonormal
+from kronfield.solvers.dual.similarity import SHAPES, Pairs, Similarity
+from kronfield.solvers.dual.systems import Direct, DualSolution, Inducing, System
+from kronfield.solvers.points.cg import Convergence
+from kronfield.solvers.points.normal import Penalty
+
+FORMS = ("grid", "dual")
+# Where the search starts: widths relative to the standard deviation of positions times sqrt(D),
+# and the ridge. The first is for smooth functions, the second for noise.
+STARTS = ((1.0, 1e-2), (3.0, 1e-1))
+# Widths of the other shapes, relative to those of the Gaussian from which their search starts.
+WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
+# The most iterations of L-BFGS: in the comparison of shapes, and for the shape that was chosen.
+STEPS, LAST_STEPS = 40, 25
+# Multiplications in the sums over points with inducing points: about ten seconds of one core.
+MOST_WORK = 2e11
+# The fewest inducing points.
+FEWEST = 200
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of a fit, and why it was selected."""
+
+    name: str
+    reason: str
+
+
+def select_form(
+    D: int, P: int, form: str | None, options: PointOptions, nodes: int | None = None
+) -> Form:
+    """Return the form in which P points in D dimensions are fitted, without an encoding.
+
+    Parameters
+    ----------
+    D, P : int
+        The numbers of dimensions and of points.
+    form : "grid", "dual" or None
+        What was asked for.
+    options : PointOptions
+        What else was asked for.
+    nodes : int, optional
+        The number of nodes of the lattice that the points lie on, if any.
+
+    Raises
+    ------
+    InputError
+        If the options need a grid, and a grid in D dimensions would not end.
+    """
+    settings = options.settings.dual
+    needs = _needs_grid(options)
+    if form == "dual":
+        if needs:
+            raise problem(
+                "form", '"dual"', f"a fit without {needs}", "Leave it out, or form='grid'."
+            )
+        return Form("dual", "asked for")
+    few = settings.least_dimensions > D
+    if few or (nodes is not None and nodes <= settings.lattice_nodes * P):
+        return Form("grid", f"{D} dimensions" if few else "points on a lattice")
+    if form == "grid" or needs:
+        if settings.most_grid_dimensions < D:
+            got = '"grid"' if form == "grid" else f"{needs}, which needs a grid,"
+            raise problem(
+                "form" if form == "grid" else needs.split()[0],
+                f"{got} with {D} dimensions",
+                f"at most {settings.most_grid_dimensions} dimensions on a grid",
+                "Leave it out: the dual form has no grid.",
+            )
+        return Form("grid", "asked for" if form == "grid" else f"needed for {needs}")
+    return Form("dual", f"{D} dimensions, in which a grid would have too many nodes")
+
+
+def _needs_grid(options: PointOptions) -> str:
+    """Return the option that only a grid has; empty if there is none."""
+    if options.is_robust:
+        return "loss 'huber'"
+    if options.rows is not None:
+        return "rows"
+    if options.penalty is not None and any(options.penalty.roughness):
+        return "roughness"
+    return "hold_out 'blocks'" if options.hold_out == "blocks" else ""
+
+
+def checked_form(form: Any, encoding: Any) -> str | None:
+    """Return the form that was asked for."""
+    if form is not None and not (isinstance(form, str) and form in FORMS):
+        remedy = "Leave it out to have it selected."
+        raise problem("form", repr(form), '"grid", "dual" or None', remedy)
+    if form == "dual" and encoding is not None:
+        remedy = "The dual form has similarities instead of features: leave one of them out."
+        raise problem("form", '"dual" with an encoding', "one of the two", remedy)
+    return form
+
+
+@dataclass(frozen=True, eq=False)
+class DualChoice:
+    """The settings that were chosen, and what was compared."""
+
+    similarity: Similarity
+    ridge: float
+    candidates: list[Candidate]
+    points: int
+
+
+class DualFit:
+    """Fits values at known points in the dual form."""
+
+    def __init__(self, given: PointInput, options: PointOptions, form: Form) -> None:
+        self.given, self.options, self.form = given, options, form
+        self.known = slice(None) if given.weights is None else given.weights > 0
+        self.frames = tuple(
+            Frame(low, high - low, low, high) for low, high in given.domain or given.box
+        )
+        raw = given.points[self.known]
+        self.points = np.stack([f.unit(raw[:, i]) for i, f in enumerate(self.frames)], axis=1)
+        weights = None if given.weights is None else given.weights[self.known]
+        self.noise = np.ones(len(raw)) if weights is None else 1.0 / weights
+        self.basis = TrendBasis.of(options.trend or 0, given.domain or given.box)
+        self.columns = self.basis.columns(raw)
+        self.choice: DualChoice | None = None
+        self.system: System | None = None
+
+    def without_samples(self) -> NeedsSamples:
+        """Return the placeholder for this object in a pickled field."""
+        return NeedsSamples("refit", "the field that fit_points returned", "Call fit_points.")
+
+    def __call__(self, values: Any) -> DualField:
+        """Return the field of other values at the same points, with the same settings."""
+        started, given = time.perf_counter(), self.given
+        new = PointInput(given.points, values, given.weights, None, None)
+        if new.dropped or (new.dtype, new.is_complex, new.channels) != (
+            given.dtype,
+            given.is_complex,
+            given.channels,
+        ):
+            raise problem(
+                "values",
+                describe(values),
+                f"{len(given.points)} values with the same dtype and channels as before",
+                "To fit other values, call fit_points.",
+            )
+        return self.field(new.values, started)
+
+    def field(self, values: Array, started: float) -> DualField:
+        """Return the field of values (C, P), with its report."""
+        given = self.given
+        wide = values[:, self.known].astype(np.float64)
+        largest = float(np.abs(wide).max()) or 1.0
+        wide = wide / largest  # avoids overflow
+        centre = wide.mean(axis=1)
+        scales = wide.std(axis=1)
+        scales[scales <= 1e-14] = 1.0
+        scaled = (wide - centre[:, None]) / scales[:, None]
+        first = self.choice is None
+        if self.choice is None:
+            self.choice = self._choose(scaled)
+        solution = self._solve(scaled)
+        assert self.system is not None
+        factors = scales * largest
+        coefficients = solution.coefficients * factors[:, None]
+        polynomial = solution.trend * factors[:, None]
+        polynomial[:, 0] += centre * largest
+        if not np.all(np.isfinite(coefficients)) or not np.all(np.isfinite(polynomial)):
+            raise fit_overflow()
+        variances = solution.variances * factors**2
+        trend = Trend(self.basis, polynomial)
+        report = self._report(solution, factors, first, started)
+        field = DualField(
+            self.system,
+            coefficients,
+            self.frames,
+            trend=trend,
+            variances=variances,
+            channels=given.channels,
+            is_complex=given.is_complex,
+            dtype=given.dtype,
+            report=report,
+            again=self,
+        )
+        report.measure_residual_by(_Residual(field, given.points, values, given.weights))
+        report.seconds = time.perf_counter() - started
+        return field
+
+    # The settings
+    # ------------------------------------------------------------------------------------------
+
+    def _part(self, count: int) -> Array:
+        """Return the indices of at most ``count`` points, the same for the same seed."""
+        n = len(self.points)
+        if n <= count:
+            return np.arange(n)
+        return np.sort(np.random.default_rng(self.options.seed).permutation(n)[:count])
+
+    def _likelihood(self, values: Array, part: Array, shape: str, pairs: Pairs) -> Likelihood:
+        X, _ = orthonormal(self.columns[:, part])
+        return Likelihood(pairs, values[:, part].T, self.noise[part], X, shape)
+
+    def _choose(self, values: Array) -> DualChoice:
+        """Return shape, widths and ridge of the highest likelihood."""
+        settings, penalty = self.options.settings.dual, self.options.penalty
+        spread = np.maximum(self.points.std(axis=0), 1e-3)
+        plain = spread * math.sqrt(len(spread))
+        fixed = penalty is not None
+        given = 1.0
+        if penalty is not None:
+            given = max(math.ldexp(penalty.ridge, -self.given.weight_exponent), LEAST_RIDGE)
+        first = Similarity("gaussian", tuple(plain))
+        part = self._part(settings.shape_points)
+        if len(part) < len(self.columns) + 2 or not np.any(values):
+            return DualChoice(first, given if fixed else 1e-6, [], len(part))
+        pairs = Pairs(self.points[part])
+        found: list[tuple[Similarity, float, float]] = []
+        likelihood = self._likelihood(values, part, "gaussian", pairs)
+        for width, ridge in STARTS:
+            start = Similarity("gaussian", tuple(plain * width))
+            ridge = given if fixed else ridge
+            found.append(likelihood.maximum(start, ridge, spread, STEPS, fixed))
+        found = [min(found, key=lambda one: one[2])]
+        for shape in SHAPES[1:]:
+            begin, ridge, _ = found[0]
+            start = Similarity(shape, tuple(WIDER[shape] * w for w in begin.widths))
+            ridge = given if fixed else max(ridge, 1e-6)
+            likelihood = self._likelihood(values, part, shape, pairs)
+            found.append(likelihood.maximum(start, ridge, spread, STEPS, fixed))
+        best = min(found, key=lambda one: one[2])
+        candidates = [
+            Candidate(
+                "similarity",
+                {"shape": one.shape, "widths": one.widths, "ridge": ridge},
+                score / len(part),
+                chosen=one is best[0],
+            )
+            for one, ridge, score in found
+        ]
+        similarity, ridge, _ = best
+        more = self._part(settings.width_points)
+        if len(more) > len(part):  # the same shape again, with more points
+            likelihood = self._likelihood(values, more, similarity.shape, Pairs(self.points[more]))
+            similarity, ridge, _ = likelihood.maximum(similarity, ridge, spread, LAST_STEPS, fixed)
+        return DualChoice(similarity, ridge, candidates, len(more))
+
+    # The solution
+    # ------------------------------------------------------------------------------------------
+
+    def _inducing(self) -> int:
+        settings: DualSettings = self.options.settings.dual
+        affordable = int(math.sqrt(MOST_WORK / len(self.points)))
+        return max(FEWEST, min(settings.inducing_points, affordable))
+
+    @property
+    def _is_direct(self) -> bool:
+        return len(self.points) <= self.options.settings.dual.direct_points
+
+    def _solve(self, values: Array) -> DualSolution:
+        choice = self.choice
+        assert choice is not None
+        if self._is_direct:
+            if self.system is None:
+                self.system = Direct(
+                    choice.similarity, choice.ridge, self.points, self.noise, self.columns
+                )
+            assert isinstance(self.system, Direct)
+            return self.system.solve(values)
+        centres = self.points[self._part(self._inducing())]
+        ridge = choice.ridge if self.options.penalty is not None else None
+        self.system, solution = Inducing.fitted(
+            choice.similarity, ridge, centres, self.points, values, self.noise, self.columns
+        )
+        return solution
+
+    def _report(
+        self, solution: DualSolution, factors: Array, first: bool, started: float
+    ) -> PointReport:
+        given, choice, system = self.given, self.choice, self.system
+        assert choice is not None
+        assert system is not None
+        P = len(self.points)
+        if self._is_direct:
+            memory = 16 * P * P
+            method = "Cholesky factorisation"
+            reason = f"{P} points, {memory / 1e6:.0f} MB"
+        else:
+            m = len(system.centres)
+            memory = 8 * (6 * m * m + 4 * 4096 * m + 2 * P * len(self.frames))
+            method = f"{m} inducing points"
+            reason = f"{P} points are too many for a matrix of all, {memory / 1e6:.0f} MB"
+        report = PointReport(
+            points=len(given.points),
+            dropped=given.dropped,
+            channels=len(given.values) // (2 if given.is_complex else 1),
+            embedders=DualField.axis_similarities(system),
+            rows=f"dual form ({self.form.reason})",
+            method=method,
+            reason=reason,
+            convergence=Convergence(0, 0.0, 0.0),
+            penalty=Penalty(math.ldexp(system.ridge, given.weight_exponent)),
+            chosen_by=f"restricted likelihood of {choice.points} points"
+            if choice.candidates
+            else "given",
+            candidates=choice.candidates if first else [],
+            seconds=time.perf_counter() - started,
+            measure_residual=lambda: math.nan,
+            measure_freedom=system.freedom,
+        )
+        report.form, report.memory = "dual", memory
+        errors = solution.left_out * factors[:, None]
+        squares = np.mean(errors**2, axis=0) * len(errors.T) / solution.left_out_weights.sum()
+        if len(self.columns) < P:
+            mean = float(np.mean(squares))
+            report.expected_error = math.sqrt(mean)
+            spread = float(np.std(squares)) / math.sqrt(len(squares))
+            report.expected_error_uncertainty = spread / (2 * math.sqrt(mean)) if mean else 0.0
+            report.held_out = "every point in turn"
+        return report
+
+
+class _Residual:
+    """The weighted root mean square of value minus fit at the points, computed when called."""
+
+    def __init__(
+        self, field: DualField, points: Array, values: Array, weights: Array | None
+    ) -> None:
+        self.field, self.points, self.values, self.weights = field, points, values, weights
+
+    def __call__(self) -> float:
+        """Return the residual in the units of the values."""
+        away = self.field.planes_at(self.points) - self.values
+        scale = float(np.abs(away).max()) or 1.0
+        squares = np.mean((away / scale) ** 2, axis=0)
+        return scale * math.sqrt(float(np.average(squares, weights=self.weights)))
+
+
+def fit_dual(given: PointInput, options: PointOptions, form: Form, started: float) -> DualField:
+    """Return the field of points in the dual form."""
+    return DualFit(given, options, form).field(given.values, started)
+
+
+def check_features(shape: Sequence[int], options: PointOptions) -> None:
+    """Raise an error if a given encoding has more features than can be solved for."""
+    most, count = options.settings.dual.most_features, math.prod(shape)
+    if count > most:
+        raise problem(
+            "encoding",
+            f"{' x '.join(map(str, shape))} = {count:.3g} features",
+            f"at most {most:.3g}",
+            "Use fewer features per axis, or leave the encoding out: in many dimensions the dual "
+            "form has no grid.",
+        )

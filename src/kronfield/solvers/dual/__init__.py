@@ -1,0 +1,1 @@
+"""The dual form: similarities between points instead of weights on a grid."""

@@ -1,0 +1,371 @@
+"""The system of the dual form, solved: directly, or with inducing points where there are many.
+
+`Direct` factors S = K + ridge / w of all points. `Inducing` writes the fit as a sum of similarities
+to m of the points: K is approximated by K_nm K_mm^-1 K_mn, and the ridge is chosen by the bound on
+the likelihood of Titsias (2009), which knows what the approximation leaves out.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield._core.threads import scipy_linalg
+from kronfield.solvers.dual.likelihood import LEAST_RIDGE, MOST_RIDGE, orthonormal
+from kronfield.solvers.dual.similarity import Similarity
+
+# Added to the diagonal of K_mm, relative to it, so that rounding errors do not make it singular.
+JITTER = 1e-8
+# Leave-one-out errors are computed at no more points than this.
+MOST_LEFT_OUT = 1000
+# Similarities to inducing points are computed for this many points at a time: 32 MB for 1000.
+BLOCK = 4096
+# A ridge is made ten times as large, at most this often, if the matrix is singular to rounding.
+ATTEMPTS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class DualSolution:
+    """The solution for values of C channels.
+
+    Attributes
+    ----------
+    coefficients : array (C, m)
+        The weight of the similarity to each centre.
+    trend : array (C, T)
+        The coefficients of the columns that are left alone.
+    variances : array (C,)
+        The factor a^2 of the similarity in the covariance.
+    left_out : array (C, n') or None
+        The errors of the prediction of points from all others, weighted by the root of the weight.
+    left_out_weights : array (n',)
+        The weights of these points.
+    """
+
+    coefficients: Array
+    trend: Array
+    variances: Array
+    left_out: Array
+    left_out_weights: Array
+
+
+class Direct:
+    """The system of all points.
+
+    Parameters
+    ----------
+    similarity, ridge
+        The settings.
+    points : array (n, D)
+        The centres.
+    noise : array (n,)
+        One over the weights of the points.
+    columns : array (T, n)
+        What is left alone, at the points.
+    """
+
+    kind = "direct"
+
+    def __init__(
+        self, similarity: Similarity, ridge: float, points: Array, noise: Array, columns: Array
+    ) -> None:
+        self.similarity, self.ridge, self.centres = similarity, ridge, points
+        self.noise, self.columns = noise, columns
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("similarity", "ridge", "centres", "noise", "columns")
+        return {name: self.__dict__[name] for name in names}
+
+    @functools.cached_property
+    def _factor(self) -> Array:
+        """The lower triangular L with L L' = S."""
+        linalg = scipy_linalg()
+        for _ in range(ATTEMPTS):
+            S = self.similarity.between(self.centres, self.centres)
+            S[np.diag_indices(len(S))] += self.ridge * self.noise
+            factor, failed = linalg.lapack.dpotrf(S.T, lower=1, clean=1, overwrite_a=1)
+            if not failed:
+                return np.asarray(factor)
+            self.ridge *= 10.0
+        raise problem(
+            "points",
+            "similarities that are singular to rounding",
+            "weights of comparable size",
+            "Pass a larger ridge, or weights closer to each other.",
+        )
+
+    def _forward(self, right: Array) -> Array:
+        """Return L^-1 times the columns of ``right``."""
+        solved = scipy_linalg().solve_triangular(
+            self._factor, right, lower=True, check_finite=False
+        )
+        return np.asarray(solved)
+
+    def _back(self, right: Array) -> Array:
+        """Return L'^-1 times the columns of ``right``."""
+        solved = scipy_linalg().solve_triangular(
+            self._factor, right, lower=True, trans=1, check_finite=False
+        )
+        return np.asarray(solved)
+
+    @functools.cached_property
+    def _alone(self) -> tuple[Array, Array, Array]:
+        """L^-1 X of orthonormal columns X, the factor of X'S^-1 X, and the way back."""
+        X, way = orthonormal(self.columns)
+        LX = self._forward(X)
+        return LX, np.linalg.cholesky(LX.T @ LX), way
+
+    def _without_trend(self, whitened: Array) -> tuple[Array, Array]:
+        """Return L^-1 y minus its part in the columns, and the coefficients of these."""
+        LX, G, _ = self._alone
+        b = np.linalg.solve(G.T, np.linalg.solve(G, LX.T @ whitened))
+        return whitened - LX @ b, b
+
+    def solve(self, values: Array) -> DualSolution:
+        """Return the solution for values (C, n)."""
+        n = len(self.centres)
+        left, b = self._without_trend(self._forward(values.T))
+        coefficients = self._back(left)
+        freedom = max(1, n - b.shape[0])
+        chosen = self._left_out
+        q = np.maximum(self._precisions, 1e-300)
+        errors = coefficients[chosen] / q[:, None] / np.sqrt(self.noise[chosen])[:, None]
+        return DualSolution(
+            coefficients.T,
+            (self._alone[2] @ b).T,
+            np.sum(left**2, axis=0) / freedom,
+            errors.T,
+            1.0 / self.noise[chosen],
+        )
+
+    @property
+    def _left_out(self) -> Array:
+        n = len(self.centres)
+        return np.unique(np.linspace(0, n - 1, min(n, MOST_LEFT_OUT)).astype(int))
+
+    @functools.cached_property
+    def _precisions(self) -> Array:
+        """The diagonal of Q at some points: one over the variance given all others."""
+        chosen = self._left_out
+        unit = np.zeros((len(self.centres), len(chosen)))
+        unit[chosen, np.arange(len(chosen))] = 1.0
+        left, _ = self._without_trend(self._forward(unit))
+        return np.asarray(np.sum(left**2, axis=0))
+
+    def freedom(self) -> float:
+        """Return the trace of the hat matrix, from the points that were left out."""
+        noisy = self.ridge * self.noise[self._left_out] * self._precisions
+        return float(len(self.centres) * (1.0 - np.mean(noisy)))
+
+    def variance(self, points: Array, columns: Array) -> Array:
+        """Return the posterior variances (M,) at points with columns (T, M), relative to a^2."""
+        found = np.empty(len(points))
+        for start in range(0, len(points), BLOCK):
+            part = slice(start, start + BLOCK)
+            k = self._forward(self.similarity.between(self.centres, points[part]))
+            LX, G, way = self._alone
+            u = np.linalg.solve(G, way.T @ columns[:, part] - LX.T @ k)
+            found[part] = 1.0 - np.sum(k**2, axis=0) + np.sum(u**2, axis=0)
+        return np.maximum(found, 0.0)
+
+    def contents(self) -> dict[str, Array]:
+        """Return arrays to save."""
+        return {"centres": self.centres, "noise": self.noise, "columns": self.columns}
+
+    @classmethod
+    def from_contents(
+        cls, similarity: Similarity, ridge: float, arrays: Mapping[str, Array]
+    ) -> Direct:
+        """Return the system from what was saved."""
+        return cls(similarity, ridge, arrays["centres"], arrays["noise"], arrays["columns"])
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums over points, whitened by L with L L' = K_mm: V = L^-1 K_mn W^(1/2)."""
+
+    B: Array  # V V', (m, m)
+    VX: Array  # (m, q)
+    XX: Array  # (q, q)
+    way: Array  # (T, q)
+    total: float  # the sum of the weights
+    count: int
+
+
+class Inducing:
+    """The system with m inducing points.
+
+    Parameters
+    ----------
+    similarity, ridge
+        The settings.
+    centres : array (m, D)
+        The inducing points.
+    sums : _Sums
+        Sums over all points.
+    """
+
+    kind = "inducing"
+
+    def __init__(self, similarity: Similarity, ridge: float, centres: Array, sums: _Sums) -> None:
+        self.similarity, self.ridge, self.centres, self.sums = similarity, ridge, centres, sums
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("similarity", "ridge", "centres", "sums")
+        return {name: self.__dict__[name] for name in names}
+
+    @classmethod
+    def fitted(
+        cls,
+        similarity: Similarity,
+        ridge: float | None,
+        centres: Array,
+        points: Array,
+        values: Array,
+        noise: Array,
+        columns: Array,
+    ) -> tuple[Inducing, DualSolution]:
+        """Return the system and the solution for values (C, n); a ridge of None is chosen."""
+        X, way = orthonormal(columns)
+        root = 1.0 / np.sqrt(noise)
+        m = len(centres)
+        empty = _Sums(np.zeros((m, m)), np.zeros((m, 0)), np.zeros((0, 0)), way, 0.0, len(points))
+        new = cls(similarity, 1.0, centres, empty)
+        linalg = scipy_linalg()
+        right = np.concatenate([X.T, values]) * root  # (q + C, n)
+        B, VR = np.zeros((m, m), order="F"), np.zeros((m, len(right)))
+        for start in range(0, len(points), BLOCK):
+            part = slice(start, start + BLOCK)
+            V = new.whitened(points[part]) * root[part]
+            B = linalg.blas.dsyrk(1.0, V, beta=1.0, c=B, overwrite_c=1)
+            VR += V @ right[:, part].T
+        B = np.triu(B) + np.triu(B, 1).T
+        RR = right @ right.T
+        q = X.shape[1]
+        sums = _Sums(B, VR[:, :q], RR[:q, :q], way, float(np.sum(1.0 / noise)), len(points))
+        new = cls(similarity, 1.0, centres, sums)
+        new.ridge = new.likeliest(VR, RR) if ridge is None else ridge
+        z = VR[:, q:] - VR[:, :q] @ (b := new.trend_coefficients(VR, RR))
+        e, vectors = new.spectrum
+        inner = vectors @ ((vectors.T @ z) / (e + new.ridge)[:, None])  # (m, C)
+        # |y - X b|^2 - z'(B + ridge)^-1 z, over the ridge
+        left = np.sum(((values - (X @ b).T) * root) ** 2, axis=1)
+        squares = (left - np.sum(z * inner, axis=0)) / new.ridge
+        some = np.unique(np.linspace(0, len(points) - 1, MOST_LEFT_OUT).astype(int))
+        V = new.whitened(points[some]) * root[some]
+        leverage = np.sum((vectors.T @ V) ** 2 / (e + new.ridge)[:, None], axis=0)
+        away = (values[:, some] - (X[some] @ b).T) * root[some] - inner.T @ V
+        solution = DualSolution(
+            linalg.solve_triangular(new.factor, inner, lower=True, trans=1).T,
+            (way @ b).T,
+            np.maximum(squares, 0.0) / max(1, len(points) - q),
+            away / np.maximum(1.0 - leverage, 1e-12),
+            1.0 / noise[some],
+        )
+        return new, solution
+
+    @functools.cached_property
+    def factor(self) -> Array:
+        """The lower triangular L with L L' = K_mm."""
+        K = self.similarity.between(self.centres, self.centres)
+        K[np.diag_indices(len(K))] += JITTER
+        return np.linalg.cholesky(K)
+
+    def whitened(self, points: Array) -> Array:
+        """Return L^-1 K_mn, (m, n)."""
+        K = self.similarity.between(self.centres, points)
+        found = scipy_linalg().solve_triangular(self.factor, K, lower=True, check_finite=False)
+        return np.asarray(found)
+
+    @functools.cached_property
+    def spectrum(self) -> tuple[Array, Array]:
+        """Eigenvalues and eigenvectors of B."""
+        e, vectors = scipy_linalg().eigh(self.sums.B, driver="evd")
+        return np.maximum(e, 0.0), vectors
+
+    def trend_coefficients(self, VR: Array, RR: Array, ridge: float | None = None) -> Array:
+        """Return the coefficients (q, C) of the orthonormal columns."""
+        e, vectors = self.spectrum
+        q = self.sums.VX.shape[1]
+        turned = vectors.T @ VR
+        S = RR[:q] - turned[:, :q].T @ (turned / (e + (ridge or self.ridge))[:, None])
+        return np.asarray(np.linalg.lstsq(S[:, :q], S[:, q:], rcond=None)[0])
+
+    def likeliest(self, VR: Array, RR: Array) -> float:
+        """Return the ridge with the highest bound on the likelihood."""
+        e, vectors = self.spectrum
+        sums, q = self.sums, self.sums.VX.shape[1]
+        n, m = sums.count, len(e)
+        turned = vectors.T @ VR
+        missing = max(sums.total - float(e.sum()), 0.0)
+
+        def bound(logarithm: float) -> float:
+            ridge = math.exp(logarithm)
+            S = (RR - turned.T @ (turned / (e + ridge)[:, None])) / ridge
+            b = np.linalg.lstsq(S[:q, :q], S[:q, q:], rcond=None)[0]
+            squares = np.diag(S[q:, q:]) - np.sum(S[:q, q:] * b, axis=0)
+            squares = np.maximum(squares, 1e-20 * n)
+            C = len(squares)
+            volume = float(np.sum(np.log(e + ridge))) + (n - m) * logarithm + missing / ridge
+            return C * volume + (n - q) * float(np.sum(np.log(squares)))
+
+        tried = np.linspace(math.log(LEAST_RIDGE), math.log(MOST_RIDGE), 121)
+        return math.exp(tried[int(np.argmin([bound(x) for x in tried]))])
+
+    def freedom(self) -> float:
+        """Return the trace of the hat matrix."""
+        e, vectors = self.spectrum
+        sums, ridge = self.sums, self.ridge
+        turned = vectors.T @ sums.VX
+        scaled = turned / (e + ridge)[:, None]
+        # n - ridge tr(Q); both terms of the columns are multiplied by the ridge
+        G = sums.XX - turned.T @ scaled
+        twice = sums.XX - turned.T @ scaled - ridge * scaled.T @ scaled
+        own = float(np.trace(np.linalg.lstsq(G, twice, rcond=None)[0]))
+        return float(np.sum(e / (e + ridge))) + own
+
+    def variance(self, points: Array, columns: Array) -> Array:
+        """Return the posterior variances (M,) at points with columns (T, M), relative to a^2."""
+        e, vectors = self.spectrum
+        sums, found = self.sums, np.empty(len(points))
+        turned = vectors.T @ sums.VX
+        G = (sums.XX - turned.T @ (turned / (e + self.ridge)[:, None])) / self.ridge
+        for start in range(0, len(points), BLOCK):
+            part = slice(start, start + BLOCK)
+            v = self.whitened(points[part])
+            inner = vectors.T @ v
+            scaled = inner / (e + self.ridge)[:, None]
+            u = sums.way.T @ columns[:, part] - turned.T @ scaled
+            found[part] = (
+                1.0
+                - np.sum(v**2, axis=0)
+                + self.ridge * np.sum(inner * scaled, axis=0)
+                + np.sum(u * np.linalg.lstsq(G, u, rcond=None)[0], axis=0)
+            )
+        return np.maximum(found, 0.0)
+
+    def contents(self) -> dict[str, Array]:
+        """Return arrays to save."""
+        s = self.sums
+        total = np.array([s.total, float(s.count)])
+        arrays = {"B": s.B, "VX": s.VX, "XX": s.XX, "way": s.way, "total": total}
+        return {"centres": self.centres, **arrays}
+
+    @classmethod
+    def from_contents(
+        cls, similarity: Similarity, ridge: float, arrays: Mapping[str, Array]
+    ) -> Inducing:
+        """Return the system from what was saved."""
+        total, count = arrays["total"]
+        B, VX, XX, way = (arrays[name] for name in ("B", "VX", "XX", "way"))
+        sums = _Sums(B, VX, XX, way, float(total), int(count))
+        return cls(similarity, ridge, arrays["centres"], sums)
+
+
+System = Direct | Inducing
