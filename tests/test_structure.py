@@ -25,6 +25,7 @@ PACKAGES = [
     "fitting",
     "nn",
     "plots",
+    "interop",
     "signals",
     "experiments",
     "__init__",
@@ -45,6 +46,9 @@ HOMES = {
     "skimage": ("files", "experiments"),
     "click": ("cli",),
     "rich": ("cli", "_core"),
+    "xarray": ("interop",),
+    "pandas": ("interop",),
+    "sklearn": ("interop",),
 }
 LAZY = {
     "torch",
@@ -57,6 +61,9 @@ LAZY = {
     "pyarrow",
     "safetensors",
     "skimage",
+    "xarray",
+    "pandas",
+    "sklearn",
 }
 
 
