@@ -22,6 +22,7 @@ from kronfield._core.arrays import (
 from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.frames import Frame, cell_centres
+from kronfield._core.labels import AxisLabel, Labels, is_time, same_names, seconds_of
 from kronfield._core.slabs import first_axis_last
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import BSpline
@@ -84,6 +85,7 @@ class Field:
     # of fields that were pickled by earlier versions
     _places: Places | None = None
     _trend: Trend | None = None
+    _labels: Labels | None = None
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class Field:
             )
         if isinstance(self._again, NeedsSamples):
             raise self._again.error()
-        return self._again(values).with_places(self._places)
+        return self._again(values).with_places(self._places).with_labels(self._labels)
 
     # Copies: a pickle holds weights and settings, but no samples
     # ------------------------------------------------------------------------------------------
@@ -171,6 +173,30 @@ class Field:
         """Set the polynomial that is added to the features; return the field."""
         self._trend = trend
         return self
+
+    def with_labels(self, labels: Labels | None) -> Field:
+        """Set the names, units and kinds of the axes; return the field."""
+        if labels is not None and len(labels.axes) != self.dimensions:
+            raise problem(
+                "labels", f"{len(labels.axes)} axes", f"{self.dimensions} axes", "One per axis."
+            )
+        self._labels = labels
+        if self.report is not None and labels is not None:
+            self.report.labels = labels
+        return self
+
+    @property
+    def labels(self) -> Labels:
+        """The names, units and kinds of the axes, and the name and attributes of the values."""
+        return self._labels or Labels((AxisLabel(),) * self.dimensions)
+
+    @property
+    def coordinates(self) -> dict[str, Array]:
+        """The positions of the samples by the name of their axis; dates as datetime64."""
+        return {
+            label.name or f"axis {i}": label.values(axis)
+            for i, (label, axis) in enumerate(zip(self.labels.axes, self._axes, strict=True))
+        }
 
     @property
     def trend(self) -> int | None:
@@ -219,8 +245,17 @@ class Field:
         return math.prod(self.encoding.shape) * self._plane_count + trend
 
     def __repr__(self) -> str:
-        box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
-        return f"Field(on {box}, {self.encoding!r}, {self.dtype})"
+        return f"Field({self._values_text()}on {self._box_text()}, {self.encoding!r}, {self.dtype})"
+
+    def _box_text(self) -> str:
+        """Return the domain as text, with the names and units of its axes."""
+        pairs = zip(self.labels.axes, self.domain, strict=True)
+        return " x ".join(label.range(low, high) for label, (low, high) in pairs)
+
+    def _values_text(self) -> str:
+        """Return the name and unit of the values, if they are known."""
+        name, unit = self.labels.name, self.labels.attrs.get("units")
+        return f"{name}{f' [{unit}]' if unit else ''} " if name else ""
 
     # Evaluation
     # ------------------------------------------------------------------------------------------
@@ -234,6 +269,7 @@ class Field:
         out: Array | None = None,
         outside: str = "error",
         beyond: float | None = None,
+        per: Any = None,
     ) -> Array:
         """Return the values on a grid.
 
@@ -241,10 +277,11 @@ class Field:
         ----------
         axes : tuple of int, or sequence of arrays, optional
             A shape: the domain is divided into cells of equal size, as many on each axis, and
-            evaluated at their centres. Or the positions on each axis. By default the positions of
-            the samples.
-        derivative : sequence of int, optional
-            How many times to differentiate along each axis.
+            evaluated at their centres. Or the positions on each axis, dates where the samples had
+            dates. By default the positions of the samples. Positions of axes that have names may
+            be a dictionary.
+        derivative : sequence of int, or dict, optional
+            How many times to differentiate along each axis, or along each of the axes named.
         out : array or memory map, optional
             Where to write the values, block by block, without a second copy.
         outside : "error", "clamp", "extrapolate" or "nan"
@@ -253,6 +290,8 @@ class Field:
             one), or return NaN.
         beyond : float, optional
             Return NaN where the nearest datum is further away than this: see `distance_to_data`.
+        per : str or timedelta, optional
+            The unit of time of derivatives along dates: "day", "hour", ...; by default "second".
 
         Returns
         -------
@@ -262,17 +301,18 @@ class Field:
         given = self._grid(axes)
         falling = [len(x) > 1 and bool(x[0] > x[-1]) for x in given]
         positions = [x[::-1] if flip else x for x, flip in zip(given, falling, strict=True)]
-        orders = self._orders(derivative)
+        orders, lengths = self._orders(derivative), self._lengths(per)
         inside = [self._place(f"axes[{i}]", x, i, outside) for i, x in enumerate(positions)]
         shape = tuple(len(x) for x in positions)
         result = self._target(out, shape)
         target = result[tuple(slice(None, None, -1) if flip else slice(None) for flip in falling)]
         units = [frame.unit(x) for frame, (x, _) in zip(self.frames, inside, strict=True)]
         for rows, block in self._grid_blocks(units, orders):
-            values = self._scaled(block, orders)
+            values = self._scaled(block, orders, lengths)
             if self._trend is not None:
                 where = [x for x, _ in inside]
                 added = self._trend.on_grid([where[0][rows], *where[1:]], orders)
+                added = added * _power(lengths, orders)
                 values = (values + added).astype(values.dtype)
             self._write(target[rows], values)
         for axis, (_, bad) in enumerate(inside):
@@ -287,23 +327,39 @@ class Field:
     @with_one_blas_thread
     def __call__(
         self,
-        points: Any,
-        derivative: Sequence[int] | None = None,
+        points: Any = None,
+        derivative: Sequence[int] | Mapping[str, int] | None = None,
         *,
         outside: str = "error",
         beyond: float | None = None,
+        per: Any = None,
+        **coordinates: Any,
     ) -> Array:
         """Return the values at ``points`` (P, D), as (P,) or (P, C).
 
-        ``derivative``, ``outside`` and ``beyond`` are as in `on_grid`.
+        Fields whose axes have names take a table with these columns, or positions by name,
+        ``field(lon=8.5, lat=47.4)``, which are broadcast: values have their shape. Fields on one
+        axis of dates also take an array of dates. ``derivative``, ``outside``, ``beyond`` and
+        ``per`` are as in `on_grid`.
         """
-        X = self._points(points)
-        orders = self._orders(derivative)
+        if coordinates:
+            if points is not None:
+                raise problem(
+                    "points",
+                    f"points and also {', '.join(coordinates)}",
+                    "points, or positions by name",
+                    "Leave one of them out.",
+                    TypeError,
+                )
+            points = coordinates
+        X, shape = self._located(points)
+        orders, lengths = self._orders(derivative), self._lengths(per)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         units = [frame.unit(x) for frame, (x, _) in zip(self.frames, placed, strict=True)]
-        values = self._scaled(self._at_points(units, orders), orders)
+        values = self._scaled(self._at_points(units, orders), orders, lengths)
         if self._trend is not None:
-            values = values + self._trend.at(np.stack([x for x, _ in placed], axis=1), orders)
+            added = self._trend.at(np.stack([x for x, _ in placed], axis=1), orders)
+            values = values + added * _power(lengths, orders)
         result = self._unplanar(values).astype(self.dtype, copy=False)
         for _, bad in placed:
             if bad is not None:
@@ -311,7 +367,7 @@ class Field:
         if beyond is not None:
             limit = _distance(beyond)
             result[self._known_places("beyond").distances(X, limit) > limit] = np.nan
-        return result
+        return _shaped(result, shape)
 
     def distance_to_data(self, points: Any) -> Array:
         """Return the distance (P,) of each of ``points`` (P, D) to the nearest datum.
@@ -333,7 +389,8 @@ class Field:
         >>> np.isnan(field.on_grid((4, 4), beyond=1.0)).sum()
         np.int64(12)
         """
-        return self._known_places("distance_to_data").distances(self._points(points))
+        X, shape = self._located(points)
+        return _shaped(self._known_places("distance_to_data").distances(X), shape)
 
     def _known_places(self, name: str) -> Distances:
         if self._places is None:
@@ -345,10 +402,14 @@ class Field:
             )
         return self._places.on(self._axes)
 
-    def gradient(self, points: Any, *, outside: str = "error") -> Array:
-        """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C)."""
-        unit = np.eye(self.dimensions, dtype=int)
-        return np.stack([self(points, tuple(row), outside=outside) for row in unit], axis=1)
+    def gradient(self, points: Any, *, outside: str = "error", per: Any = None) -> Array:
+        """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C).
+
+        Those along dates are per second, or ``per`` another unit of time.
+        """
+        rows = map(tuple, np.eye(self.dimensions, dtype=int))
+        parts = [self(points, row, outside=outside, per=per) for row in rows]
+        return np.stack(parts, axis=-2 if self.has_channels else -1)
 
     def laplacian(self, points: Any, *, outside: str = "error") -> Array:
         """Return the sum of the second derivatives at ``points`` (P, D), as (P,) or (P, C)."""
@@ -395,7 +456,7 @@ class Field:
             )
         if isinstance(self._uncertainty, NeedsSamples):
             raise self._uncertainty.error()
-        X = self._points(points)
+        X, shape = self._located(points)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         inside = np.stack([x for x, _ in placed], axis=1)
         if noise is not None:
@@ -409,15 +470,15 @@ class Field:
         for _, bad in placed:
             if bad is not None:
                 result[bad] = np.nan
-        return result if self.has_channels else result[:, 0]
+        return _shaped(result if self.has_channels else result[:, 0], shape)
 
     @with_one_blas_thread
     def integral(self, box: Sequence[Sequence[float]] | None = None) -> Any:
         """Return the exact integral over ``box``, one (low, high) per axis; by default the domain.
 
-        The result is a number, or an array of shape (C,).
+        The result is a number, or an array of shape (C,). Dates count in seconds.
         """
-        bounds = self.domain if box is None else box
+        bounds = self.domain if box is None else self._plain_box(box)
         pairs = isinstance(bounds, list | tuple | np.ndarray) and all(
             np.shape(pair) == (2,) for pair in bounds
         )
@@ -480,6 +541,8 @@ class Field:
         if self._places is not None:
             kept, about = self._places.contents()
             arrays, metadata = {**arrays, **kept}, {**metadata, "places": about}
+        if self._labels is not None:
+            metadata = {**metadata, "labels": self._labels.to_dict()}
         storage.write(path, {name: stored, **arrays}, metadata)
         rms = float(np.sqrt(np.mean(error**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
@@ -533,6 +596,11 @@ class Field:
     def _grid(self, axes: Any) -> list[Array]:
         if axes is None:
             return [axis.copy() for axis in self._axes]
+        labels = self.labels.axes
+        if isinstance(axes, Mapping):
+            axes = self._by_name("axes", axes)
+        elif self.dimensions == 1 and labels[0].is_time and is_time(axes):
+            axes = [axes]
         if not isinstance(axes, list | tuple) or len(axes) != self.dimensions:
             raise problem(
                 "axes",
@@ -544,13 +612,94 @@ class Field:
             sizes = [whole(f"axes[{i}]", size, at_least=1) for i, size in enumerate(axes)]
             cells = zip(self.frames, sizes, strict=True)
             return [cell_centres(f.low, f.high, n) for f, n in cells]
-        positions = [real_numbers(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
+        positions = [
+            label.numbers(f"axes[{i}]", axis)
+            for i, (label, axis) in enumerate(zip(labels, axes, strict=True))
+        ]
         for i, x in enumerate(positions):
             if x.ndim != 1:
                 raise problem(
                     f"axes[{i}]", describe(x), "shape (M,)", "Pass the positions on one axis."
                 )
         return positions
+
+    def _by_name(self, argument: str, given: Mapping[Any, Any]) -> list[Any]:
+        """Return the entries of a dictionary in the order of the axes."""
+        names = self.labels.names
+        if not same_names(names, list(given)):
+            known = None not in names
+            raise problem(
+                argument,
+                f"the names {', '.join(map(str, given)) or '(none)'}",
+                f"{', '.join(map(str, names))}" if known else "positions without names",
+                "Pass one position per axis."
+                if known
+                else "The axes of this field have no names: fit labelled data, or axes={...}.",
+                TypeError,
+            )
+        entries = {str(name): entry for name, entry in given.items()}
+        return [entries[str(name)] for name in names]
+
+    def _located(self, points: Any) -> tuple[Array, tuple[int, ...] | None]:
+        """Return points (P, D), and the shape of positions that were given by name."""
+        labels = self.labels.axes
+        if isinstance(points, Mapping):
+            entries = self._by_name("points", points)
+            columns = [
+                label.numbers(str(label.name), entry)
+                for label, entry in zip(labels, entries, strict=True)
+            ]
+            try:
+                wide = np.broadcast_arrays(*columns)
+            except ValueError as error:
+                shapes = {str(one.name): x.shape for one, x in zip(labels, columns, strict=True)}
+                raise problem(
+                    "points", f"shapes {shapes}", "shapes that broadcast", "See numpy.broadcast."
+                ) from error
+            return np.stack([x.ravel() for x in wide], axis=1), wide[0].shape
+        if hasattr(points, "columns") and hasattr(points, "iloc"):  # a table: columns by name
+            return self._points(self._table(points)), None
+        if any(label.is_time for label in labels):
+            if self.dimensions == 1 and is_time(points) and np.ndim(points) == 1:
+                return labels[0].numbers("points", points)[:, None], None
+            mixed = _object_columns(points, self.dimensions)
+            if mixed is not None:
+                pairs = zip(labels, mixed, strict=True)
+                return np.stack([one.numbers("points", x) for one, x in pairs], axis=1), None
+        return self._points(points), None
+
+    def _table(self, points: Any) -> Any:
+        """Return the columns of a table as points (P, D), by name if the axes have names."""
+        names, columns = self.labels.names, [str(name) for name in points.columns]
+        if None in names:
+            return points.to_numpy()
+        missing = [str(name) for name in names if name not in columns]
+        if missing:
+            raise problem(
+                "points",
+                f"a table without {', '.join(missing)}",
+                f"the columns {', '.join(map(str, names))}",
+                f"It has {', '.join(columns)}.",
+            )
+        return np.stack(
+            [
+                label.numbers(str(label.name), points.iloc[:, columns.index(str(label.name))])
+                for label in self.labels.axes
+            ],
+            axis=1,
+        )
+
+    def _plain_box(self, box: Any) -> Any:
+        """Return a box in which dates are numbers."""
+        if isinstance(box, Mapping):
+            box = self._by_name("box", box)
+        labels = self.labels.axes
+        if not any(label.is_time for label in labels) or len(box) != len(labels):
+            return box
+        return [
+            tuple(label.numbers("box", list(pair))) if label.is_time else pair
+            for label, pair in zip(labels, box, strict=True)
+        ]
 
     def _points(self, points: Any) -> Array:
         X = real_numbers("points", points)
@@ -560,9 +709,26 @@ class Field:
             )
         return X
 
-    def _orders(self, derivative: Sequence[int] | None) -> tuple[int, ...]:
+    def _lengths(self, per: Any) -> tuple[float, ...]:
+        """Return the unit of each axis that derivatives are taken by."""
+        if per is None:
+            return (1.0,) * self.dimensions
+        length, times = seconds_of(per), [label.is_time for label in self.labels.axes]
+        if not any(times):
+            raise problem(
+                "per",
+                describe(per),
+                "None, as no axis has dates",
+                "Derivatives are by the units of the axes.",
+            )
+        return tuple(length if time else 1.0 for time in times)
+
+    def _orders(self, derivative: Sequence[int] | Mapping[str, int] | None) -> tuple[int, ...]:
         if derivative is None:
             return (0,) * self.dimensions
+        if isinstance(derivative, Mapping):
+            rest = {str(name): 0 for name in self.labels.names}
+            derivative = self._by_name("derivative", {**rest, **derivative})
         orders = [derivative] if isinstance(derivative, int | np.integer) else derivative
         if not isinstance(orders, list | tuple | np.ndarray) or len(orders) != self.dimensions:
             raise problem(
@@ -585,23 +751,25 @@ class Field:
         if outside == "extrapolate" or not np.any(bad):
             return x, None
         if outside == "error":
-            where = float(x[bad][0])
+            label = self.labels.axes[axis]
+            where, low, high = map(label.text, (float(x[bad][0]), frame.low, frame.high))
+            on = f"axis {axis}{f', {label.name},' if label.name else ''}"
             raise problem(
                 name,
-                f"{where:g} on axis {axis} ({int(bad.sum())} of {x.size} are outside)",
-                f"positions in [{frame.low:g}, {frame.high:g}]",
+                f"{where} on {on} ({int(bad.sum())} of {x.size} are outside)",
+                f"positions in [{low}, {high}]",
                 'Pass outside="clamp", "extrapolate" or "nan", or give fit a larger domain.',
             )
         return np.clip(x, frame.low, frame.high), bad if outside == "nan" else None
 
-    def _scaled(self, values: Array, orders: tuple[int, ...]) -> Array:
+    def _scaled(self, values: Array, orders: tuple[int, ...], lengths: tuple[float, ...]) -> Array:
         """Return derivatives by position from those by the embedder's unit (chain rule)."""
         if not any(orders):
             return values
         try:
             scale = math.prod(
-                frame.length ** -float(order)
-                for frame, order in zip(self.frames, orders, strict=True)
+                (frame.length / length) ** -float(order)
+                for frame, order, length in zip(self.frames, orders, lengths, strict=True)
             )
         except OverflowError:
             scale = math.inf
@@ -652,6 +820,36 @@ class Field:
                 "Create it with numpy.empty, or leave it out.",
             )
         return out
+
+
+def _power(lengths: tuple[float, ...], orders: tuple[int, ...]) -> float:
+    """Return the factor of derivatives by other units of the axes."""
+    return math.prod(length ** float(order) for length, order in zip(lengths, orders, strict=True))
+
+
+def _shaped(values: Array, shape: tuple[int, ...] | None) -> Array:
+    """Return values (P, ...) in the shape of positions that were given by name."""
+    return values if shape is None else values.reshape((*shape, *values.shape[1:]))
+
+
+def _object_columns(points: Any, D: int) -> list[Array] | None:
+    """Return the columns of points (P, D) that hold dates beside numbers; None for others."""
+    if getattr(getattr(points, "dtype", None), "kind", "O") not in "OmM":
+        return None
+    try:
+        array = np.asarray(points)
+        if array.dtype.kind not in "mM":
+            array = np.asarray(points, dtype=object)
+    except (TypeError, ValueError):
+        return None
+    if array.ndim != 2 or array.shape[1] != D or not len(array):
+        return None
+    if array.dtype.kind in "mM":
+        return list(array.T)
+    first = [is_time(array[:1, i]) for i in range(D)]
+    if not any(first):
+        return None
+    return [array[:, i] if time else array[:, i].astype(float) for i, time in enumerate(first)]
 
 
 def _distance(beyond: Any) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kronfield._core.arrays import problem
+from kronfield._core.labels import Labels
 from kronfield.field import storage
 from kronfield.field.dual import dual_from
 from kronfield.field.field import Field, field_from
@@ -64,5 +65,25 @@ def load(
 
 
 def _placed(field: Field, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Field:
-    """Set where the data of a loaded field are, if that was saved."""
-    return field.with_places(places_from(arrays, metadata, field.axes))
+    """Set where the data of a loaded field are and its labels, if they were saved."""
+    return field.with_places(places_from(arrays, metadata, field.axes)).with_labels(
+        _labels_from(metadata, field.dimensions)
+    )
+
+
+def _labels_from(metadata: Mapping[str, Any], D: int) -> Labels | None:
+    """Return the labels of a saved field, if it has them."""
+    if metadata.get("labels") is None:
+        return None
+    try:
+        labels = Labels.from_dict(metadata["labels"])
+        if len(labels.axes) != D:
+            raise ValueError(f"{len(labels.axes)} labels for {D} axes")
+    except (KeyError, TypeError, ValueError) as error:
+        raise problem(
+            "path",
+            f"a file with damaged labels ({error})",
+            "a saved field",
+            "Save it again from the field.",
+        ) from error
+    return labels

@@ -22,6 +22,7 @@ from kronfield.field.evaluation import grid_blocks
 from kronfield.field.places import GridPlaces
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
+from kronfield.fitting.labelled import labelled_grid
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_grids import even_lattice
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
@@ -83,11 +84,13 @@ def fit(
     ----------
     values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
         Real, integer or complex; a memory map is read in parts. float32 stays float32; integers of
-        up to 16 bits become float32, others float64.
-    axes : sequence of D arrays, optional
-        The positions of the samples on each axis, rising or falling, even or not, in any units. By
-        default array indices, each sample in the middle of its cell: the domain of N samples is
-        [-0.5, N - 0.5].
+        up to 16 bits become float32, others float64. A DataArray of xarray, or a Series or
+        DataFrame of pandas: its coordinates are the axes, and NaN is missing.
+    axes : sequence of D arrays, or dict, optional
+        The positions of the samples on each axis, rising or falling, even or not, in any units, or
+        dates (datetime64, timedelta64). The keys of a dictionary are the names of the axes. By
+        default the coordinates of labelled values, else array indices, each sample in the middle of
+        its cell: the domain of N samples is [-0.5, N - 0.5].
     encoding : Kronecker or Embedder, optional
         By default chosen from the data: splines, or slopes from the data, which fill a lattice
         twice as fine. The field then holds the samples and refines them when it is evaluated. One
@@ -130,8 +133,9 @@ def fit(
         With what was done in ``field.report``.
     """
     started = time.perf_counter()
-    values, missing = split_mask(values, mask)
-    grid = GridInput(values, axes, encoding, domain, channels)
+    given = labelled_grid(values, axes, domain, mask, channels)
+    values, missing = split_mask(given.values, given.mask)
+    grid = GridInput(values, given.axes, encoding, given.domain, given.channels)
     options = GridOptions.checked(
         ridge=ridge,
         roughness=roughness,
@@ -142,7 +146,7 @@ def fit(
         settings=settings,
         loss=loss,
     )
-    return _fitted(grid, missing, options, started)
+    return _fitted(grid, missing, options, started).with_labels(given.labels)
 
 
 @with_one_blas_thread
@@ -206,8 +210,9 @@ def denoise(
     started = time.perf_counter()
     if not isinstance(thorough, bool):
         raise problem("thorough", repr(thorough), "True or False", "True is slower and better.")
-    values, missing = split_mask(values, mask)
-    grid = GridInput(values, axes, None, None, channels)
+    given = labelled_grid(values, axes, None, mask, channels)
+    values, missing = split_mask(given.values, given.mask)
+    grid = GridInput(values, given.axes, None, None, given.channels)
     options = GridOptions.checked(
         noise=noise,
         channels=grid.channel_count,
@@ -215,7 +220,7 @@ def denoise(
         thorough=thorough,
         settings=settings,
     )
-    field = _fitted(grid, missing, options, started)
+    field = _fitted(grid, missing, options, started).with_labels(given.labels)
     report = field.report
     if report is not None and report.noise is None and noise is None:
         warnings.warn(

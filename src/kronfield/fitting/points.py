@@ -25,6 +25,7 @@ from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting.dual import check_features, checked_form, fit_dual, select_form
 from kronfield.fitting.filling_choice import MeanError
 from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.labelled import labelled_points
 from kronfield.fitting.nested import nested_start
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import (
@@ -103,7 +104,8 @@ def fit_points(
     Parameters
     ----------
     points : array of shape (P, D)
-        Positions in any units; duplicates and clusters are allowed.
+        Positions in any units, or dates; duplicates and clusters are allowed. The columns of a
+        DataFrame or a dictionary name the axes.
     values : array of shape (P,) or (P, C)
         Real, integer or complex. Points with NaN or a masked value are dropped and counted in the
         report.
@@ -184,7 +186,8 @@ def fit_points(
     (1964).
     """
     started = time.perf_counter()
-    given = PointInput(points, values, weights, domain, encoding)
+    plain = labelled_points(points, values, weights, domain)
+    given = PointInput(plain.points, plain.values, plain.weights, plain.domain, encoding)
     options = PointOptions.checked(
         given.D,
         ridge=ridge,
@@ -216,18 +219,19 @@ def fit_points(
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
             ]
-        plain = not options.is_robust and options.trend is None and options.hold_out is None
-        if lattice is not None and plain:
+        usual = not options.is_robust and options.trend is None and options.hold_out is None
+        if lattice is not None and usual:
             # here, since a filled lattice is fitted by `fit`, which fits its other gaps by points
             from kronfield.fitting.filled import LatticeFiller
 
             filler = LatticeFiller.of_points(given, lattice, options, started)
             field = None if filler is None else filler.holes()
             if field is not None:
-                return field.with_places(PointPlaces(given.points, options.units))
+                places = PointPlaces(given.points, options.units)
+                return field.with_places(places).with_labels(plain.labels)
     field = fit_checked(given, lattice, options, started, filler=filler)
     counted = given.points if given.weights is None else given.points[given.weights > 0]
-    return field.with_places(PointPlaces(counted, options.units))
+    return field.with_places(PointPlaces(counted, options.units)).with_labels(plain.labels)
 
 
 def fit_checked(

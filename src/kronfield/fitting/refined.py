@@ -459,8 +459,8 @@ class RefinedField(Field):
         return self._samples.planes.size
 
     def __repr__(self) -> str:
-        box = " x ".join(f"[{low:g}, {high:g}]" for low, high in self.domain)
-        return f"RefinedField(on {box}, slopes {self.slopes}, {self.encoding!r}, {self.dtype})"
+        box = f"{self._values_text()}on {self._box_text()}"
+        return f"RefinedField({box}, slopes {self.slopes}, {self.encoding!r}, {self.dtype})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Field:
         # nothing changes the samples, so copies share them

@@ -15,6 +15,7 @@ from kronfield._core.arrays import Array, problem
 from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import shared_copy
 from kronfield._core.frames import Frame
+from kronfield._core.labels import Labels
 from kronfield._core.spectra import stable_rank
 from kronfield._core.threads import one_blas_thread
 from kronfield.embedders import BSpline, Embedder
@@ -168,6 +169,8 @@ class Report(ABC):
     # on the class, so that reports pickled before they existed have them
     robust: RobustReport | None = None
     held_out: str | None = None
+    #: The names, units and kinds of the axes, of samples that had them.
+    labels: Labels | None = None
 
     #: Attributes that are functions of the samples, which a pickle does not contain.
     _of_samples: tuple[str, ...] = ("_measure_residual",)
@@ -245,7 +248,13 @@ class Report(ABC):
 
     def __str__(self) -> str:
         noise = [f"  {one}" for one in (self.noise, self.robust) if one is not None]
-        lines = [*self._head(), *noise, f"  {self._penalty()}", f"  chosen by: {self.chosen_by}"]
+        lines = [
+            *self._head(),
+            *self._labelled(),
+            *noise,
+            f"  {self._penalty()}",
+            f"  chosen by: {self.chosen_by}",
+        ]
         for one in self.candidates:
             error = "" if math.isnan(one.standard_error) else f" ± {one.standard_error:.2g}"
             lines.append(f"    {'*' if one.chosen else ' '} {one!s:<52} {one.score:.4g}{error}")
@@ -258,6 +267,18 @@ class Report(ABC):
         )
         lines.append(f"  {self.seconds:.3f} s")
         return "\n".join(lines)
+
+    def _labelled(self) -> list[str]:
+        if self.labels is None:
+            return []
+        axes = [
+            f"{axis.name or f'axis {i}'}"
+            + (f" [{axis.kind}s]" if axis.is_time else f" [{axis.unit}]" if axis.unit else "")
+            for i, axis in enumerate(self.labels.axes)
+        ]
+        unit = self.labels.attrs.get("units")
+        values = f"{self.labels.name or 'values'}{f' [{unit}]' if unit else ''}"
+        return [f"  {values} by {', '.join(axes)}"]
 
     def _expected(self) -> str:
         if math.isnan(self.expected_error):

@@ -24,14 +24,17 @@ def described(field: Field) -> Description:
 def axis_names(field: Field) -> list[str]:
     """Return the names of the axes."""
     names = described(field).axes or []
-    D = field.dimensions
-    return names if len(names) == D else [f"axis {i}" for i in range(D)]
+    if len(names) == field.dimensions:
+        return names
+    return [label.name or f"axis {i}" for i, label in enumerate(field.labels.axes)]
 
 
 def axis_units(field: Field) -> list[str]:
     """Return the units of the axes; '' where an axis has no unit."""
     units = described(field).units or []
-    return units if len(units) == field.dimensions else [""] * field.dimensions
+    if len(units) == field.dimensions:
+        return units
+    return [label.unit for label in field.labels.axes]
 
 
 def axis_named(field: Field, name: str) -> int:

@@ -1,0 +1,375 @@
+"""Labels of axes: names, units, and dates, which are exact because they are integers."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, describe, problem, real_numbers
+
+# Attoseconds in a second, and in one step of each unit of NumPy's dates below a second.
+SECOND = 10**18
+FRACTIONS = {"ms": 10**15, "us": 10**12, "ns": 10**9, "ps": 10**6, "fs": 10**3, "as": 1}
+# Seconds in one step of each longer unit. Months and years have no fixed length.
+SECONDS = {"s": 1, "m": 60, "h": 3600, "D": 86400, "W": 604800}
+# Names of units in words, for derivatives "per day".
+WORDS = {
+    "second": "s",
+    "minute": "m",
+    "hour": "h",
+    "day": "D",
+    "week": "W",
+    "millisecond": "ms",
+    "microsecond": "us",
+    "nanosecond": "ns",
+}
+# The kinds of an axis.
+NUMBER, DATE, DURATION = "number", "date", "duration"
+
+
+def is_time(values: Any) -> bool:
+    """Return whether values are dates or durations of NumPy, pandas or the standard library."""
+    kind = getattr(getattr(values, "dtype", None), "kind", None)
+    if kind is not None and kind != "O":
+        return kind in "mM"
+    if isinstance(values, datetime.date | datetime.timedelta):
+        return True
+    array = values if isinstance(values, np.ndarray) else None
+    if array is None and isinstance(values, list | tuple):
+        array = np.empty(len(values), dtype=object)
+        array[:] = [None if isinstance(one, list | tuple) else one for one in values]
+    if array is None or not array.size:
+        return False
+    first = array.flat[0]
+    return isinstance(first, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64)
+
+
+def time_array(argument: str, values: Any) -> Array:
+    """Return dates as datetime64 or durations as timedelta64; raise an error for missing ones.
+
+    Dates with a time zone become those of UTC.
+    """
+    zone = getattr(getattr(values, "dtype", None), "tz", None)
+    if zone is not None:  # pandas: an index converts itself, a series by its accessor
+        values = getattr(values, "dt", values).tz_convert("UTC")
+        values = getattr(values, "dt", values).tz_localize(None)
+    array = np.asarray(values)
+    if array.dtype.kind in "OUST":
+        flat = [_without_zone(one) for one in array.ravel()]
+        durations = bool(flat) and isinstance(flat[0], datetime.timedelta | np.timedelta64)
+        try:
+            array = np.array(flat, dtype="m8" if durations else "M8").reshape(array.shape)
+        except (TypeError, ValueError) as error:
+            remedy = "Pass datetime64 or timedelta64, for example from numpy.array(dates, 'M8')."
+            raise problem(
+                argument, describe(values), "dates or durations", remedy, TypeError
+            ) from error
+    if array.dtype.kind not in "mM":
+        raise problem(
+            argument,
+            describe(array),
+            "dates or durations",
+            "Pass datetime64 or timedelta64.",
+            TypeError,
+        )
+    missing = int(np.isnat(array).sum())
+    if missing:
+        raise problem(
+            argument,
+            f"{missing} missing (NaT) of {array.size} dates",
+            "dates",
+            "Remove these samples first.",
+        )
+    unit = np.datetime_data(array.dtype)[0]
+    if unit in ("Y", "M"):
+        if array.dtype.kind == "m":
+            raise problem(
+                argument,
+                describe(array),
+                "durations of a fixed length",
+                "Months and years differ in length: convert them to days.",
+            )
+        array = array.astype("M8[D]")
+    elif unit == "generic":
+        array = array.astype(f"{array.dtype.kind}8[s]")
+    return array
+
+
+def _without_zone(one: Any) -> Any:
+    if isinstance(one, datetime.datetime) and one.tzinfo is not None:
+        return one.astimezone(datetime.UTC).replace(tzinfo=None)
+    return one
+
+
+def _split(times: Array) -> tuple[Array, Array]:
+    """Return whole seconds and attoseconds below a second, both int64; nothing is rounded."""
+    unit, count = np.datetime_data(times.dtype)
+    ticks = times.astype(np.int64)
+    if unit in SECONDS:
+        return ticks * (count * SECONDS[unit]), np.zeros_like(ticks)
+    per = SECOND // FRACTIONS[unit]  # steps of the unit in a second
+    seconds, rest = np.divmod(ticks, per)
+    if count == 1:
+        return seconds, rest * FRACTIONS[unit]
+    total = rest * count
+    return seconds * count + total // per, total % per * FRACTIONS[unit]
+
+
+@dataclass(frozen=True)
+class AxisLabel:
+    """The name, unit and kind of one axis.
+
+    Dates and durations are positions in seconds since the first sample. The difference is taken
+    between integers, so that steps of a nanosecond are as exact as steps of a century.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> days = np.array(["2024-02-28", "2024-02-29", "2024-03-01"], dtype="M8[D]")
+    >>> label = AxisLabel.of(days, name="time")
+    >>> label.numbers("axes", days)
+    array([     0.,  86400., 172800.])
+    >>> label.values(np.array([43200.0, 86400.0]))
+    array(['2024-02-28T12:00:00', '2024-02-29T00:00:00'],
+          dtype='datetime64[s]')
+
+    Attributes
+    ----------
+    name : str or None
+        The name of the axis.
+    unit : str
+        The unit of positions, '' if it is not known. That of dates and durations is "s".
+    kind : str
+        "number", "date" or "duration".
+    epoch : (int, int)
+        The first sample of dates or durations, in whole seconds (since 1970) and attoseconds.
+    step : str
+        The unit of NumPy in which dates or durations come back.
+    attrs : dict
+        Other facts that came with the axis.
+    """
+
+    name: str | None = None
+    unit: str = ""
+    kind: str = NUMBER
+    epoch: tuple[int, int] = (0, 0)
+    step: str = "s"
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        values: Any,
+        name: str | None = None,
+        unit: str = "",
+        attrs: Mapping[str, Any] | None = None,
+    ) -> AxisLabel:
+        """Return the label of an axis with these positions."""
+        kept = plain(attrs or {})
+        if not is_time(values):
+            return cls(name, unit, attrs=kept)
+        times = time_array(name or "axes", values)
+        step = np.datetime_data(times.dtype)[0]
+        kind = DATE if times.dtype.kind == "M" else DURATION
+        if not times.size:
+            return cls(name, "s", kind, step=step, attrs=kept)
+        seconds, rest = _split(times.ravel()[:1])
+        return cls(name, "s", kind, (int(seconds[0]), int(rest[0])), step, kept)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether positions are dates or durations."""
+        return self.kind != NUMBER
+
+    def numbers(self, argument: str, values: Any) -> Array:
+        """Return positions as finite float64; dates as seconds since the first sample.
+
+        Numbers on an axis of dates are seconds since the first sample already.
+        """
+        text = getattr(getattr(values, "dtype", None), "kind", None) in ("U", "T")
+        words = isinstance(values, str) or (
+            isinstance(values, list | tuple) and bool(values) and isinstance(values[0], str)
+        )
+        if not self.is_time or not (is_time(values) or text or words):
+            return real_numbers(argument, values)
+        times = time_array(argument, values)
+        kind = DATE if times.dtype.kind == "M" else DURATION
+        if kind != self.kind:
+            raise problem(
+                argument,
+                f"a {kind}",
+                f"a {self.kind}, as the axis {self.name or ''} has".replace("  ", " "),
+                "Convert it first.",
+                TypeError,
+            )
+        seconds, rest = _split(times)
+        # the integers are subtracted first, so that only the difference is rounded
+        return np.asarray((seconds - self.epoch[0]) + (rest - self.epoch[1]) / SECOND)
+
+    def values(self, positions: Any) -> Array:
+        """Return positions as they were given: dates as datetime64, numbers unchanged.
+
+        The unit of dates is that of the first sample, or a finer one if positions need it.
+        """
+        x = np.asarray(positions, dtype=np.float64)
+        if not self.is_time:
+            return x
+        letter = "M8" if self.kind == DATE else "m8"
+        whole = np.floor(x)
+        seconds = self.epoch[0] + whole.astype(np.int64)
+        rest = self.epoch[1] + np.rint((x - whole) * 1e9).astype(np.int64) * FRACTIONS["ns"]
+        seconds, rest = seconds + rest // SECOND, rest % SECOND
+        step = self.step if self.step in FRACTIONS else "s"
+        if step == "s" and rest.any():
+            step = "ns"
+        if step == "s":
+            long = SECONDS[self.step]
+            fits = not np.any(seconds % long)
+            step, seconds = (self.step, seconds // long) if fits else ("s", seconds)
+            return seconds.astype(f"{letter}[{step}]")
+        per = SECOND // FRACTIONS[step]
+        if seconds.size and int(np.abs(seconds).max()) > 2**62 // per:
+            return seconds.astype(f"{letter}[s]")
+        # to the nearest step of the unit, in which the samples were given
+        rounded = (rest + FRACTIONS[step] // 2) // FRACTIONS[step]
+        return (seconds * per + rounded).astype(f"{letter}[{step}]")
+
+    def text(self, position: float) -> str:
+        """Return one position as text."""
+        if not self.is_time:
+            return f"{position:g}"
+        value = self.values(np.array([position]))[0]
+        if self.kind == DURATION:
+            return f"{position + self.epoch[0] + self.epoch[1] / SECOND:g} s"
+        words = str(value)
+        for ending in ("000000", "000"):
+            words = words.removesuffix(ending) if "." in words else words
+        words = words.rstrip(".")
+        return words.removesuffix(":00").removesuffix("T00:00")
+
+    def range(self, low: float, high: float) -> str:
+        """Return the ends of an axis as text, after its name and unit."""
+        ends = f"[{self.text(low)}, {self.text(high)}]"
+        name = f"{self.name}: " if self.name else ""
+        unit = f" {self.unit}" if self.unit and not self.is_time else ""
+        return f"{name}{ends}{unit}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can hold."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "kind": self.kind,
+            "epoch": list(self.epoch),
+            "step": self.step,
+            "attrs": dict(self.attrs),
+        }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> AxisLabel:
+        """Return the label that `to_dict` described."""
+        seconds, rest = given["epoch"]
+        name, kind, step = given["name"], given["kind"], given["step"]
+        known = kind in (NUMBER, DATE, DURATION) and step in {**SECONDS, **FRACTIONS}
+        if not known or not (name is None or isinstance(name, str)):
+            raise ValueError(f"an axis of kind {kind!r} and step {step!r}")
+        attrs = dict(given["attrs"])
+        return cls(name, str(given["unit"]), kind, (int(seconds), int(rest)), step, attrs)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of a field: of each axis, of its channels, and of its values.
+
+    Attributes
+    ----------
+    axes : tuple of AxisLabel
+        One per axis.
+    name : str or None
+        The name of the values.
+    attrs : dict
+        Facts that came with the values; "units" is their unit.
+    channels : tuple of str or None
+        The names of the channels.
+    """
+
+    axes: tuple[AxisLabel, ...]
+    name: str | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    channels: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """The names of the axes."""
+        return tuple(axis.name for axis in self.axes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can hold."""
+        return {
+            "axes": [axis.to_dict() for axis in self.axes],
+            "name": self.name,
+            "attrs": dict(self.attrs),
+            "channels": None if self.channels is None else list(self.channels),
+        }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Labels:
+        """Return the labels that `to_dict` described."""
+        channels = given["channels"]
+        return cls(
+            tuple(AxisLabel.from_dict(axis) for axis in given["axes"]),
+            given["name"],
+            dict(given["attrs"]),
+            None if channels is None else tuple(map(str, channels)),
+        )
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` as data that JSON can hold; other objects become text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic) and value.dtype.kind in "fiub":
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def seconds_of(per: Any) -> float:
+    """Return the length in seconds of a unit of time: "day", "h", or a timedelta.
+
+    Examples
+    --------
+    >>> seconds_of("day"), seconds_of("ms")
+    (86400.0, 0.001)
+    """
+    if isinstance(per, str):
+        unit = WORDS.get(per.lower().removesuffix("s") if len(per) > 2 else per, per)
+        if unit in SECONDS:
+            return float(SECONDS[unit])
+        if unit in FRACTIONS:
+            return FRACTIONS[unit] / SECOND
+    elif is_time(np.asarray(per)) or isinstance(per, datetime.timedelta):
+        times = time_array("per", [per])
+        if times.dtype.kind == "m" and times[0] > 0:
+            seconds, rest = _split(times)
+            return float(seconds[0]) + float(rest[0]) / SECOND
+    raise problem(
+        "per",
+        describe(per),
+        f"one of {', '.join(WORDS)}, or a timedelta",
+        'For example per="day" for derivatives per day.',
+    )
+
+
+def same_names(names: Sequence[str | None], given: Sequence[Any]) -> bool:
+    """Return whether the same names are given, in any order."""
+    return None not in names and sorted(map(str, names)) == sorted(map(str, given))

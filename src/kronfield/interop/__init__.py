@@ -1,0 +1,1 @@
+"""Data of other libraries: xarray, pandas and scikit-learn."""

@@ -1,0 +1,284 @@
+"""What xarray and pandas know about their values, as the arguments and labels of a fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, describe, ends_in_channels, problem
+from kronfield._core.labels import AxisLabel, Labels, is_time, plain
+from kronfield.fitting.labelled import (
+    LabelledGrid,
+    LabelledPoints,
+    library_of,
+    point_columns,
+)
+
+
+def grid_of(given: LabelledGrid) -> LabelledGrid:
+    """Return the arguments of `fit` of a DataArray, Series or DataFrame.
+
+    NaN means missing, as it does in both libraries: it becomes the mask.
+    """
+    if library_of(given.values) == "xarray":
+        return _of_array(given)
+    return _of_table(given)
+
+
+# xarray
+# ------------------------------------------------------------------------------------------
+
+
+def _of_array(given: LabelledGrid) -> LabelledGrid:
+    import xarray
+
+    data, channels = given.values, given.channels
+    if isinstance(data, xarray.Dataset):
+        raise problem(
+            "values",
+            f"a Dataset of {', '.join(map(str, data.data_vars)) or 'no variables'}",
+            "one DataArray",
+            'Pass one variable, ds["name"], or use ds.kronfield.',
+            TypeError,
+        )
+    if not isinstance(data, xarray.DataArray):
+        given.values = np.asarray(data)
+        return given
+    words = [d for d in data.dims if d in data.coords and not has_positions(data.coords[d])]
+    if len(words) > 1:
+        raise problem(
+            "values",
+            f"coordinates without positions: {', '.join(map(str, words))}",
+            "numbers or dates on all axes but that of channels",
+            "Select one entry of the others: da.sel(...).",
+        )
+    if words:
+        data, channels = data.transpose(..., words[0]), True
+    if channels is None and given.axes is None:
+        channels = data.dims[-1:] != () and (
+            data.dims[-1] not in data.coords and ends_in_channels(data.shape)
+        )
+    dims = data.dims[:-1] if channels else data.dims
+    if given.axes is None:
+        positions = [axis_positions(data, dim) for dim in dims]
+        labels = [coordinate_label(data, dim) for dim in dims]
+        # without any coordinate and domain, samples are cells as those of a bare array
+        if given.domain is None or any(dim in data.coords for dim in dims):
+            given.axes = positions
+    else:
+        labels = [AxisLabel(str(dim)) for dim in dims]
+        given.axes = _entries(given.axes, len(dims))
+        labels = [
+            AxisLabel.of(axis, label.name)
+            for label, axis in zip(labels, given.axes, strict=len(labels) == len(given.axes))
+        ]
+    names = None
+    if channels:
+        last = data.dims[-1]
+        names = tuple(map(str, data.coords[last].values)) if last in data.coords else None
+    mask = given.mask
+    if isinstance(mask, xarray.DataArray):
+        wanted = data.dims if set(mask.dims) == set(data.dims) else dims
+        mask = mask.transpose(*wanted).values
+    given.values, given.channels = data.values, bool(channels)
+    given.mask = with_missing(given.values, mask)
+    name = None if data.name is None else str(data.name)
+    given.labels = Labels(tuple(labels), name, plain(data.attrs), names)
+    return given
+
+
+def has_positions(coordinate: Any) -> bool:
+    """Return whether a coordinate holds numbers or dates."""
+    return coordinate.dtype.kind in "fiumM" or is_time(coordinate.values)
+
+
+def axis_positions(data: Any, dim: Any) -> Array:
+    """Return the coordinate of one dimension; indices if it has none."""
+    if dim not in data.coords:
+        return np.arange(data.sizes[dim], dtype=np.float64)
+    return np.asarray(data.coords[dim].values)
+
+
+def coordinate_label(data: Any, dim: Any) -> AxisLabel:
+    """Return the label of one dimension."""
+    if dim not in data.coords:
+        return AxisLabel(str(dim))
+    attrs = data.coords[dim].attrs
+    return AxisLabel.of(data.coords[dim].values, str(dim), str(attrs.get("units", "")), attrs)
+
+
+# pandas
+# ------------------------------------------------------------------------------------------
+
+
+def _of_table(given: LabelledGrid) -> LabelledGrid:
+    import pandas
+
+    data = given.values
+    if not isinstance(data, pandas.Series | pandas.DataFrame):
+        given.values = np.asarray(data)
+        return given
+    name, names = None, None
+    if isinstance(data, pandas.DataFrame):
+        given.channels, names = True, tuple(map(str, data.columns))
+    else:
+        name = None if data.name is None else str(data.name)
+        given.channels = False
+    if given.axes is None:
+        index = data.index
+        given.axes, label = [_index_positions(index)], _index_label(index)
+    else:
+        given.axes = _entries(given.axes, 1)
+        label = AxisLabel.of(given.axes[0])
+    given.values = table_values("values", data)
+    given.mask = with_missing(given.values, given.mask)
+    given.labels = Labels((label,), name, plain(data.attrs), names)
+    return given
+
+
+def _index_positions(index: Any) -> Any:
+    import pandas
+
+    if isinstance(index, pandas.MultiIndex):
+        raise problem(
+            "values",
+            f"an index of {index.nlevels} levels",
+            "an index of one level",
+            "Use values.to_xarray() for a grid, or fit_points with values.reset_index().",
+        )
+    if isinstance(index, pandas.PeriodIndex):
+        index = index.to_timestamp()
+    if not is_time(index) and index.dtype.kind not in "fiu":
+        if getattr(index.dtype, "tz", None) is not None:
+            return index
+        raise problem(
+            "values",
+            f"an index of {index.dtype}",
+            "numbers or dates as index",
+            "Set it with values.set_axis(...), or pass values.to_numpy() to drop it.",
+        )
+    if index.has_duplicates:
+        raise problem(
+            "values",
+            f"an index that repeats {index[index.duplicated()][0]}",
+            "each position once",
+            "Merge them: values.groupby(level=0).mean(); or use fit_points.",
+        )
+    return index
+
+
+def _index_label(index: Any) -> AxisLabel:
+    name = None if index.name is None else str(index.name)
+    return AxisLabel.of(_index_positions(index), name)
+
+
+def table_values(argument: str, data: Any) -> Array:
+    """Return the numbers of a Series or DataFrame, with NaN where they are missing."""
+    import pandas
+
+    columns = data.items() if isinstance(data, pandas.DataFrame) else [(data.name, data)]
+    arrays = []
+    for name, column in columns:
+        dtype = column.dtype
+        if not pandas.api.types.is_numeric_dtype(dtype):
+            raise problem(
+                argument,
+                f"the column {name!r} of {dtype}",
+                "numbers",
+                "Select the columns that hold numbers, or convert it.",
+                TypeError,
+            )
+        if pandas.api.types.is_extension_array_dtype(dtype):
+            arrays.append(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        else:
+            arrays.append(column.to_numpy())
+    return np.stack(arrays, axis=1) if isinstance(data, pandas.DataFrame) else arrays[0]
+
+
+def points_of(given: LabelledPoints) -> LabelledPoints:
+    """Return the arguments of `fit_points` of a DataFrame and a Series."""
+    import pandas
+
+    points, index = given.points, getattr(given.points, "index", None)
+    names, name, attrs = None, None, {}
+    for what in ("values", "weights"):
+        one = getattr(given, what)
+        if not isinstance(one, pandas.Series | pandas.DataFrame):
+            if library_of(one) is not None:
+                setattr(given, what, np.asarray(one))
+            continue
+        if isinstance(index, pandas.Index) and not one.index.equals(index):
+            one = _aligned(what, one, index)
+        if what == "values":
+            attrs = plain(one.attrs)
+            if isinstance(one, pandas.DataFrame):
+                names = tuple(map(str, one.columns))
+            else:
+                name = None if one.name is None else str(one.name)
+        setattr(given, what, table_values(what, one))
+    if isinstance(points, pandas.DataFrame):
+        columns: dict[str, Any] = {str(key): column for key, column in points.items()}
+        if len(columns) < points.shape[1]:
+            raise problem(
+                "points", f"the columns {list(points)}", "different names", "Rename a column."
+            )
+        for key, column in columns.items():
+            _refuse_words(key, column)
+        labels = [AxisLabel.of(column, key) for key, column in columns.items()]
+        given.points = point_columns(columns, labels)
+    elif isinstance(points, pandas.Series | pandas.Index):  # positions on a line
+        own = None if points.name is None else str(points.name)
+        labels = [AxisLabel.of(points, own)]
+        given.points = labels[0].numbers("points", points)[:, None]
+    else:
+        given.points = np.asarray(points) if library_of(points) is not None else points
+        if np.ndim(given.points) != 2:
+            return given
+        labels = [AxisLabel() for _ in range(np.shape(given.points)[1])]
+    given.labels = Labels(tuple(labels), name, attrs, names)
+    return given
+
+
+def _refuse_words(name: str, column: Any) -> None:
+    if column.dtype.kind not in "fiumM" and not is_time(column.to_numpy()):
+        raise problem(
+            "points",
+            f"the column {name!r} of {column.dtype}",
+            "numbers or dates",
+            "Select the columns that hold coordinates: df[['lon', 'lat']].",
+            TypeError,
+        )
+
+
+def _aligned(argument: str, one: Any, index: Any) -> Any:
+    """Return rows in the order of the index of the points."""
+    alike = len(one) == len(index) and one.index.is_unique and index.is_unique
+    if not alike or not index.isin(one.index).all():
+        raise problem(
+            argument,
+            f"an index of {len(one)} rows that is not that of points, of {len(index)}",
+            "the same index",
+            f"Align them first, or pass {argument}.to_numpy() to go by order.",
+        )
+    return one.reindex(index)
+
+
+# Both
+# ------------------------------------------------------------------------------------------
+
+
+def _entries(axes: Any, count: int) -> list[Any]:
+    if not isinstance(axes, list | tuple) or (count == 1 and np.ndim(axes[0]) == 0):
+        axes = [axes]
+    if len(axes) != count:
+        raise problem("axes", describe(axes), f"{count} arrays", "One array per axis.")
+    return list(axes)
+
+
+def with_missing(values: Any, mask: Any) -> Any:
+    """Return the mask, or that of NaN if there is none."""
+    if mask is not None or values.dtype.kind not in "fc":
+        return mask
+    missing = np.isnan(values)
+    return missing if missing.any() else None
