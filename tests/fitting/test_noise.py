@@ -9,8 +9,17 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 import kronfield as kf
 from kronfield.fitting import denoised_gaps, settings as decisions
-from kronfield.fitting.noise import Noise, _SmoothLines, decorrelated, find_noise
+from kronfield.fitting.noise import (
+    Noise,
+    _differences,
+    _repetition,
+    _SmoothLines,
+    _Stencil,
+    decorrelated,
+    find_noise,
+)
 from kronfield.fitting.settings import NoiseSettings
+from kronfield.fitting.splines import _thinned
 from kronfield.fitting.stabilising import find_stabilisers
 
 DEFAULT = decisions.DEFAULT.noise
@@ -391,6 +400,20 @@ def growth_decides(used):
     return abs(np.mean(found) - 1) < 0.05
 
 
+def near_decides(used):
+    """Waves that are too fast for most samples are no noise; noise in pairs of samples is found."""
+    waves, noisy = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x = np.sort(rng.random(300))
+        waves.append(find_noise(np.sin(1200 * x)[None], used, positions=[x]).is_found)
+        half = rng.random(500)
+        x = np.unique(np.concatenate([half, half + 1e-9]))
+        values = np.sin(600 * x) + 0.1 * rng.standard_normal(len(x))
+        noisy.append(find_noise(values[None], used, positions=[x]).is_found)
+    return not any(waves) and all(noisy)
+
+
 def least_steps_decides(used):
     """Noise of one step of quantised values is left alone, that of 2.5 steps is found."""
     ramp = 30 * wave(128, 128)
@@ -571,3 +594,110 @@ def test_rough_lines_are_not_noise(n):
     x = np.linspace(0, 1, n)
     for clean in (np.sin(9 * x), np.sqrt(x), np.abs(x - 0.4), x > 0.3, np.tanh(20 * x - 7)):
         assert not find_noise(np.asarray(clean, dtype=float)[None]).is_found
+
+
+# --- uneven axes ----------------------------------------------------------------------------------
+
+
+def uneven(kind, n, rng):
+    """Rising positions in [0, 1]."""
+    if kind == "clusters":
+        x = rng.choice(rng.random(max(3, n // 12)), n) + 0.004 * rng.standard_normal(n)
+    elif kind == "pairs":
+        x = rng.random(n // 2)
+        x = np.concatenate([x, x + 1e-11 * (1 + rng.random(n // 2))])
+    elif kind == "logarithms":
+        x = np.geomspace(1e-3, 1, n)
+    else:
+        x = rng.random(n)
+    x = np.unique(x)
+    return (x - x[0]) / (x[-1] - x[0])
+
+
+POSITIONS = ("random", "clusters", "pairs", "logarithms")
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+@pytest.mark.parametrize("n", [300, 1000])
+def test_noise_at_uneven_positions_is_found_and_removed(kind, n):
+    rng = np.random.default_rng(21)
+    x = uneven(kind, n, rng)
+    truth = np.cos(8 * x)
+    values = truth + 0.1 * rng.standard_normal(len(x))
+    field = kf.fit(values, axes=[x])
+    assert field.report.noise is not None
+    assert abs(field.report.noise.sigma[0] / 0.1 - 1) < 0.2
+    assert np.std(field.on_grid() - truth) < 0.03
+    cleaned = kf.denoise(values, axes=[x])
+    assert np.std(cleaned.on_grid() - truth) < 0.03
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_units_and_flips_of_uneven_positions_change_nothing(kind):
+    rng = np.random.default_rng(22)
+    x = uneven(kind, 200, rng)
+    values = np.cos(8 * x) + 0.1 * rng.standard_normal(len(x))
+    given = kf.fit(values, axes=[x]).on_grid()
+    other = kf.fit(values[::-1], axes=[3e4 * x[::-1]]).on_grid()[::-1]
+    np.testing.assert_allclose(other, given, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_clean_lines_at_uneven_positions_are_not_noisy(kind):
+    found = []
+    for seed in range(8):
+        rng = np.random.default_rng([23, seed])
+        for n in (40, 300, 3000):
+            x = uneven(kind, n, rng)
+            walk = np.cumsum(np.append(0, np.sqrt(np.diff(x)) * rng.standard_normal(len(x) - 1)))
+            fast = np.sin(2 * np.pi * n / rng.uniform(2.2, 8) * x)
+            lines = (np.sin(9 * x), np.abs(x - 0.4), np.floor(3 * x), fast, walk, np.exp(-4 * x))
+            found += [find_noise(line[None], positions=[x]).is_found for line in lines]
+    assert not any(found)
+
+
+@pytest.mark.parametrize("shape", [(40, 50), (20, 18, 22)])
+def test_noise_on_grids_with_uneven_axes(shape):
+    rng = np.random.default_rng(24)
+    axes = [np.sort(rng.random(n)) for n in shape]
+    truth = np.sin(5 * np.add.outer(axes[0], axes[1])).reshape(*shape[:2], *[1] * (len(shape) - 2))
+    truth = np.broadcast_to(truth, shape)
+    assert not find_noise(truth[None], positions=axes).is_found
+    values = truth + 0.1 * rng.standard_normal(shape)
+    field = kf.fit(values, axes=axes)
+    assert field.report.noise is not None
+    assert np.std(field.on_grid() - truth) < 0.04
+
+
+def test_channels_and_integers_at_uneven_positions():
+    rng = np.random.default_rng(25)
+    x = np.sort(rng.random(300))
+    truth = 1000 * np.stack([np.sin(9 * x), np.cos(5 * x), x], axis=1)
+    values = truth + 100 * rng.standard_normal(truth.shape)
+    for given in (values, np.round(values).astype(np.int32), values.astype(np.float32)):
+        field = kf.fit(given, axes=[x])
+        assert field.report.noise is not None
+        assert np.std(field.on_grid() - truth) < 25
+    rounded = kf.fit(np.round(truth).astype(np.int32), axes=[x])
+    assert rounded.report.noise is None
+
+
+def test_divided_differences_of_even_positions_are_differences():
+    values = white(1.0, 2, 60)
+    for level in (1, 2, 3):
+        expected = _differences(values, [1], 3, level)
+        stencil = _Stencil.of(np.arange(60.0), 3, level)
+        np.testing.assert_allclose(_differences(values, [1], 3, level, [stencil]), expected)
+        ends = _repetition(3, level)
+        assert 0.6 * ends < stencil.repetition < ends
+
+
+def test_knots_of_smoothed_lines():
+    x = np.array([0.0, 1, 2, 2 + 1e-9, 3, 4, 5, 5.01, 5.02, 5.03, 5.04, 5.05, 5.06, 5.07, 5.08, 6])
+    knots = _thinned(x)
+    least = 0.05 * 6 / 15
+    assert np.diff(knots).min() >= least * (1 - 1e-12)
+    assert knots[0] == 0 and knots[-1] == 6
+    np.testing.assert_allclose(6 - _thinned(6 - x[::-1])[::-1], knots)
+    even = np.arange(9.0)
+    assert _thinned(even) is even

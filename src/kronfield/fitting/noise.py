@@ -43,9 +43,6 @@ TINY = float(np.finfo(np.float64).tiny)
 # Gaps below this part of their mean are taken as this part where uneven lines are smoothed: the
 # eigenvalues of roughness grow with its inverse cube, and the small ones must not be rounding.
 CLOSEST = 0.05
-# On uneven axes the differences with the smallest response to a signal, this part of all, are
-# compared with the others.
-NEAR = 0.25
 # At most this many rows of differences of an uneven axis are used to count independent numbers.
 COUNTED = 4096
 
@@ -599,7 +596,7 @@ class _Bands:
         chosen = self._selected(response, 1, self.changing, 0)
         found = [self._selected(self.finest[k], 1, self.changing, 0) for k in judged]
         # all channels have gaps at the same places, so that one selection serves them all
-        count = round(NEAR * chosen.size)
+        count = round(self.settings.near * chosen.size)
         if count < 2 or any(one.size != chosen.size for one in found):
             return None
         order = np.argsort(chosen, kind="stable")
@@ -899,7 +896,9 @@ def _verdict(bands: _Bands, judged: Sequence[int], floor: float) -> _Verdict:
     """Return the decision on some planes together, by all of their samples or by the flattest."""
     settings = bands.settings
     whole = _judge(bands, judged, bands.whole(judged), floor)
-    part = None if whole.is_found else bands.flat(judged)
+    # close samples that differ less are a signal wherever it is flat, too
+    is_signal = 0 < whole.part.near_ratio(settings, -settings.confidence) < settings.ratio
+    part = None if whole.is_found or is_signal else bands.flat(judged)
     if part is None or not part.strengths:
         return whole
     where = f"in the {settings.flat:.0%} of the samples where the signal changes least, "
