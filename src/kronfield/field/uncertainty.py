@@ -74,6 +74,8 @@ class Uncertainty:
         The random fits of the last (count, seed).
     known_probes : list of int
         How many random probes estimated the degrees of freedom.
+    tolerance : float
+        The tolerance to which random fits are solved.
     """
 
     equations: NormalEquations
@@ -90,6 +92,7 @@ class Uncertainty:
     trend: tuple[TrendBasis, TrendTerm] | None = None
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
     known_probes: list[int] = field(default_factory=list)
+    tolerance: float = TOLERANCE
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
         """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
@@ -203,7 +206,7 @@ class Uncertainty:
             prior = self.equations.sample_penalty(self.penalty, rng, count)
             self.known.clear()
             self.known[count, seed] = self.equations.solve(
-                self.penalty, tolerance=TOLERANCE, limit=self.limit, rhs=data, prior=prior
+                self.penalty, tolerance=self.tolerance, limit=self.limit, rhs=data, prior=prior
             )
         return self.known[count, seed]
 

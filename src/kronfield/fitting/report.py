@@ -19,6 +19,7 @@ from kronfield._core.labels import Labels
 from kronfield._core.spectra import stable_rank
 from kronfield._core.threads import one_blas_thread
 from kronfield.embedders import BSpline, Embedder
+from kronfield.fitting.calibration import Coverage
 from kronfield.fitting.robust import RobustReport
 from kronfield.solvers.points.cg import Convergence, ConvergenceError
 from kronfield.solvers.points.normal import Penalty
@@ -461,7 +462,10 @@ class PointReport(Report):
     form: str = "grid"
     memory: int | None = None
 
-    _of_samples = ("_measure_residual", "_measure_freedom")
+    _of_samples = ("_measure_residual", "_measure_freedom", "_measure_coverage")
+
+    # on the class, for reports pickled before it existed
+    _measure_coverage: Callable[[], Coverage] | None = None
 
     #: A bound of the standard error of ``degrees_of_freedom``, known once they are; 0 if exact.
     degrees_of_freedom_error: float = 0.0
@@ -503,6 +507,33 @@ class PointReport(Report):
             found, self.degrees_of_freedom_error = found
         return found
 
+    def measure_coverage_by(self, measure: Callable[[], Coverage]) -> None:
+        """Measure the coverage by this function."""
+        self._measure_coverage = measure
+
+    @functools.cached_property
+    def coverage(self) -> Coverage:
+        """The share of held-out values in two-sigma bands, and which assumption fails if any.
+
+        It takes another fit, without a tenth of the points. The text of the report and saved fields
+        contain it once it is known.
+        """
+        if self._measure_coverage is None:
+            raise problem(
+                "coverage",
+                "a report that was pickled before it was measured, or of a filled lattice",
+                "the report of a penalised fit that fit_points returned",
+                "Read it before the report is pickled: it needs the points.",
+            )
+        with one_blas_thread():
+            return self._measure_coverage()
+
+    @property
+    def known_coverage(self) -> Coverage | None:
+        """The coverage if it was measured, else None."""
+        found: Coverage | None = self.__dict__.get("coverage")
+        return found
+
     @property
     def knows_freedom(self) -> bool:
         """Whether ``degrees_of_freedom`` is known or can be computed; after pickling it cannot."""
@@ -532,6 +563,7 @@ class PointReport(Report):
             if freedom and self.knows_freedom
             else None,
             "residual": self.residual,
+            "coverage": None if self.known_coverage is None else self.known_coverage.to_dict(),
             "seconds": self.seconds,
         }
 
@@ -547,6 +579,8 @@ class PointReport(Report):
             f"  {end.iterations} iterations, relative residual {end.residual:.2g}, "
             f"last change {end.change:.2g}"
         )
+        if self.known_coverage is not None:
+            lines.append(f"  {self.known_coverage}")
         return lines
 
     def _freedom(self) -> str:
