@@ -10,7 +10,7 @@ demo: $(VENV)/.demo
 	$(BIN)/kronfield demo --output demo
 
 # Two halves at once, one thread of linear algebra each: commands, experiments and what runs as a whole, and all the rest.
-JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/field
+JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/field tests/solvers
 
 test: lint
 	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1; \

@@ -343,6 +343,10 @@ def test_points_units_gain():
     """Of a field that is alike in all directions, and of one that is twice as fast on one axis."""
     assert units(lambda x, y: np.sin(9 * x) + np.sin(9 * y)) == 1.0
     assert 0.25 < units(lambda x, y: np.sin(9 * x) + np.sin(5 * y)) < 0.9
+    # pure noise: the likelihood rises by chance alone
+    for seed in range(4):
+        rng = np.random.default_rng(seed + 50)
+        assert units(lambda x, y, rng=rng: rng.standard_normal(len(x)), seed=seed) == 1.0
 
 
 def test_points_widest_units():

@@ -219,7 +219,8 @@ def fit_points(
         if selected.name == "dual":
             dual = fit_dual(given, options, selected, started)
             known = given.points if given.weights is None else given.points[given.weights > 0]
-            return dual.with_places(PointPlaces(known, options.units))
+            places = PointPlaces(known, options.units)
+            return dual.with_places(places).with_labels(plain.labels)
         if lattice is not None and given.domain is not None:
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)

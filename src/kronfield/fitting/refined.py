@@ -704,7 +704,7 @@ class _File:
             for name in ("cells", "cells_of_volumes", "same", "other")
         }
         power = self.whole("power", given["power"], 1, 64)
-        return replace(DirectionalSettings(slope, power, floor), **filters)  # type: ignore[arg-type]
+        return DirectionalSettings(slope=slope, power=power, floor=floor, **filters)
 
     def distances(self, name: str, given: Any, *, odd: bool) -> tuple[int, ...]:
         if not isinstance(given, list) or not given:

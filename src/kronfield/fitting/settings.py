@@ -45,7 +45,30 @@ def decision(value: Any, decides: str, *, data: str, script: str, sides: tuple[A
 
 
 class _Group:
-    """A pickle of decisions holds those that are not the default, which most fields do not have."""
+    """What all groups of decisions share.
+
+    The methods are written here once, because generating them for each group by `dataclass` took
+    some 40 ms of importing `fit`. A pickle of decisions holds those that are not the default,
+    which most fields do not have.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        names = self.__dataclass_fields__  # type: ignore[attr-defined]
+        unknown = values.keys() - names.keys()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no decision {', '.join(sorted(unknown))}")
+        # past __setattr__, which refuses changes
+        self.__dict__.update({name: one.default for name, one in names.items()} | values)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__name__}({values})"
 
     def __reduce__(self) -> Any:
         """Return how to make these decisions again."""
@@ -61,7 +84,7 @@ def _made(kind: type[Any], other: dict[str, Any]) -> Any:
     return kind(**{name: value for name, value in other.items() if name in known})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class GridSettings(_Group):
     """Samples on a grid: what is judged, and when slopes are taken from the data."""
 
@@ -137,7 +160,7 @@ class GridSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class PredictionSettings(_Group):
     """Samples left out: which features predict them, and how many are judged."""
 
@@ -193,7 +216,7 @@ class PredictionSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class NoiseSettings(_Group):
     """Noise on grids: when differences between neighbours are taken for noise."""
 
@@ -341,7 +364,7 @@ class NoiseSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class SmoothingSettings(_Group):
     """Noisy grids: the penalties that are tried, and where they are judged."""
 
@@ -370,7 +393,7 @@ class SmoothingSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class DirectionalSettings(_Group):
     """Slopes along edges: how the directions between samples are weighted.
 
@@ -439,7 +462,7 @@ class DirectionalSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class PointSettings(_Group):
     """Scattered points: the grids that are tried, and how they are judged."""
 
@@ -683,7 +706,7 @@ class PointSettings(_Group):
         return self.longest_row, self.few_entries
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class SearchSettings(_Group):
     """Scattered points: the penalties that are searched.
 
@@ -758,7 +781,7 @@ class SearchSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class GaussianSettings(_Group):
     """Scattered points of smooth functions: widths and ridge of Gaussians by likelihood."""
 
@@ -814,7 +837,7 @@ class GaussianSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class RobustSettings(_Group):
     """Outliers among points: what counts as one, and what becomes of it."""
 
@@ -850,7 +873,7 @@ class RobustSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class SignalSettings(_Group):
     """Files and the command line: what is done with a signal."""
 
@@ -951,7 +974,7 @@ class SignalSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ShrinkageSettings(_Group):
     """Noise removed by shrinking cosines in blocks: their sizes, shifts and thresholds."""
 
@@ -1039,7 +1062,7 @@ class ShrinkageSettings(_Group):
         return first[min(D, len(first)) - 1], second[min(D, len(second)) - 1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class GroupingSettings(_Group):
     """Noise removed from groups of alike patches: the slower setting of `denoise`."""
 
@@ -1087,7 +1110,7 @@ class GroupingSettings(_Group):
         return self.reaches[min(D, len(self.reaches)) - 1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class FillingSettings(_Group):
     """Missing samples of a lattice, filled by falling thresholds: see `filling`."""
 
@@ -1194,7 +1217,7 @@ class FillingSettings(_Group):
         return self.sizes_by_dimension[min(D, len(self.sizes_by_dimension)) - 1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class DualSettings(_Group):
     """Points in many dimensions: when there is no grid, and what the dual form is chosen on."""
 
@@ -1257,7 +1280,7 @@ class DualSettings(_Group):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Settings(_Group):
     """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
 
