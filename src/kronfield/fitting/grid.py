@@ -404,7 +404,9 @@ class GridFit:
         elif self.is_long:
             pairs = zip(self.layout.axes, smoothing.units, strict=True)
             steps = [mean_step(x) / unit if len(x) > 1 else 1.0 for x, unit in pairs]
-            weights = self.solver.solve(np.stack([_long_smooth(p, steps, r, m) for p, r, m in parts]))
+            weights = self.solver.solve(
+                np.stack([_long_smooth(p, steps, r, m) for p, r, m in parts])
+            )
         else:
             weights = self.solver.solve(planes, smoothing.roughness)
         joined = np.tensordot(smoothing.rotation.T, weights, axes=1)

@@ -281,7 +281,9 @@ def _uneven(
     if positions is None:
         return {}
     part = centre(planes.shape[1:], _most_samples(len(planes), settings))
-    inside = [np.asarray(x, dtype=np.float64)[some] for x, some in zip(positions, part, strict=True)]
+    inside = [
+        np.asarray(x, dtype=np.float64)[some] for x, some in zip(positions, part, strict=True)
+    ]
     return {i: x for i, x in enumerate(inside, start=1) if len(x) > 1 and not is_even(x)}
 
 
@@ -601,8 +603,7 @@ class _Bands:
             return None
         order = np.argsort(chosen, kind="stable")
         near, wide = (
-            np.concatenate([one[part] for one in found])
-            for part in (order[:count], order[count:])
+            np.concatenate([one[part] for one in found]) for part in (order[:count], order[count:])
         )
         middle = [float(np.median(chosen[part])) for part in (order[:count], order[count:])]
         doublings = math.log2(max(middle[1], TINY) / max(middle[0], TINY)) / self.order
@@ -944,6 +945,9 @@ def _judge(
         sure = (1 + math.erf(settings.confidence / math.sqrt(2))) / 2
         objection = f"{times}, but {needed:g} for each doubling is not certain to {sure:.0%}"
         unsure = True
+    elif part.ratio < needed and bands.is_short_line:
+        # few close samples may differ as much as others by chance: the likelihood must agree
+        objection, unsure = f"{times}, and {needed:g} is needed", True
     if objection and not unsure:
         return _Verdict(part, False, f"no noise: {objection}")
     sigma, more = part.sigma(settings), ""
