@@ -246,10 +246,15 @@ def threshold_decides(used):
 
 def shifts_decides(used):
     """More shifts are better; half as many again gain little for the time."""
-    shape = (512, 512)
-    is_good = mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
+    shape, both = (512, 512), np.repeat(texture(), 2, axis=0)
+    is_good = mean_error(used, both) < 1.05 * mean_error(DEFAULT.shrinkage, both)
     counts = [sum(map(len, tilings(shape, one))) for one in (used, DEFAULT.shrinkage)]
     return is_good and counts[0] <= 1.5 * counts[1]
+
+
+def shifts_of_one_decides(used):
+    """One channel has more shifts; blocks of 8 have no more than 8 of them."""
+    return mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
 
 
 def judged_decides(used):

@@ -106,17 +106,23 @@ def _along_blocks(x: Array, matrices: Sequence[Array]) -> Array:
     return x
 
 
-def tilings(shape: Sequence[int], settings: ShrinkageSettings) -> tuple[list[Tiling], list[Tiling]]:
-    """Return the tilings of a grid in either pass: every size of blocks at several shifts."""
+def tilings(
+    shape: Sequence[int], settings: ShrinkageSettings, channels: int = 2
+) -> tuple[list[Tiling], list[Tiling]]:
+    """Return the tilings of a grid in either pass: every size of blocks at several shifts.
+
+    A picture of one channel has more shifts than others.
+    """
+    shifts = settings.shifts_of_one if channels == 1 and len(shape) == 2 else settings.shifts
     first, second = settings.sizes(len(shape))
     found = []
     for i, size in enumerate((*first, *second)):
         sizes = tuple(min(size, n) for n in shape)
         every = []
-        for j in range(settings.shifts):
+        for j in range(shifts):
             # blocks of other sizes start at other samples, so that their edges do not coincide
             shift = tuple(
-                ((i + j * b // settings.shifts) * step) % b if b < n else 0
+                ((i + j * b // shifts) * step) % b if b < n else 0
                 for b, n, step in zip(sizes, shape, itertools.cycle(STEPS))
             )
             every.append(Tiling(sizes, shift))
@@ -212,7 +218,8 @@ def shrink_slab(
         Sizes, shifts and threshold.
     """
     first, second = (
-        [_shifted(one, slab.needed.start) for one in part] for part in tilings(shape, settings)
+        [_shifted(one, slab.needed.start) for one in part]
+        for part in tilings(shape, settings, len(planes))
     )
     noisy = _Padded.of(planes, [*first, *second])
     pilot = noisy.average(first, _threshold(settings.threshold))
