@@ -480,6 +480,10 @@ class Field:
         if self._places is not None:
             kept, about = self._places.contents()
             arrays, metadata = {**arrays, **kept}, {**metadata, "places": about}
+        coverage = getattr(self.report, "known_coverage", None)
+        if coverage is not None:
+            known = {**(metadata.get("info") or {}), "coverage": coverage.to_dict()}
+            metadata = {**metadata, "info": known}
         storage.write(path, {name: stored, **arrays}, metadata)
         rms = float(np.sqrt(np.mean(error**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
