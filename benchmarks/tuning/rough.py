@@ -3,7 +3,7 @@
     python -m benchmarks.tuning.rough
 
 The fields are sums of random waves with the spectrum of the similarities exp(-r / L), whose samples
-are as rough as terrain, and (1 + r / L) exp(-r / L). Errors are relative to those of RBFInterpolator
+are rough like terrain, and (1 + r / L) exp(-r / L). Errors are relative to RBFInterpolator
 with a linear kernel, geometric mean over fields.
 """
 
