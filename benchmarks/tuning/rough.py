@@ -3,7 +3,7 @@
     python -m benchmarks.tuning.rough
 
 The fields are sums of random waves with the spectrum of the similarities exp(-r / L), whose samples
-are as rough as terrain, and (1 + r / L) exp(-r / L). Errors are relative to those of RBFInterpolator
+are rough like terrain, and (1 + r / L) exp(-r / L). Errors are relative to RBFInterpolator
 with a linear kernel, geometric mean over fields.
 """
 
@@ -60,7 +60,9 @@ def main() -> None:
             found = [ratio(cells, nu, length, k) for k, length in enumerate((0.1, 0.3, 1.0))]
             error = math.exp(np.mean(np.log([one for one, _ in found])))
             seconds = np.mean([one for _, one in found])
-            print(f"nu {nu}, {cells:g} cells: {error:.4f} of the error, {seconds:.2f} s", flush=True)
+            print(
+                f"nu {nu}, {cells:g} cells: {error:.4f} of the error, {seconds:.2f} s", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -255,9 +255,7 @@ def test_a_table_with_a_trend_outliers_and_blocks(tmp_path, monkeypatch):
 
 
 def test_settings_that_are_given_hold_nothing_out(here):
-    said = run(
-        "fit stations.csv -e triangle --roughness 0,1 --hold-out points -o a.field"
-    ).stdout
+    said = run("fit stations.csv -e triangle --roughness 0,1 --hold-out points -o a.field").stdout
     assert "No points were held out" in said
 
 

@@ -66,3 +66,17 @@ def test_too_few_points_for_coverage():
     field = kf.fit_points(np.linspace(0, 1, 12)[:, None], np.arange(12.0) % 3)
     with pytest.raises(kf.InputError, match="coverage"):
         _ = field.report.coverage
+
+
+def test_coverage_is_saved_with_the_field(tmp_path):
+    points, z = normal(600)
+    field = kf.fit_points(points, np.sin(6 * points[:, 0]) + 0.1 * z[:, 0])
+    field.save(tmp_path / "plain.field")
+    assert "coverage" not in kf.load(tmp_path / "plain.field").info
+    found = field.report.coverage
+    field.save(tmp_path / "a.field")
+    again = kf.load(tmp_path / "a.field")
+    assert again.info["coverage"]["factor"] == found.factor
+    assert again.info["coverage"]["failing"] == found.failing
+    again.save(tmp_path / "b.field")  # it stays
+    assert kf.load(tmp_path / "b.field").info["coverage"] == again.info["coverage"]

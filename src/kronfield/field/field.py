@@ -543,6 +543,10 @@ class Field:
             arrays, metadata = {**arrays, **kept}, {**metadata, "places": about}
         if self._labels is not None:
             metadata = {**metadata, "labels": self._labels.to_dict()}
+        coverage = getattr(self.report, "known_coverage", None)
+        if coverage is not None:
+            known = {**(metadata.get("info") or {}), "coverage": coverage.to_dict()}
+            metadata = {**metadata, "info": known}
         storage.write(path, {name: stored, **arrays}, metadata)
         rms = float(np.sqrt(np.mean(error**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)

@@ -35,14 +35,13 @@ class Coverage:
     inside : float
         The share of them within two standard deviations: 0.95 if all assumptions hold.
     factor : float
-        The factor of the standard deviation with which it would be 0.95; see
-        `Field.prediction_error`.
+        The factor of the standard deviation with which it would be 0.95.
     calibrated : float
         The share with a factor from the other half of the held-out points, mean of both halves.
     kurtosis : float
         Of the errors over their standard deviations: 3 if they are normal.
     clustered : float
-        The correlation of their sizes at neighbouring points: 0 if the variance is right everywhere.
+        The correlation of their sizes at neighbouring points: 0 if the variance is right.
     half_width : float
         95 % of the held-out values are nearer to their prediction than this.
     """

@@ -112,7 +112,9 @@ class LatticeFiller:
         """
         if self.reasons or choice.held is None:  # decided before
             return None
-        linear = [squares * math.ldexp(scale, -self.exponent) ** 2 for squares in choice.held.squares]
+        linear = [
+            squares * math.ldexp(scale, -self.exponent) ** 2 for squares in choice.held.squares
+        ]
         hidden, planes = choice.held.hidden, self.planes
         found = consider_scattered(planes, self.missing, hidden, linear, self.settings)
         return self._field(found, [replace(one, chosen=False) for one in choice.candidates])

@@ -659,7 +659,9 @@ class PointFit:
         else:
             noise = None
             solved = self._solved(values, weights, self._level(weights))
-        own = replace(self._uncertainty(solved, scale, noise), tolerance=DRAW_TOLERANCE, limit=DRAW_LIMIT)
+        own = replace(
+            self._uncertainty(solved, scale, noise), tolerance=DRAW_TOLERANCE, limit=DRAW_LIMIT
+        )
         samples = DRAWS if not own.exact else 64
         level = own.noise
         try:
