@@ -243,3 +243,14 @@ def test_bad_input():
         kf.fit_points(points, values, form="grid")
     with pytest.raises(kf.InputError, match=r"encoding: got 50 x 50 x .* features"):
         kf.fit_points(points, values, kf.Triangle(50, 2 / 50))
+
+
+def test_categories_are_columns_of_an_impulse_embedder():
+    rng = np.random.default_rng(0)
+    points, kind = rng.random((200, 3)), rng.integers(0, 3, 200)
+    columns = np.column_stack([points, kf.Impulse(3)(kind / 3)])
+    np.testing.assert_array_equal(columns[:, 3:].argmax(axis=1), kind)
+    values = np.sin(3 * points[:, 0]) + np.array([0.0, 5.0, -2.0])[kind]
+    field = kf.fit_points(columns[:150], values[:150])
+    held = field(columns[150:], outside="extrapolate")
+    assert np.std(held - values[150:]) < 0.05
