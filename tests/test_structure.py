@@ -27,13 +27,14 @@ PACKAGES = [
     "plots",
     "interop",
     "xarray",
+    "sklearn",
     "signals",
     "experiments",
     "__init__",
     "cli",
 ]
 # Modules at the top level: what is imported by the name of another library.
-DOORS = {"xarray"}
+DOORS = {"xarray", "sklearn"}
 ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 # The packages in which each heavy or optional library may be imported.
 HOMES = {
@@ -51,7 +52,7 @@ HOMES = {
     "rich": ("cli", "_core"),
     "xarray": ("interop", "xarray"),
     "pandas": ("interop",),
-    "sklearn": ("interop",),
+    "sklearn": ("sklearn",),
 }
 LAZY = {
     "torch",

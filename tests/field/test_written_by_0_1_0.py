@@ -25,8 +25,8 @@ from kronfield.nn import CoordinateMLP, NetworkField, train
 FOLDER = Path(__file__).parents[1] / "data" / "0.1.0"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
 # Of the largest value: what machines that round otherwise may differ by. Splines in tension are
-# differences of exponentials: the last bit of exp, which differs between processors, grows to
-# 1e-10 in their integrals.
+# differences of exponentials, in which the rounding of exp grows: 1e-10 was seen in their
+# integrals on another machine than the one that wrote the files.
 TOLERANCE = {"float64": 2e-10, "complex128": 2e-10, "float32": 1e-5, "complex64": 1e-5}
 NETWORK = 1e-5
 # A solver that goes about it otherwise ends elsewhere within its own tolerance.

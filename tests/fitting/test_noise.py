@@ -674,8 +674,8 @@ def test_channels_and_integers_at_uneven_positions():
     x = np.sort(rng.random(300))
     truth = 1000 * np.stack([np.sin(9 * x), np.cos(5 * x), x], axis=1)
     values = truth + 100 * rng.standard_normal(truth.shape)
-    for given in (values, np.round(values).astype(np.int32), values.astype(np.float32)):
-        field = kf.fit(given, axes=[x])
+    for samples in (values, np.round(values).astype(np.int32), values.astype(np.float32)):
+        field = kf.fit(samples, axes=[x])
         assert field.report.noise is not None
         assert np.std(field.on_grid() - truth) < 25
     rounded = kf.fit(np.round(truth).astype(np.int32), axes=[x])
@@ -697,7 +697,8 @@ def test_knots_of_smoothed_lines():
     knots = _thinned(x)
     least = 0.05 * 6 / 15
     assert np.diff(knots).min() >= least * (1 - 1e-12)
-    assert knots[0] == 0 and knots[-1] == 6
+    assert knots[0] == 0
+    assert knots[-1] == 6
     np.testing.assert_allclose(6 - _thinned(6 - x[::-1])[::-1], knots)
     even = np.arange(9.0)
     assert _thinned(even) is even

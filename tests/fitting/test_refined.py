@@ -29,7 +29,7 @@ from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.splines import tension_encoding
 
-TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # by processor
+TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 
 
 @pytest.fixture

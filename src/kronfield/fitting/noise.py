@@ -133,9 +133,9 @@ def find_noise(
     - they exceed rounding.
 
     On uneven axes, differences of close samples are also compared with those of distant ones: see
-    `_Near`. A short line has too few differences for a narrow bound. If the ratio exceeds its threshold
-    without being certain, noise is also found if a smooth line with noise is clearly likelier than
-    a rough line without: see `_SmoothLines`.
+    `_Near`. A short line has too few differences for a narrow bound. If the ratio exceeds its
+    threshold without being certain, noise is also found if a smooth line with noise is clearly
+    likelier than a rough line without: see `_SmoothLines`.
 
     Examples
     --------
@@ -742,7 +742,7 @@ def _line_basis(count: int) -> tuple[Array, Array]:
 
 
 def _uneven_basis(x: Array) -> tuple[Array, Array]:
-    """Return eigenvalues and eigenvectors of the roughness of natural cubic splines (Reinsch, 1967).
+    """Return eigenvalues and eigenvectors of the roughness of natural splines (Reinsch, 1967).
 
     Positions are in units of the mean gap.
     """
@@ -750,7 +750,7 @@ def _uneven_basis(x: Array) -> tuple[Array, Array]:
     gaps = np.maximum(gaps, CLOSEST)
     gaps /= gaps.mean()
     n = len(x)
-    # ∫ f''² = y' Q R^-1 Q' y, with second divided differences Q' and the tridiagonal R of linear f''
+    # ∫ f''² = y' Q R^-1 Q' y: second divided differences Q', the tridiagonal R of linear f''
     rows = np.arange(n - 2)
     Q = np.zeros((n - 2, n))
     Q[rows, rows], Q[rows, rows + 2] = 1 / gaps[:-1], 1 / gaps[1:]

@@ -43,7 +43,7 @@ def tension_encoding(
 
 
 def _thinned(x: Array) -> Array:
-    """Return rising knots that are no closer than `CLOSEST` mean gaps; flipped samples have them too.
+    """Return rising knots at least `CLOSEST` mean gaps apart; flipped samples have them too.
 
     Samples in a row of smaller gaps have knots at even distances.
     """
