@@ -24,15 +24,7 @@ from kronfield.fitting.settings import DEFAULT, FillingSettings, changed, decisi
 
 SIDE = 256
 #: Decisions about how to fill; the others are about what is judged.
-NAMES = (
-    "sizes_by_dimension",
-    "rounds",
-    "rounds_of_holes",
-    "relaxation",
-    "first",
-    "last",
-    "least_share",
-)
+NAMES = ("sizes_by_dimension", "rounds", "rounds_of_holes", "first", "last", "least_share")
 
 
 def quality(task: HoleTask, kind: str, own: FillingSettings) -> float:

@@ -15,7 +15,6 @@ from kronfield.fitting.filling import SHIFTS, Blocks, block_sizes, coarse_guess,
 from kronfield.fitting.filling_choice import (
     Hidden,
     MeanError,
-    activity,
     are_wide,
     best_share,
     hidden_like,
@@ -88,7 +87,6 @@ def test_shifts_are_spread_evenly(size):
 def slow_fill(planes, missing, error, rounds, sizes, settings):
     """The same rounds as `fill` for one channel, block by block, in float64."""
     x = (planes[0] - planes[0].mean()) / error
-    before = x
     turns = dict.fromkeys(sizes, 0)
     for i, threshold in enumerate(np.geomspace(settings.first, settings.last, rounds)):
         used = sizes if i == rounds - 1 else [sizes[i % len(sizes)]]
@@ -112,8 +110,7 @@ def slow_fill(planes, missing, error, rounds, sizes, settings):
                     weights = np.moveaxis(np.tensordot(cosines(b).T, weights, (1, axis)), 0, axis)
                 found[tuple(place)] = weights[tuple(place - starts)]
             mean += found / len(used)
-        further = settings.relaxation * (mean - before) if i < rounds - 1 else 0.0
-        x, before = np.where(missing, mean + further, x), mean
+        x = np.where(missing, mean, x)
     return np.where(missing, x * error + planes[0].mean(), planes[0])
 
 
@@ -786,20 +783,6 @@ def test_either_side_of_rounds_of_holes(monkeypatch):
     counted = Counted(monkeypatch)
     assert fitted_error(picture(), written((128, 128))) < 0.87
     assert counted.passes <= 60
-
-
-def test_either_side_of_relaxation():
-    """Without it few rounds are not enough, and much of it does not converge."""
-    own = settings.DEFAULT.filling
-    assert plain_fill(own, scattered((64, 64), 0.5), 8) < 0.39
-
-
-def test_activity_of_some_places_has_the_mean_of_all():
-    stack, places = stripes((64, 64))[:, None], scattered((64, 64), 0.5)[None]
-    every, some = activity(stack, places), activity(stack, places, 500)
-    assert len(every) == places.sum()
-    assert 500 <= len(some) <= 1000
-    assert abs(some.mean() / every.mean() - 1) < 0.1
 
 
 def test_either_side_of_least_share(monkeypatch):

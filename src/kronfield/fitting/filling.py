@@ -226,8 +226,6 @@ def _rounds(
     """Return the missing samples (C, M); x (C, N_1, ..., N_D) is changed.
 
     A round uses one size of blocks, the sizes in turn. The last one is the mean of all sizes.
-    Rounds converge slowly where gaps are wide, so a part of the change of a round is added once
-    more before the next one (Polyak, 1964: momentum).
     """
     along = np.nonzero(missing)
 
@@ -237,8 +235,7 @@ def _rounds(
 
     turns = dict.fromkeys(sizes, 0)
     samples = x.reshape(len(x), -1)
-    found = before = samples.take(places, axis=1)
-    further = np.float32(settings.relaxation)
+    found = samples.take(places, axis=1)
     for i, threshold in enumerate(np.geomspace(settings.first, settings.last, rounds)):
         used = sizes if i == rounds - 1 else [sizes[i % len(sizes)]]
         found = np.zeros((len(x), len(places)), dtype=np.float32)
@@ -247,10 +244,7 @@ def _rounds(
             turns[size] += 1
             found += blocks.shrunk(samples, float(threshold))
         found /= len(used)
-        if i < rounds - 1:
-            # x <- P(x) + r (P(x) - before): a part of the last change again
-            samples[:, places] = found + further * (found - before)
-            before = found
+        samples[:, places] = found
     return found
 
 

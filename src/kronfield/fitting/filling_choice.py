@@ -44,8 +44,6 @@ TRIES, REACH = 4, 2
 GOLDEN = (math.sqrt(5) - 1) / 2
 # The distances of neighbours whose differences tell how large errors are.
 NEIGHBOURS = (2, 4, 8)
-# Missing samples, spread evenly, that are enough for the mean of their activity.
-ENOUGH_PLACES = 1 << 12
 # Of which there is one for each axis of a lattice that is filled.
 PRIMES = (2, 3, 5, 7)
 # Fewer windows than this do not tell a standard error.
@@ -307,7 +305,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     plan = replace(plan, weight=taken)
     complete = plan.fill_lattice(planes, missing, linear.root[0])
     # in wide holes, what is near a sample is not known either
-    there = None if wide else activity(complete[:, None], missing[None], ENOUGH_PLACES)
+    there = None if wide else activity(complete[:, None], missing[None])
     here = activity((1 - taken) * surfaces[best] + taken * filled, judged.hidden)
     ends = np.cumsum([int(one.sum()) for one in judged.hidden])[:-1]
     expected = MeanError.elsewhere(mixed, np.split(here, ends), there)
@@ -337,17 +335,13 @@ def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
     return find_noise(planes[(slice(None), *part)], settings.noise, ~missing[part])
 
 
-def activity(stack: Array, places: Array, most: int | None = None) -> Array:
+def activity(stack: Array, places: Array) -> Array:
     """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
 
     It is the sum of squared differences between samples on either side, at a few distances: errors
-    of samples that are filled are about in proportion to it. With ``most``, only about so many of
-    the places are used, spread evenly.
+    of samples that are filled are about in proportion to it.
     """
-    every, flat = np.flatnonzero(places), stack.reshape(len(stack), -1)
-    if most is not None:
-        every = every[:: max(1, len(every) // most)]
-    index = np.unravel_index(every, places.shape)
+    index, flat = np.nonzero(places), stack.reshape(len(stack), -1)
     total = np.zeros(len(index[0]))
     for axis in range(1, places.ndim):
         for distance in NEIGHBOURS:

@@ -1129,26 +1129,18 @@ class FillingSettings(_Group):
         sides=(((4,), (4,), (2,), (2,)), ((256,), (64,), (32,), (16,))),
     )
     rounds: int = decision(
-        24,
+        32,
         "The number of rounds where samples are scattered, or holes wide.",
         data="kodim01 to 08: a quarter of the pixels, holes of 16 pixels",
         script="filling.py",
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        15,
+        20,
         "The number of rounds where holes are small parts of the lattice, and narrow.",
         data="kodim01 to 08: text, scratches",
         script="filling.py",
         sides=(3, 40),
-    )
-    relaxation: float = decision(
-        0.35,
-        "The part of the change of a round that is added once more before the next round.",
-        data="kodim01, 03, 05 and 08: text, scratches, holes of 16 pixels (0.5 is better there by "
-        "less than 0.1 dB); stripes on a line, where 0.5 is worse by 7 %",
-        script="filling.py",
-        sides=(0.0, 1.5),
     )
     first: float = decision(
         3.0,
