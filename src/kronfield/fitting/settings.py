@@ -275,8 +275,8 @@ class NoiseSettings(_Group):
         0.25,
         "On uneven axes the differences of the closest samples, this part of all, are compared "
         "with the others: noise is as strong in them, a signal is weaker.",
-        data="by design; 0.05, 0.1, 0.25 and 0.5 missed as often on 60 lines of waves with noise at "
-        "random, clustered and paired positions",
+        data="by design; 0.05, 0.1, 0.25 and 0.5 missed as often on 60 lines of waves with noise "
+        "at random, clustered and paired positions",
         script="uneven.py",
         sides=(0.0, 0.9),
     )
@@ -555,8 +555,8 @@ class PointSettings(_Group):
     fine_hat_cells: float = decision(
         16.0,
         "Cells per point of a finer grid of hats, tried where hats are better than splines.",
-        data="seen to help on terrain and airports of the benchmark, whose figures are therefore not "
-        "of untouched data; on random fields with the similarities exp(-r) and (1 + r) exp(-r) "
+        data="seen to help on terrain and airports of the benchmark, whose figures are therefore "
+        "not of untouched data; on random fields with the similarities exp(-r) and (1 + r) exp(-r) "
         "8, 16 and 32 are level",
         script="rough.py",
         sides=(8.0, 32.0),
