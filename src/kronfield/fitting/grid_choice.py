@@ -26,7 +26,13 @@ from kronfield._core.frames import Frame, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
-from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily, leave_one_out
+from kronfield.fitting.prediction import (
+    RCOND,
+    AxisErrors,
+    Family,
+    SplineFamily,
+    leave_one_out_of_all,
+)
 from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
@@ -157,10 +163,9 @@ def choose(
     @functools.cache
     def errors() -> list[AxisErrors | None]:
         """Judge every axis, if a decision needs it."""
-        return [
-            None if close else leave_one_out(crop.balanced, i, x, options.settings.prediction)
-            for i, x in enumerate(crop.axes, start=1)
-        ]
+        if close:
+            return [None] * len(axes)
+        return leave_one_out_of_all(crop.balanced, crop.axes, options.settings.prediction)
 
     remark = ""
     if options.may_smooth:
