@@ -33,7 +33,7 @@ PART, FEWEST_NODES = 1 << 18, 1 << 12
 
 Parity = tuple[int, ...]
 Direction = tuple[int, ...]
-# For each axis, the other axis on which boxes with index 1 have one sample less: see `fill_middles`.
+# For each axis, the axis on which boxes with index 1 have one sample less: see `fill_middles`.
 Shorter = Sequence[int | None]
 # The first index and the one past the last, for each axis.
 Box = tuple[tuple[int, int], ...]

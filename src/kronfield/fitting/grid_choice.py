@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Frame, centre, is_even
+from kronfield._core.frames import Frame, centre, is_even, smallest_gap
 from kronfield.encoding import Kronecker
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
@@ -133,11 +133,12 @@ class Crop:
         sizes = np.abs(crop).reshape(len(crop), -1).max(axis=1)
         largest = float(sizes.max()) or 1.0
         crop = crop / largest
-        crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+        crop -= crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
         rest = float(np.abs(crop).max()) or 1.0
+        crop /= rest
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
         eps = float(np.finfo(np.result_type(values.dtype, np.float32)).eps)
-        return cls(crop / rest, inside, largest * rest, sizes / largest / rest, eps)
+        return cls(crop, inside, largest * rest, sizes / largest / rest, eps)
 
 
 def choose(
@@ -190,7 +191,7 @@ def _kinds(axes: Sequence[Array]) -> str:
 
 def _nearly_coincide(x: Array) -> bool:
     """Tell whether gaps are so small that a spline through both samples has huge slopes."""
-    return len(x) > 1 and float(np.diff(x).min()) < NEARLY * float(x[-1] - x[0]) / len(x)
+    return len(x) > 1 and smallest_gap(x) < NEARLY * float(x[-1] - x[0]) / len(x)
 
 
 def _noise(
@@ -525,7 +526,9 @@ def _halved_errors(crop: Crop, settings: Settings) -> tuple[float, float, float]
     known, truth = known.transpose(turned), truth.transpose(turned)
     finer = (*(False,) * D, *halved)
     # the nodes past either end are not judged
-    inner = (slice(None),) * (1 + D) + tuple(slice(1, -1) if half else slice(None) for half in halved)
+    inner = (slice(None),) * (1 + D) + tuple(
+        slice(1, -1) if half else slice(None) for half in halved
+    )
     samples = (slice(None),) * (1 + D) + tuple(slice(None, None, 1 + half) for half in halved)
     known = np.ascontiguousarray(known)
     a, e = (
