@@ -13,7 +13,6 @@ All of it is judged on one central crop, so that a large array is decided like i
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,14 +21,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Frame, centre, is_even, sample_frame
+from kronfield._core.frames import Frame, centre, is_even, smallest_gap
 from kronfield.encoding import Kronecker
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
-from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily, leave_one_out
+from kronfield.fitting.prediction import (
+    RCOND,
+    AxisErrors,
+    Family,
+    SplineFamily,
+    leave_one_out_of_all,
+)
 from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import GridSettings, Settings
-from kronfield.fitting.slopes import Refinement
+from kronfield.fitting.slopes import Refinement, along_axes, along_edges
 from kronfield.fitting.smoothing import Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
 
@@ -128,11 +133,12 @@ class Crop:
         sizes = np.abs(crop).reshape(len(crop), -1).max(axis=1)
         largest = float(sizes.max()) or 1.0
         crop = crop / largest
-        crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+        crop -= crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
         rest = float(np.abs(crop).max()) or 1.0
+        crop /= rest
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
         eps = float(np.finfo(np.result_type(values.dtype, np.float32)).eps)
-        return cls(crop / rest, inside, largest * rest, sizes / largest / rest, eps)
+        return cls(crop, inside, largest * rest, sizes / largest / rest, eps)
 
 
 def choose(
@@ -157,10 +163,9 @@ def choose(
     @functools.cache
     def errors() -> list[AxisErrors | None]:
         """Judge every axis, if a decision needs it."""
-        return [
-            None if close else leave_one_out(crop.balanced, i, x, options.settings.prediction)
-            for i, x in enumerate(crop.axes, start=1)
-        ]
+        if close:
+            return [None] * len(axes)
+        return leave_one_out_of_all(crop.balanced, crop.axes, options.settings.prediction)
 
     remark = ""
     if options.may_smooth:
@@ -186,7 +191,7 @@ def _kinds(axes: Sequence[Array]) -> str:
 
 def _nearly_coincide(x: Array) -> bool:
     """Tell whether gaps are so small that a spline through both samples has huge slopes."""
-    return len(x) > 1 and float(np.diff(x).min()) < NEARLY * float(x[-1] - x[0]) / len(x)
+    return len(x) > 1 and smallest_gap(x) < NEARLY * float(x[-1] - x[0]) / len(x)
 
 
 def _noise(
@@ -486,69 +491,79 @@ def _halved_errors(crop: Crop, settings: Settings) -> tuple[float, float, float]
 
     Those of slopes along axes, of slopes along edges, and the mean product of the two errors. Known
     samples can start at the first or at the second sample of an axis. All combinations are judged,
-    so that a flipped grid is judged alike. Those of one shape are filled at once.
+    so that a flipped grid is judged alike. They are boxes that lie side by side, on an axis of two
+    for each axis of the grid, on which nothing is filled in.
     """
-    fewest = settings.grid.shortest_refined
+    D, fewest = len(crop.axes), settings.grid.shortest_refined
     lengths = crop.values.shape[1:]
-    # an axis of n samples from `start` on has this many known ones, the last held-out one between
-    each = [[(s, (n - s + 1) // 2) for s in (0, 1)] if n >= fewest else [(0, n)] for n in lengths]
     halved = [n >= fewest for n in lengths]
-    alike: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    for combination in itertools.product(*each):
-        starts, counts = zip(*combination, strict=True)
-        alike.setdefault(counts, []).append(starts)
-    total = np.zeros(3)
-    for counts, starts_of in alike.items():
-        a, e = (
-            _filled_errors(crop, starts_of, counts, halved, along, settings)
-            for along in (False, True)
-        )
-        if a is None or e is None:
-            return math.inf, math.inf, math.inf
-        held_out = len(a) * (math.prod(a.shape[2:]) - math.prod(counts))
-        total += [float(np.sum(x * y)) / held_out for x, y in ((a, a), (e, e), (a, e))]
-    axes, edges, both = (total / sum(map(len, alike.values()))).tolist()
+    starts = [(0, 1) if half else (0,) for half in halved]
+    # positions of a nearly even axis may be less even if every second one is left out
+    if not all(
+        is_even(x[s::2])
+        for x, half, each in zip(crop.axes, halved, starts, strict=True)
+        if half
+        for s in each
+    ):
+        return math.inf, math.inf, math.inf
+    known, truth = crop.values, crop.values
+    inside = np.ones((1,) * (1 + 2 * D))  # 0 at nodes that have no meaning, and at known samples
+    kept, judged = np.ones((1,) * D), np.ones((1,) * D)  # the samples and nodes of every box
+    shorter: list[int | None] = [None] * (2 * D)
+    for i, (n, half) in enumerate(zip(lengths, halved, strict=True)):
+        axis, side = 1 + i, tuple(-1 if k == i else 1 for k in range(D))
+        count = (n + 1) // 2 if half else n
+        size = 2 * count - 1 if half else n
+        known = _boxes(known, axis + i, [slice(s, None, 2) for s in (0, 1)] if half else [], count)
+        truth = _boxes(truth, axis + i, [slice(s, s + size) for s in (0, 1)] if half else [], size)
+        counts = [(n + 1) // 2, n // 2] if half else [n]
+        sizes = [2 * c - 1 for c in counts] if half else [n]
+        kept, judged = kept * np.reshape(counts, side), judged * np.reshape(sizes, side)
+        if half and n % 2:
+            shorter[D + i] = i
+        inside = inside * _within(sizes, size, D, i)
+    turned = (0, *(1 + 2 * i for i in range(D)), *(2 + 2 * i for i in range(D)))
+    known, truth = known.transpose(turned), truth.transpose(turned)
+    finer = (*(False,) * D, *halved)
+    # the nodes past either end are not judged
+    inner = (slice(None),) * (1 + D) + tuple(
+        slice(1, -1) if half else slice(None) for half in halved
+    )
+    samples = (slice(None),) * (1 + D) + tuple(slice(None, None, 1 + half) for half in halved)
+    known = np.ascontiguousarray(known)
+    a, e = (
+        (fill(known, finer, settings.directional, shorter)[inner] - truth) * inside
+        for fill in (along_axes, along_edges)
+    )
+    a[samples] = e[samples] = 0.0
+    held_out = len(a) * (judged - kept)
+    spatial = (0, *range(1 + D, 1 + 2 * D))
+    axes, edges, both = (
+        float(np.mean(np.sum(x * y, axis=spatial) / held_out)) for x, y in ((a, a), (e, e), (a, e))
+    )
     return axes, edges, both
 
 
-def _filled_errors(
-    crop: Crop,
-    starts_of: Sequence[Sequence[int]],
-    counts: Sequence[int],
-    halved: Sequence[bool],
-    directional: bool,
-    settings: Settings,
-) -> Array | None:
-    """Return the errors of the samples between every second one, of boxes that start at several.
+def _boxes(values: Array, axis: int, parts: Sequence[slice], size: int) -> Array:
+    """Return parts of an axis side by side, on a new axis before it; one part if none is given.
 
-    They are (C, boxes, N_1, ..., N_D), and 0 at the known samples. The boxes lie side by side on an
-    axis of their own, on which nothing is filled in.
+    Where a part has fewer samples than ``size``, its last one is repeated.
     """
-    sizes = [2 * n - 1 if half else n for n, half in zip(counts, halved, strict=True)]
-    boxes = np.stack(
-        [
-            crop.values[
-                (slice(None), *(slice(a, a + n) for a, n in zip(starts, sizes, strict=True)))
-            ]
-            for starts in starts_of
-        ],
-        axis=1,
-    )
-    steps = [2 if half else 1 for half in halved]
-    known = tuple(slice(None, None, step) for step in steps)
-    axes = [
-        axis[a : a + n : step]
-        for axis, a, n, step in zip(crop.axes, starts_of[0], sizes, steps, strict=True)
-    ]
-    side = np.arange(float(len(starts_of)))
-    axes = [side, *axes]
-    frames = [sample_frame(axis) for axis in axes]
-    finer = Refinement.of(axes, frames, [False, *halved], directional, settings.directional)
-    if finer is None:  # every second position of a nearly even axis may be less even
-        return None
-    # the nodes past either end are not judged
-    inner = tuple(slice(1, -1) if half else slice(None) for half in halved)
-    every = (slice(None), slice(None))
-    errors = finer(np.ascontiguousarray(boxes[(*every, *known)]))[(*every, *inner)] - boxes
-    errors[(*every, *known)] = 0.0
-    return np.ascontiguousarray(errors)
+    if not parts:
+        return np.expand_dims(values, axis)
+    before = (slice(None),) * axis
+    shape = (*values.shape[:axis], len(parts), size, *values.shape[axis + 1 :])
+    boxes = np.empty(shape, values.dtype)
+    for i, part in enumerate(parts):
+        some = values[(*before, part)]
+        boxes[(*before, i, slice(some.shape[axis]))] = some
+        boxes[(*before, i, slice(some.shape[axis], None))] = some[(*before, slice(-1, None))]
+    return boxes
+
+
+def _within(sizes: Sequence[int], size: int, D: int, axis: int) -> Array:
+    """Return 1 for the nodes of boxes of such ``sizes`` on one axis, and 0 past their ends."""
+    found = (np.arange(size) < np.asarray(sizes)[:, None]).astype(float)
+    shape = [1] * (1 + 2 * D)
+    shape[1 + axis], shape[1 + D + axis] = found.shape
+    return found.reshape(shape)
