@@ -1132,29 +1132,52 @@ class FillingSettings(_Group):
     )
     rounds: int = decision(
         32,
-        "The number of rounds where samples are scattered, or holes wide.",
-        data="kodim01 to 08: a quarter of the pixels, holes of 16 pixels",
+        "The number of rounds where samples are scattered.",
+        data="kodim01 to 08: a quarter and half of the pixels",
         script="filling.py",
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        20,
-        "The number of rounds where holes are small parts of the lattice, and narrow.",
-        data="kodim01 to 08: text, scratches",
+        16,
+        "The number of rounds where holes are small parts of the lattice.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(3, 40),
     )
+    step: float = decision(
+        2.0,
+        "How far the first round moves missing samples towards its result; steps fall to 1.",
+        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.5, 4.0),
+    )
     first: float = decision(
         3.0,
-        "The threshold of the first round, relative to the expected error.",
-        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        "The threshold of the first round where samples are scattered, relative to the expected "
+        "error.",
+        data="kodim01 to 08: a quarter and half of the pixels",
         script="filling.py",
         sides=(0.3, 100.0),
     )
     last: float = decision(
         0.3,
-        "The threshold of the last round, relative to the expected error.",
-        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        "The threshold of the last round where samples are scattered, relative to the expected "
+        "error.",
+        data="kodim01 to 08: a quarter and half of the pixels",
+        script="filling.py",
+        sides=(0.01, 3.0),
+    )
+    first_of_holes: float = decision(
+        2.0,
+        "The threshold of the first round in holes, relative to the expected error.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.3, 100.0),
+    )
+    last_of_holes: float = decision(
+        0.5,
+        "The threshold of the last round in holes, relative to the expected error.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.01, 3.0),
     )
