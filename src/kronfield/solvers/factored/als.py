@@ -83,8 +83,7 @@ class Sweeper:
         self.values = np.asarray(values, dtype=rows.dtype)
         self.weights = None if weights is None else np.asarray(weights, dtype=rows.dtype)
         self.bends = [bend(emb) for emb in rows.embedders]
-        size = [emb.size > 1 for emb in rows.embedders]
-        self.axes = [d for d, able in enumerate(size) if able and (free is None or free[d])]
+        self.axes = [d for d in range(len(rows.embedders)) if free is None or free[d]]
         self.functions: list[Array] = []
 
     @property
@@ -225,12 +224,8 @@ def new_product(
         # the vector at the mean position of each bin, at the centres of the splines
         at = [float(points[bins[:, axis] == b, axis].mean()) for b in np.unique(bins[:, axis])]
         kept = vector[np.unique(bins[:, axis])]
-        new[axis] = np.interp(_centres(embedders[axis]), at, kept)
+        new[axis] = np.interp(embedders[axis].centres, at, kept)
     return new
-
-
-def _centres(embedder: BSpline) -> Array:
-    return embedder.centres if embedder.degree else np.full(embedder.size, 0.5)
 
 
 def values_at(embedders: Sequence[BSpline], factors: Factors, points: Array) -> Array:

@@ -28,8 +28,8 @@ def spline_axis(x: Array, size: int, few: int) -> BSpline:
     """
     values = _distinct(x, few)
     if values is not None:
-        if len(values) == 1:
-            return BSpline(1, 0)
+        if len(values) == 1:  # no function of it can be told
+            return BSpline(2, 1)
         inner = values[1:-1] if len(values) > 2 else None
         return BSpline(len(values), 1, low=values[0], high=values[-1], inner=inner)
     at = np.linspace(0.0, 1.0, 257)
@@ -63,14 +63,12 @@ def bend(embedder: BSpline) -> Array:
     parabola over the whole axis counts alike for any number of splines.
     """
     K = embedder.size
-    if K == 1:
-        return np.zeros((1, 1))
     first = np.diff(np.eye(K), axis=0) * math.sqrt(K - 1)
     total = 0.03 * first.T @ first
     if K > 2:
         second = np.diff(np.eye(K), 2, axis=0) * (K - 1) ** 1.5
         total += second.T @ second
-    elif embedder.degree:
+    else:
         total += first.T @ first
     return np.asarray(total)
 
@@ -177,3 +175,16 @@ class Rows:
                 gram[block, block] += A.T @ A
                 right[block] += A.T @ y[start:stop]
         return gram, right
+
+
+def gram(embedder: BSpline, low: float, high: float) -> Array:
+    """Return the integrals (K, K) of products of splines from low to high, exactly."""
+    inside = embedder.inner_knots
+    inside = inside[(inside > low) & (inside < high)]
+    ends = [float(end) for end in (embedder.low, embedder.high) if low < end < high]
+    breaks = np.unique(np.concatenate([[low, high], inside, ends]))
+    x, w = np.polynomial.legendre.leggauss(embedder.degree + 1)  # exact for degree 2 k + 1
+    half, middle = np.diff(breaks) / 2, (breaks[1:] + breaks[:-1]) / 2
+    rows = np.asarray(embedder((middle[:, None] + half[:, None] * x).ravel()))
+    weights = (half[:, None] * w).ravel()
+    return np.asarray(rows.T @ (weights[:, None] * rows))
