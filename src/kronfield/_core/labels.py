@@ -238,6 +238,15 @@ class AxisLabel:
         rounded = (rest + FRACTIONS[step] // 2) // FRACTIONS[step]
         return (seconds * per + rounded).astype(f"{letter}[{step}]")
 
+    def dates(self, positions: Any) -> Array:
+        """Return positions as `values` does, with NaT where they are NaN."""
+        x = np.asarray(positions, dtype=np.float64)
+        there = np.isfinite(x)
+        known = self.values(x[there])
+        result = np.full(x.shape, "NaT", dtype=known.dtype)
+        result[there] = known
+        return result
+
     def text(self, position: float) -> str:
         """Return one position as text."""
         if not self.is_time:

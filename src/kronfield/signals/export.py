@@ -23,7 +23,8 @@ from kronfield.signals.tones import Tones, measured_tones
 from kronfield.signals.view import View, view
 
 # Formats that hold any number; other formats hold brightness or sound.
-RAW = {".tif", ".tiff", ".npy", ".npz", ".nii", ".nii.gz", ".csv", ".tsv", ".parquet"}
+RAW = {".tif", ".tiff", ".npy", ".npz", ".nc", ".zarr", ".nii", ".nii.gz"}
+RAW |= {".csv", ".tsv", ".parquet", ".xlsx"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def export(
         count: int | None = len(where.shape) + len(job.names)
     else:
         shape, count = where.shape, len(job.names) if job.has_channels else None
-    with writer(path, shape, count, written.to_dict(), overwrite=overwrite) as file:
+    axes = None if target == "table" else where.positions
+    with writer(path, shape, count, written.to_dict(), axes=axes, overwrite=overwrite) as file:
         done = 0
         for block in where.blocks(field, job.derivative):
             values = job.values(block, chosen)
@@ -239,10 +241,13 @@ class _Job:
     def description(self, suffix: str, tones: Tones | None) -> Description:
         """Return the description of the file: that of the field, adapted to the view."""
         order, names, units = self.where.order, axis_names(self.field), axis_units(self.field)
+        labels = self.field.labels.axes
+        dated = any(label.is_time for label in labels)
         known = replace(
             self.known,
             axes=[names[i] for i in order],
             units=[units[i] for i in order],
+            labels=[labels[i].to_dict() for i in order] if dated else None,
             channels=self.names if self.derivative is None else self._derivative_names(),
             made=None,
             range=None,
