@@ -33,7 +33,7 @@ _USUAL = {
     "easting",
     "northing",
 }
-_USUAL |= {"row", "column", "col", "date", "datetime", "timestamp"}
+_USUAL |= {"row", "column", "col", "date", "datetime", "timestamp", "year"}
 _UNIT = re.compile(r"^(.*?)\s*[\[(]([^\])]*)[\])]\s*$")
 # The most coordinates that are taken without their names: of more columns, no one can know.
 MOST_GUESSED = 3

@@ -24,13 +24,15 @@ from kronfield.files.columns import (
     unfit_cell,
 )
 from kronfield.files.csv_arrow import Dialect, read_quickly
-from kronfield.files.dates import parse_dates
+from kronfield.files.dates import parse_dates, short_dates
 from kronfield.files.guard import decoding, guarded
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Progress, Signal
 
 _WHAT = "a text table: CSV or TSV"
 _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
+# The name of a first column without a name, which pandas and R write for their index.
+INDEX = "index"
 # Rows converted at a time, to bound the memory.
 _BATCH = 1 << 14
 # The number of lines from which the delimiter is determined.
@@ -52,6 +54,10 @@ def read_csv(path: Path, columns: Any, coordinates: Any, progress: Progress | No
         )
         wanted = table.names if values is None or places is None else places + values
         found, unfit = table.columns(wanted, (places or []) + (values or []), progress)
+    given = (values or []) + (places or [])
+    if INDEX in found and INDEX not in given and _is_counted(found[INDEX]):
+        del found[INDEX]
+        unfit[INDEX] = Unfit("the numbers of the rows")
     dates = [name for name, column in found.items() if column.dtype.kind == "M"]
     choice = choose(path, table.names, unfit, dates, places, values)
     taken = choice.coordinates + choice.values
@@ -199,9 +205,19 @@ def _opening(lines: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _header(names: Sequence[str], width: int) -> list[str]:
-    """Return the names of the columns; a column without a name is called by its number."""
+    """Return the names of the columns.
+
+    A column without a name is called by its number, or if only the first has none, `INDEX`.
+    """
     names = names if len(names) == width else [""] * width
+    if width > 1 and not names[0] and all(names[1:]) and INDEX not in names:
+        return [INDEX, *names[1:]]
     return [name or str(i) for i, name in enumerate(names)]
+
+
+def _is_counted(column: Array) -> bool:
+    """Return whether a column numbers its rows: 0, 1, 2, ..."""
+    return column.dtype.kind == "f" and np.array_equal(column, np.arange(len(column)))
 
 
 def _encoding(file: BinaryIO) -> str:
@@ -334,7 +350,9 @@ def open_csv(path: Path, layout: Layout) -> Iterator[Put]:
                 table.writerows(text.tolist())
                 return
             columns = [
-                (labels[i].dates(rows[:, i]) if i in labels else rows[:, i]).astype(str)
+                (short_dates(labels[i].dates(rows[:, i])) if i in labels else rows[:, i]).astype(
+                    str
+                )
                 for i in range(count)
             ]
             for column in columns:

@@ -74,6 +74,15 @@ def _plain(cell: str) -> str | None:
         return None
 
 
+def short_dates(dates: Array) -> Array:
+    """Return dates in the longest unit that holds them exactly, which has the shortest text."""
+    for unit in ("D", "m", "s", "ms", "us"):
+        short = dates.astype(f"M8[{unit}]")
+        if np.array_equal(short[~np.isnat(short)], dates[~np.isnat(dates)]):
+            return short
+    return dates
+
+
 def positions(label: AxisLabel, name: str, column: Array) -> Array:
     """Return a column of numbers or dates as positions on an axis; NaN where it is missing."""
     if column.dtype.kind not in "mM":

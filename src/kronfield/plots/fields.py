@@ -204,7 +204,7 @@ class _Drawing:
         ax.set(xlabel=self.axis_name(axis), ylabel="" if several else self.value_name)
         if several or error is not None or self.data is not None:
             ax.legend(frameon=False, fontsize=9)
-        _dated(ax.xaxis, self.label(axis))
+        date_axis(ax.xaxis, self.label(axis), numbers=False)
         tidy(ax)
         return ax
 
@@ -256,19 +256,15 @@ class _Drawing:
         )
         values = values.swapaxes(0, 1) if down > across else values
         values = values[::-1] if up else values
-        left, right = _numbers(self.places(across, ends[across]))
-        low, high = _numbers(self.places(down, ends[down]))
-        image = ax.imshow(
-            np.clip(values.squeeze(), 0, 1) if self.colours else values,
-            cmap="gray" if self.colours else "viridis",
-            vmin=0.0 if self.colours else None,
-            vmax=1.0 if self.colours else None,
-            extent=(left, right, low, high) if up else (left, right, high, low),
-            aspect="equal" if alike and not self._dates(shown) else "auto",
-            interpolation="nearest",
+        image = draw_map(
+            ax,
+            values,
+            (self.places(across, ends[across]), self.places(down, ends[down])),
+            up=up,
+            equal=alike and not self._dates(shown),
+            colours=self.colours,
+            name=self.value_name,
         )
-        if not self.colours:
-            ax.figure.colorbar(image, ax=ax, label=self.value_name)
         if self.field.dimensions == 2:
             self._map_data(ax, image, across, down)
         ax.set(xlabel=self.axis_name(across), ylabel=self.axis_name(down))
@@ -278,8 +274,8 @@ class _Drawing:
                 f"{self.axis_name(i)} {self.label(i).text(self.middle[i])}" for i in cut
             )
             ax.set_title(where, fontsize=10)
-        _dated(ax.xaxis, self.label(across), numbers=True)
-        _dated(ax.yaxis, self.label(down), numbers=True)
+        date_axis(ax.xaxis, self.label(across))
+        date_axis(ax.yaxis, self.label(down))
         return ax
 
     def _dates(self, shown: Sequence[int]) -> bool:
@@ -319,6 +315,41 @@ class _Drawing:
         ax.set(xlim=limits[0], ylim=limits[1])
 
 
+def draw_map(
+    ax: Any,
+    values: Array,
+    ends: tuple[Array, Array],
+    *,
+    up: bool,
+    equal: bool,
+    colours: bool = False,
+    name: str = "",
+    limits: tuple[float, float] | None = None,
+) -> Any:
+    """Draw values (rows, columns) with a colour bar, or colours (rows, columns, 3) without.
+
+    ``ends`` are those of the horizontal and the vertical axis, numbers or dates. With ``up``, the
+    first row is at the top, where the vertical axis ends.
+    """
+    left, right = _numbers(ends[0])
+    low, high = _numbers(ends[1])
+    least, most = (0.0, 1.0) if colours else (None, None) if limits is None else limits
+    image = ax.imshow(
+        np.clip(values.squeeze(), 0, 1) if colours else values,
+        cmap="gray" if colours else "viridis",
+        vmin=least,
+        vmax=most,
+        extent=(left, right, low, high) if up else (left, right, high, low),
+        aspect="equal" if equal else "auto",
+        interpolation="nearest",
+    )
+    if not colours:
+        part = abs((high - low) / (right - left)) if equal else 1.0
+        bar = ax.figure.colorbar(image, ax=ax, shrink=float(np.clip(1.4 * part, 0.4, 1.0)))
+        bar.set_label(name)
+    return image
+
+
 def _numbers(places: Array) -> Array:
     """Return places as the numbers of Matplotlib: days since 1970 for dates."""
     if places.dtype.kind != "M":
@@ -328,14 +359,14 @@ def _numbers(places: Array) -> Array:
     return np.asarray(date2num(places))
 
 
-def _dated(axis: Any, label: AxisLabel, *, numbers: bool = False) -> None:
-    """Label an axis with dates, if it has dates."""
+def date_axis(axis: Any, label: AxisLabel, *, numbers: bool = True) -> None:
+    """Label an axis with dates, if it has dates; ``numbers`` if it was drawn with numbers."""
     if label.kind != DATE:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     if numbers:
         axis.axis_date()
-    locator = AutoDateLocator()
+    locator: Any = AutoDateLocator()
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator))
