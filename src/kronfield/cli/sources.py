@@ -78,6 +78,7 @@ def _table_text(signal: Signal) -> str:
     text = f"{0 if points is None else len(points)} points in {', '.join(known.axes or [])}"
     text += f"; values {', '.join(known.channels or [])}"
     text += f"; {known.dropped} rows without coordinates" if known.dropped else ""
+    text += f"; not used: {', '.join(known.unused)}" if known.unused else ""
     return text + (f"; {known.missing} missing values" if known.missing else "")
 
 

@@ -15,6 +15,7 @@ from kronfield.plots.base import (
     png_bytes,
     tidy,
 )
+from kronfield.plots.choices import candidates_height, draw_candidates
 
 if TYPE_CHECKING:
     from kronfield.signals.report.curves import ScoreCurve
@@ -274,22 +275,7 @@ def _plain_ticks(axes: Any, x: Any) -> None:
 
 
 def _candidates(found: Diagnosis) -> Any:
-    """Draw the score of each candidate on its own line, chosen candidates in another colour."""
-    scores = np.array([one.score for one in found.candidates])
-    best = np.array([one.chosen for one in found.candidates])
-    figure = new_figure(9.0, 1.4 + 0.24 * len(scores))
-    axes = figure.subplots()
-    rows = np.arange(len(scores))[::-1]
-    axes.hlines(rows, 0, scores, color="#dddddd", linewidth=1.0)
-    axes.plot(scores, rows, "o", color=COLOURS[0], markersize=5)
-    axes.plot(scores[best], rows[best], "o", color=COLOURS[1], markersize=7, label="chosen")
-    axes.set_yticks(rows, [str(one) for one in found.candidates], fontsize=8)
-    finite = scores[np.isfinite(scores) & (scores > 0)]
-    if finite.size and finite.max() > 20 * finite.min():
-        axes.set_xscale("log")
-    else:
-        axes.set_xlim(left=0)
-    axes.set(title="Candidates", xlabel="score: lower is better")
-    axes.legend(frameon=False, fontsize=9)
-    tidy(axes)
+    """Draw the score of each candidate."""
+    figure = new_figure(9.0, candidates_height(len(found.candidates)))
+    draw_candidates(found.candidates, figure.subplots())
     return figure

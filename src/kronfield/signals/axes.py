@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import problem
+from kronfield._core.labels import drawn_order
 from kronfield.field import Field
 from kronfield.files import Description
-
-# Names of axes that are drawn to the right, and of axes that are drawn upwards.
-_ACROSS = {"x", "lon", "lng", "long", "longitude", "easting", "t", "time", "column", "col"}
-_UP = {"y", "z", "lat", "latitude", "northing"}
 
 
 def described(field: Field) -> Description:
@@ -79,10 +76,5 @@ def is_numbered(field: Field, axis: int) -> bool:
 def map_order(field: Field, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes as (vertical, horizontal), and the axes to flip so that they grow upwards."""
     names = [axis_names(field)[i].split("[")[0].split("(")[0].strip().lower() for i in order]
-    if described(field).kind != "table" and not set(names) <= _ACROSS | _UP:
-        return order, ()
-    if "row" in names:
-        down = names.index("row")
-        return (order[down], order[1 - down]), ()
-    across = 1 if names[1] in _ACROSS and names[0] not in _ACROSS else 0
-    return (order[1 - across], order[across]), (order[1 - across],)
+    drawn, up = drawn_order(names, order, described(field).kind == "table")
+    return drawn, (drawn[0],) if up else ()

@@ -58,15 +58,18 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
 
 def _plain_axis_facts(field: Field) -> list[dict[str, Any]]:
     """Return the name, unit, domain and number of samples of each axis."""
-    axes = zip(axis_names(field), axis_units(field), field.domain, field.axes, strict=True)
+    labels = field.labels.axes
+    axes = zip(axis_names(field), axis_units(field), field.domain, field.axes, labels, strict=True)
     return [
         {
             "name": name,
             "unit": unit,
+            "kind": label.kind,
             "domain": list(ends),
+            "dates": [label.text(end) for end in ends] if label.is_time else None,
             "samples": len(x),
         }
-        for name, unit, ends, x in axes
+        for name, unit, ends, x, label in axes
     ]
 
 
@@ -117,7 +120,8 @@ def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def _axis_line(axis: dict[str, Any], kind: str) -> tuple[str, str]:
     """Return the name of an axis, and its ends, samples and embedder as text."""
     low, high = axis["domain"]
-    text = f"{low:g} to {high:g} {axis['unit']}".rstrip()
+    dates = axis.get("dates")
+    text = " to ".join(dates) if dates else f"{low:g} to {high:g} {axis['unit']}".rstrip()
     text += f", {axis['samples']} samples" if kind != "table" else ""
     if "embedder" in axis:
         rank = axis["stable_rank"]
