@@ -489,81 +489,101 @@ def _along_edges_or_axes(
 def _halved_errors(crop: Crop, settings: Settings) -> tuple[float, float, float]:
     """Return mean squared errors of every other sample, filled in from every second one.
 
-    Those of slopes along axes, of slopes along edges, and the mean product of the two errors. Known
-    samples can start at the first or at the second sample of an axis. All combinations are judged,
-    so that a flipped grid is judged alike. They are boxes that lie side by side, on an axis of two
-    for each axis of the grid, on which nothing is filled in.
+    Those of slopes along axes, of slopes along edges, and the mean product of the two errors.
     """
-    D, fewest = len(crop.axes), settings.grid.shortest_refined
-    lengths = crop.values.shape[1:]
-    halved = [n >= fewest for n in lengths]
-    starts = [(0, 1) if half else (0,) for half in halved]
+    fewest = settings.grid.shortest_refined
+    halved = [len(x) >= fewest for x in crop.axes]
     # positions of a nearly even axis may be less even if every second one is left out
-    if not all(
-        is_even(x[s::2])
-        for x, half, each in zip(crop.axes, halved, starts, strict=True)
-        if half
-        for s in each
-    ):
-        return math.inf, math.inf, math.inf
-    known, truth = crop.values, crop.values
-    inside = np.ones((1,) * (1 + 2 * D))  # 0 at nodes that have no meaning, and at known samples
-    kept, judged = np.ones((1,) * D), np.ones((1,) * D)  # the samples and nodes of every box
-    shorter: list[int | None] = [None] * (2 * D)
-    for i, (n, half) in enumerate(zip(lengths, halved, strict=True)):
-        axis, side = 1 + i, tuple(-1 if k == i else 1 for k in range(D))
-        count = (n + 1) // 2 if half else n
-        size = 2 * count - 1 if half else n
-        known = _boxes(known, axis + i, [slice(s, None, 2) for s in (0, 1)] if half else [], count)
-        truth = _boxes(truth, axis + i, [slice(s, s + size) for s in (0, 1)] if half else [], size)
-        counts = [(n + 1) // 2, n // 2] if half else [n]
-        sizes = [2 * c - 1 for c in counts] if half else [n]
-        kept, judged = kept * np.reshape(counts, side), judged * np.reshape(sizes, side)
-        if half and n % 2:
-            shorter[D + i] = i
-        inside = inside * _within(sizes, size, D, i)
-    turned = (0, *(1 + 2 * i for i in range(D)), *(2 + 2 * i for i in range(D)))
-    known, truth = known.transpose(turned), truth.transpose(turned)
-    finer = (*(False,) * D, *halved)
-    # the nodes past either end are not judged
-    inner = (slice(None),) * (1 + D) + tuple(
-        slice(1, -1) if half else slice(None) for half in halved
-    )
-    samples = (slice(None),) * (1 + D) + tuple(slice(None, None, 1 + half) for half in halved)
-    known = np.ascontiguousarray(known)
-    a, e = (
-        (fill(known, finer, settings.directional, shorter)[inner] - truth) * inside
-        for fill in (along_axes, along_edges)
-    )
-    a[samples] = e[samples] = 0.0
-    held_out = len(a) * (judged - kept)
-    spatial = (0, *range(1 + D, 1 + 2 * D))
-    axes, edges, both = (
-        float(np.mean(np.sum(x * y, axis=spatial) / held_out)) for x, y in ((a, a), (e, e), (a, e))
-    )
+    for x, half in zip(crop.axes, halved, strict=True):
+        if half and not (is_even(x[::2]) and is_even(x[1::2])):
+            return math.inf, math.inf, math.inf
+    halves = _Halves.of(crop.values, halved)
+    a, e = (halves.errors(fill, settings) for fill in (along_axes, along_edges))
+    axes, edges, both = (halves.mean(x * y) for x, y in ((a, a), (e, e), (a, e)))
     return axes, edges, both
 
 
-def _boxes(values: Array, axis: int, parts: Sequence[slice], size: int) -> Array:
-    """Return parts of an axis side by side, on a new axis before it; one part if none is given.
+@dataclass(frozen=True, eq=False)
+class _Halves:
+    """Every second sample of a grid, from the first or from the second one of each axis on.
+
+    All combinations are judged, so that a flipped grid is judged alike. They are boxes that lie
+    side by side: for each axis of the grid there is one more, of two boxes, on which nothing is
+    filled in. An axis of odd length has one known sample less from its second one on.
+
+    Attributes
+    ----------
+    known, truth : arrays (C, 2, ..., 2, L_1, ..., L_D) and (C, 2, ..., 2, M_1, ..., M_D)
+        The known samples, and those between their ends, M = 2 L - 1. Axes that are not halved have
+        one box.
+    is_judged : array of bool (2, ..., 2, M_1, ..., M_D)
+        Which of them are held out.
+    finer, shorter : tuples
+        As in `fill_middles`.
+    """
+
+    known: Array
+    truth: Array
+    is_judged: Array
+    finer: tuple[bool, ...]
+    shorter: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, values: Array, halved: Sequence[bool]) -> _Halves:
+        """Return the boxes of values (C, N_1, ..., N_D)."""
+        D, known, truth = len(halved), values, values
+        is_known, is_inside = np.ones((1,) * (2 * D), bool), np.ones((1,) * (2 * D), bool)
+        shorter: list[int | None] = [None] * (2 * D)
+        for i, (n, half) in enumerate(zip(values.shape[1:], halved, strict=True)):
+            at = 1 + 2 * i  # the axes before it have boxes already
+            if not half:
+                known, truth = np.expand_dims(known, at), np.expand_dims(truth, at)
+                continue
+            count = (n + 1) // 2
+            size = 2 * count - 1
+            known = _side_by_side(known, at, [slice(s, None, 2) for s in (0, 1)], count)
+            truth = _side_by_side(truth, at, [slice(s, s + size) for s in (0, 1)], size)
+            node = np.arange(size)
+            sizes = np.array([[size], [2 * (n // 2) - 1]])
+            shape = [1] * (2 * D)
+            shape[i], shape[D + i] = 2, size
+            is_inside = is_inside & (node < sizes).reshape(shape)
+            shape[i] = 1
+            is_known = is_known & (node % 2 == 0).reshape(shape)
+            shorter[D + i] = i if n % 2 else None
+        turned = (0, *range(1, 2 * D, 2), *range(2, 2 * D + 1, 2))
+        return cls(
+            np.ascontiguousarray(known.transpose(turned)),
+            truth.transpose(turned),
+            is_inside & ~is_known,
+            (*(False,) * D, *halved),
+            tuple(shorter),
+        )
+
+    def errors(self, fill: Callable[..., Array], settings: Settings) -> Array:
+        """Return the errors of the samples that are held out, and 0 for the others."""
+        nodes = fill(self.known, self.finer, settings.directional, self.shorter)
+        # the nodes past either end are not judged
+        inner = tuple(slice(1, -1) if more else slice(None) for more in self.finer)
+        return np.where(self.is_judged, nodes[(slice(None), *inner)] - self.truth, 0.0)
+
+    def mean(self, products: Array) -> float:
+        """Return the mean over the boxes of the means of their held-out samples."""
+        D = len(self.finer) // 2
+        inside = tuple(range(D, 2 * D))
+        counts = np.broadcast_to(self.is_judged, products.shape[1:]).sum(axis=inside)
+        sums = products.sum(axis=(0, *(1 + axis for axis in inside)))
+        return float(np.mean(sums / (len(products) * counts)))
+
+
+def _side_by_side(values: Array, axis: int, parts: Sequence[slice], size: int) -> Array:
+    """Return parts of an axis as boxes on a new axis before it.
 
     Where a part has fewer samples than ``size``, its last one is repeated.
     """
-    if not parts:
-        return np.expand_dims(values, axis)
-    before = (slice(None),) * axis
-    shape = (*values.shape[:axis], len(parts), size, *values.shape[axis + 1 :])
-    boxes = np.empty(shape, values.dtype)
-    for i, part in enumerate(parts):
-        some = values[(*before, part)]
-        boxes[(*before, i, slice(some.shape[axis]))] = some
-        boxes[(*before, i, slice(some.shape[axis], None))] = some[(*before, slice(-1, None))]
-    return boxes
-
-
-def _within(sizes: Sequence[int], size: int, D: int, axis: int) -> Array:
-    """Return 1 for the nodes of boxes of such ``sizes`` on one axis, and 0 past their ends."""
-    found = (np.arange(size) < np.asarray(sizes)[:, None]).astype(float)
-    shape = [1] * (1 + 2 * D)
-    shape[1 + axis], shape[1 + D + axis] = found.shape
-    return found.reshape(shape)
+    lines = values.swapaxes(0, axis)
+    boxes = np.empty((len(parts), size, *lines.shape[1:]))
+    for box, part in zip(boxes, parts, strict=True):
+        some = lines[part]
+        box[: len(some)], box[len(some) :] = some, some[-1]
+    return np.moveaxis(boxes.swapaxes(1, 1 + axis), 0, axis)
