@@ -85,6 +85,12 @@ class FactoredField(ProductField):
         return [Factors(tuple(np.split(plane, ends))) for plane in self._planes]
 
     @property
+    def constants(self) -> Array:
+        """The constant (C,) of each plane."""
+        assert self._trend is not None
+        return self._trend.coefficients[:, 0]
+
+    @property
     def number_count(self) -> int:
         """How many numbers the field holds to compute its values from."""
         assert self._trend is not None

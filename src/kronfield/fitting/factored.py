@@ -78,12 +78,22 @@ class _Search:
         The points that are held out.
     options : PointOptions
         What was asked for.
+    target : float
+        The mean squared error that another form has. No further products are tried if it would not
+        be reached even if each of them lowered the error as much as the last.
     """
 
     def __init__(
-        self, points: Array, values: Array, weights: Array | None, held: Array, options: Any
+        self,
+        points: Array,
+        values: Array,
+        weights: Array | None,
+        held: Array,
+        options: PointOptions,
+        target: float = 0.0,
     ) -> None:
-        self.settings = options.settings.factored
+        self.settings, self.target = options.settings.factored, target
+        self.most_work = self.settings.work(len(points))
         self.kept, self.held = points[~held], points[held]
         self.values, self.truth = values[~held], values[held]
         self.weights = None if weights is None else weights[~held]
@@ -118,7 +128,7 @@ class _Search:
     @property
     def is_over(self) -> bool:
         """Whether the work that was planned is done."""
-        return self.work > self.settings.most_work
+        return self.work > self.most_work
 
     def compared(self, model: _Model, sweeps: int) -> _Model:
         """Return the model with the best of several penalties, from the same start."""
@@ -183,7 +193,10 @@ class _Search:
             several = more.factors.rank in COMPARED_AT and not failed
             more = self.compared(more, SWEEPS) if several else self.swept(more, SWEEPS)
             if more.error < (1.0 - GAIN) * model.error:
-                model, failed = more, 0
+                ratio, model, failed = more.error / model.error, more, 0
+                steps = self.settings.most_products - model.factors.rank
+                if model.factors.rank > 1 and model.error * ratio**steps > self.target > 0:
+                    break
             else:
                 failed += 1
         return model
@@ -304,8 +317,12 @@ class FactoredFit:
         new.models, new.candidates = self.models, self.candidates
         return new
 
-    def choose(self, values: Array) -> None:
-        """Choose the model of each of values (C, P), on some of the points."""
+    def choose(self, values: Array, target: float = 0.0) -> None:
+        """Choose the model of each of values (C, P), on some of the points.
+
+        With the mean squared error ``target`` of another form, relative to the variance of the
+        values, the search ends where it is out of reach.
+        """
         scaled, _, _ = self._scaled(values)
         self.models, self.candidates = [], []
         part, held = self.part, np.isin(self.part, self.held)
@@ -316,7 +333,9 @@ class FactoredFit:
                 model = _Model(tuple(self.embedders), zeros, FIRST, tuple(self.free), 0.0)
                 self.models.append(model)
                 continue
-            search = _Search(self.points[part], plane[part], weights, held, self.options)
+            search = _Search(
+                self.points[part], plane[part], weights, held, self.options, target
+            )
             best = search.best(self.embedders, self.free)
             self.models.append(best)
             kept = min(search.candidates, key=lambda one: abs(one.score - best.error))

@@ -11,8 +11,9 @@ from kronfield._core.arrays import problem
 from kronfield.fitting.options import PointOptions
 
 FORMS = ("grid", "dual", "factored")
-# Seconds of one core per multiplication in matrix products, and per similarity of two points.
-PER_PRODUCT, PER_SIMILARITY = 1.5e-10, 2e-8
+# Seconds of one core per multiplication in matrix products and in sweeps, whose matrices are small,
+# and per similarity of two points on one axis.
+PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1.5e-10, 5e-10, 2e-9
 # Multiplications in the sums over points with inducing points: about a minute of one core.
 MOST_WORK = 4e11
 # The fewest inducing points.
@@ -132,7 +133,7 @@ def _costed(name: str, reason: str, D: int, P: int, C: int, options: PointOption
 def inducing_count(P: int, options: PointOptions) -> int:
     """Return the number of inducing points for P points."""
     affordable = int(math.sqrt(MOST_WORK / P))
-    return max(FEWEST, min(options.settings.dual.inducing_points, affordable))
+    return min(options.settings.dual.inducing_points, max(FEWEST, affordable))
 
 
 def part_counts(D: int, P: int, options: PointOptions) -> tuple[int, int]:
@@ -148,15 +149,15 @@ def dual_cost(D: int, P: int, options: PointOptions) -> tuple[float, int]:
     # a step of the likelihood inverts a matrix of n points, and goes over all pairs on each axis
     steps = [(first, 120)] + ([(more, 30)] if more > first else [])
     seconds = 0.05 + sum(
-        count * (PER_PRODUCT * n**3 + PER_SIMILARITY / 10 * n * n * (D + 3)) for n, count in steps
+        count * (PER_PRODUCT * n**3 + PER_SIMILARITY * n * n * (D + 3)) for n, count in steps
     )
     pairs = 16 * D * more * more // 2 + 40 * more * more
     if options.settings.dual.direct_points >= P:
-        seconds += PER_PRODUCT * P**3 + PER_SIMILARITY / 10 * P * P * (D + 3)
+        seconds += PER_PRODUCT * P**3 + PER_SIMILARITY * P * P * (D + 3)
         return seconds, max(pairs, 16 * P * P)
     m = inducing_count(P, options)
     seconds += PER_PRODUCT * (2 * P * m * m + 10 * m**3)
-    seconds += PER_SIMILARITY / 10 * P * m * (D + 3)
+    seconds += PER_SIMILARITY * P * m * (D + 3)
     return seconds, max(pairs, 8 * (6 * m * m + 4 * 4096 * m + 2 * P * D))
 
 
@@ -165,11 +166,11 @@ def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float,
     settings = options.settings.factored
     P = min(P, settings.most_points)
     T = settings.most_products + 1
-    choice = settings.most_work * min(1.0, settings.part(P) / settings.settings_points)
+    choice = 0.5 * settings.work(settings.part(P))  # few searches go to the end
     sweeps = settings.last_sweeps * D * P * (16 * T * T + 100 * T)
     size = 4 if P > 100_000 else 8
     memory = P * D * (4 * size + 12 + T * size) + 8 * (12 * D * T) ** 2
-    return C * PER_PRODUCT * (choice + sweeps), memory
+    return C * PER_SWEEP * (choice + sweeps), memory
 
 
 def _needs_grid(options: PointOptions) -> str:

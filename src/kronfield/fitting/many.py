@@ -56,7 +56,7 @@ def _better(given: PointInput, options: PointOptions, form: Form, started: float
     own = _squares(dual.left_out * np.sqrt(dual.noise[factored.held]), spread, weights)
     scores, clear = [own], own < CLEAR**2
     if not clear:
-        factored.choose(some.values)
+        factored.choose(some.values, own)
         scores.append(_squares(factored.errors_at_held(some.values), spread, weights))
     wins = len(scores) > 1 and scores[1] < scores[0]
     names = ("dual", "factored")

@@ -1361,13 +1361,13 @@ class FactoredSettings(_Group):
     )
     most_work: float = decision(
         2e10,
-        "No further product is tried after about this many multiplications.",
+        "No further product is tried after about this many multiplications, for 10,000 points.",
         data="by design: some seconds",
         script="none",
         sides=(1e9, 2e11),
     )
     last_sweeps: int = decision(
-        8,
+        5,
         "The most sweeps over all points.",
         data="seven functions of 6 to 10 variables of their own",
         script="dimensions.py",
@@ -1388,6 +1388,10 @@ class FactoredSettings(_Group):
         script="none",
         sides=(20_000, 500_000),
     )
+
+    def work(self, points: int) -> float:
+        """Return the work of the choice, for as many points as it is made on."""
+        return self.most_work * max(0.3, points / self.settings_points)
 
     def part(self, points: int) -> int:
         """Return on how many of the points settings are chosen."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +36,7 @@ def spline_axis(x: Array, size: int, few: int) -> BSpline:
     even = np.linspace(0.0, 1.0, 257)
     below = np.interp(even, *_strictly(share, at))
     mixed = SHARE * below + (1.0 - SHARE) * even
+    mixed[0], mixed[-1] = 0.0, 1.0  # also if many points are at one end
     inner = np.interp(np.arange(1, size - 3) / (size - 3), mixed, even)
     return BSpline(size, 3, inner=inner)
 
@@ -56,21 +56,22 @@ def _strictly(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def bend(embedder: BSpline) -> Array:
-    """Return the penalty (K, K) of one function: the sum of squared second differences.
+    """Return the penalty (K, K) of one function: about the integral of its squared second slope.
 
-    A few hundredths of the squared first differences are added: an axis without effect has a
-    constant function. Weights are those of a step of 1 between neighbouring splines, so that a
-    parabola over the whole axis counts alike for any number of splines.
+    Slopes are divided differences of the weights (Eilers and Marx, 1996), as if the knots were
+    even: where there are many points, functions may bend more. A few hundredths of the squared
+    first slope are added: an axis without effect has a constant function.
     """
     K = embedder.size
-    first = np.diff(np.eye(K), axis=0) * math.sqrt(K - 1)
-    total = 0.03 * first.T @ first
-    if K > 2:
-        second = np.diff(np.eye(K), 2, axis=0) * (K - 1) ** 1.5
-        total += second.T @ second
-    else:
-        total += first.T @ first
-    return np.asarray(total)
+    x = BSpline(K, embedder.degree).centres  # a straight line has these weights
+    steps = np.diff(x)
+    first = np.diff(np.eye(K), axis=0) / steps[:, None]
+    total = 0.03 * first.T @ (steps[:, None] * first)
+    if K == 2:
+        return np.asarray(total + first.T @ first)
+    widths = (x[2:] - x[:-2]) / 2
+    second = np.diff(first, axis=0) / widths[:, None]
+    return np.asarray(total + second.T @ (widths[:, None] * second))
 
 
 @dataclass(frozen=True, eq=False)
