@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from kronfield.signals.export import Exported
     from kronfield.signals.view import View
 
+# Values on the longer side of a map that is drawn, unless a size is given.
+DRAWN = 500
+
 
 @click.command(
     "render",
@@ -181,7 +184,11 @@ def command(
     size = tuple(size) if stretch and isinstance(size, tuple) else size
     orders, free = _orders(field, derivative), field.dimensions - len(cuts)
     drawn = target == "image" and not plain and _is_drawn(field, free, output)
-    shown = None if drawn and free == 1 else size  # of a line, it is the size of the drawing
+    shown = size
+    if drawn and free == 1:  # the size is that of the drawing
+        shown = None
+    elif drawn and size is None and scale is None:
+        shown = DRAWN
     where = _view(field, shown, scale, crops, cuts, rate, slow, upright=target == "image")
     where = replace(where, beyond=beyond)
     if drawn:

@@ -131,6 +131,8 @@ def fit_line(field: Field) -> str:
     if getattr(report, "form", "grid") == "dual":
         first = report.embedders[0]
         features = f"{first.shape} similarities to {first.size} points in the dual form"
+    if getattr(report, "refined", False):
+        features += ", slopes from the data"
     residual = f"residual {report.residual:.2g} rms"
     return f"Fitted {features}, {penalty}; {residual}{gaps}; {report.seconds:.2f} s"
 

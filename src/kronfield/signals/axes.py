@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import problem
-from kronfield._core.labels import drawn_order
+from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import DATE, drawn_order
 from kronfield.field import Field
 from kronfield.files import Description
 
@@ -71,6 +71,12 @@ def is_numbered(field: Field, axis: int) -> bool:
     """Return whether the samples of an axis are at 0, 1, 2, ..., in the middle of their cells."""
     x = field.axes[axis]
     return bool(np.array_equal(x, np.arange(len(x)))) and field.domain[axis] == (-0.5, len(x) - 0.5)
+
+
+def drawn_positions(field: Field, axis: int, positions: Array) -> Array:
+    """Return positions as Matplotlib draws them: dates as datetime64, numbers unchanged."""
+    label = field.labels.axes[axis]
+    return label.values(positions).astype("M8[us]") if label.kind == DATE else positions
 
 
 def map_order(field: Field, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -12,7 +12,7 @@ from kronfield._core.arrays import Array
 from kronfield.field import Field
 from kronfield.plots.base import new_figure, save_figure
 from kronfield.plots.fields import date_axis, draw_field, draw_map
-from kronfield.signals.axes import axis_names, axis_units, described
+from kronfield.signals.axes import axis_names, axis_units, described, drawn_positions
 from kronfield.signals.export import drawn_channel
 from kronfield.signals.tones import Tones
 from kronfield.signals.view import View
@@ -69,7 +69,7 @@ def _draw(
     texts = [_name(field, axis) for axis in where.order]
     if len(where.order) == 1:
         axis = where.order[0]
-        ax.plot(_places(field, axis, where.axes[axis]), values)
+        ax.plot(drawn_positions(field, axis, where.axes[axis]), values)
         ax.set(xlabel=texts[0], ylabel=name)
         date_axis(ax.xaxis, field.labels.axes[axis], numbers=False)
         return
@@ -82,7 +82,7 @@ def _draw(
     draw_map(
         ax,
         values,
-        (_places(field, across, ends[0]), _places(field, down, ends[1])),
+        (drawn_positions(field, across, ends[0]), drawn_positions(field, down, ends[1])),
         up=up,
         equal=not times and max(lengths) <= 6 * min(lengths),
         name=name,
@@ -97,12 +97,6 @@ def _ends(where: View, axis: int) -> Array:
     """Return the rim of the first and the last cell of an axis, in rising order."""
     x, half = np.sort(where.axes[axis]), where.steps[axis] / 2
     return np.array([x[0] - half, x[-1] + half])
-
-
-def _places(field: Field, axis: int, positions: Array) -> Array:
-    label = field.labels.axes[axis]
-    values = label.values(positions)
-    return values.astype("M8[us]") if values.dtype.kind == "M" else positions
 
 
 def _name(field: Field, axis: int) -> str:

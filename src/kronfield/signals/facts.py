@@ -10,7 +10,7 @@ from typing import Any
 from kronfield._core.spectra import stable_rank
 from kronfield.field import Field, storage
 from kronfield.fitting.refined import RefinedField
-from kronfield.fitting.report import MEASURED_UP_TO
+from kronfield.fitting.report import MEASURED_UP_TO, Candidate
 from kronfield.signals.axes import axis_names, axis_units, described
 
 
@@ -173,6 +173,20 @@ def _disk_lines(size: int | None, raw: int | None) -> Iterator[tuple[str, str]]:
         yield "on disk", f"{size} bytes{compared}"
 
 
+def _chosen(report: dict[str, Any]) -> str | None:
+    """Return the chosen candidates of a report as text, as the report itself shows them."""
+    found = []
+    for one in report.get("candidates") or []:
+        if isinstance(one, dict) and one.get("chosen"):
+            parameters = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in (one.get("parameters") or {}).items()
+                if value is not None
+            }
+            found.append(str(Candidate(str(one.get("kind")), parameters)))
+    return "\n".join(found) or None
+
+
 def _report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     if not report:
         return []
@@ -182,6 +196,11 @@ def _report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(
             ("penalty", f"ridge {report['ridge']:.3g}, roughness ({first:.3g}, {second:.3g})")
         )
+    chosen = _chosen(report)
+    if chosen is not None:
+        lines.append(("chosen", chosen))
+    if report.get("expected_error") is not None:
+        lines.append(("expected error", f"{report['expected_error']:.3g} rms at held-out samples"))
     if report.get("chosen_by"):
         lines.append(("chosen by", report["chosen_by"]))
     if report.get("residual") is not None:
