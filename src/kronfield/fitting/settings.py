@@ -1138,7 +1138,7 @@ class FillingSettings(_Group):
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        16,
+        18,
         "The number of rounds where holes are small parts of the lattice.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
@@ -1168,14 +1168,14 @@ class FillingSettings(_Group):
         sides=(0.01, 3.0),
     )
     first_of_holes: float = decision(
-        2.0,
+        2.5,
         "The threshold of the first round in holes, relative to the expected error.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.3, 100.0),
     )
     last_of_holes: float = decision(
-        0.5,
+        0.4,
         "The threshold of the last round in holes, relative to the expected error.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
@@ -1191,7 +1191,7 @@ class FillingSettings(_Group):
         sides=(0.1, 0.6),
     )
     windows: int = decision(
-        24,
+        16,
         "The most windows in which known samples are hidden; they are spread over the missing "
         "samples.",
         data="by design: at most half of the time of filling a photograph",
@@ -1214,7 +1214,7 @@ class FillingSettings(_Group):
         sides=(1 << 12, 1 << 18),
     )
     least_share: float = decision(
-        0.05,
+        0.1,
         "Of decorrelated channels, the weakest stay linear in holes as long as they have together "
         "at most this part of the squared error of the linear fit.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
@@ -1222,8 +1222,16 @@ class FillingSettings(_Group):
         sides=(0.0, 0.6),
     )
     noise_samples: int = decision(
-        1 << 15,
+        1 << 14,
         "The samples around holes in which noise is looked for.",
+        data="by design: a small part of the time of filling a photograph",
+        script="filling.py",
+        sides=(1 << 9, 1 << 20),
+    )
+    crop_samples: int = decision(
+        1 << 12,
+        "The samples of the central crop on which the fit between the samples of a filled lattice "
+        "is chosen.",
         data="by design: a small part of the time of filling a photograph",
         script="filling.py",
         sides=(1 << 9, 1 << 20),
