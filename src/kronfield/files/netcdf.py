@@ -124,7 +124,7 @@ def open_zarr(path: Path, layout: Layout) -> Iterator[Put]:
     blocks: list[Array] = []
     yield lambda block: blocks.append(block.copy())
     path.unlink()  # the place was taken by a file
-    _dataset(layout, blocks).to_zarr(path, mode="w", consolidated=False)
+    _dataset(layout, blocks).to_zarr(path, mode="w", zarr_format=2)
 
 
 def _dataset(layout: Layout, blocks: list[Array]) -> Any:
