@@ -39,11 +39,12 @@ class ArrayAccessor:
     def interp(
         self, coords: Mapping[Any, Any] | None = None, *, outside: str = "nan", **names: Any
     ) -> Any:
-        """Return the values at other coordinates, as ``da.interp`` does.
+        """Return the values at other coordinates, as ``da.interp`` does: noise is kept.
 
-        A number removes its dimension, an array replaces its coordinate. DataArrays with other
-        dimensions are points, as in xarray. Positions outside of the domain, which extends half a
-        step beyond the samples, become NaN, or as ``outside`` says: see `Field.on_grid`.
+        To remove it, use `denoise` first. A number removes its dimension, an array replaces its
+        coordinate. DataArrays with other dimensions are points, as in xarray. Positions outside of
+        the domain, which extends half a step beyond the samples, become NaN, or as ``outside``
+        says: see `Field.on_grid`.
         """
         import xarray
 
@@ -68,7 +69,8 @@ class ArrayAccessor:
         def grid(field: Field) -> Array:
             return field.on_grid(positions, outside=outside)
 
-        result = self._result(dims, [len(x) for x in positions], self._evaluated(dims, grid))
+        values = self._evaluated(dims, grid, _through_samples)
+        result = self._result(dims, [len(x) for x in positions], values)
         result = result.assign_coords(
             {
                 dim: (dim, x, self._coordinate_attrs(dim))
@@ -258,7 +260,9 @@ class ArrayAccessor:
             for label, dim, one in zip(labels, dims, wide, strict=True)
         ]
         points = np.stack(columns, axis=1)
-        values = self._evaluated(dims, lambda field: field(points, outside=outside))  # (P, C)
+        values = self._evaluated(
+            dims, lambda field: field(points, outside=outside), _through_samples
+        )  # (P, C)
         data = self._data
         others = [dim for dim in data.dims if dim not in dims]
         kept = {
@@ -359,6 +363,12 @@ class SetAccessor:
             if _is_fitted(self._data[name], dims) or not set(one.dims) & replaced
         }
         return xarray.Dataset(done, attrs=self._data.attrs)
+
+
+def _through_samples(values: Array, axes: Any, **options: Any) -> Field:
+    """Return the fit that passes through the samples; a gap is filled by a penalised one."""
+    ridge = {} if options.get("mask") is not None else {"ridge": 0.0}
+    return grids.fit(values, axes, **ridge, **options)
 
 
 def _shared(one: Any, dims: Any) -> list[Any] | None:
