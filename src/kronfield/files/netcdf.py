@@ -141,7 +141,8 @@ def _dataset(layout: Layout, blocks: list[Array]) -> Any:
     for i, (dim, axis) in enumerate(zip(dims, layout.axes or (), strict=False)):
         label = labels[i] if len(labels) == D else AxisLabel(unit=units[i])
         attrs = {"units": label.unit} if label.unit and not label.is_time else {}
-        dates = label.values(axis).astype("M8[ns]") if label.kind == DATE else axis
+        dates = label.values(axis) if label.kind == DATE else axis
+        dates = dates.astype("M8[ns]") if label.is_date else dates
         coords[dim] = (dim, dates, {**label.attrs, **attrs} if label.kind != DATE else {})
     if layout.channels is not None:
         dims.append("channel")

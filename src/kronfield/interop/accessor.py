@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.labels import Labels, is_time, plain
+from kronfield._core.labels import Labels, calendar_of, is_time, plain
 from kronfield.field import Field
 from kronfield.fitting import grid as grids
 from kronfield.interop.labelled import axis_positions, coordinate_label, has_positions
@@ -394,6 +394,8 @@ def _missing(values: Array) -> Array | None:
 
 def _plain(new: Any) -> Any:
     """Return positions as an array; words are dates."""
+    if calendar_of(new) is not None:
+        return np.asarray(new, dtype=object)
     if isinstance(new, str) or (isinstance(new, list) and new and isinstance(new[0], str)):
         return np.asarray(new, dtype="M8[ns]")
     return np.asarray(new, dtype="M8[ns]") if is_time(new) and not _has_dtype(new) else new
