@@ -249,7 +249,7 @@ def received(source: str, *, field: bool = False) -> str:
     if source != STANDARD:
         return source
     folder = _temporary_folder()
-    stream = click.get_binary_stream("stdin")
+    stream: Any = click.get_binary_stream("stdin")
     start = stream.read(16)
     if not start:
         raise Failure("-: got nothing on standard input; expected a file. Write one into the pipe")
@@ -284,15 +284,20 @@ def sent(output: Path, ending: str, out: Output) -> Path:
             stream.write(path.read_bytes())
             stream.flush()
 
-    context.call_on_close(copy)
+    on_close(context, copy)
     return path
+
+
+def on_close(context: click.Context, work: Callable[[], Any]) -> None:
+    """Do ``work`` when the command has ended."""
+    context.call_on_close(work)
 
 
 def _temporary_folder() -> Path:
     """Return a new folder that is removed when the command has ended."""
     context = click.get_current_context()
     folder = tempfile.mkdtemp(prefix="kronfield-")
-    context.call_on_close(lambda: shutil.rmtree(folder, ignore_errors=True))
+    on_close(context, lambda: shutil.rmtree(folder, ignore_errors=True))
     return Path(folder)
 
 

@@ -300,7 +300,7 @@ def _view(
     for name, span in (part for crop in crops for part in crop):
         axis = axis_named(field, name)
         cropped[axis] = tuple(_placed(field, "--crop", axis, end) for end in span)
-    cut = {}
+    cut: dict[int, Any] = {}
     for name, position in cuts:
         axis = axis_named(field, name)
         cut[axis] = _placed(field, "--slice", axis, position)

@@ -10,7 +10,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError, describe, problem
 from kronfield._core.frames import cell_centres
-from kronfield._core.labels import DATE, AxisLabel, drawn_order
+from kronfield._core.labels import DURATION, AxisLabel, drawn_order
 from kronfield.plots.base import COLOURS, shown_figure, tidy
 
 if TYPE_CHECKING:
@@ -128,7 +128,9 @@ class _Drawing:
         units = self.field.info.get("units") or ()
         name = label.name or (names[axis] if axis < len(names) else f"axis {axis}")
         unit = label.unit or (units[axis] if axis < len(units) else "")
-        return name if label.kind == DATE or not unit or f"[{unit}]" in name else f"{name} [{unit}]"
+        if label.calendar:
+            return f"{name} [s since {label.text(0.0)}]"
+        return name if label.is_date or not unit or f"[{unit}]" in name else f"{name} [{unit}]"
 
     @property
     def value_name(self) -> str:
@@ -141,10 +143,9 @@ class _Drawing:
     def places(self, axis: int, positions: Any) -> Array:
         """Return positions as Matplotlib takes them: numbers, or dates."""
         label = self.label(axis)
-        if label.kind != DATE:
-            return np.asarray(positions, dtype=np.float64) + (
-                0.0 if not label.is_time else label.epoch[0] + label.epoch[1] / 1e18
-            )
+        if not label.is_date:
+            first = label.epoch if label.kind == DURATION else (0, 0)
+            return np.asarray(positions, dtype=np.float64) + first[0] + first[1] / 1e18
         return label.values(positions).astype("M8[us]")
 
     def at(self, axes: Sequence[int], lines: Sequence[Array]) -> list[Array]:
@@ -361,7 +362,7 @@ def _numbers(places: Array) -> Array:
 
 def date_axis(axis: Any, label: AxisLabel, *, numbers: bool = True) -> None:
     """Label an axis with dates, if it has dates; ``numbers`` if it was drawn with numbers."""
-    if label.kind != DATE:
+    if not label.is_date:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
