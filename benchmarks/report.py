@@ -31,6 +31,7 @@ QUALITY = {
     "functions": "Smooth and rough functions on grids",
     "smooth": "Smooth functions at scattered points",
     "measurements": "Real measurements",
+    "dimensions": "Many dimensions",
     "denoising": "White noise removed",
 }
 # Titles of the sections in which all methods compute the same.

@@ -338,7 +338,9 @@ class FactoredFit:
             )
             best = search.best(self.embedders, self.free)
             self.models.append(best)
-            kept = min(search.candidates, key=lambda one: abs(one.score - best.error))
+            kept = min(
+                search.candidates, key=lambda one: abs(one.score - best.error), default=None
+            )
             self.candidates += [
                 replace(one, chosen=one is kept) for one in _best_of_each_rank(search.candidates)
             ]
