@@ -117,7 +117,10 @@ def peers(P: int) -> list[Peer]:
 def friedman1(x: Array) -> Array:
     """Return Friedman's first function: 5 axes matter of 10 (Friedman, 1991)."""
     return (
-        10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+        10 * np.sin(np.pi * x[:, 0] * x[:, 1])
+        + 20 * (x[:, 2] - 0.5) ** 2
+        + 10 * x[:, 3]
+        + 5 * x[:, 4]
     )
 
 
@@ -177,12 +180,16 @@ def tables() -> Iterator[tuple[str, Array, Array]]:
     import statsmodels.api as sm
 
     fair = sm.datasets.fair.load_pandas().data
-    yield "fair: affairs (statsmodels)", fair.drop(columns="affairs").to_numpy(float), np.log1p(
-        fair["affairs"].to_numpy(float)
+    yield (
+        "fair: affairs (statsmodels)",
+        fair.drop(columns="affairs").to_numpy(float),
+        np.log1p(fair["affairs"].to_numpy(float)),
     )
     health = sm.datasets.randhie.load_pandas().data
-    yield "randhie: visits (statsmodels)", health.drop(columns="mdvis").to_numpy(float), np.log1p(
-        health["mdvis"].to_numpy(float)
+    yield (
+        "randhie: visits (statsmodels)",
+        health.drop(columns="mdvis").to_numpy(float),
+        np.log1p(health["mdvis"].to_numpy(float)),
     )
     star = sm.datasets.star98.load_pandas().data
     share = star["NABOVE"] / (star["NABOVE"] + star["NBELOW"])
@@ -317,8 +324,8 @@ def page(results: list[Result]) -> str:
         lines.append(f"| {row} | {points} | {shown} | {found[OURS].form} | {' | '.join(cells)} |")
     lines.append("")
     lines.append(
-        f"kronfield is the best in {best} of {len(rows)} rows. Behind the best by more than 0.005 and "
-        f"the standard error of the paired difference: {', '.join(behind) or 'none'}."
+        f"kronfield is the best in {best} of {len(rows)} rows. Behind the best by more than 0.005 "
+        f"and the standard error of the paired difference: {', '.join(behind) or 'none'}."
     )
     return "\n".join(lines)
 

@@ -862,7 +862,7 @@ def test_factored_most_products(monkeypatch):
     monkeypatch.setattr(factored._Search, "without_idle", lambda self, model: model)
 
     def better(model):
-        return replace(model, error=0.5 ** model.factors.rank)
+        return replace(model, error=0.5**model.factors.rank)
 
     fit = factored_fit(200)
     fit.choose(fit.given.values)
@@ -892,7 +892,9 @@ def test_factored_last_sweeps(monkeypatch):
     seen = []
     plain = factored.Sweeper.sweeps
     monkeypatch.setattr(
-        factored.Sweeper, "sweeps", lambda self, f, p, most: seen.append(most) or plain(self, f, p, 1)
+        factored.Sweeper,
+        "sweeps",
+        lambda self, f, p, most: seen.append(most) or plain(self, f, p, 1),
     )
     fit = factored_fit(100)
     fit.field(fit.given.values, 0.0)

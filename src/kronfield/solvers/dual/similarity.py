@@ -150,7 +150,6 @@ class AxisSimilarity:
         ends = [_antiderivative(self.shape, (end - self.centres) * scale) for end in (low, high)]
         return np.asarray((ends[1] - ends[0]) / scale)
 
-
     def own(self, x: Array) -> Array:
         """Return the similarity (P,) of each centre to its own position (P,)."""
         return _derivative(self.shape, (x - self.centres) * _FACTOR[self.shape] / self.width, 0)
