@@ -156,11 +156,11 @@ class ProductField(Field):
             return list(names).index(axis)
         whole = isinstance(axis, int | np.integer) and not isinstance(axis, bool)
         if not whole or not -self.dimensions <= axis < self.dimensions:
-            known = ", ".join(str(name) for name in names if name is not None)
+            known = "".join(f", or {name!r}" for name in names if name is not None)
             raise problem(
                 "axis",
                 repr(axis),
-                f"a number from 0 to {self.dimensions - 1}{f', or one of {known}' if known else ''}",
+                f"a number from 0 to {self.dimensions - 1}{known}",
                 "Axes are the columns of the points.",
             )
         return int(axis) % self.dimensions

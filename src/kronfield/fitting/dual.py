@@ -260,13 +260,15 @@ class DualFit:
             measure_freedom=system.freedom,
         )
         report.form, report.memory = "dual", memory
-        errors = solution.left_out * factors[:, None]
+        largest = float(factors.max())
+        errors = solution.left_out * (factors / largest)[:, None]  # squares do not underflow
         squares = np.mean(errors**2, axis=0) * len(errors.T) / solution.left_out_weights.sum()
         if len(self.columns) < P:
             mean = float(np.mean(squares))
-            report.expected_error = math.sqrt(mean)
+            report.expected_error = largest * math.sqrt(mean)
             spread = float(np.std(squares)) / math.sqrt(len(squares))
-            report.expected_error_uncertainty = spread / (2 * math.sqrt(mean)) if mean else 0.0
+            spread = spread / (2 * math.sqrt(mean)) if mean else 0.0
+            report.expected_error_uncertainty = largest * spread
             report.held_out = "every point in turn"
         return report
 

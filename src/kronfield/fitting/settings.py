@@ -1353,7 +1353,7 @@ class FactoredSettings(_Group):
         sides=(4, 40),
     )
     settings_points: int = decision(
-        10_000,
+        8000,
         "Rank, penalty and splines are chosen on at most this many points, a quarter of them held "
         "out.",
         data="by design: 20,000 points in 10-D within 10 s",
@@ -1362,14 +1362,14 @@ class FactoredSettings(_Group):
     )
     settings_share: float = decision(
         0.05,
-        "Of many points they are chosen on this share, at most five times as many.",
+        "Of many points they are chosen on this share, if that is more, up to five times as many.",
         data="by design: 10^6 points in 6-D within 2 minutes",
         script="none",
         sides=(0.01, 0.2),
     )
     most_work: float = decision(
-        2e10,
-        "No further product is tried after about this many multiplications, for 10,000 points.",
+        1.6e10,
+        "No further product is tried after about this many multiplications, for 8000 points.",
         data="by design: some seconds",
         script="none",
         sides=(1e9, 2e11),

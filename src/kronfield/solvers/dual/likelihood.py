@@ -30,6 +30,9 @@ LEAST_RIDGE, MOST_RIDGE = 1e-10, 1e3
 NARROWEST, WIDEST = 1e-2, 1e3
 # Sums of squares below this part of the number of values, which have unit variance, are rounding.
 ROUNDING = 1e-20
+# The prior of widths: -log p is this number times the sum over axes of spread over width, as of
+# exponential distributions of 1 / width. Of many axes, few matter.
+PRIOR = 1.0
 
 
 def orthonormal(columns: Array) -> tuple[Array, Array]:
@@ -117,13 +120,19 @@ class Likelihood:
         """
         from scipy.optimize import minimize
 
+        def penalised(parameters: Array) -> tuple[float, Array]:
+            value, slope = self(parameters)
+            prior = PRIOR * spread * np.exp(-parameters[:-1])
+            slope[:-1] -= prior
+            return value + float(prior.sum()), slope
+
         ends = [(math.log(s * NARROWEST), math.log(s * WIDEST)) for s in spread]
         known = math.log(ridge)
         ends.append((known, known) if fixed else (math.log(LEAST_RIDGE), math.log(MOST_RIDGE)))
         first = np.array([*np.log(start.widths), known])
         low, high = np.array(ends).T
         found = minimize(
-            self,
+            penalised,
             np.clip(first, low, high),
             jac=True,
             method="L-BFGS-B",
