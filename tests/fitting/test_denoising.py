@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from skimage import data
 
 import kronfield as kf
+from effort import examples
 from kronfield._core.threads import one_blas_thread
 from kronfield.fitting.denoising import Removal, Risk, smoother
 from kronfield.fitting.noise import Noise, find_noise
@@ -116,7 +117,7 @@ def test_few_samples(shape):
     assert np.all(np.isfinite(found))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=examples(10))
 @given(st.floats(-290, 290), st.floats(-3, 3))
 def test_units_and_constants(exponent, constant):
     truth = photograph(64)[..., 0]

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from skimage import data
 
 import kronfield as kf
+from effort import examples
 from kronfield.fitting.point_grids import find_lattice
 from kronfield.fitting.settings import DEFAULT
 
@@ -167,7 +168,7 @@ def test_complex_values_and_dtypes():
 
 
 @given(st.floats(-3, 3), st.floats(-100, 100), st.floats(-3, 3))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_units_do_not_matter(decade, offset, value_decade):
     points = square(150)
     values = wavy(points)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 from kronfield.fitting import denoised_gaps, settings as decisions
 from kronfield.fitting.noise import (
     Noise,
@@ -250,21 +251,21 @@ def example(case):
 
 
 @given(cases, st.sampled_from([1e-200, 1e-9, 0.3, 255.0, 1e12, 1e200]), st.booleans())
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40), deadline=None)
 def test_units_and_signs_change_nothing(case, unit, negative):
     values = example(case)
     same(find_noise(values), find_noise((-unit if negative else unit) * values), unit)
 
 
 @given(cases, st.sampled_from([-1e3, 0.7, 50.0, 1e5]))
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40), deadline=None)
 def test_added_constants_change_nothing(case, constant):
     values = example(case)
     same(find_noise(values), find_noise(values + constant))
 
 
 @given(cases, st.data())
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_flips_and_permutations_change_nothing(case, data):
     values = example(case)
     D = values.ndim - 1
@@ -281,7 +282,7 @@ def test_flips_and_permutations_change_nothing(case, data):
     st.sampled_from(["float64", "float32", "float16", "uint8", "int8", "int32"]),
     st.integers(0, 100),
 )
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_any_shape_and_dtype(shape, channels, dtype, seed):
     values = white(20.0, channels, *shape, seed=seed)
     if dtype == "uint8":

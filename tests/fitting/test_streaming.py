@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 from kronfield.solvers.points.normal import NormalEquations
 
 BOX = [(0, 1), (-2, 3)]
@@ -64,7 +65,7 @@ def test_merging_is_all_at_once_and_subtracting_restores(encoding, rows):
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_chunks_do_not_matter(sizes, seed):
     points, values = points_and_values(sum(sizes), seed)
     weights = np.random.default_rng(seed).random(sum(sizes))

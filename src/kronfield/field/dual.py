@@ -19,7 +19,6 @@ from kronfield.solvers.dual.similarity import (
     SHAPES,
     AxisSimilarity,
     Similarity,
-    on_axes,
     product_rows,
 )
 from kronfield.solvers.dual.systems import Direct, Inducing, System
@@ -101,14 +100,14 @@ class DualField(Field):
             info=info,
         )
         self._system, self._variances = system, variances
-        self._similar = on_axes(system.similarity, system.centres)
+        self._similar = system.axes
         self.encoding = DualEncoding(self._similar)  # type: ignore[assignment]
         self.with_trend(trend)
 
     @staticmethod
     def axis_similarities(system: System) -> list[AxisSimilarity]:
         """Return the similarity to the centres of a system on each axis."""
-        return on_axes(system.similarity, system.centres)
+        return system.axes
 
     def planes_at(self, points: Array) -> Array:
         """Return real planes (C, P) of the values at points (P, D), also outside of the domain."""
