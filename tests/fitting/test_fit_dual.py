@@ -224,7 +224,7 @@ def test_constant_values():
 
 
 def test_the_same_call_gives_the_same_field():
-    points, values = case(600, 4, noise=0.1)
+    points, values = case(250, 4, noise=0.1)
     one, two = (kf.fit_points(points, values) for _ in range(2))
     np.testing.assert_array_equal(one(points), two(points))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from kronfield._core.arrays import Array, describe, problem, real, real_numbers,
 from kronfield.fitting import settings as defaults
 from kronfield.fitting.inputs import checked_penalty, checked_roughness
 from kronfield.fitting.settings import Settings
-from kronfield.solvers.points.normal import Penalty
+
+if TYPE_CHECKING:
+    from kronfield.solvers.points.normal import Penalty
 
 Progress = Callable[[int, float], Any]
 LOSSES = ("squared", "huber")
@@ -83,6 +85,8 @@ class PointOptions:
         units = _checked_units(units, D)
         penalty = None
         if ridge is not None or roughness is not None:
+            from kronfield.solvers.points.normal import Penalty
+
             penalty = Penalty(
                 checked_penalty("ridge", ridge or 0.0), checked_roughness(roughness), units
             )
