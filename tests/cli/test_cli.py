@@ -24,17 +24,15 @@ from kronfield.signals.view import View
 # ------------------------------------------------------------------------------------------
 
 
-def test_help_is_quick_and_loads_nothing_heavy(tmp_path):
+def test_help_loads_nothing_heavy(tmp_path):
     code = (
         "import sys; from kronfield.cli import main; "
         "main(['--help'], standalone_mode=False); print(*sys.modules)"
     )
     python = COMMAND.with_name("python")
-    started = time.perf_counter()
     done = subprocess.run(
         [python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert time.perf_counter() - started < 2  # 0.1 s on an idle machine
     *text, modules = done.stdout.strip().splitlines()
     assert not {"numpy", "scipy", "torch", "matplotlib", "PIL", "rich"} & {
         name.split(".")[0] for name in modules.split()

@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.interpolate import Akima1DInterpolator, PchipInterpolator, make_interp_spline
 
 import kronfield as kf
+from effort import examples
 from kronfield.fitting.prediction import (
     SplineFamily,
     _spline_squares,
@@ -203,7 +204,7 @@ def test_polynomials_are_predicted_exactly(degree):
     assert all(square > 1e-12 for square in lower)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.integers(5, 40), st.integers(1, 3), st.integers(1, 6), st.integers(0, 2**31), st.booleans()
 )

@@ -930,52 +930,66 @@ def _judge(
 
     ``where`` names the part in words; all samples have none.
     """
-    settings, unit, needed = bands.settings, bands.unit, bands.settings.ratio
-    strength, bounds = max(part.strengths[:1], default=0.0), part.bounds(bands.settings)
-    bound = max((low ** (1 / j) for j, low in enumerate(bounds, start=1)), default=0.0)
-    bound = max(bound, part.near_ratio(settings, settings.confidence))
-    ratio = max(part.ratio, part.near_ratio(settings))
-    most = part.near_ratio(settings, -settings.confidence)
-    share = part.quiet / max(strength, TINY)
-    finest = f"{where}the finest differences"
-    times = f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing"
-    objection, unsure = "", False
-    if strength <= floor:
-        objection = f"{finest}, {strength * unit:.2g}, are within rounding, {floor * unit:.2g}"
-    elif not bounds:
-        objection = "there are too few samples to compare two spacings"
-    elif max(bounds) > 1 / needed:
-        objection = f"{finest} are {max(bounds):.2g} times as strong as those at a larger spacing"
-    elif 0 < most < needed:
-        objection = "close samples differ less than others do"
-    elif ratio < needed:
-        objection = f"{times}, and {needed:g} is needed"
-    elif share < needed:
-        objection = (
-            f"{finest} are not everywhere: the smaller ones show {share:.2f} of the strength"
-        )
-    elif bound < needed:
-        sure = (1 + math.erf(settings.confidence / math.sqrt(2))) / 2
-        objection = f"{times}, but {needed:g} for each doubling is not certain to {sure:.0%}"
-        unsure = True
-    elif part.ratio < needed and bands.is_short_line:
-        # few close samples may differ as much as others by chance: the likelihood must agree
-        objection, unsure = f"{times}, and {needed:g} is needed", True
-    if objection and not unsure:
+    settings = bands.settings
+    times = (
+        f"{where}the finest differences are {part.ratio:.2f} times as strong as those at twice the "
+        f"spacing"
+    )
+    objection = _objection(bands, part, floor, where)
+    if objection:
         return _Verdict(part, False, f"no noise: {objection}")
+    doubt = _doubt(bands, part, times)
     sigma, more = part.sigma(settings), ""
     if bands.is_short_line and not where:
         lines = bands.smooth_lines(judged)
         # a likelihood as much greater as that of a mean so many standard errors away
-        if unsure and lines.gain > settings.confidence**2 / 2:
-            unsure, more = False, ", and a smooth line with noise is likelier than a rough one"
+        if doubt and lines.gain > settings.confidence**2 / 2:
+            doubt, more = "", ", and a smooth line with noise is likelier than a rough one"
         # The more accurate one, unless edges or outliers are in it: the two then differ by far more
         # than the error of differences.
         error = math.sqrt(_log_variance(part.counts[0] / _trimmed(settings.kept)[1]))
         far = 2 * settings.confidence * error
-        if lines.sigma and abs(math.log(lines.sigma / strength)) <= far:
+        if lines.sigma and abs(math.log(lines.sigma / part.strengths[0])) <= far:
             sigma = lines.sigma
-    if unsure:
-        return _Verdict(part, False, f"no noise: {objection}")
-    reason = f"noise of standard deviation {unit * sigma:.3g}: {times}{more}"
+    if doubt:
+        return _Verdict(part, False, f"no noise: {doubt}")
+    reason = f"noise of standard deviation {bands.unit * sigma:.3g}: {times}{more}"
     return _Verdict(part, True, reason, sigma)
+
+
+def _objection(bands: _Bands, part: _Part, floor: float, where: str) -> str:
+    """Return why one part of the samples is not noisy, whatever else is found; empty if nothing."""
+    settings, unit, needed = bands.settings, bands.unit, bands.settings.ratio
+    strength, bounds = max(part.strengths[:1], default=0.0), part.bounds(settings)
+    finest = f"{where}the finest differences"
+    if strength <= floor:
+        return f"{finest}, {strength * unit:.2g}, are within rounding, {floor * unit:.2g}"
+    if not bounds:
+        return "there are too few samples to compare two spacings"
+    if max(bounds) > 1 / needed:
+        return f"{finest} are {max(bounds):.2g} times as strong as those at a larger spacing"
+    if 0 < part.near_ratio(settings, -settings.confidence) < needed:
+        return "close samples differ less than others do"
+    if max(part.ratio, part.near_ratio(settings)) < needed:
+        return (
+            f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing, and "
+            f"{needed:g} is needed"
+        )
+    share = part.quiet / max(strength, TINY)
+    if share < needed:
+        return f"{finest} are not everywhere: the smaller ones show {share:.2f} of the strength"
+    return ""
+
+
+def _doubt(bands: _Bands, part: _Part, times: str) -> str:
+    """Return why the noise in one part is not certain, unless the likelihood shows it; or empty."""
+    settings, needed = bands.settings, bands.settings.ratio
+    steps = enumerate(part.bounds(settings), start=1)
+    bound = max((low ** (1 / j) for j, low in steps), default=0.0)
+    if max(bound, part.near_ratio(settings, settings.confidence)) < needed:
+        sure = (1 + math.erf(settings.confidence / math.sqrt(2))) / 2
+        return f"{times}, but {needed:g} for each doubling is not certain to {sure:.0%}"
+    # few close samples may differ as much as others by chance
+    if part.ratio < needed and bands.is_short_line:
+        return f"{times}, and {needed:g} is needed"
+    return ""
