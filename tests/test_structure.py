@@ -50,8 +50,11 @@ HOMES = {
     "skimage": ("files", "experiments"),
     "click": ("cli",),
     "rich": ("cli", "_core"),
-    "xarray": ("interop", "xarray"),
-    "pandas": ("interop",),
+    "xarray": ("files", "interop", "xarray"),
+    "netCDF4": ("files",),
+    "zarr": ("files",),
+    "openpyxl": ("files",),
+    "pandas": ("files", "interop"),
     "sklearn": ("sklearn",),
 }
 LAZY = {
@@ -66,6 +69,9 @@ LAZY = {
     "safetensors",
     "skimage",
     "xarray",
+    "netCDF4",
+    "zarr",
+    "openpyxl",
     "pandas",
     "sklearn",
 }

@@ -413,7 +413,7 @@ def test_info_of_other_fields(here):
     assert json.loads(run("info half.field --json").stdout)["stored_dtype"] == "float16"
     assert "stored" not in run("info plain.field").stdout
     assert "axis 0   -0.5 to 19.5, 20 samples" in run("info plain.field").stdout
-    run("train photo.png --encoding simple --depth 1 --width 8 --epochs 2 -o deep.field")
+    run("train photo.png --combine simple --depth 1 --layer-width 8 --epochs 2 -o deep.field")
     assert "1 hidden layers of 8" in run("info deep.field").stdout
     assert not run("info deep.field --quiet").output
 

@@ -184,7 +184,7 @@ def test_tables_as_maps_and_grids(here):
 
 
 def test_networks_render_too(here):
-    run("train photo.png --encoding simple --depth 1 --width 16 --epochs 3 -o deep.field")
+    run("train photo.png --combine simple --depth 1 --layer-width 16 --epochs 3 -o deep.field")
     run("render deep.field -o a.png --scale 2 --crop row=0:10")
     field = kf.load("deep.field")
     rows, columns = (np.arange(n) / 2 - 0.25 for n in (20, 128))

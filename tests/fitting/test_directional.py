@@ -17,7 +17,7 @@ from kronfield._core.frames import sample_frame
 from kronfield.fitting import directional
 from kronfield.fitting.directional import SETTINGS, fill_middles
 from kronfield.fitting.settings import DEFAULT
-from kronfield.fitting.slopes import Refinement
+from kronfield.fitting.slopes import Refinement, along_axes, along_edges
 
 
 @pytest.fixture
@@ -331,3 +331,19 @@ def test_a_mix_lies_between_edges_and_axes(shape, dtype):
     inner = (slice(None), *(slice(1, -1, 2) for _ in shape))
     np.testing.assert_array_equal(mixed[inner], values)  # bit for bit
     assert np.abs(mixed - edges).max() > 0.01 < np.abs(mixed - axes).max()
+
+
+@pytest.mark.parametrize("fill", [along_axes, along_edges])
+@pytest.mark.parametrize("shape", [(7, 9), (8, 5, 6)])
+def test_boxes_of_two_lengths_side_by_side(fill, shape, rng):
+    D = len(shape)
+    boxes = rng.standard_normal((2, *(2,) * D, *shape))
+    shorter = (*(None,) * D, *range(D))
+    nodes = fill(boxes, (*(False,) * D, *(True,) * D), SETTINGS, shorter)
+    for box in itertools.product((0, 1), repeat=D):
+        given = tuple(slice(n - less) for n, less in zip(shape, box, strict=True))
+        alone = fill(boxes[(slice(None), *box, *given)], (True,) * D, SETTINGS)
+        # the rim past the ends of a shorter box has no meaning
+        inner = tuple(slice(1, 2 * (n - less)) for n, less in zip(shape, box, strict=True))
+        found = nodes[(slice(None), *box, *inner)]
+        np.testing.assert_allclose(found, alone[(slice(None), *inner)], rtol=0, atol=1e-13)

@@ -12,6 +12,7 @@ from kronfield.fitting.prediction import (
     _spline_squares,
     families,
     leave_one_out,
+    leave_one_out_of_all,
 )
 from kronfield.fitting.settings import DEFAULT
 
@@ -246,3 +247,18 @@ def test_bells_are_chosen_for_waves():
     assert field.report.chosen.kind == "Gaussians"
     error = np.abs(field.on_grid([fine]) - np.sin(31 * fine)).max()
     assert error < 1e-2 * np.abs(make_interp_spline(x, y[0], 5)(fine) - np.sin(31 * fine)).max()
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (30, 30, 30), (12, 5, 12), (4, 70, 70), (2, 6)])
+def test_alike_axes_are_judged_as_each_alone(shape):
+    y = np.random.default_rng(0).standard_normal((2, *shape)).cumsum(axis=1)
+    axes = [np.arange(float(n)) for n in shape]
+    axes[-1] = axes[-1] ** 1.1  # not even
+    for i, (x, found) in enumerate(zip(axes, leave_one_out_of_all(y, axes), strict=True), start=1):
+        alone = leave_one_out(y, i, x)
+        if alone is None:
+            assert found is None
+            continue
+        assert (found.families, found.count) == (alone.families, alone.count)
+        np.testing.assert_allclose(found.squares, alone.squares, rtol=1e-12)
+        np.testing.assert_allclose(found.slopes, alone.slopes, rtol=1e-12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def refuse_existing(target: Path, overwrite: bool) -> None:
 def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` on success, else remove it.
 
-    The temporary file keeps the suffix, because many writers choose the format by the suffix.
+    The temporary file keeps the suffix, because many writers choose the format by the suffix. A
+    writer may put a folder in its place.
     """
     target = Path(path)
     refuse_existing(target, overwrite)
@@ -42,7 +44,13 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
         # the permissions of a new file under the user's umask; the writer may change them
         mode = temporary.stat().st_mode
         yield temporary
-        temporary.chmod(mode)
+        if temporary.is_dir():
+            if target.is_dir():
+                shutil.rmtree(target)
+        else:
+            temporary.chmod(mode)
         os.replace(temporary, target)
     finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)

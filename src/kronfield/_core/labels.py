@@ -27,6 +27,9 @@ WORDS = {
     "microsecond": "us",
     "nanosecond": "ns",
 }
+# Names of axes that are drawn to the right, and of axes that are drawn upwards.
+ACROSS = {"x", "lon", "lng", "long", "longitude", "easting", "t", "time", "date", "column", "col"}
+UP = {"y", "z", "lat", "latitude", "northing"}
 # The kinds of an axis.
 NUMBER, DATE, DURATION = "number", "date", "duration"
 
@@ -238,6 +241,15 @@ class AxisLabel:
         rounded = (rest + FRACTIONS[step] // 2) // FRACTIONS[step]
         return (seconds * per + rounded).astype(f"{letter}[{step}]")
 
+    def dates(self, positions: Any) -> Array:
+        """Return positions as `values` does, with NaT where they are NaN."""
+        x = np.asarray(positions, dtype=np.float64)
+        there = np.isfinite(x)
+        known = self.values(x[there])
+        result = np.full(x.shape, "NaT", dtype=known.dtype)
+        result[there] = known
+        return result
+
     def text(self, position: float) -> str:
         """Return one position as text."""
         if not self.is_time:
@@ -373,3 +385,25 @@ def seconds_of(per: Any) -> float:
 def same_names(names: Sequence[str | None], given: Sequence[Any]) -> bool:
     """Return whether the same names are given, in any order."""
     return None not in names and sorted(map(str, names)) == sorted(map(str, given))
+
+
+def drawn_order(
+    names: Sequence[str], axes: Sequence[int], always: bool = False
+) -> tuple[tuple[int, int], bool]:
+    """Return two axes as (vertical, horizontal), and whether the vertical one grows upwards.
+
+    The names decide: x, longitude and time go to the right, y and latitude upwards. Others are rows
+    and columns of a picture, unless ``always``: then they are drawn as on a map too.
+
+    Examples
+    --------
+    >>> drawn_order(["lon", "lat"], (0, 1)), drawn_order(["row", "column"], (0, 1))
+    (((1, 0), True), ((0, 1), False))
+    """
+    if not always and not set(names) <= ACROSS | UP:
+        return (axes[0], axes[1]), False
+    if "row" in names:
+        down = list(names).index("row")
+        return (axes[down], axes[1 - down]), False
+    across = 1 if names[1] in ACROSS and names[0] not in ACROSS else 0
+    return (axes[1 - across], axes[across]), True

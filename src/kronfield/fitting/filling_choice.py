@@ -283,8 +283,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     ]
     rotation = telling_rows(decorrelating(planes, missing), errors[best], own.least_share)
     wide = are_wide(missing, own)
-    rounds = own.rounds if wide else own.rounds_of_holes
-    plan = Plan(rounds, wide, own, best, 1.0, rotation)
+    plan = Plan(own.rounds_of_holes, wide, own, best, 1.0, rotation)
     filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
     others = _errors(filled, windows, judged.hidden)
     weight, deviation = best_share(errors[best], others)
@@ -530,6 +529,7 @@ class Plan:
             rounds=self.rounds,
             sizes=block_sizes(gaps.shape, self.settings, stacked=True, all_sizes=self.all_sizes),
             settings=self.settings,
+            of_holes=self.ratio is not None,
             rotation=rotation if self.rotation is None else self.rotation,
         )
         if self.weight != 1.0:

@@ -167,7 +167,8 @@ def find_noise(
     floors = np.maximum(settings.least_steps * steps, settings.least_part)
     # rounding to a step has a standard deviation of step / √12
     empty = np.maximum(steps / (settings.ratio * math.sqrt(12)), settings.least_part)
-    count = bands.count(int(np.isfinite(bands.finest[0]).sum()), 1)
+    finest = bands.finest[0]
+    count = bands.count(finest.size if known is None else int(np.isfinite(finest).sum()), 1)
     judged = _weakest(strengths, strengths > empty, count, settings)
     if judged:
         verdict = _verdict(bands, judged, float(floors[judged].max()))
@@ -305,9 +306,11 @@ def _rotation(differences: Array, axes: Sequence[int]) -> Array:
 
     With fewer independent differences than channels there is no rotation.
     """
+    if len(differences) == 1:
+        return np.eye(1)
     rows = differences.reshape(len(differences), -1).astype(np.float64)
     rows = rows[:, np.isfinite(rows[0])]
-    if len(rows) == 1 or len(rows) >= _count(rows.shape[1], axes, 1) or not rows.any():
+    if len(rows) >= _count(rows.shape[1], axes, 1) or not rows.any():
         return np.eye(len(rows))
     rotation = np.linalg.eigh(rows @ rows.T)[1].T
     # the sign of an eigenvector is arbitrary: make its largest component positive
@@ -488,9 +491,15 @@ def _log_variance(count: float) -> float:
 
 def _strength(differences: Array, kept: float) -> float:
     """Return the standard deviation of normal differences, from the smallest part of them."""
-    count = max(1, round(kept * differences.size))
-    smallest = np.partition(np.square(differences), count - 1)[:count]
-    return math.sqrt(float(smallest.mean(dtype=np.float64)) / _trimmed(kept)[0])
+    return _strength_of_squares(np.square(differences), kept)
+
+
+def _strength_of_squares(squares: Array, kept: float) -> float:
+    """Return the same from the squares of the differences, which are sorted in part in place."""
+    count = max(1, round(kept * squares.size))
+    squares.partition(count - 1)
+    mean = float(np.add.reduce(squares[:count], dtype=np.float64)) / count
+    return math.sqrt(mean / _trimmed(kept)[0])
 
 
 def _all_known(known: Array, axes: Sequence[int], level: int) -> Array:
@@ -531,6 +540,7 @@ class _Bands:
         self.unit, self.axes, self.order, self.settings = unit, axes, _order(axes), settings
         self.known, self.places = known, places or {}
         self._stencils: dict[int, list[_Stencil | None] | None] = {}
+        self._kept: dict[tuple[int, int], Array] = {}
         finest = self._of_known(_finest(crop, axes, self.stencils(1)), 1)
         self.rotation = _rotation(finest, axes)
         self.planes, self.finest = self._rotated(crop), self._rotated(finest)
@@ -644,9 +654,11 @@ class _Bands:
     def _differences(self, k: int, level: int) -> Array:
         if level == 1:
             return self.finest[k]
-        axes = [axis - 1 for axis in self.axes]
-        found = _differences(self.planes[k], axes, self.order, level, self.stencils(level))
-        return self._of_known(found, level)
+        if (k, level) not in self._kept:
+            axes = [axis - 1 for axis in self.axes]
+            found = _differences(self.planes[k], axes, self.order, level, self.stencils(level))
+            self._kept[k, level] = self._of_known(found, level)
+        return self._kept[k, level]
 
     def _selected(self, values: Array, level: int, mask: Array | None, margin: int) -> Array:
         """Return the differences whose centre is in the mask.
@@ -708,10 +720,11 @@ class _Bands:
             values = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
             if not values.size:
                 break
-            strengths.append(_strength(values, self.settings.kept))
+            squares = np.square(values)
+            strengths.append(_strength_of_squares(squares, self.settings.kept))
             counts.append(self.count(values.size, level))
             if level == 1:
-                quiet = _strength(values, self.settings.quiet)
+                quiet = _strength_of_squares(squares, self.settings.quiet)
         return _Part(tuple(strengths), tuple(counts), quiet)
 
 

@@ -1132,29 +1132,52 @@ class FillingSettings(_Group):
     )
     rounds: int = decision(
         32,
-        "The number of rounds where samples are scattered, or holes wide.",
-        data="kodim01 to 08: a quarter of the pixels, holes of 16 pixels",
+        "The number of rounds where samples are scattered.",
+        data="kodim01 to 08: a quarter and half of the pixels",
         script="filling.py",
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        20,
-        "The number of rounds where holes are small parts of the lattice, and narrow.",
-        data="kodim01 to 08: text, scratches",
+        16,
+        "The number of rounds where holes are small parts of the lattice.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(3, 40),
     )
+    step: float = decision(
+        2.0,
+        "How far the first round moves missing samples towards its result; steps fall to 1.",
+        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.5, 4.0),
+    )
     first: float = decision(
         3.0,
-        "The threshold of the first round, relative to the expected error.",
-        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        "The threshold of the first round where samples are scattered, relative to the expected "
+        "error.",
+        data="kodim01 to 08: a quarter and half of the pixels",
         script="filling.py",
         sides=(0.3, 100.0),
     )
     last: float = decision(
         0.3,
-        "The threshold of the last round, relative to the expected error.",
-        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        "The threshold of the last round where samples are scattered, relative to the expected "
+        "error.",
+        data="kodim01 to 08: a quarter and half of the pixels",
+        script="filling.py",
+        sides=(0.01, 3.0),
+    )
+    first_of_holes: float = decision(
+        2.0,
+        "The threshold of the first round in holes, relative to the expected error.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.3, 100.0),
+    )
+    last_of_holes: float = decision(
+        0.5,
+        "The threshold of the last round in holes, relative to the expected error.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.01, 3.0),
     )
@@ -1279,6 +1302,101 @@ class DualSettings(_Group):
         script="none",
         sides=(300, 3000),
     )
+    most_pairs: int = decision(
+        12_000_000,
+        "Widths in many dimensions are chosen on fewer points, so that the table of distances of "
+        "all pairs on all axes has at most about this many numbers.",
+        data="by design: 100 MB, twice",
+        script="none",
+        sides=(1_000_000, 100_000_000),
+    )
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class FactoredSettings(_Group):
+    """Factored weights: their splines, their number, and the points they are chosen on."""
+
+    splines: int = decision(
+        12,
+        "The number of splines on an axis to begin with.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(6, 24),
+    )
+    most_splines: int = decision(
+        48,
+        "The most splines on an axis, if held-out points want more than the first.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(12, 96),
+    )
+    few_values: int = decision(
+        12,
+        "An axis with at most this many different positions has one hat for each.",
+        data="by design: months and smaller numbers of categories",
+        script="none",
+        sides=(3, 40),
+    )
+    most_products: int = decision(
+        16,
+        "The most products.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(4, 40),
+    )
+    settings_points: int = decision(
+        10_000,
+        "Rank, penalty and splines are chosen on at most this many points, a quarter of them held "
+        "out.",
+        data="by design: 20,000 points in 10-D within 10 s",
+        script="dimensions.py",
+        sides=(2000, 40_000),
+    )
+    settings_share: float = decision(
+        0.05,
+        "Of many points they are chosen on this share, at most five times as many.",
+        data="by design: 10^6 points in 6-D within 2 minutes",
+        script="none",
+        sides=(0.01, 0.2),
+    )
+    most_work: float = decision(
+        2e10,
+        "No further product is tried after about this many multiplications, for 10,000 points.",
+        data="by design: some seconds",
+        script="none",
+        sides=(1e9, 2e11),
+    )
+    last_sweeps: int = decision(
+        5,
+        "The most sweeps over all points.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(2, 20),
+    )
+    most_points: int = decision(
+        4_000_000,
+        "Of more points than this, as many are used, at random.",
+        data="by design: 2 to 4 GB in 6 dimensions",
+        script="none",
+        sides=(1_000_000, 20_000_000),
+    )
+    judged_points: int = decision(
+        100_000,
+        "Whether the dual form or factored weights are better is judged on at most this many "
+        "points.",
+        data="by design: 10^6 points in 6-D within 2 minutes",
+        script="none",
+        sides=(20_000, 500_000),
+    )
+
+    def work(self, points: int) -> float:
+        """Return the work of the choice, for as many points as it is made on."""
+        return self.most_work * max(0.3, points / self.settings_points)
+
+    def part(self, points: int) -> int:
+        """Return on how many of the points settings are chosen."""
+        some = self.settings_points
+        return min(points, max(some, min(5 * some, int(self.settings_share * points))))
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -1299,6 +1417,7 @@ class Settings(_Group):
     robust: RobustSettings = RobustSettings()
     signals: SignalSettings = SignalSettings()
     dual: DualSettings = DualSettings()
+    factored: FactoredSettings = FactoredSettings()
 
 
 DEFAULT = Settings()

@@ -250,8 +250,12 @@ class Inducing(_Centred):
         values: Array,
         noise: Array,
         columns: Array,
+        judged: Array | None = None,
     ) -> tuple[Inducing, DualSolution]:
-        """Return the system and the solution for values (C, n); a ridge of None is chosen."""
+        """Return the system and the solution for values (C, n); a ridge of None is chosen.
+
+        Leave-one-out errors are those of the points ``judged``, by default of some.
+        """
         X, way = orthonormal(columns)
         root = 1.0 / np.sqrt(noise)
         m = len(centres)
@@ -277,7 +281,9 @@ class Inducing(_Centred):
         # |y - X b|^2 - z'(B + ridge)^-1 z, over the ridge
         left = np.sum(((values - (X @ b).T) * root) ** 2, axis=1)
         squares = (left - np.sum(z * inner, axis=0)) / new.ridge
-        some = np.unique(np.linspace(0, len(points) - 1, MOST_LEFT_OUT).astype(int))
+        some = judged
+        if some is None:
+            some = np.unique(np.linspace(0, len(points) - 1, MOST_LEFT_OUT).astype(int))
         V = new.whitened(points[some]) * root[some]
         leverage = np.sum((vectors.T @ V) ** 2 / (e + new.ridge)[:, None], axis=0)
         away = (values[:, some] - (X[some] @ b).T) * root[some] - inner.T @ V
