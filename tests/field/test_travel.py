@@ -431,7 +431,7 @@ SPAWNED += ("points, trend", "points, Huber's loss", *DUAL, "denoised", "denoise
 
 
 def test_a_spawned_process_gets_the_same():
-    fields = [_fields()[name]() for name in SPAWNED]
+    fields = [_field(name) for name in SPAWNED]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         there = pool.map(_evaluate, fields)
     for field, (values, text, residual) in zip(fields, there, strict=True):
