@@ -126,7 +126,8 @@ def find_noise(
 
     Channels whose sizes differ by more than a factor of ``settings.unlike`` are in different units:
     they are examined apart. Others are rotated by `decorrelated`, and the weakest plane decides. It
-    is examined as a whole, and in the part where its signal changes least. Noise is found if in either of them
+    is examined as a whole, and in the part where its signal changes least. Noise is found if in
+    either of them
 
     - the finest differences are as strong as those at twice (or four times) the spacing: a
       confidence bound from the number of samples must exceed ``settings.ratio`` for each doubling;
