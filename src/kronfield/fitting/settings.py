@@ -295,6 +295,14 @@ class NoiseSettings(_Group):
         script="noise.py",
         sides=(0.0, 1e-2),
     )
+    unlike: float = decision(
+        100.0,
+        "Channels whose deviations from their means differ by more than this factor are in "
+        "different units: noise is looked for in each of them.",
+        data="by design: channels of pictures have about the same contrast",
+        script="noise.py",
+        sides=(1.0, 1e9),
+    )
     shortest: int = decision(
         8,
         "Axes with fewer samples take no part in the differences.",
