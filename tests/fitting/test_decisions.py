@@ -49,6 +49,7 @@ from kronfield.fitting.prediction import leave_one_out
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import windows
+from kronfield.solvers.dual.similarity import Pairs, Similarity
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Penalty
 
@@ -819,6 +820,23 @@ def test_dual_direct_points():
 def test_dual_inducing_points():
     assert inducing_count(20_000, options()) == 1000
     assert 200 < inducing_count(1_000_000, options()) < 1000
+
+
+def test_dual_width_prior():
+    fit = dual_fit(40)
+    part = np.arange(40)
+    pairs = Pairs(fit.points)
+    likelihood = fit._likelihood(fit.given.values, part, "gaussian", pairs)
+    assert likelihood.prior == 1.0
+    # an axis without effect is wider with the prior
+    noisy = fit.given.values + np.random.default_rng(1).standard_normal((1, 40))
+    found = [
+        replace(fit._likelihood(noisy, part, "gaussian", pairs), prior=prior).maximum(
+            Similarity("gaussian", (0.5, 0.5)), 0.1, fit.points.std(axis=0), 40
+        )[0]
+        for prior in (0.0, 1.0)
+    ]
+    assert min(found[1].widths) > min(found[0].widths)
 
 
 def test_dual_most_pairs():

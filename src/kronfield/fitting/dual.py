@@ -147,7 +147,8 @@ class DualFit:
 
     def _likelihood(self, values: Array, part: Array, shape: str, pairs: Pairs) -> Likelihood:
         X, _ = orthonormal(self.columns[:, part])
-        return Likelihood(pairs, values[:, part].T, self.noise[part], X, shape)
+        prior = self.options.settings.dual.width_prior
+        return Likelihood(pairs, values[:, part].T, self.noise[part], X, shape, prior)
 
     def _choose(self, values: Array) -> DualChoice:
         """Return shape, widths and ridge of the highest likelihood."""

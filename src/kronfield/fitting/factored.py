@@ -215,9 +215,9 @@ class _Search:
                 continue
             # functions of this axis replaced by their mean at the points
             constant = _constant(W, np.asarray(model.embedders[d](self.kept[:2000, d])))
-            other = list(model.factors.weights)
-            other[d] = constant
-            if self.at(replace(model, factors=Factors(tuple(other)))) <= (1 + IDLE) * model.error:
+            changed = list(model.factors.weights)
+            changed[d] = constant
+            if self.at(replace(model, factors=Factors(tuple(changed)))) <= (1 + IDLE) * model.error:
                 free[d], weights[d] = False, constant
         if all(free) or free == list(model.free) or not any(free):
             return model
@@ -533,7 +533,7 @@ class FactoredUncertainty:
             )
         P = len(fit.used)
         some = fit.used[np.unique(np.linspace(0, P - 1, min(P, POINTS_OF_ERRORS)).astype(int))]
-        H, squares = np.zeros((count, count)), np.zeros(count)
+        H = np.zeros((count, count))
         left, total = 0.0, 0.0
         for start in range(0, len(some), 2048):
             part = some[start : start + 2048]
@@ -562,7 +562,6 @@ class FactoredUncertainty:
         freedom = float(
             np.trace(scipy_linalg().solve_triangular(L, half.T, lower=True, check_finite=False))
         )
-        del squares
         sigma = math.sqrt(left / max(total, 1e-300) * P / max(P - freedom, 0.1 * P))
         found = (L, sigma, freedom)
         self._solved[i] = found

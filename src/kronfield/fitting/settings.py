@@ -1318,6 +1318,14 @@ class DualSettings(_Group):
         script="none",
         sides=(300, 3000),
     )
+    width_prior: float = decision(
+        1.0,
+        "The prior of widths: minus its logarithm is this number times the sum over axes of the "
+        "standard deviation of positions over the width.",
+        data="seven functions of 6 to 10 variables of their own, with much noise and idle axes",
+        script="dimensions.py",
+        sides=(0.0, 10.0),
+    )
     most_pairs: int = decision(
         12_000_000,
         "Widths in many dimensions are chosen on fewer points, so that the table of distances of "

@@ -30,9 +30,6 @@ LEAST_RIDGE, MOST_RIDGE = 1e-10, 1e3
 NARROWEST, WIDEST = 1e-2, 1e3
 # Sums of squares below this part of the number of values, which have unit variance, are rounding.
 ROUNDING = 1e-20
-# The prior of widths: -log p is this number times the sum over axes of spread over width, as of
-# exponential distributions of 1 / width. Of many axes, few matter.
-PRIOR = 1.0
 
 
 def orthonormal(columns: Array) -> tuple[Array, Array]:
@@ -62,6 +59,9 @@ class Likelihood:
         Orthonormal columns that are left alone.
     shape : str
         The shape of the similarity.
+    prior : float
+        The prior of widths: -log p is this number times the sum over axes of spread over width, as
+        of exponential distributions of 1 / width. Of many axes, few matter.
     """
 
     pairs: Pairs
@@ -69,6 +69,7 @@ class Likelihood:
     noise: Array
     columns: Array
     shape: str
+    prior: float = 0.0
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:
         """Return -log L and its gradient by the logarithms of the D widths and of the ridge."""
@@ -105,7 +106,7 @@ class Likelihood:
     def maximum(
         self, start: Similarity, ridge: float, spread: Array, steps: int, fixed: bool = False
     ) -> tuple[Similarity, float, float]:
-        """Return the likeliest widths and ridge, and -log L there, by L-BFGS.
+        """Return the likeliest widths and ridge, and -log L with the prior there, by L-BFGS.
 
         Parameters
         ----------
@@ -122,7 +123,7 @@ class Likelihood:
 
         def penalised(parameters: Array) -> tuple[float, Array]:
             value, slope = self(parameters)
-            prior = PRIOR * spread * np.exp(-parameters[:-1])
+            prior = self.prior * spread * np.exp(-parameters[:-1])
             slope[:-1] -= prior
             return value + float(prior.sum()), slope
 
