@@ -93,6 +93,8 @@ def test_what_cannot_be_drawn_is_refused(dated):
         kf.fit(np.exp(1j * np.arange(8.0))).plot()
     with pytest.raises(kf.InputError, match="channel: got 3"):
         dated.plot(channel=3)
+    with pytest.raises(kf.InputError, match=r"expected \(points, values\)"):
+        dated.plot(data=DAYS)
     with pytest.raises(kf.InputError, match="data: got 30 points and 2 values"):
         dated.plot(data=(DAYS, [1.0, 2.0]))
 

@@ -367,8 +367,8 @@ class SetAccessor:
 
 def _through_samples(values: Array, axes: Any, **options: Any) -> Field:
     """Return the fit that passes through the samples; a gap is filled by a penalised one."""
-    ridge = {} if options.get("mask") is not None else {"ridge": 0.0}
-    return grids.fit(values, axes, **ridge, **options)
+    ridge = None if options.get("mask") is not None else 0.0
+    return grids.fit(values, axes, ridge=ridge, **options)
 
 
 def _shared(one: Any, dims: Any) -> list[Any] | None:
