@@ -744,6 +744,22 @@ class SearchSettings(_Group):
         script="sweep.py",
         sides=((1.0, 0.25), (1.0,)),
     )
+    line_ratios: tuple[float, float] = decision(
+        (-6.0, 4.0),
+        "The lowest and the highest ratio of first to second derivatives on a line, as powers of "
+        "ten: from an integrated random walk to a random walk.",
+        data="by design; random walks, cycles, seasons and smooth lines with noise: lines.py",
+        script="none",
+        sides=((-1.0, 4.0), (-6.0, 0.0)),
+    )
+    longest_line: int = decision(
+        50_000,
+        "On a line of up to this many points the penalty is the likeliest one of all points; "
+        "beyond, it is chosen by held-out points.",
+        data="by design: a second",
+        script="none",
+        sides=(100, 1_000_000),
+    )
     ridge_decades: tuple[float, float] = decision(
         (-12.0, 4.0),
         "The lowest and the highest ridge of blended rows, as powers of ten, relative to the "
@@ -1129,6 +1145,14 @@ class FillingSettings(_Group):
         data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(((4,), (4,), (2,), (2,)), ((256,), (64,), (32,), (16,))),
+    )
+    line_chance: float = decision(
+        2.0,
+        "Gaps of a line are filled by thresholds if their best share is more than this many "
+        "standard errors: a linear fit knows its own errors.",
+        data="by design: once in forty by chance",
+        script="none",
+        sides=(0.0, 1000.0),
     )
     rounds: int = decision(
         32,
