@@ -29,7 +29,7 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
 from kronfield.fitting.least_roughness import least_roughness
-from kronfield.fitting.line_likelihood import LineSmoother
+from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import FillingSettings, Settings
@@ -89,7 +89,7 @@ class Filling:
     rotation : array (R, C) or None
         The combinations of channels that are filled in holes; others are linear.
     line : LineSmoother or None
-        The linear fit of a line.
+        The linear fit of a line, also if it was chosen.
     """
 
     candidates: list[Candidate]
@@ -124,6 +124,15 @@ class Hidden:
 
     windows: list[tuple[slice, ...]]
     hidden: Array
+
+    def different(self) -> Hidden:
+        """Return the windows without repetitions: a short line is in all of them."""
+        keys = [
+            (*((p.start, p.stop) for p in w), h.tobytes())
+            for w, h in zip(self.windows, self.hidden, strict=True)
+        ]
+        index = list({key: i for i, key in enumerate(keys)}.values())
+        return Hidden([self.windows[i] for i in index], self.hidden[index])
 
     def widened(self, shape: Sequence[int], margin: int) -> Hidden:
         """Return the same hidden samples in windows with more known samples around them."""
@@ -263,6 +272,8 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     if missing.mean() > own.holes:
         return None
     judged = hidden_like(missing, own)
+    if judged is not None and missing.ndim == 1:
+        judged = judged.different()
     if judged is None:
         return Filling([], f"fewer than {own.fewest} samples can be hidden in the shape of holes")
     gaps = judged.stack(missing) | judged.hidden
@@ -275,7 +286,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         return Filling([], f"not filled by thresholds, which keep noise; {noise.reason}")
     line = None
     if missing.ndim == 1:
-        line = LineSmoother.likeliest(planes, missing, settings.search)
+        line = LineSmoother.best(planes, missing, settings.search)
         ratios = [line.first / line.second]
         surfaces = {ratios[0]: line(windows, gaps)}
     else:
@@ -314,7 +325,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     if taken == 0.0:
         expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
         ratio = best if line is None else None
-        return Filling(candidates, reason, None, *expected.root, ratio=ratio)
+        return Filling(candidates, reason, None, *expected.root, ratio=ratio, line=line)
     mixed = _mean_squares(
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
@@ -345,7 +356,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
 def alike(
     errors: Sequence[Array], others: Sequence[Array], gaps: Array, hidden: Array
 ) -> tuple[list[Array], list[Array]]:
-    """Return errors (C, n) in each window of a line in units in which they vary alike.
+    """Return errors (C, n) of each hole of a line in units in which they vary alike.
 
     Errors grow with the distance from the nearest known sample. Those whose distances are within a
     factor of 2 have the root mean square of the first errors as their unit, so that a few wide gaps
@@ -362,8 +373,15 @@ def alike(
     counts = np.maximum(np.bincount(labels), 1)
     units = np.sqrt(np.bincount(labels, weights=squares) / counts)
     units[units == 0] = 1.0
+    # runs of neighbours are the independent observations
+    places = [np.flatnonzero(hid) for hid in hidden]
+    ends = [np.flatnonzero(np.diff(place) > 1) + 1 for place in places]
     scaled = [
-        [part / units[own] for part, own in zip(one, classes, strict=True)]
+        [
+            run
+            for part, own, at in zip(one, classes, ends, strict=True)
+            for run in np.split(part / units[own], at, axis=1)
+        ]
         for one in (errors, others)
     ]
     return scaled[0], scaled[1]

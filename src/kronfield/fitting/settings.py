@@ -752,13 +752,12 @@ class SearchSettings(_Group):
         script="none",
         sides=((-1.0, 4.0), (-6.0, 0.0)),
     )
-    longest_line: int = decision(
-        50_000,
-        "On a line of up to this many points the penalty is the likeliest one of all points; "
-        "beyond, it is chosen by held-out points.",
-        data="by design: a second",
+    line_points: int = decision(
+        5000,
+        "On a line, tenths of the points are held out in turn until this many were.",
+        data="by design: the error is then known to some percent, in a second",
         script="none",
-        sides=(100, 1_000_000),
+        sides=(50, 1_000_000),
     )
     ridge_decades: tuple[float, float] = decision(
         (-12.0, 4.0),
