@@ -30,7 +30,7 @@ from kronfield.solvers.points.rows import sparse_rows
 PARTS = 10
 # The number of decades and of ratios that are tried first, and the steps of the search after it,
 # each in powers of ten.
-COARSE, STEPS = 4, (1.0, 0.5)
+COARSE, STEPS = 6, (1.0, 0.5)
 
 # The decades of the penalty and of the ratio of first to second derivatives.
 Place = tuple[float, float]
