@@ -27,6 +27,7 @@ from kronfield.fitting.filling_choice import (
 from kronfield.fitting.grid import GridFit
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, exponent_beyond
+from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_choice import PointChoice
 from kronfield.fitting.point_grids import Lattice
@@ -50,6 +51,8 @@ class LatticeFiller:
         The expected error of a linear fit at a missing sample, and its standard error, if known.
     ratio : float or None
         The ratio of first to second derivatives in the penalty that suits the holes, if known.
+    line : LineSmoother or None
+        The penalty of a line, if it is known.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class LatticeFiller:
         self.reasons: list[str] = []
         self.expected = (math.nan, math.nan)
         self.ratio: float | None = None
+        self.line: LineSmoother | None = None
 
     @classmethod
     def of_grid(
@@ -135,6 +139,7 @@ class LatticeFiller:
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
             self.expected, self.ratio = (found.error, found.uncertainty), found.ratio
+            self.line = found.line
             return None
         grid = GridInput.on(self.layout, self._as_given(found.planes))
         # known samples are met

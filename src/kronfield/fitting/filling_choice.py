@@ -29,6 +29,7 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
 from kronfield.fitting.least_roughness import least_roughness
+from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import FillingSettings, Settings
@@ -89,6 +90,8 @@ class Filling:
         The share of the filling; the rest is the linear fit.
     rotation : array (R, C) or None
         The combinations of channels that are filled in holes; others are linear.
+    line : LineSmoother or None
+        The linear fit of a line, also if it was chosen.
     """
 
     candidates: list[Candidate]
@@ -102,6 +105,7 @@ class Filling:
     ratio: float | None = None
     weight: float = 1.0
     rotation: Array | None = None
+    line: LineSmoother | None = None
 
     def without_samples(self) -> Filling:
         """Return this without the lattice."""
@@ -122,6 +126,15 @@ class Hidden:
 
     windows: list[tuple[slice, ...]]
     hidden: Array
+
+    def different(self) -> Hidden:
+        """Return the windows without repetitions: a short line is in all of them."""
+        keys = [
+            (*((p.start, p.stop) for p in w), h.tobytes())
+            for w, h in zip(self.windows, self.hidden, strict=True)
+        ]
+        index = list({key: i for i, key in enumerate(keys)}.values())
+        return Hidden([self.windows[i] for i in index], self.hidden[index])
 
     def widened(self, shape: Sequence[int], margin: int) -> Hidden:
         """Return the same hidden samples in windows with more known samples around them."""
@@ -259,6 +272,8 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     if missing.mean() > own.holes:
         return None
     judged = hidden_like(missing, own)
+    if judged is not None and missing.ndim == 1:
+        judged = judged.different()
     if judged is None:
         return Filling([], f"fewer than {own.fewest} samples can be hidden in the shape of holes")
     gaps = judged.stack(missing) | judged.hidden
@@ -269,8 +284,14 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     noise = _noise_near(planes, missing, settings)
     if noise.is_found:
         return Filling([], f"not filled by thresholds, which keep noise; {noise.reason}")
-    ratios = settings.search.ratios[::2]
-    surfaces = dict(zip(ratios, least_roughness(windows, gaps, ratios), strict=True))
+    line = None
+    if missing.ndim == 1:
+        line = LineSmoother.best(planes, missing, settings.search)
+        ratios = [line.first / line.second]
+        surfaces = {ratios[0]: line(windows, gaps)}
+    else:
+        ratios = settings.search.ratios[::2]
+        surfaces = dict(zip(ratios, least_roughness(windows, gaps, ratios), strict=True))
     errors = {ratio: _errors(found, windows, judged.hidden) for ratio, found in surfaces.items()}
     squares = {ratio: _mean_squares(parts) for ratio, parts in errors.items()}
     best = min(squares, key=lambda ratio: MeanError.of(squares[ratio]).mean)
@@ -283,11 +304,16 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     ]
     rotation = telling_rows(decorrelating(planes, missing), errors[best], own.least_share)
     wide = are_wide(missing, own)
-    plan = Plan(own.rounds_of_holes, wide, own, best, 1.0, rotation)
+    plan = Plan(own.rounds_of_holes, wide, own, best, 1.0, rotation, line)
     filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
     others = _errors(filled, windows, judged.hidden)
-    weight, deviation = best_share(errors[best], others)
-    taken = certain_share(weight, deviation)
+    if line is None:
+        weight, deviation = best_share(errors[best], others)
+        is_clear = True
+    else:
+        weight, deviation = best_share(*alike(errors[best], others, gaps, judged.hidden))
+        is_clear = weight > own.line_chance * deviation
+    taken = certain_share(weight, deviation) if is_clear else 0.0
     reason = (
         f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
         f"{len(judged.windows)} windows, relative to the variance; the best share of the filling "
@@ -297,7 +323,8 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     candidates.append(Candidate(KIND, parameters, *_relative(_mean_squares(others), scale)))
     if taken == 0.0:
         expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
-        return Filling(candidates, reason, None, *expected.root, ratio=best)
+        ratio = best if line is None else None
+        return Filling(candidates, reason, None, *expected.root, ratio=ratio, line=line)
     mixed = _mean_squares(
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
@@ -320,7 +347,42 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         best,
         taken,
         rotation,
+        line,
     )
+
+
+def alike(
+    errors: Sequence[Array], others: Sequence[Array], gaps: Array, hidden: Array
+) -> tuple[list[Array], list[Array]]:
+    """Return errors (C, n) of each hole of a line in units in which they vary alike.
+
+    Errors grow with the distance from the nearest known sample. Those whose distances are within a
+    factor of 2 have the root mean square of the first errors as their unit, so that a few wide gaps
+    do not decide for all narrow ones.
+    """
+    import scipy.ndimage
+
+    far = [
+        scipy.ndimage.distance_transform_edt(gap)[hid]
+        for gap, hid in zip(gaps, hidden, strict=True)
+    ]
+    classes = [np.floor(np.log2(part)).astype(int) for part in far]
+    squares, labels = np.concatenate(_mean_squares(errors)), np.concatenate(classes)
+    counts = np.maximum(np.bincount(labels), 1)
+    units = np.sqrt(np.bincount(labels, weights=squares) / counts)
+    units[units == 0] = 1.0
+    # runs of neighbours are the independent observations
+    places = [np.flatnonzero(hid) for hid in hidden]
+    ends = [np.flatnonzero(np.diff(place) > 1) + 1 for place in places]
+    scaled = [
+        [
+            run
+            for part, own, at in zip(one, classes, ends, strict=True)
+            for run in np.split(part / units[own], at, axis=1)
+        ]
+        for one in (errors, others)
+    ]
+    return scaled[0], scaled[1]
 
 
 def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
@@ -459,6 +521,7 @@ def fill_again(planes: Array, missing: Array, filling: Filling, settings: Settin
         filling.ratio,
         filling.weight,
         filling.rotation,
+        filling.line,
     )
     return plan.fill_lattice(planes, missing, filling.linear)
 
@@ -520,6 +583,8 @@ class Plan:
         The share of the filling in the result; the rest is the first guess.
     rotation : array (R, C) or None
         The combinations of channels that are filled; if None, all.
+    line : LineSmoother or None
+        Makes the first guess of a line.
     """
 
     rounds: int
@@ -528,12 +593,15 @@ class Plan:
     ratio: float | None = None
     weight: float = 1.0
     rotation: Array | None = None
+    line: LineSmoother | None = None
 
     def fill_stack(
         self, stack: Array, gaps: Array, error: float, rotation: Array | None = None
     ) -> Array:
         """Return stacked windows (C, W, N_1, ..., N_D) with their gaps filled."""
-        if self.ratio is None:
+        if self.line is not None:
+            guess = self.line(stack, gaps)
+        elif self.ratio is None:
             guess = coarse_guess(stack, gaps, gaps.ndim - 1)
         else:
             guess = least_roughness(stack, gaps, (self.ratio,))[0]

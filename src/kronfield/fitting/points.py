@@ -306,7 +306,8 @@ def fit_checked(
             # suit wide gaps
             fixed = changed(options.settings, "search", "ratios", (filler.ratio,))
             options = replace(options, settings=fixed)
-        choice = choose_points(samples, box, lattice, options)
+        line = None if filler is None else filler.line
+        choice = choose_points(samples, box, lattice, options, line)
         if filler is not None and choice.held is not None:
             field = filler.scattered(choice, scale)
             if field is not None:

@@ -593,10 +593,11 @@ class PointSettings(_Group):
         sides=(2.0, 1024.0),
     )
     chance: float = decision(
-        2.0,
+        1.0,
         "Gaussians are chosen unless others predict better by this over the root of the number of "
         "points held out: they have one score, the others the best of many.",
-        data="smooth functions at random points",
+        data="Franke's function, steps and random fields at 40 to 350 random, jittered, repeated "
+        "points and tracks: 2 loses 2 % of the error, 0 and 0.5 are level",
         script="sweep.py",
         sides=(0.0, 100.0),
     )
@@ -751,6 +752,21 @@ class SearchSettings(_Group):
         data="by design; swept on kodim01 to 08: the sides lose 0.01 and 0.04 dB",
         script="sweep.py",
         sides=((1.0, 0.25), (1.0,)),
+    )
+    line_ratios: tuple[float, float] = decision(
+        (-6.0, 4.0),
+        "The lowest and the highest ratio of first to second derivatives on a line, as powers of "
+        "ten: from an integrated random walk to a random walk.",
+        data="by design; random walks, cycles, seasons and smooth lines with noise: lines.py",
+        script="none",
+        sides=((-1.0, 4.0), (-6.0, 0.0)),
+    )
+    line_points: int = decision(
+        5000,
+        "On a line, tenths of the points are held out in turn until this many were.",
+        data="by design: the error is then known to some percent, in a second",
+        script="none",
+        sides=(50, 1_000_000),
     )
     ridge_decades: tuple[float, float] = decision(
         (-12.0, 4.0),
@@ -1137,6 +1153,14 @@ class FillingSettings(_Group):
         data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(((4,), (4,), (2,), (2,)), ((256,), (64,), (32,), (16,))),
+    )
+    line_chance: float = decision(
+        2.0,
+        "Gaps of a line are filled by thresholds if their best share is more than this many "
+        "standard errors: a linear fit knows its own errors.",
+        data="by design: once in forty by chance",
+        script="none",
+        sides=(0.0, 1000.0),
     )
     rounds: int = decision(
         32,
