@@ -16,9 +16,11 @@ from pathlib import Path
 
 from benchmarks import (
     denoising,
+    dimensions,
     filling,
     functions,
     grid,
+    labels,
     measurements,
     points,
     report,
@@ -49,6 +51,7 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "video": grid.video,
     "lines": grid.lines,
     "functions": functions.functions,
+    "labels": labels.labels,
     "denoising": denoising.denoising,
     "closed form": grid.closed_form,
     "pixels": points.pixels,
@@ -56,12 +59,13 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "smooth": points.smooth,
     "measurements": measurements.measurements,
     "coverage": measurements.coverage,
+    "dimensions": dimensions.dimensions,
     "stream": points.stream,
     "networks": _networks,
     "scaling": scaling.scaling,
 }
 #: Sections of the full size, or by name: a quick run has no time for them.
-BEYOND_QUICK = ("measurements", "coverage")
+BEYOND_QUICK = ("measurements", "coverage", "dimensions")
 
 
 def main() -> None:

@@ -100,7 +100,7 @@ def test_a_damaged_file_is_refused(tmp_path, field):
 
 
 def test_other_values_are_refitted(field):
-    points, values = case(noise=0.1)
+    _points, values = case(noise=0.1)
     again = field.refit(2 * values + 1)
     np.testing.assert_allclose(again(NEW), 2 * field(NEW) + 1, atol=0.02)
     with pytest.raises(kf.InputError, match="values"):
@@ -137,7 +137,12 @@ def test_channels_weights_and_complex_values():
 def test_few_points_and_odd_columns(P):
     rng = np.random.default_rng(P)
     points = np.column_stack(
-        [rng.integers(0, 3, (P, 2)), np.full(P, 1e9), 1e12 + 1e3 * rng.random(P), rng.random((P, 1))]
+        [
+            rng.integers(0, 3, (P, 2)),
+            np.full(P, 1e9),
+            1e12 + 1e3 * rng.random(P),
+            rng.random((P, 1)),
+        ]
     )
     field = kf.fit_points(points, rng.random(P), form="factored")
     assert np.all(np.isfinite(field(points)))
@@ -267,7 +272,7 @@ def dual_field(shape, trend):
 
 
 @pytest.mark.parametrize(
-    "shape, trend", [(shape, None) for shape in SHAPES] + [("gaussian", 2), ("once", 1)]
+    ("shape", "trend"), [(shape, None) for shape in SHAPES] + [("gaussian", 2), ("once", 1)]
 )
 def test_sobol_of_the_dual_form_is_that_of_monte_carlo(shape, trend):
     field = dual_field(shape, trend)
@@ -328,6 +333,4 @@ def test_axes_by_name():
     points, values = case(100, 4)
     table = pandas.DataFrame(points, columns=list("abcd"))
     field = kf.fit_points(table, values, form="dual")
-    np.testing.assert_array_equal(
-        field.partial_dependence("c")[1], field.partial_dependence(2)[1]
-    )
+    np.testing.assert_array_equal(field.partial_dependence("c")[1], field.partial_dependence(2)[1])

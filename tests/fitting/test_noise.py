@@ -428,6 +428,14 @@ def least_part_decides(used):
     return not find_noise(weak, used).is_found and find_noise(strong, used).is_found
 
 
+def unlike_decides(used):
+    """Alike channels show noise together, channels in other units apart."""
+    texture = power_law(2, 200, 200) * np.array([1.0, 0.9])[:, None, None]
+    unlike = np.concatenate([wave(40, 40) + white(0.1, 1, 40, 40), 1e6 * wave(40, 40) ** 2])
+    together = find_noise(texture + white(0.02, 2, 200, 200), used).is_found
+    return together and find_noise(unlike, used).is_found
+
+
 def shortest_decides(used):
     few, enough = white(1.0, 1, 7, 7, 7, 7), white(1.0, 1, 24, 24)
     return "no axis" in find_noise(few, used).reason and find_noise(enough, used).is_found
@@ -703,3 +711,34 @@ def test_knots_of_smoothed_lines():
     np.testing.assert_allclose(6 - _thinned(6 - x[::-1])[::-1], knots)
     even = np.arange(9.0)
     assert _thinned(even) is even
+
+
+# --- channels in different units -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-3, 1e3, 1e9])
+def test_the_unit_of_a_channel_does_not_hide_noise_of_another(unit):
+    plain, bell = wave(40, 40), wave(40, 40) ** 2
+    noisy = np.concatenate([plain + white(0.1, 1, 40, 40), unit * bell])
+    for order in ([0, 1], [1, 0]):
+        found = find_noise(noisy[order])
+        assert found.is_found
+        sigma = found.sigma[order]
+        assert sigma[0] == pytest.approx(0.1, rel=0.1)
+        assert sigma[1] < 1e-6 * unit  # the other has none
+    field = kf.fit(np.moveaxis(noisy, 0, -1))
+    left = np.moveaxis(field.on_grid(), -1, 0) - np.concatenate([plain, unit * bell])
+    assert left[0].std() < 0.03
+    assert np.abs(left[1]).max() < 1e-6 * unit
+    assert not find_noise(np.concatenate([plain, unit * bell])).is_found
+
+
+def test_constant_channels_and_gaps_beside_channels_in_other_units():
+    noisy = wave(60, 60) + white(0.1, 1, 60, 60)
+    planes = np.concatenate([np.full((1, 60, 60), 7.0), noisy, 1e5 * wave(60, 60) ** 2])
+    known = np.random.default_rng(0).random((60, 60)) < 0.97
+    for found in (find_noise(planes), find_noise(np.where(known, planes, 0.0), known=known)):
+        assert found.is_found
+        assert found.sigma[1] == pytest.approx(0.1, rel=0.15)
+        assert found.sigma[0] == 0
+        np.testing.assert_allclose(found.rotation @ found.rotation.T, np.eye(3), atol=1e-12)

@@ -104,7 +104,7 @@ def test_single_precision_of_many_points(monkeypatch):
     np.testing.assert_allclose(a, b, atol=1e-2)
 
 
-@pytest.mark.parametrize("low, high", [(0.0, 1.0), (0.13, 0.77), (-0.2, 1.1)])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.13, 0.77), (-0.2, 1.1)])
 def test_gram_matrices_are_those_of_quadrature(low, high):
     for emb in (kf.BSpline(7), kf.BSpline(4, 1, low=0.1, high=0.9, inner=np.array([0.3, 0.5]))):
         found, knots = gram(emb, low, high), emb.knots

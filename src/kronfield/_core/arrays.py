@@ -107,7 +107,7 @@ def real_numbers(argument: str, value: Any) -> Array:
             argument,
             describe(value),
             "numbers",
-            "Pass a NumPy array, or a detached tensor.",
+            "Pass a NumPy array; of a tensor, x.detach().cpu(); of CuPy, x.get().",
             TypeError,
         ) from error
     if array.dtype.kind not in "fiu":
@@ -231,7 +231,8 @@ def number_array(argument: str, values: Any) -> Array:
     except (TypeError, ValueError, RuntimeError) as error:
         raise problem(
             argument, describe(values), "an array that NumPy can read",
-            "Rows of a list must have equal lengths. For a tensor, pass values.detach().cpu().",
+            "Rows of a list must have equal lengths. For a tensor, pass values.detach().cpu(); for "
+            "CuPy, values.get().",
             TypeError,
         ) from error  # fmt: skip
     if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16:

@@ -13,8 +13,14 @@ from kronfield._core.arrays import problem
 
 
 def refuse_existing(target: Path, overwrite: bool) -> None:
-    """Raise an error if ``target`` is a folder, or an existing file that may not be replaced."""
-    if target.is_dir():
+    """Raise an error if ``target`` is a folder, or an existing file that may not be replaced.
+
+    The arrays of zarr are folders, but only those that have their files are replaced.
+    """
+    arrays = target.suffix.lower() == ".zarr" and any(
+        (target / name).is_file() for name in (".zgroup", ".zarray", "zarr.json")
+    )
+    if target.is_dir() and not arrays:
         raise problem("path", target, "a file", "It is a folder: add a file name.")
     if target.exists() and not overwrite:
         raise problem(

@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -249,7 +250,7 @@ def received(source: str, *, field: bool = False) -> str:
     if source != STANDARD:
         return source
     folder = _temporary_folder()
-    stream = click.get_binary_stream("stdin")
+    stream = sys.stdin.buffer
     start = stream.read(16)
     if not start:
         raise Failure("-: got nothing on standard input; expected a file. Write one into the pipe")
@@ -280,9 +281,8 @@ def sent(output: Path, ending: str, out: Output) -> Path:
 
     def copy() -> None:
         if path.exists():
-            stream = click.get_binary_stream("stdout")
-            stream.write(path.read_bytes())
-            stream.flush()
+            sys.stdout.buffer.write(path.read_bytes())
+            sys.stdout.buffer.flush()
 
     context.call_on_close(copy)
     return path

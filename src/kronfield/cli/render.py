@@ -183,6 +183,7 @@ def command(
         )
     size = tuple(size) if stretch and isinstance(size, tuple) else size
     orders, free = _orders(field, derivative), field.dimensions - len(cuts)
+    _check_flat(field, output, target, free)
     drawn = target == "image" and not plain and _is_drawn(field, free, output)
     shown = size
     if drawn and free == 1:  # the size is that of the drawing
@@ -203,6 +204,21 @@ def command(
         derivative=orders,
         tones=tone_range,
         channel=channel,
+    )
+
+
+def _check_flat(field: Field, output: Path, target: str, axes: int) -> None:
+    """Refuse a picture of more than two axes, and say how to cut it."""
+    if target != "image" or axes <= 2 or output.suffix.lower() in (".tif", ".tiff"):
+        return
+    from kronfield.signals.axes import axis_names
+
+    names = axis_names(field)
+    low, high = field.domain[-1]
+    middle = field.labels.axes[-1].text(round((low + high) / 2, 3))
+    raise Failure(
+        f"-o: got {output}, a picture of two axes, for {', '.join(names)}; expected to cut "
+        f"{axes - 2} of them. For example: --slice {names[-1]}={middle}"
     )
 
 
@@ -300,7 +316,7 @@ def _view(
     for name, span in (part for crop in crops for part in crop):
         axis = axis_named(field, name)
         cropped[axis] = tuple(_placed(field, "--crop", axis, end) for end in span)
-    cut = {}
+    cut: dict[int, Any] = {}
     for name, position in cuts:
         axis = axis_named(field, name)
         cut[axis] = _placed(field, "--slice", axis, position)

@@ -206,7 +206,7 @@ def factored_from(
         splines = [emb for emb in embedders if isinstance(emb, BSpline)]
         valid = (
             len(splines) == len(embedders) == len(frames) == len(basis.centre) == len(basis.length)
-            and K == sum(emb.size for emb in splines)
+            and sum(emb.size for emb in splines) == K
             and min(K, T) >= 1
             and basis.degree == 0
             and all(0 < x < math.inf for x in basis.length)

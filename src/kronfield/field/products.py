@@ -156,11 +156,11 @@ class ProductField(Field):
             return list(names).index(axis)
         whole = isinstance(axis, int | np.integer) and not isinstance(axis, bool)
         if not whole or not -self.dimensions <= axis < self.dimensions:
-            known = ", ".join(str(name) for name in names if name is not None)
+            known = "".join(f", or {name!r}" for name in names if name is not None)
             raise problem(
                 "axis",
                 repr(axis),
-                f"a number from 0 to {self.dimensions - 1}{f', or one of {known}' if known else ''}",
+                f"a number from 0 to {self.dimensions - 1}{known}",
                 "Axes are the columns of the points.",
             )
         return int(axis) % self.dimensions
@@ -284,8 +284,8 @@ class ProductField(Field):
         crossed = [self._crossed(d, powers) for d in range(D)] if powers else None
         # sums over n, m of a_n a_m times products over axes of means of phi_n phi_m; less[d] has
         # the product of means instead on axis d, alone[d] on all others
-        C, total = len(a), 0.0
-        less, alone = np.zeros((D, C)), np.zeros((D, C))
+        C = len(a)
+        total, less, alone = np.zeros(C), np.zeros((D, C)), np.zeros((D, C))
         without = [np.prod([m for e, m in enumerate(means) if e != d], axis=0) for d in range(D)]
         step = max(1, BLOCK // max(1, a.shape[1] * D))
         for start in range(0, a.shape[1], step):
@@ -300,9 +300,9 @@ class ProductField(Field):
                 less[d] += _quadratic(a, rows, rest * np.outer(means[d][rows], means[d]))
                 alone[d] += _quadratic(a * without[d], rows, grams[d])
                 if d == D - 1:
-                    total = total + _quadratic(a, rows, rest * grams[d])
+                    total += _quadratic(a, rows, rest * grams[d])
                 before = before * grams[d]
-        variance = np.maximum(np.asarray(total) - level**2, 0.0)
+        variance = np.maximum(total - level**2, 0.0)
         if self.is_complex:  # the parts of a complex value add up
             total, level2 = (x.reshape(-1, 2).sum(axis=-1) for x in (total, level**2))
             less, alone = (x.reshape(D, -1, 2).sum(axis=-1) for x in (less, alone))

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, whole
-from kronfield._core.labels import DATE, AxisLabel
+from kronfield._core.labels import AxisLabel
 from kronfield.files.description import Description
 
 # The function that a format provides for writing the next rows.
@@ -100,7 +100,7 @@ class Layout:
         if len(given) > count:
             return {}
         labels = [AxisLabel.from_dict(one) for one in given]
-        return {i: label for i, label in enumerate(labels) if label.kind == DATE}
+        return {i: label for i, label in enumerate(labels) if label.is_date}
 
     def levels(self, most: int) -> int:
         """Return the largest integer of a pixel: 255, or ``most`` if the source had over 8 bits."""

@@ -124,7 +124,7 @@ def open_zarr(path: Path, layout: Layout) -> Iterator[Put]:
     blocks: list[Array] = []
     yield lambda block: blocks.append(block.copy())
     path.unlink()  # the place was taken by a file
-    _dataset(layout, blocks).to_zarr(path, mode="w", consolidated=False)
+    _dataset(layout, blocks).to_zarr(path, mode="w", zarr_format=2)
 
 
 def _dataset(layout: Layout, blocks: list[Array]) -> Any:
@@ -141,7 +141,8 @@ def _dataset(layout: Layout, blocks: list[Array]) -> Any:
     for i, (dim, axis) in enumerate(zip(dims, layout.axes or (), strict=False)):
         label = labels[i] if len(labels) == D else AxisLabel(unit=units[i])
         attrs = {"units": label.unit} if label.unit and not label.is_time else {}
-        dates = label.values(axis).astype("M8[ns]") if label.kind == DATE else axis
+        dates = label.values(axis) if label.kind == DATE else axis
+        dates = dates.astype("M8[ns]") if label.is_date else dates
         coords[dim] = (dim, dates, {**label.attrs, **attrs} if label.kind != DATE else {})
     if layout.channels is not None:
         dims.append("channel")

@@ -147,7 +147,8 @@ class DualFit:
 
     def _likelihood(self, values: Array, part: Array, shape: str, pairs: Pairs) -> Likelihood:
         X, _ = orthonormal(self.columns[:, part])
-        return Likelihood(pairs, values[:, part].T, self.noise[part], X, shape)
+        prior = self.options.settings.dual.width_prior
+        return Likelihood(pairs, values[:, part].T, self.noise[part], X, shape, prior)
 
     def _choose(self, values: Array) -> DualChoice:
         """Return shape, widths and ridge of the highest likelihood."""
@@ -260,13 +261,15 @@ class DualFit:
             measure_freedom=system.freedom,
         )
         report.form, report.memory = "dual", memory
-        errors = solution.left_out * factors[:, None]
+        largest = float(factors.max())
+        errors = solution.left_out * (factors / largest)[:, None]  # squares do not underflow
         squares = np.mean(errors**2, axis=0) * len(errors.T) / solution.left_out_weights.sum()
         if len(self.columns) < P:
             mean = float(np.mean(squares))
-            report.expected_error = math.sqrt(mean)
+            report.expected_error = largest * math.sqrt(mean)
             spread = float(np.std(squares)) / math.sqrt(len(squares))
-            report.expected_error_uncertainty = spread / (2 * math.sqrt(mean)) if mean else 0.0
+            spread = spread / (2 * math.sqrt(mean)) if mean else 0.0
+            report.expected_error_uncertainty = largest * spread
             report.held_out = "every point in turn"
         return report
 

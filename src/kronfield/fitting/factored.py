@@ -152,9 +152,7 @@ class _Search:
             if size > self.settings.most_splines:
                 break
             embedders, weights = [], []
-            for d, (emb, W) in enumerate(
-                zip(model.embedders, model.factors.weights, strict=True)
-            ):
+            for d, (emb, W) in enumerate(zip(model.embedders, model.factors.weights, strict=True)):
                 new = emb
                 if emb.degree == 3 and model.free[d]:
                     new = spline_axis(self.kept[:, d], size, self.settings.few_values)
@@ -163,9 +161,7 @@ class _Search:
                 weights.append(W if new is emb else np.linalg.solve(new(at), emb(at) @ W))
             if all(new is emb for new, emb in zip(embedders, model.embedders, strict=True)):
                 break
-            other = replace(
-                model, embedders=tuple(embedders), factors=Factors(tuple(weights))
-            )
+            other = replace(model, embedders=tuple(embedders), factors=Factors(tuple(weights)))
             self.rows(other)
             other = self.swept(other, SWEEPS)
             if other.error >= (1.0 - 5 * GAIN) * model.error:
@@ -219,9 +215,9 @@ class _Search:
                 continue
             # functions of this axis replaced by their mean at the points
             constant = _constant(W, np.asarray(model.embedders[d](self.kept[:2000, d])))
-            other = list(model.factors.weights)
-            other[d] = constant
-            if self.at(replace(model, factors=Factors(tuple(other)))) <= (1 + IDLE) * model.error:
+            changed = list(model.factors.weights)
+            changed[d] = constant
+            if self.at(replace(model, factors=Factors(tuple(changed)))) <= (1 + IDLE) * model.error:
                 free[d], weights[d] = False, constant
         if all(free) or free == list(model.free) or not any(free):
             return model
@@ -235,9 +231,7 @@ class _Search:
 
     def best(self, embedders: Sequence[BSpline], free: Sequence[bool]) -> _Model:
         """Return the model that is chosen."""
-        model = _Model(
-            tuple(embedders), Factors.zeros(embedders), FIRST, tuple(free), math.inf
-        )
+        model = _Model(tuple(embedders), Factors.zeros(embedders), FIRST, tuple(free), math.inf)
         self.rows(model)
         model = self.compared(model, FIRST_SWEEPS)
         model = self.refined(model)
@@ -333,12 +327,10 @@ class FactoredFit:
                 model = _Model(tuple(self.embedders), zeros, FIRST, tuple(self.free), 0.0)
                 self.models.append(model)
                 continue
-            search = _Search(
-                self.points[part], plane[part], weights, held, self.options, target
-            )
+            search = _Search(self.points[part], plane[part], weights, held, self.options, target)
             best = search.best(self.embedders, self.free)
             self.models.append(best)
-            kept = min(search.candidates, key=lambda one: abs(one.score - best.error))
+            kept = min(search.candidates, key=lambda one: abs(one.score - best.error), default=None)
             self.candidates += [
                 replace(one, chosen=one is kept) for one in _best_of_each_rank(search.candidates)
             ]
@@ -444,7 +436,9 @@ class FactoredFit:
         )
         report.form, report.memory = "factored", self.memory
         if all(math.isfinite(model.error) for model in models):
-            squares = [model.error * factor**2 for model, factor in zip(models, factors, strict=True)]
+            squares = [
+                model.error * factor**2 for model, factor in zip(models, factors, strict=True)
+            ]
             report.expected_error = math.sqrt(float(np.mean(squares)))
             report.expected_error_uncertainty = report.expected_error / math.sqrt(
                 2 * len(self.held)
@@ -539,14 +533,16 @@ class FactoredUncertainty:
             )
         P = len(fit.used)
         some = fit.used[np.unique(np.linspace(0, P - 1, min(P, POINTS_OF_ERRORS)).astype(int))]
-        H, squares = np.zeros((count, count)), np.zeros(count)
+        H = np.zeros((count, count))
         left, total = 0.0, 0.0
         for start in range(0, len(some), 2048):
             part = some[start : start + 2048]
             J = self._jacobian(model, fit.points[part])
             w = np.ones(len(part)) if fit.weights is None else fit.weights[part]
             H += J.T @ (w[:, None] * J)
-            away = self.scaled[i, part] - values_at(model.embedders, model.factors, fit.points[part])
+            away = self.scaled[i, part] - values_at(
+                model.embedders, model.factors, fit.points[part]
+            )
             left, total = left + float(w @ away**2), total + float(w.sum())
         H *= P / len(some)
         data = H.copy()
@@ -566,7 +562,6 @@ class FactoredUncertainty:
         freedom = float(
             np.trace(scipy_linalg().solve_triangular(L, half.T, lower=True, check_finite=False))
         )
-        del squares
         sigma = math.sqrt(left / max(total, 1e-300) * P / max(P - freedom, 0.1 * P))
         found = (L, sigma, freedom)
         self._solved[i] = found

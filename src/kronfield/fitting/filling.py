@@ -148,6 +148,7 @@ def fill(
     settings: FillingSettings = DEFAULT.filling,
     of_holes: bool = False,
     rotation: Array | None = None,
+    share: float = 1.0,
 ) -> Array:
     """Return planes (C, N_1, ..., N_D) with their missing samples filled; others are unchanged.
 
@@ -171,6 +172,8 @@ def fill(
         Orthonormal rows that decorrelate the channels; by default those of the known samples. If
         there are fewer than C, only these combinations of channels are filled, and what is
         orthogonal to them stays as it was guessed.
+    share : float
+        The share of the filling in the result; the rest is the first guess.
 
     Examples
     --------
@@ -196,14 +199,15 @@ def fill(
     x = np.zeros((len(rotation), *planes.shape[1:]), dtype=np.float32)
     for plane, row in zip(x, rotation, strict=True):
         for r, p, m in zip(row, planes, means, strict=True):
-            plane += (p - p.dtype.type(m)) * p.dtype.type(r / error)
+            # in two steps: values may be far from 0
+            part = p - p.dtype.type(m)
+            part *= p.dtype.type(r / error)
+            plane += part
     start = x.reshape(len(x), -1).take(places, axis=1)
     found = _filled(x, missing, places, planned(rounds, sizes, settings, of_holes=of_holes))
-    if len(rotation) == C:
-        values = rotation.T @ found * error + means[:, None]
-    else:  # what is orthogonal to the rows stays as it was
-        values = planes.reshape(C, -1)[:, places] + rotation.T @ (found - start) * error
-    filled.reshape(C, -1)[:, places] = values
+    change = (share * error) * (rotation.T @ (found - start))
+    flat = filled.reshape(C, -1)
+    flat[:, places] = flat.take(places, axis=1) + change
     return filled
 
 
@@ -314,13 +318,20 @@ def even_shift(size: Sequence[int], turn: int) -> list[int]:
     [[3, 2], [1, 6], [7, 3], [5, 7]]
     """
     axes = [axis for axis, b in enumerate(size) if b > 1]
-    ratio = 2.0
-    for _ in range(60):  # the fixed point, to rounding
-        ratio = (1 + ratio) ** (1 / (len(axes) + 1))
+    ratio = _golden(len(axes))
     shift = [0] * len(size)
     for k, axis in enumerate(axes, start=1):
         shift[axis] = int((turn + 0.5) * ratio**-k % 1 * size[axis])
     return shift
+
+
+@functools.cache
+def _golden(D: int) -> float:
+    """Return the generalised golden ratio g, g^(D + 1) = g + 1."""
+    ratio = 2.0
+    for _ in range(60):  # the fixed point, to rounding
+        ratio = (1 + ratio) ** (1 / (D + 1))
+    return ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,14 +384,15 @@ class Blocks:
             before = (b - s) % b  # samples of the first block that precede sample 0
             counts.append((length - 1 + before) // b + 1)
             firsts.append(np.clip(np.arange(counts[-1]) * b - before, 0, length - b))
-        # the number of the block, and the place in it: sums over axes
-        number = np.zeros(len(places[0]), dtype=np.intp)
-        inside = np.zeros(len(places[0]), dtype=np.intp)
+        # the number of the block and, in the lowest bits, the place in it: a sum over axes
+        bits = math.prod(sizes).bit_length()
+        both = np.zeros(len(places[0]), dtype=np.intp)
         for k, (place, length, b, s) in enumerate(zip(places, shape, sizes, shift, strict=True)):
             every = np.arange(length)
             owner = (every + (b - s) % b) // b
-            number += (owner * math.prod(counts[k + 1 :])).take(place)
-            inside += ((every - firsts[k][owner]) * math.prod(sizes[k + 1 :])).take(place)
+            inside = (every - firsts[k][owner]) * math.prod(sizes[k + 1 :])
+            both += ((owner * math.prod(counts[k + 1 :]) << bits) + inside).take(place)
+        number = both >> bits
         touched = np.zeros(math.prod(counts), dtype=bool)
         touched[number] = True
         used = np.flatnonzero(touched)
@@ -392,7 +404,8 @@ class Blocks:
         for first, i, length, b in each:
             starts = starts * length + first[i]
             offsets = (offsets[:, None] * length + np.arange(b)).ravel()
-        return cls(sizes, starts, offsets, inside * len(used) + number)
+        both &= (1 << bits) - 1
+        return cls(sizes, starts, offsets, both * len(used) + number)
 
     def shrunk(self, samples: Array, threshold: float) -> Array:
         """Return the missing samples (C, M) of blocks without small weights.

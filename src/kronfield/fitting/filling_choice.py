@@ -6,9 +6,9 @@ Holes that are a small part of the lattice are judged at samples hidden in the s
 they are moved and flipped onto known samples nearby. The linear fits are then the surfaces of least
 roughness through the known samples, with some ratios of first to second differences: see
 `least_roughness`. Filling starts from the best of them, and the result is a mixture of both: the
-share of the filling is that with the least error at hidden samples, less its standard error. If
-nothing is left of it, the fit is linear, and the best ratio is that of the penalty. Holes in noisy
-samples are not filled: thresholds keep the noise of the known samples.
+share of the filling is that with the least error at hidden samples, shrunk by its standard error.
+If nothing is left of it, the fit is linear, and the best ratio is that of the penalty. Holes in
+noisy samples are not filled: thresholds keep the noise of the known samples.
 
 If most samples are missing, some of the others are hidden at random, and the linear fit is the
 penalised one that `point_choice` has chosen. Filling is chosen if it predicts better, by more than
@@ -44,6 +44,8 @@ TRIES, REACH = 4, 2
 GOLDEN = (math.sqrt(5) - 1) / 2
 # The distances of neighbours whose differences tell how large errors are.
 NEIGHBOURS = (2, 4, 8)
+# Missing samples, spread evenly, that are enough for the mean of their activity.
+ENOUGH_PLACES = 1 << 12
 # Of which there is one for each axis of a lattice that is filled.
 PRIMES = (2, 3, 5, 7)
 # Fewer windows than this do not tell a standard error.
@@ -216,18 +218,16 @@ class MeanError:
         return cls(mean, math.sqrt(W / (W - 1) * math.fsum(d * d for d in off)) / count)
 
     @classmethod
-    def elsewhere(
-        cls, parts: Sequence[Array], known: Sequence[Array], there: Array | None
-    ) -> MeanError:
+    def elsewhere(cls, parts: Sequence[Array], known: Sequence[Array], there: Array) -> MeanError:
         """Return the mean of squared errors elsewhere, where something in proportion is known.
 
         ``parts`` and ``known`` are squared errors, and what is about in proportion to them, (n,) in
         each window; ``there`` (m,) is the latter elsewhere. The mean is multiplied by the ratio of
-        the known means (Cochran, 1977, chapter 6). Without ``there`` it is that of `of`.
+        the known means (Cochran, 1977, chapter 6).
         """
         found = cls.of(parts)
         pairs = [(a, b) for a, b in zip(parts, known, strict=True) if len(a)]
-        if there is None or len(pairs) < FEWEST_WINDOWS:
+        if len(pairs) < FEWEST_WINDOWS:
             return found
         total = math.fsum(float(b.sum(dtype=np.float64)) for _, b in pairs)
         count, mean = sum(len(a) for a, _ in pairs), float(there.mean(dtype=np.float64))
@@ -287,7 +287,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
     others = _errors(filled, windows, judged.hidden)
     weight, deviation = best_share(errors[best], others)
-    taken = min(max(weight - deviation, 0.0), 1.0)
+    taken = certain_share(weight, deviation)
     reason = (
         f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
         f"{len(judged.windows)} windows, relative to the variance; the best share of the filling "
@@ -303,8 +303,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     )
     plan = replace(plan, weight=taken)
     complete = plan.fill_lattice(planes, missing, linear.root[0])
-    # in wide holes, what is near a sample is not known either
-    there = None if wide else activity(complete[:, None], missing[None])
+    there = activity(complete[:, None], missing[None], ENOUGH_PLACES)
     here = activity((1 - taken) * surfaces[best] + taken * filled, judged.hidden)
     ends = np.cumsum([int(one.sum()) for one in judged.hidden])[:-1]
     expected = MeanError.elsewhere(mixed, np.split(here, ends), there)
@@ -334,13 +333,17 @@ def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
     return find_noise(planes[(slice(None), *part)], settings.noise, ~missing[part])
 
 
-def activity(stack: Array, places: Array) -> Array:
+def activity(stack: Array, places: Array, most: int | None = None) -> Array:
     """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
 
     It is the sum of squared differences between samples on either side, at a few distances: errors
-    of samples that are filled are about in proportion to it.
+    of samples that are filled are about in proportion to it. With ``most``, only about so many of
+    the places are used, spread evenly.
     """
-    index, flat = np.nonzero(places), stack.reshape(len(stack), -1)
+    every, flat = np.flatnonzero(places), stack.reshape(len(stack), -1)
+    if most is not None:
+        every = every[:: max(1, len(every) // most)]
+    index = np.unravel_index(every, places.shape)
     total = np.zeros(len(index[0]))
     for axis in range(1, places.ndim):
         for distance in NEIGHBOURS:
@@ -396,6 +399,24 @@ def best_share(errors: Sequence[Array], others: Sequence[Array]) -> tuple[float,
         return share, math.inf
     off = gains - share * sizes
     return share, math.sqrt(W / (W - 1) * float(off @ off)) / float(sizes.sum())
+
+
+def certain_share(share: float, deviation: float) -> float:
+    """Return a share that is known with a standard error, shrunk towards 0 and at most 1.
+
+    It is w (1 - 2 (e/w)²) for a share w of standard error e, or 0 if this is negative. The positive
+    part of the estimate of James and Stein (1961) has 1 in place of 2, but to take too much of the
+    filling is worse than to take too little.
+
+    Examples
+    --------
+    >>> from kronfield.fitting.filling_choice import certain_share
+    >>> [certain_share(0.5, error) for error in (0.0, 0.25, 0.5)]
+    [0.5, 0.25, 0.0]
+    """
+    if not share > deviation:
+        return 0.0
+    return min(max(share * (1 - 2 * (deviation / share) ** 2), 0.0), 1.0)
 
 
 def consider_scattered(
@@ -522,7 +543,7 @@ class Plan:
         self, guess: Array, gaps: Array, error: float, rotation: Array | None = None
     ) -> Array:
         """Return stacked windows with their gaps filled, which hold a first guess."""
-        found = fill(
+        return fill(
             guess,
             gaps,
             error,
@@ -531,11 +552,8 @@ class Plan:
             settings=self.settings,
             of_holes=self.ratio is not None,
             rotation=rotation if self.rotation is None else self.rotation,
+            share=self.weight,
         )
-        if self.weight != 1.0:
-            share = guess.dtype.type(self.weight)
-            found[:, gaps] = share * found[:, gaps] + (1 - share) * guess[:, gaps]
-        return found
 
     def fill_lattice(self, planes: Array, missing: Array, error: float) -> Array:
         """Return the filled lattice; work is done in boxes around the holes if these are few."""
@@ -597,7 +615,8 @@ def are_wide(missing: Array, settings: FillingSettings) -> bool:
 def _missing_in_cells(missing: Array, cell: int) -> Array:
     """Return the number of missing samples in each cell of a side; no pass for each axis."""
     counts = [-(-n // cell) for n in missing.shape]
-    number = np.ravel_multi_index([place // cell for place in np.nonzero(missing)], counts)
+    places = np.unravel_index(np.flatnonzero(missing), missing.shape)
+    number = np.ravel_multi_index([place // cell for place in places], counts)
     return np.bincount(number, minlength=math.prod(counts)).reshape(counts)
 
 
@@ -635,8 +654,9 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
         side *= 2  # holes are wider than the windows
     windows, hidden, total = [], [], 0
     # in an order in which any first part is spread over all
+    draws = rng.random((count, TRIES, 2, D))
     for k in np.argsort((np.arange(count) * GOLDEN) % 1, kind="stable"):
-        tries = [_moved(missing, sources[k], rng) for _ in range(TRIES)]
+        tries = [_moved(missing, sources[k], *draw) for draw in draws[k].tolist()]
         target, held = max(tries, key=lambda one: np.count_nonzero(one[1]))
         held &= ~_near(missing[target])
         number = int(np.count_nonzero(held))
@@ -666,18 +686,21 @@ def _around(place: int, shape: Sequence[int], extent: Sequence[int]) -> tuple[sl
 
 
 def _moved(
-    missing: Array, window: tuple[slice, ...], rng: np.random.Generator
+    missing: Array, window: tuple[slice, ...], moves: Sequence[float], flips: Sequence[float]
 ) -> tuple[tuple[slice, ...], Array]:
-    """Return a window nearby, at random, and the holes of ``window``, flipped at random."""
-    holes, target = missing[window], []
-    for axis, (part, n) in enumerate(zip(window, missing.shape, strict=True)):
+    """Return a window nearby, at random, and the holes of ``window``, flipped at random.
+
+    ``moves`` and ``flips`` are random numbers from 0 to 1, for each axis.
+    """
+    target, turns = [], []
+    for part, n, move, flip in zip(window, missing.shape, moves, flips, strict=True):
         extent = part.stop - part.start
-        low = part.start + int(rng.integers(-REACH * extent, REACH * extent + 1))
+        low = part.start + int((2 * move - 1) * (REACH * extent + 1))
         low = min(max(low, 0), n - extent)
         target.append(slice(low, low + extent))
-        if rng.random() < 0.5:
-            holes = np.flip(holes, axis)
-    return tuple(target), holes & ~missing[tuple(target)]
+        turns.append(slice(None, None, -1 if flip < 0.5 else 1))
+    place = tuple(target)
+    return place, missing[window][tuple(turns)] & ~missing[place]
 
 
 def _near(missing: Array) -> Array:
@@ -743,7 +766,10 @@ def _step(values: Array) -> float:
 
 def _errors(found: Array, truth: Array, hidden: Array) -> list[Array]:
     """Return the errors (C, n) at the hidden samples of each window."""
-    return [found[:, i, hid] - truth[:, i, hid] for i, hid in enumerate(hidden)]
+    places = np.flatnonzero(hidden)
+    one, other = (planes.reshape(len(planes), -1).take(places, axis=1) for planes in (found, truth))
+    ends = np.cumsum(np.count_nonzero(hidden.reshape(len(hidden), -1), axis=1))
+    return np.split(one - other, ends[:-1], axis=1)
 
 
 def _mean_squares(errors: Sequence[Array]) -> list[Array]:

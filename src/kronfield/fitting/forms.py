@@ -13,7 +13,7 @@ from kronfield.fitting.options import PointOptions
 FORMS = ("grid", "dual", "factored")
 # Seconds of one core per multiplication in matrix products and in sweeps, whose matrices are small,
 # and per similarity of two points on one axis.
-PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1.5e-10, 5e-10, 2e-9
+PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1e-10, 5e-10, 2e-9
 # Multiplications in the sums over points with inducing points: about a minute of one core.
 MOST_WORK = 4e11
 # The fewest inducing points.
@@ -147,26 +147,28 @@ def dual_cost(D: int, P: int, options: PointOptions) -> tuple[float, int]:
     """Return seconds and bytes of the dual form."""
     first, more = part_counts(D, P, options)
     # a step of the likelihood inverts a matrix of n points, and goes over all pairs on each axis
-    steps = [(first, 120)] + ([(more, 30)] if more > first else [])
+    steps = [(first, 120)] + ([(more, 15)] if more > first else [])
     seconds = 0.05 + sum(
         count * (PER_PRODUCT * n**3 + PER_SIMILARITY * n * n * (D + 3)) for n, count in steps
     )
     pairs = 16 * D * more * more // 2 + 40 * more * more
     if options.settings.dual.direct_points >= P:
-        seconds += PER_PRODUCT * P**3 + PER_SIMILARITY * P * P * (D + 3)
+        left_out = min(P, 1000)
+        seconds += PER_PRODUCT * (P**3 / 6 + P * P * left_out) + PER_SIMILARITY * P * P * (D + 3)
         return seconds, max(pairs, 16 * P * P)
     m = inducing_count(P, options)
-    seconds += PER_PRODUCT * (2 * P * m * m + 10 * m**3)
+    seconds += PER_PRODUCT * (P * m * m + 10 * m**3)
     seconds += PER_SIMILARITY * P * m * (D + 3)
     return seconds, max(pairs, 8 * (6 * m * m + 4 * 4096 * m + 2 * P * D))
 
 
 def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float, int]:
-    """Return seconds and bytes of factored weights; at most these, as ranks are often lower."""
+    """Return seconds and bytes of factored weights, for half as many products as there may be."""
     settings = options.settings.factored
     P = min(P, settings.most_points)
     T = settings.most_products + 1
-    choice = 0.5 * settings.work(settings.part(P))  # few searches go to the end
+    choice = 0.3 * settings.work(settings.part(P))  # most searches end before
+    T = T // 2
     sweeps = settings.last_sweeps * D * P * (16 * T * T + 100 * T)
     size = 4 if P > 100_000 else 8
     memory = P * D * (4 * size + 12 + T * size) + 8 * (12 * D * T) ** 2

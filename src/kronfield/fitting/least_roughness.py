@@ -241,7 +241,10 @@ class _Stencil:
         self.steps = np.array([step for step, *_ in found], dtype=np.intp)  # (S,)
         self.inner = [np.array([inner[k] for _, inner, _ in found]) for k in range(2)]
         # of samples near the border: values (n, S), and where a step leads out of the lattice
-        columns = [np.zeros((3, len(self.near), 0)), *(np.stack(side)[..., None] for *_, side in found)]
+        columns = [
+            np.zeros((3, len(self.near), 0)),
+            *(np.stack(side)[..., None] for *_, side in found),
+        ]
         self.beside = np.concatenate(columns, axis=-1)
 
     def rows(self, part: slice) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
@@ -313,7 +316,7 @@ class _Stencil:
 
 
 def _near_border(shape: Sequence[int], places: Array) -> Array:
-    """Tell which places have a sample within reach outside of the lattice; not of the first axis."""
+    """Tell which places are near the border of the lattice along an axis, but for the first."""
     near = np.zeros(len(places), dtype=bool)
     rest = places
     for axis in range(len(shape) - 1, 0, -1):

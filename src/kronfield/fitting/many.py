@@ -21,9 +21,7 @@ from kronfield.fitting.report import Candidate
 CLEAR = 3e-3
 
 
-def fit_many(
-    given: PointInput, options: PointOptions, form: Form, started: float
-) -> ProductField:
+def fit_many(given: PointInput, options: PointOptions, form: Form, started: float) -> ProductField:
     """Return the field of points in the form that was selected."""
     if form.name == "dual":
         return DualFit(given, options, form).field(given.values, started)

@@ -11,6 +11,7 @@ A signal is weaker in differences of close samples than in those of distant ones
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -123,8 +124,10 @@ def find_noise(
     With ``known``, an array of bool (N_1, ..., N_D), only differences of known samples count.
     ``positions`` are the rising positions of the samples on each axis, even ones by default.
 
-    Channels are rotated by `decorrelated`, and the weakest plane decides. It is examined as a
-    whole, and in the part where its signal changes least. Noise is found if in either of them
+    Channels whose sizes differ by more than a factor of ``settings.unlike`` are in different units:
+    they are examined apart. Others are rotated by `decorrelated`, and the weakest plane decides. It
+    is examined as a whole, and in the part where its signal changes least. Noise is found if in
+    either of them
 
     - the finest differences are as strong as those at twice (or four times) the spacing: a
       confidence bound from the number of samples must exceed ``settings.ratio`` for each doubling;
@@ -150,6 +153,10 @@ def find_noise(
     """
     planes = np.asarray(planes)
     C = len(planes)
+    groups = _alike(planes, settings, known)
+    if len(groups) > 1:
+        found = [find_noise(planes[group], settings, known, positions) for group in groups]
+        return _together(C, groups, found)
     crop, unit = _prepared(planes, settings, known)
     places = _uneven(planes, positions, settings)
     if known is not None:
@@ -187,6 +194,45 @@ def _nothing(C: int, reason: str) -> Noise:
     return Noise(np.zeros(C), np.zeros(C), np.eye(C), 0.0, False, reason)
 
 
+def _alike(planes: Array, settings: NoiseSettings, known: Array | None = None) -> list[list[int]]:
+    """Return the channels in groups of about the same largest deviation from the mean.
+
+    Constant channels are of any size.
+    """
+    if planes.ndim < 2 or len(planes) < 2:
+        return [list(range(len(planes)))]
+    part = centre(planes.shape[1:], _most_samples(len(planes), settings))
+    crop = planes[(slice(None), *part)].astype(np.float64).reshape(len(planes), -1)
+    if known is not None:
+        crop = crop[:, known[part].ravel()]
+    if not crop.size:
+        return [list(range(len(planes)))]
+    # the halves of extremes do not overflow
+    sizes = crop.max(axis=1) / 2 - crop.min(axis=1) / 2
+    # a channel that varies by rounding alone is constant
+    varies = sizes > CONSTANT * np.abs(crop).max(axis=1)
+    order = sorted(np.flatnonzero(varies).tolist(), key=lambda k: float(sizes[k]))
+    groups = [order[:1]]
+    for last, k in itertools.pairwise(order):
+        if sizes[k] / settings.unlike > sizes[last]:
+            groups.append([])
+        groups[-1].append(k)
+    groups[0] += np.flatnonzero(~varies).tolist()
+    return [sorted(group) for group in groups]
+
+
+def _together(C: int, groups: Sequence[Sequence[int]], found: Sequence[Noise]) -> Noise:
+    """Return what was found in groups of channels; those of a group without noise have none."""
+    is_found = any(one.is_found for one in found)
+    sigma, sigmas, rotation = np.zeros(C), np.zeros(C), np.zeros((C, C))
+    for group, one in zip(groups, found, strict=True):
+        kept = one.is_found or not is_found
+        rotation[np.ix_(group, group)] = one.rotation
+        sigma[group], sigmas[group] = (one.sigma, one.sigmas) if kept else (0.0, 0.0)
+    first = next((one for one in found if one.is_found), found[0])
+    return Noise(sigma, sigmas, rotation, first.ratio, is_found, first.reason)
+
+
 def _weakest(strengths: Array, telling: Array, count: float, settings: NoiseSettings) -> list[int]:
     """Return the weakest plane, with the planes that differ from it only by chance.
 
@@ -220,7 +266,8 @@ def _sigmas(
     if not verdict.is_found:
         return strengths
     sigma = verdict.sigma
-    sigmas = np.minimum(strengths, sigma)
+    # a plane within rounding has none
+    sigmas = np.where(strengths > floors, np.minimum(strengths, sigma), 0.0)
     sigmas[judged] = sigma
     for k in np.flatnonzero(settings.ratio * strengths > sigma):
         own = _judge(bands, [int(k)], bands.whole([int(k)]), float(floors[k]))

@@ -519,7 +519,7 @@ class PointReport(Report):
         The duration of the fit.
     """
 
-    #: The form of the fit, "grid" or "dual", and the memory that the dual form needs, in bytes.
+    #: The form of the fit, "grid", "dual" or "factored", and the memory it needs without a grid.
     form: str = "grid"
     memory: int | None = None
 

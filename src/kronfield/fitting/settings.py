@@ -295,6 +295,14 @@ class NoiseSettings(_Group):
         script="noise.py",
         sides=(0.0, 1e-2),
     )
+    unlike: float = decision(
+        100.0,
+        "Channels whose deviations from their means differ by more than this factor are in "
+        "different units: noise is looked for in each of them.",
+        data="by design: channels of pictures have about the same contrast",
+        script="noise.py",
+        sides=(1.0, 1e9),
+    )
     shortest: int = decision(
         8,
         "Axes with fewer samples take no part in the differences.",
@@ -1138,7 +1146,7 @@ class FillingSettings(_Group):
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        16,
+        18,
         "The number of rounds where holes are small parts of the lattice.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
@@ -1168,14 +1176,14 @@ class FillingSettings(_Group):
         sides=(0.01, 3.0),
     )
     first_of_holes: float = decision(
-        2.0,
+        2.5,
         "The threshold of the first round in holes, relative to the expected error.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.3, 100.0),
     )
     last_of_holes: float = decision(
-        0.5,
+        0.4,
         "The threshold of the last round in holes, relative to the expected error.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
@@ -1191,7 +1199,7 @@ class FillingSettings(_Group):
         sides=(0.1, 0.6),
     )
     windows: int = decision(
-        24,
+        16,
         "The most windows in which known samples are hidden; they are spread over the missing "
         "samples.",
         data="by design: at most half of the time of filling a photograph",
@@ -1214,7 +1222,7 @@ class FillingSettings(_Group):
         sides=(1 << 12, 1 << 18),
     )
     least_share: float = decision(
-        0.05,
+        0.1,
         "Of decorrelated channels, the weakest stay linear in holes as long as they have together "
         "at most this part of the squared error of the linear fit.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
@@ -1222,8 +1230,16 @@ class FillingSettings(_Group):
         sides=(0.0, 0.6),
     )
     noise_samples: int = decision(
-        1 << 15,
+        1 << 14,
         "The samples around holes in which noise is looked for.",
+        data="by design: a small part of the time of filling a photograph",
+        script="filling.py",
+        sides=(1 << 9, 1 << 20),
+    )
+    crop_samples: int = decision(
+        1 << 12,
+        "The samples of the central crop on which the fit between the samples of a filled lattice "
+        "is chosen.",
         data="by design: a small part of the time of filling a photograph",
         script="filling.py",
         sides=(1 << 9, 1 << 20),
@@ -1302,6 +1318,14 @@ class DualSettings(_Group):
         script="none",
         sides=(300, 3000),
     )
+    width_prior: float = decision(
+        1.0,
+        "The prior of widths: minus its logarithm is this number times the sum over axes of the "
+        "standard deviation of positions over the width.",
+        data="seven functions of 6 to 10 variables of their own, with much noise and idle axes",
+        script="dimensions.py",
+        sides=(0.0, 10.0),
+    )
     most_pairs: int = decision(
         12_000_000,
         "Widths in many dimensions are chosen on fewer points, so that the table of distances of "
@@ -1345,7 +1369,7 @@ class FactoredSettings(_Group):
         sides=(4, 40),
     )
     settings_points: int = decision(
-        10_000,
+        8000,
         "Rank, penalty and splines are chosen on at most this many points, a quarter of them held "
         "out.",
         data="by design: 20,000 points in 10-D within 10 s",
@@ -1354,14 +1378,14 @@ class FactoredSettings(_Group):
     )
     settings_share: float = decision(
         0.05,
-        "Of many points they are chosen on this share, at most five times as many.",
+        "Of many points they are chosen on this share, if that is more, up to five times as many.",
         data="by design: 10^6 points in 6-D within 2 minutes",
         script="none",
         sides=(0.01, 0.2),
     )
     most_work: float = decision(
-        2e10,
-        "No further product is tried after about this many multiplications, for 10,000 points.",
+        1.6e10,
+        "No further product is tried after about this many multiplications, for 8000 points.",
         data="by design: some seconds",
         script="none",
         sides=(1e9, 2e11),

@@ -102,7 +102,9 @@ class FactoredLinear(nn.Module):
                 weight[..., 0].normal_(std=math.sqrt(1.0 / (6.0 * D * energy)))
 
     @classmethod
-    def from_field(cls, field: FactoredField, *, dtype: torch.dtype | None = None) -> FactoredLinear:
+    def from_field(
+        cls, field: FactoredField, *, dtype: torch.dtype | None = None
+    ) -> FactoredLinear:
         """Return the layer with the weights of a field, to continue from its closed form.
 
         Parameters

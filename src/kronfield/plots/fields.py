@@ -10,7 +10,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError, describe, problem
 from kronfield._core.frames import cell_centres
-from kronfield._core.labels import DATE, AxisLabel, drawn_order
+from kronfield._core.labels import DURATION, AxisLabel, drawn_order
 from kronfield.plots.base import COLOURS, shown_figure, tidy
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # Positions on a line, and on the longer side of a map or slice.
 LINE, SIDE = 800, 400
-# Most dots of data, so that a drawing stays readable and small.
-DOTS = 20_000
+# Most dots of data on a map, and most marks below a line, so that a drawing stays readable.
+DOTS, MARKS = 20_000, 200
 # A map is drawn in its own proportions unless one side is more than this times the other.
 LONGEST_SIDE = 6.0
 
@@ -77,7 +77,7 @@ class _Drawing:
         names = field.info.get("channels") or field.labels.channels or ()
         self.names = list(names) if len(names) == field.channel_count else []
         self.colours = channel is None and self._is_picture()
-        self.channel = self._chosen(channel)
+        self.all, self.channel = channel is None, self._chosen(channel)
         self.data = None if data is None else self._data(data)
         self.middle = [(low + high) / 2 for low, high in field.domain]
 
@@ -126,9 +126,12 @@ class _Drawing:
         """Return the name of an axis with its unit."""
         label, names = self.label(axis), self.field.info.get("axes") or ()
         units = self.field.info.get("units") or ()
-        name = label.name or (names[axis] if axis < len(names) else f"axis {axis}")
+        unnamed = "date" if label.is_date else f"axis {axis}"
+        name = label.name or (names[axis] if axis < len(names) else unnamed)
         unit = label.unit or (units[axis] if axis < len(units) else "")
-        return name if label.kind == DATE or not unit or f"[{unit}]" in name else f"{name} [{unit}]"
+        if label.calendar:
+            return f"{name} [s since {label.text(0.0)}]"
+        return name if label.is_date or not unit or f"[{unit}]" in name else f"{name} [{unit}]"
 
     @property
     def value_name(self) -> str:
@@ -141,10 +144,9 @@ class _Drawing:
     def places(self, axis: int, positions: Any) -> Array:
         """Return positions as Matplotlib takes them: numbers, or dates."""
         label = self.label(axis)
-        if label.kind != DATE:
-            return np.asarray(positions, dtype=np.float64) + (
-                0.0 if not label.is_time else label.epoch[0] + label.epoch[1] / 1e18
-            )
+        if not label.is_date:
+            first = label.epoch if label.kind == DURATION else (0, 0)
+            return np.asarray(positions, dtype=np.float64) + first[0] + first[1] / 1e18
         return label.values(positions).astype("M8[us]")
 
     def at(self, axes: Sequence[int], lines: Sequence[Array]) -> list[Array]:
@@ -163,6 +165,8 @@ class _Drawing:
         return found.reshape(*kept, *(found.shape[self.field.dimensions :] if colours else ()))
 
     def _data(self, data: Any) -> tuple[Array, Array]:
+        if not isinstance(data, list | tuple) or len(data) != 2:
+            raise problem("data", describe(data), "(points, values)", "Pass both, as a pair.")
         points, values = data
         X, _ = self.field.located(points) if self.field.dimensions > 1 else self._on_line(points)
         y = np.asarray(values, dtype=np.float64)
@@ -185,7 +189,7 @@ class _Drawing:
         low, high = self.field.domain[axis]
         x = np.linspace(low, high, self.line_size)
         ticks = self.places(axis, x)
-        several = self.field.dimensions == 1 and self.field.channel_count > 1
+        several = self.all and self.field.dimensions == 1 and self.field.channel_count > 1
         picked = range(min(len(COLOURS), self.field.channel_count)) if several else [self.channel]
         error = self._errors(axis, x) if self.band else None
         for colour, channel in zip(COLOURS, picked, strict=False):
@@ -224,7 +228,7 @@ class _Drawing:
             ax.plot(self.places(0, x[:, 0]), y, ".", color=COLOURS[7], markersize=3, label="data")
             return
         x = self._positions()[:, 0]
-        if len(x) <= self.line_size:
+        if len(x) <= MARKS:
             low = ax.get_ylim()[0]
             ax.plot(self.places(0, x), np.full(len(x), low), "|", color=COLOURS[7], alpha=0.6)
 
@@ -361,7 +365,7 @@ def _numbers(places: Array) -> Array:
 
 def date_axis(axis: Any, label: AxisLabel, *, numbers: bool = True) -> None:
     """Label an axis with dates, if it has dates; ``numbers`` if it was drawn with numbers."""
-    if label.kind != DATE:
+    if not label.is_date:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 

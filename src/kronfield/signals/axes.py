@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.labels import DATE, drawn_order
+from kronfield._core.labels import drawn_order
 from kronfield.field import Field
 from kronfield.files import Description
 
@@ -76,7 +76,7 @@ def is_numbered(field: Field, axis: int) -> bool:
 def drawn_positions(field: Field, axis: int, positions: Array) -> Array:
     """Return positions as Matplotlib draws them: dates as datetime64, numbers unchanged."""
     label = field.labels.axes[axis]
-    return label.values(positions).astype("M8[us]") if label.kind == DATE else positions
+    return label.values(positions).astype("M8[us]") if label.is_date else positions
 
 
 def map_order(field: Field, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

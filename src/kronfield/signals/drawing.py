@@ -46,10 +46,11 @@ def save_drawing(
     """Draw a view of a field with axes, and a colour bar for a map; return height and width."""
     height, width = size or (HEIGHT, WIDTH)
     figure = new_figure(width / DPI, height / DPI)
-    number, name = drawn_channel(field, derivative, channel)
-    if len(where.order) == 1 and field.dimensions == 1 and derivative is None:
-        draw_field(field, figure.subplots(), channel=number if field.has_channels else None)
+    if field.dimensions == 1 and derivative is None:
+        one = None if channel is None else drawn_channel(field, derivative, channel)[0]
+        draw_field(field, figure.subplots(), channel=one)
     else:
+        number, name = drawn_channel(field, derivative, channel)
         _draw(field, figure.subplots(), where, derivative, tones, number, name)
     save_figure(figure, path, overwrite, dpi=DPI)
     return height, width

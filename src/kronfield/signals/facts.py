@@ -180,7 +180,7 @@ def _chosen(report: dict[str, Any]) -> str | None:
         if isinstance(one, dict) and one.get("chosen"):
             parameters = {
                 name: tuple(value) if isinstance(value, list) else value
-                for name, value in (one.get("parameters") or {}).items()
+                for name, value in sorted((one.get("parameters") or {}).items())
                 if value is not None
             }
             found.append(str(Candidate(str(one.get("kind")), parameters)))

@@ -11,7 +11,6 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError
 from kronfield._core.frames import cell_centres
-from kronfield._core.labels import DATE
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.field import Field
 from kronfield.files import Signal
@@ -281,7 +280,7 @@ class _Section:
 
 def _label(field: Field, axis: int) -> str:
     """Return the name of an axis, with its unit; dates have none."""
-    unit = "" if field.labels.axes[axis].kind == DATE else axis_units(field)[axis]
+    unit = "" if field.labels.axes[axis].is_date else axis_units(field)[axis]
     return f"{axis_names(field)[axis]}{f' [{unit}]' if unit else ''}"
 
 

@@ -305,7 +305,7 @@ class Inducing(_Centred):
 
     def whitened(self, points: Array) -> Array:
         """Return L^-1 K_mn, (m, n)."""
-        K = self.similarity.between(self.centres, points)
+        K = self.similarity.between(self.centres, points, quick=True)
         found = scipy_linalg().solve_triangular(self.factor, K, lower=True, check_finite=False)
         return np.asarray(found)
 
