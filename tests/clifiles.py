@@ -184,8 +184,9 @@ def copy_named(line, source, target):
         after for word, after in itertools.pairwise(words) if word in ("-o", "--picture", "--plot")
     }
     for word in words:
-        if word not in outputs and (source / word).is_file():
-            shutil.copy(source / word, target)
+        name = word.split(":")[0]  # air.nc:t2m
+        if word not in outputs and (source / name).is_file():
+            shutil.copy(source / name, target)
 
 
 def limited(bytes_per_file):

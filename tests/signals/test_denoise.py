@@ -278,8 +278,8 @@ def test_memory_of_a_picture_grows_with_its_pixels_alone(tmp_path):
     """Beside the program and some tiles: 10 bytes per pixel of 3 numbers, which floats exceed."""
     for name in ("small", "large"):
         (tmp_path / name).mkdir()
-    small, large = peak_of(tmp_path / "small", 1000), peak_of(tmp_path / "large", 2000)
-    assert large - small < 10 * (2000**2 - 1000**2) + 4e7
+    small, large = peak_of(tmp_path / "small", 800), peak_of(tmp_path / "large", 1600)
+    assert large - small < 10 * (1600**2 - 800**2) + 3e7
     assert large < 6e8
 
 
