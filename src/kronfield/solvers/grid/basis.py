@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield.embedders import BSpline, Embedder, LocalEmbedder
+from kronfield.embedders import BSpline, Embedder, LocalEmbedder, Wrapped
 from kronfield.solvers.grid.banded import embedding_blocks
 from kronfield.solvers.grid.inverse import dense_embedding, dense_inverse, smoothest
 
@@ -116,10 +116,15 @@ def derivative_nodes(
         inside = embedder.inner_knots
         edges = np.unique(np.concatenate([[low], np.clip(inside, low, high), [high]]))
         count = embedder.degree - order + 1
+    elif isinstance(embedder, Wrapped) and isinstance(embedder.embedder, BSpline):
+        # once round the circle, from any position on
+        knots = embedder.knots[:-1]
+        inside = np.sort(low + (knots - low) % 1.0)
+        edges = np.unique(np.concatenate([[low], np.clip(inside, low, high), [high]]))
+        count = embedder.embedder.degree - order + 1
     else:
-        spacing = (
-            embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
-        )
+        local = isinstance(embedder, LocalEmbedder | Wrapped)
+        spacing = embedder.spacing if local else 1.0 / max(embedder.size, 8)  # type: ignore[attr-defined]
         # panels end at multiples of half a spacing, where features can have kinks
         step = spacing / PANELS
         edges = np.unique(
@@ -135,7 +140,7 @@ def derivative_nodes(
 def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
     """Return the integrals of the products of derivatives of ``order``, (K, K)."""
     x, w = derivative_nodes(embedder, low, high, order)
-    if not isinstance(embedder, LocalEmbedder | BSpline):
+    if not isinstance(embedder, LocalEmbedder | BSpline | Wrapped):
         values = np.asarray(embedder.derivative(x, order))
         return values.T @ (w[:, None] * values)
     gram = np.zeros((embedder.size, embedder.size))

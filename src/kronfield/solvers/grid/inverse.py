@@ -14,6 +14,12 @@ from kronfield._core.frames import is_even, mean_step
 from kronfield.embedders import BSpline, Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import Block, BlockBanded, block_rows
 from kronfield.solvers.grid.banded_lu import BandedSolve, FactoredInverse, SolveWithEnds
+from kronfield.solvers.grid.cyclic import (
+    CirculantSolve,
+    CyclicSolve,
+    circulant_inverse,
+    cyclic_inverse,
+)
 
 # The numbers of extra weights on either side of a block that are tried, in order. If the largest is
 # not enough, the inverse is dense.
@@ -47,17 +53,25 @@ class AxisInverse:
 
     Attributes
     ----------
-    operator : BlockBanded, BandedSolve, SolveWithEnds, FactoredInverse or (K, N) array
+    operator : an object with ``apply``, or (K, N) array
         The pseudo-inverse A.
     method : str
-        "banded" or "dense".
+        "banded" or "dense"; of a periodic axis "circulant" or "cyclic band".
     rank : int
         The effective rank. If it is below min(N, K), the fit has the least norm.
     condition : float
         The largest over the smallest singular value kept; a bound on it for banded inverses.
     """
 
-    operator: BlockBanded | BandedSolve | SolveWithEnds | FactoredInverse | Array
+    operator: (
+        BlockBanded
+        | BandedSolve
+        | SolveWithEnds
+        | FactoredInverse
+        | CirculantSolve
+        | CyclicSolve
+        | Array
+    )
     method: str
     rank: int
     condition: float
@@ -101,6 +115,19 @@ def invert_axis(
             inverse = _spline_inverse(embedder, x, dtype, smooth)
         if inverse is not None:
             return inverse
+    if embedder.period is not None:
+        found = circulant_inverse(embedder, x, rcond)
+        if found is not None:
+            circulant, rank, condition = found
+            wide = np.float64 if condition > SINGLE_CONDITION else dtype
+            return AxisInverse(circulant.astype(wide), "circulant", rank, condition)
+        cyclic = cyclic_inverse(embedder, x)
+        if cyclic is not None:
+            condition = float(np.abs(cyclic.apply((-1.0) ** np.arange(len(x)), 0)).max())
+            if condition < SINGULAR:
+                wide = np.float64 if condition > SINGLE_CONDITION else dtype
+                return AxisInverse(cyclic.astype(wide), "cyclic band", len(x), condition)
+        smooth = 0  # there is nothing past the last sample
     if rcond < FACTORED_BELOW and (not smooth or len(x) < embedder.size):
         return _factored_inverse(embedder, x.tobytes(), smooth, rcond)
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
