@@ -214,6 +214,11 @@ class Field:
         return tuple((frame.low, frame.high) for frame in self.frames)
 
     @property
+    def periods(self) -> tuple[float | None, ...]:
+        """The period of each axis; None where it does not wrap."""
+        return tuple(frame.period for frame in self.frames)
+
+    @property
     def axes(self) -> tuple[Array, ...]:
         """The positions of the samples that the field was fitted to."""
         return tuple(axis.copy() for axis in self._axes)
@@ -556,7 +561,7 @@ class Field:
 
     def _contents(self) -> tuple[str, Array, dict[str, Array], dict[str, Any]]:
         """Return the contents of a file: the numbers with their name, other arrays, metadata."""
-        metadata = {
+        metadata: dict[str, Any] = {
             "encoding": self.encoding.to_dict(),
             "frames": [[f.origin, f.length, f.low, f.high] for f in self.frames],
             "channels": self.has_channels,
@@ -566,6 +571,8 @@ class Field:
             "info": self.info,
         }
         axes = {f"axis{i}": axis for i, axis in enumerate(self._axes)}
+        if any(frame.wraps for frame in self.frames):
+            metadata["wraps"] = [frame.wraps for frame in self.frames]
         if self._trend is not None:  # earlier versions would leave it out: they must refuse it
             basis = self._trend.basis
             metadata |= {
@@ -750,6 +757,8 @@ class Field:
                 "It selects what to do with positions outside the domain.",
             )
         frame = self.frames[axis]
+        if frame.wraps:  # every position is inside
+            return x, None
         slack = 1e-9 * (frame.high - frame.low)  # for rounding of positions on the rim
         bad = (x < frame.low - slack) | (x > frame.high + slack)
         if outside == "extrapolate" or not np.any(bad):
@@ -870,7 +879,11 @@ def field_from(
     remedy = "It is damaged or altered: save it again from the field."
     try:
         encoding = Encoding.from_dict(metadata["encoding"], functions)
-        frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
+        wraps = metadata.get("wraps") or [False] * len(metadata["frames"])
+        frames = [
+            Frame(*(float(v) for v in frame), wraps=bool(one))
+            for frame, one in zip(metadata["frames"], wraps, strict=True)
+        ]
         dtypes = {"float32": np.float32, "float64": np.float64}
         planes = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
         dtype = dtypes[metadata["values_dtype"]]

@@ -63,6 +63,7 @@ def fit(
     channels: bool | None = None,
     rcond: float | None = None,
     mask: Any = None,
+    periodic: Any = None,
     loss: str = "squared",
     settings: Settings | None = None,
 ) -> Field:
@@ -121,6 +122,10 @@ def fit(
         it too, mask=values.mask. On even axes the gaps are filled by falling thresholds in blocks
         of cosines, if that predicts hidden known samples better than a linear fit. Otherwise the
         rest is fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
+    periodic : sequence of D floats or None, or dict, optional
+        The period of each axis, None where it does not wrap: ``periodic=[None, 360.0]``, or by the
+        names of axes. Value and derivatives close at the seam, and positions count modulo the
+        period. Samples at both ends of a period are one position: their mean.
     loss : "squared" or "huber"
         Huber's loss is for samples with outliers: they are weighted down or rejected, as in
         `fit_points`, by which all samples are then fitted as points.
@@ -135,7 +140,16 @@ def fit(
     started = time.perf_counter()
     given = labelled_grid(values, axes, domain, mask, channels)
     values, missing = split_mask(given.values, given.mask)
-    grid = GridInput(values, given.axes, encoding, given.domain, given.channels)
+    grid = GridInput(
+        values,
+        given.axes,
+        encoding,
+        given.domain,
+        given.channels,
+        periodic=periodic,
+        missing=missing,
+        labels=given.labels,
+    )
     options = GridOptions.checked(
         ridge=ridge,
         roughness=roughness,
@@ -146,7 +160,7 @@ def fit(
         settings=settings,
         loss=loss,
     )
-    return _fitted(grid, missing, options, started).with_labels(given.labels)
+    return _fitted(grid, options, started).with_labels(given.labels)
 
 
 @with_one_blas_thread
@@ -156,6 +170,7 @@ def denoise(
     *,
     noise: float | Sequence[float] | None = None,
     mask: Any = None,
+    periodic: Any = None,
     channels: bool | None = None,
     thorough: bool = False,
     settings: Settings | None = None,
@@ -190,6 +205,8 @@ def denoise(
         pictures, is not found: give its standard deviation.
     mask : array of bool, optional
         True where a sample is missing: it is filled in.
+    periodic : sequence of D floats or None, or dict, optional
+        The period of each axis, as in `fit`.
     channels : bool, optional
         Whether the last axis holds channels, as in `fit`.
     thorough : bool
@@ -212,7 +229,16 @@ def denoise(
         raise problem("thorough", repr(thorough), "True or False", "True is slower and better.")
     given = labelled_grid(values, axes, None, mask, channels)
     values, missing = split_mask(given.values, given.mask)
-    grid = GridInput(values, given.axes, None, None, given.channels)
+    grid = GridInput(
+        values,
+        given.axes,
+        None,
+        None,
+        given.channels,
+        periodic=periodic,
+        missing=missing,
+        labels=given.labels,
+    )
     options = GridOptions.checked(
         noise=noise,
         channels=grid.channel_count,
@@ -220,7 +246,7 @@ def denoise(
         thorough=thorough,
         settings=settings,
     )
-    field = _fitted(grid, missing, options, started).with_labels(given.labels)
+    field = _fitted(grid, options, started).with_labels(given.labels)
     report = field.report
     if report is not None and report.noise is None and noise is None:
         warnings.warn(
@@ -232,13 +258,15 @@ def denoise(
     return field
 
 
-def _fitted(grid: GridInput, missing: Array | None, options: GridOptions, started: float) -> Field:
+def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     """Return the field of checked input."""
+    missing, seam = grid.missing, grid.layout.seam
     if missing is None and options.loss == "huber":  # points are weighted, which grids cannot be
         missing = np.zeros(grid.layout.shape, dtype=bool)
     if missing is not None:
         field = _fit_the_rest(grid, missing, options, started)
         gaps = missing if missing.ndim == len(grid.layout.shape) else missing.any(axis=-1)
+        gaps = gaps if seam is None else seam.opened(gaps)
         return field.with_places(GridPlaces(np.logical_not(gaps) if gaps.any() else None))
     choice = _choice(grid, options)
     rcond = choice.rcond if options.rcond is None else options.rcond
@@ -341,7 +369,9 @@ class GridFit:
     @property
     def is_long(self) -> bool:
         """Whether an axis is too long for its eigenbasis."""
+        wraps = any(frame.wraps for frame in self.layout.frames)
         is_band = all(map(is_even, self.layout.axes)) or len(self.layout.shape) == 1
+        is_band = is_band and not wraps
         return max(self.layout.shape) > self._longest and is_band
 
     @functools.cached_property
@@ -459,7 +489,7 @@ class GridFit:
             encoding,
             weights,
             layout.frames,
-            layout.given_axes,
+            layout.shown_axes,
             channels=layout.channels,
             is_complex=layout.is_complex,
             dtype=layout.dtype,
@@ -682,7 +712,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     if remark and field.report is not None:
         field.report.chosen_by += remark
         field.report.noise = about
-    return field.with_axes(layout.given_axes)
+    return field.with_axes(layout.shown_axes)
 
 
 def _warn_of_rank(solver: GridSolver) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
+from kronfield.fitting.circles import CircleFamily, TrigonometricFamily, circle_errors
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily, leave_one_out
@@ -36,6 +37,8 @@ from kronfield.fitting.splines import tension_encoding
 # What removes noise is imported where noise is found: half of the fits need none of it.
 if TYPE_CHECKING:
     from kronfield.fitting.denoising import Removal, Removed
+
+AnyFamily = Family | CircleFamily | TrigonometricFamily
 
 # Gaps smaller than this part of their mean are resolved by no spline with knots at the samples: at
 # both ends of one, rounding of the positions changes its slope by a part of 1e-8.
@@ -152,14 +155,17 @@ def choose(
             roughness=options.roughness_pair,
         )
     crop = Crop.of(values, axes, options.settings.grid.crop_samples)
-    close = any(_nearly_coincide(x) for x in axes)
+    close = any(
+        _nearly_coincide(x if frame.period is None else np.append(x, x[0] + frame.period))
+        for x, frame in zip(axes, frames, strict=True)
+    )
 
     @functools.cache
     def errors() -> list[AxisErrors | None]:
         """Judge every axis, if a decision needs it."""
         return [
-            None if close else leave_one_out(crop.balanced, i, x, options.settings.prediction)
-            for i, x in enumerate(crop.axes, start=1)
+            None if close else _axis_errors(crop, i, axes[i], frames[i], options.settings)
+            for i in range(len(axes))
         ]
 
     remark = ""
@@ -174,6 +180,17 @@ def choose(
         by = f"default: {_kinds(axes)}, since positions nearly coincide"
         return GridChoice(encoding, (2,) * len(axes), by, [])
     return _interpolation(crop, errors(), values, axes, frames, options.settings, remark)
+
+
+def _axis_errors(
+    crop: Crop, axis: int, x: Array, frame: Frame, settings: Settings
+) -> AxisErrors | None:
+    """Return how well each family predicts samples along one axis."""
+    inside, decisions = crop.axes[axis], settings.prediction
+    if not frame.wraps:
+        return leave_one_out(crop.balanced, axis + 1, inside, decisions)
+    whole = len(inside) == len(x)
+    return circle_errors(crop.balanced, axis + 1, inside, frame, whole, decisions)
 
 
 def _kinds(axes: Sequence[Array]) -> str:
@@ -368,20 +385,23 @@ def _best_family(
     frame: Frame,
     settings: GridSettings,
     rounding: float,
-) -> Family:
+) -> AnyFamily:
     """Return the first family to which no other is clearly better."""
+    if errors is None and frame.wraps:
+        return CircleFamily(3)
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
     squares = errors.squares
-    bells = [one.kind == "Gaussians" for one in errors.families]
-    if any(bells) and not errors.families[bells.index(True)].fits(x, frame):
-        squares = np.where(bells, math.inf, squares)
+    # most families fit every axis, so that few are asked
+    asked = [one for one in errors.families if one.kind in ("Gaussians", "trigonometric")]
+    if asked and not asked[0].fits(x, frame):
+        squares = np.where([one in asked for one in errors.families], math.inf, squares)
     least = max(settings.clearly**2 * errors.chance * float(squares.min()), rounding)
     return errors.families[int(np.flatnonzero(squares <= least)[0])]
 
 
 def _compared(
-    errors: Sequence[AxisErrors | None], families: Sequence[Family], finer: object
+    errors: Sequence[AxisErrors | None], families: Sequence[AnyFamily], finer: object
 ) -> tuple[float, float]:
     """Return the sums over axes of the squared errors of splines and of slopes.
 
@@ -400,7 +420,7 @@ def _compared(
 
 
 def _spline_candidates(
-    errors: Sequence[AxisErrors | None], chosen: Sequence[Family] = ()
+    errors: Sequence[AxisErrors | None], chosen: Sequence[AnyFamily] = ()
 ) -> list[Candidate]:
     """Return every family of every axis, those of ``chosen`` (one for each axis) marked."""
     return [
@@ -431,6 +451,8 @@ def _finer(
     values: Array, axes: Sequence[Array], frames: Sequence[Frame], settings: Settings
 ) -> Refinement | str:
     """Return the finer lattice for slopes from the data, or why there is none."""
+    if any(frame.wraps for frame in frames):
+        return "; slopes from the data have no periodic form"
     fewest = settings.grid.shortest_refined
     long = [len(axis) >= fewest for axis in axes]
     if not any(long):

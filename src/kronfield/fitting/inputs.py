@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,17 @@ from kronfield._core.arrays import (
 )
 from kronfield._core.axes import SampleAxes
 from kronfield._core.frames import Frame, cell_centres, check_length, sample_frame
+from kronfield._core.labels import Labels
 from kronfield._core.slabs import last_axis_first
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding import Kronecker
+from kronfield.fitting.periods import (
+    Seam,
+    check_span,
+    checked_periods,
+    closed_frame,
+    periodic_encoding,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +52,8 @@ class GridLayout:
         Whether values have an axis of channels, and whether they are complex.
     dtype : dtype
         The dtype in which the fit is computed: float32 or float64.
+    seam : Seam or None
+        Periodic axes that were given with samples at both ends of a period.
     """
 
     given_axes: SampleAxes
@@ -51,6 +62,12 @@ class GridLayout:
     channels: bool
     is_complex: bool
     dtype: np.dtype[Any]
+    seam: Seam | None = None
+
+    @property
+    def shown_axes(self) -> SampleAxes:
+        """The positions as they were given, with those at both ends of a period."""
+        return self.given_axes if self.seam is None else self.seam.given_axes
 
     @property
     def axes(self) -> list[Array]:
@@ -70,7 +87,16 @@ class GridInput:
     """
 
     def __init__(
-        self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None
+        self,
+        values: Any,
+        axes: Any,
+        encoding: Any,
+        domain: Any,
+        channels: bool | None,
+        *,
+        periodic: Any = None,
+        missing: Array | None = None,
+        labels: Labels | None = None,
     ) -> None:
         array = _checked_values(values)
         if axes is not None:
@@ -84,13 +110,27 @@ class GridInput:
                 "There is nothing to fit.",
             )
         rising, flips = _checked_axes(axes, domain, array.shape[:D])
-        self.encoding = checked_encoding(encoding, D)
+        periods = checked_periods(periodic, D, labels)
+        self.encoding = periodic_encoding(checked_encoding(encoding, D), periods)
+        given = [x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)]
+        kind = _working_dtype(array.dtype)
+        #: The mask of the grid; without the last sample where the first is the same position.
+        self.missing = missing
+        for i, (x, period) in enumerate(zip(rising, periods, strict=True)):
+            if period is not None:
+                check_span(f"axes[{i}]", float(x[0]), float(x[-1]), period)
+        seam = Seam.of(given, periods)
+        if seam is not None:
+            array, self.missing = seam.joined(array, missing)
+            given = seam.axes(given)
+            rising = [x[::-1] if flip else x for x, flip in zip(given, flips, strict=True)]
         layout = GridLayout(
-            SampleAxes(x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)),
+            SampleAxes(given),
             tuple(flips),
-            tuple(_frames(axes, domain, rising)),
+            tuple(_frames(axes, domain, rising, periods)),
             has_channels,
-            *_working_dtype(array.dtype),
+            *kind,
+            seam,
         )
         self._place(array, layout)
 
@@ -98,11 +138,10 @@ class GridInput:
     def on(cls, layout: GridLayout, values: Any) -> GridInput:
         """Return other values of the same kind on a known grid."""
         array = _checked_values(split_mask(values, None)[0])
-        D = len(layout.shape)
+        D, seam = len(layout.shape), layout.seam
+        shape = layout.shape if seam is None else seam.shape
         alike = (
-            array.shape[:D] == layout.shape
-            and array.ndim == D + layout.channels
-            and 0 not in array.shape
+            array.shape[:D] == shape and array.ndim == D + layout.channels and 0 not in array.shape
         )
         if not alike or _working_dtype(array.dtype) != (layout.is_complex, layout.dtype):
             channels = " with channels" if layout.channels else ""
@@ -110,11 +149,13 @@ class GridInput:
             raise problem(
                 "values",
                 describe(values),
-                f"the grid {layout.shape}{channels}, {kind}",
+                f"the grid {shape}{channels}, {kind}",
                 "To fit other values, call kf.fit.",
             )
+        if seam is not None:
+            array = seam.joined(array, None)[0]
         new = cls.__new__(cls)
-        new.encoding = None
+        new.encoding, new.missing = None, None
         new._place(array, layout)
         return new
 
@@ -350,11 +391,24 @@ def checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
     return pairs
 
 
-def _frames(axes: Any, domain: Any, positions: list[Array]) -> list[Frame]:
+def _frames(
+    axes: Any, domain: Any, positions: list[Array], periods: Sequence[float | None]
+) -> list[Frame]:
     """Return the frame of each axis: where the unit interval of its embedder lies."""
-    if domain is None:
+    pairs = None if domain is None else checked_domain(domain, len(positions))
+    plain = _plain_frames(axes, pairs, positions)
+    return [
+        frame
+        if period is None
+        else closed_frame(x, period, None if pairs is None else pairs[i], cells=axes is None)
+        for i, (frame, x, period) in enumerate(zip(plain, positions, periods, strict=True))
+    ]
+
+
+def _plain_frames(axes: Any, pairs: Any, positions: list[Array]) -> list[Frame]:
+    """Return the frames of axes that do not wrap."""
+    if pairs is None:
         return [sample_frame(axis) for axis in positions]
-    pairs = checked_domain(domain, len(positions))
     # Samples are the centres of equal cells of the domain. The first lies half a cell inside.
     if axes is None:
         return [

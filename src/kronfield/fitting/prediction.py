@@ -236,16 +236,16 @@ def leave_one_out(
     able = [one for one in families(settings) if on_line or isinstance(one, SplineFamily)]
     even = is_even(x)
     judged = tuple(one for one in able if one.suits(n, even))
-    samples = np.arange(1, n - 1) if even else 1 + _spread(n - 2, settings.most_uneven)
-    lines = _some_lines(values, axis, max(1, settings.most_judged // len(samples)))  # (N, R)
+    samples = np.arange(1, n - 1) if even else 1 + spread(n - 2, settings.most_uneven)
+    lines = some_lines(values, axis, max(1, settings.most_judged // len(samples)))  # (N, R)
     if even:
-        samples = 1 + _spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
+        samples = 1 + spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
     squares = _squares(judged, x, lines, samples, even)  # (F, J)
     slopes = _slopes_error(lines, samples) if even and n >= FEWEST_FOR_SLOPES else math.nan
     return AxisErrors(judged, squares.mean(axis=1), slopes, lines.shape[1] * len(samples))
 
 
-def _spread(count: int, most: int) -> Array:
+def spread(count: int, most: int) -> Array:
     """Return at most ``most`` indices below ``count``, symmetric about the middle."""
     step = math.ceil(count / most)
     if step <= 1:
@@ -254,14 +254,14 @@ def _spread(count: int, most: int) -> Array:
     return np.unique(np.concatenate([half, count - 1 - half]))
 
 
-def _some_lines(values: Array, axis: int, most: int) -> Array:
+def some_lines(values: Array, axis: int, most: int) -> Array:
     """Return lines along ``axis`` as columns (N, R): all, or some that are spread over the grid."""
     lines = np.moveaxis(values, axis, 0)
     other = list(lines.shape[2:])
     each = max(1, math.floor((most / max(lines.shape[1], 1)) ** (1 / max(len(other), 1))))
     for i, count in enumerate(other):
         if count > each:
-            lines = np.take(lines, _spread(count, each), axis=i + 2)
+            lines = np.take(lines, spread(count, each), axis=i + 2)
     return np.ascontiguousarray(lines.reshape(len(lines), -1), dtype=np.float64)
 
 
@@ -341,7 +341,7 @@ def _even_end_rows(families: tuple[SplineFamily, ...], window: int, at: tuple[in
 
 def _stacked(families: Sequence[SplineFamily], x: Array, at: tuple[int, ...]) -> Array:
     """Return the rows of several samples of an uneven axis, (F, J, N)."""
-    return np.stack([_rows(families, x, one) for one in at], axis=1)
+    return np.stack([error_rows(families, x, one) for one in at], axis=1)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -349,10 +349,10 @@ def _even_rows(families: tuple[SplineFamily, ...], window: int, at: int) -> Arra
     """Return the rows of an even axis; those of the second half are flipped from the first."""
     if 2 * at > window - 1:
         return _even_rows(families, window, window - 1 - at)[:, ::-1]
-    return _rows(families, np.arange(window, dtype=np.float64), at)
+    return error_rows(families, np.arange(window, dtype=np.float64), at)
 
 
-def _rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
+def error_rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
     """Return the rows (F, N) whose products with values at ``x`` are the errors at ``at``."""
     known = np.arange(len(x)) != at
     rows = np.zeros((len(families), len(x)))
