@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Frame:
     length: float
     low: float
     high: float
-    wraps: bool = False
+    wraps: bool = field(default=False, kw_only=True)
 
     @property
     def period(self) -> float | None:

@@ -57,6 +57,7 @@ def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBa
     ):
         rising = len(x) < 2 or bool(np.all(np.diff(x) >= 0))
         if rising:
+            assert isinstance(embedder, LocalEmbedder | BSpline | Wrapped)
             return embedding_blocks(embedder, x, order, NEGLIGIBLE).astype(dtype)
     return np.asarray(embedder.derivative(x, order)).astype(dtype)
 

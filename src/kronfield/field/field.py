@@ -28,7 +28,7 @@ from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import BSpline
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import evaluation, storage
-from kronfield.field.places import Distances, Places, far_parts
+from kronfield.field.places import Distances, Places, RoundDistances, far_parts
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.field.uncertainty import Uncertainty
 
@@ -405,7 +405,10 @@ class Field:
                 "one from fit or fit_points, or saved by this version",
                 "Fit it again, or leave beyond out.",
             )
-        return self._places.on(self._axes)
+        known = self._places.on(self._axes)
+        if not any(self.periods):
+            return known
+        return RoundDistances(known, [frame.low for frame in self.frames], self.periods)
 
     def gradient(self, points: Any, *, outside: str = "error", per: Any = None) -> Array:
         """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C).

@@ -4,9 +4,10 @@ As in `prediction`, every sample is left out alone. The splines then have no kno
 circle one row serves all samples, so that their errors are a correlation, computed by FFT.
 
 A trigonometric polynomial through all N samples but one has a frequency too many. Of all that pass
-through them, the one whose highest frequency has the least energy is used. The error at sample i is
-then (C y)_i / C_ii, as of any kernel (Wahba, 1990, section 4.2), with the projection C on the
-highest frequency: it is 0 to rounding if the signal has none.
+through them, the one whose highest frequencies have the least energy is used. The error at sample i
+is then (C y)_i / C_ii, as of any kernel (Wahba, 1990, section 4.2), with the projection C on these
+frequencies: it is 0 to rounding if the signal has none. They are an eighth of all, since a single
+one may be missing by chance.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kronfield.embedders import Dirichlet, Embedder, Wrapped
 from kronfield.fitting.periods import is_even_circle
 from kronfield.fitting.prediction import (
     REACH,
+    AnyFamily,
     AxisErrors,
     SplineFamily,
     error_rows,
@@ -36,6 +38,8 @@ from kronfield.fitting.settings import PredictionSettings
 LARGEST_CIRCLE = 128
 # Degrees in the order in which they are preferred, as of `prediction.families`.
 DEGREES = (3, 5, 7, 9, 1)
+# One part of so many of all frequencies is taken to be the highest.
+PARTS = 8
 # Shifts of the samples against the kernel for which its highest cosine is seen at the samples.
 SEEN = 0.1
 
@@ -105,7 +109,7 @@ def circle_errors(
         lines = some_lines(values, axis, max(1, settings.most_judged // n))
         squares = [np.mean(_errors(family.degree, lines) ** 2) for family in CIRCLES]
         # clearly better only if it is far better: last but linear splines
-        both = (*CIRCLES[:-1], TRIGONOMETRIC, CIRCLES[-1])
+        both: tuple[AnyFamily, ...] = (*CIRCLES[:-1], TRIGONOMETRIC, CIRCLES[-1])
         squares.insert(len(squares) - 1, np.mean(_trigonometric_errors(lines) ** 2))
         return AxisErrors(both, np.array(squares), math.nan, lines.size)
     at = spread(n, settings.most_uneven) if whole else 1 + spread(n - 2, settings.most_uneven)
@@ -170,7 +174,8 @@ def _trigonometric_errors(lines: Array) -> Array:
     """Return the errors (N, R) of trigonometric polynomials at the samples of an even circle."""
     n = len(lines)
     hat = np.fft.rfft(lines, axis=0)
-    top = np.zeros_like(hat)
-    top[-1] = hat[-1]  # the highest frequency, which stands for two of an odd number of samples
-    share = (1 if n % 2 == 0 else 2) / n  # C_ii
-    return np.asarray(np.fft.irfft(top, n=n, axis=0)) / share
+    count = max(1, round(n / 2 / PARTS))
+    hat[:-count] = 0.0
+    # every frequency stands for two numbers, but the highest of an even number of samples for one
+    share = (2 * count - (n % 2 == 0)) / n  # C_ii
+    return np.asarray(np.fft.irfft(hat, n=n, axis=0)) / share

@@ -266,7 +266,7 @@ def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     if missing is not None:
         field = _fit_the_rest(grid, missing, options, started)
         gaps = missing if missing.ndim == len(grid.layout.shape) else missing.any(axis=-1)
-        gaps = gaps if seam is None else seam.opened(gaps)
+        gaps = gaps if seam is None else seam.opened(np.asarray(gaps))
         return field.with_places(GridPlaces(np.logical_not(gaps) if gaps.any() else None))
     choice = _choice(grid, options)
     rcond = choice.rcond if options.rcond is None else options.rcond
@@ -684,6 +684,9 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     from kronfield.fitting.points import fit_checked  # grids without gaps do not need it
 
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
+    periods = [frame.period for frame in layout.frames]
+    if any(periods):  # a lattice ends; splines and hats on a circle do not
+        lattice = None
     options = PointOptions.checked(
         len(layout.shape),
         ridge=asked.ridge,
@@ -702,7 +705,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
             return filled
     points, rest = grid.at(~missing)
     domain = [(frame.low, frame.high) for frame in layout.frames]
-    given = PointInput(points, rest, None, domain, grid.encoding)
+    given = PointInput(points, rest, None, domain, grid.encoding, periodic=periods)
     given.dropped = int(missing.sum())
     # what a solver that stops early has not done is seen in the gaps
     loosest = options.settings.points.tolerance

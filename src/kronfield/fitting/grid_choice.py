@@ -24,10 +24,16 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
-from kronfield.fitting.circles import CircleFamily, TrigonometricFamily, circle_errors
+from kronfield.fitting.circles import CircleFamily, circle_errors
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
-from kronfield.fitting.prediction import RCOND, AxisErrors, Family, SplineFamily, leave_one_out
+from kronfield.fitting.prediction import (
+    RCOND,
+    AnyFamily,
+    AxisErrors,
+    SplineFamily,
+    leave_one_out,
+)
 from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
@@ -37,8 +43,6 @@ from kronfield.fitting.splines import tension_encoding
 # What removes noise is imported where noise is found: half of the fits need none of it.
 if TYPE_CHECKING:
     from kronfield.fitting.denoising import Removal, Removed
-
-AnyFamily = Family | CircleFamily | TrigonometricFamily
 
 # Gaps smaller than this part of their mean are resolved by no spline with knots at the samples: at
 # both ends of one, rounding of the positions changes its slope by a part of 1e-8.

@@ -29,9 +29,11 @@ from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding import Kronecker
 from kronfield.fitting.periods import (
     Seam,
+    check_domain,
     check_span,
     checked_periods,
     closed_frame,
+    closed_frames,
     periodic_encoding,
 )
 
@@ -480,7 +482,17 @@ class PointInput:
     2^``weight_exponent``.
     """
 
-    def __init__(self, points: Any, values: Any, weights: Any, domain: Any, encoding: Any) -> None:
+    def __init__(
+        self,
+        points: Any,
+        values: Any,
+        weights: Any,
+        domain: Any,
+        encoding: Any,
+        *,
+        periodic: Any = None,
+        labels: Labels | None = None,
+    ) -> None:
         X = _point_positions(points)
         y, missing = _point_values(values, len(X))
         w = _point_weights(weights, len(X))
@@ -512,19 +524,43 @@ class PointInput:
                 "finite numbers, or NaN for missing values",
                 "Remove these points, or replace inf by NaN.",
             )
-        self.box = bounding_box(X)
+        self.periods = checked_periods(periodic, self.D, labels)
         self.domain = None if domain is None else checked_domain(domain, self.D)
+        if any(self.periods):
+            self.points = X = self._reduced(X)
+        self.box = bounding_box(X)
+        for i, period in enumerate(self.periods):
+            if period is not None:  # the box is one period long, wherever the points are
+                low = self.box[i][0] if self.domain is None else self.domain[i][0]
+                self.box[i] = (low, low + period)
         if self.domain is not None:
             check_inside(X, self.domain)
         else:
             for low, high in self.box:
                 check_length("points", low, high)
-        self.encoding = checked_encoding(encoding, self.D)
+        self.encoding = periodic_encoding(checked_encoding(encoding, self.D), self.periods)
+
+    def _reduced(self, X: Array) -> Array:
+        """Return points less whole periods: from the start of the domain, or the lowest, on."""
+        X = X.copy()
+        for i, period in enumerate(self.periods):
+            if period is None:
+                continue
+            if self.domain is None:
+                low = float(X[:, i].min())
+            else:
+                low, high = check_domain(self.domain[i], period)
+                self.domain[i] = (low, high)
+            X[:, i] -= period * np.floor((X[:, i] - low) / period)
+            X[:, i] = np.maximum(X[:, i], low)  # but for rounding
+        return X
 
     def frames(self) -> tuple[Frame, ...]:
         """Return the frames of the given encoding."""
         assert self.encoding is not None
-        return frames_for(self.encoding, self.domain, self.box)
+        return closed_frames(
+            frames_for(self.encoding, self.domain, self.box), self.box, self.periods
+        )
 
 
 def frames_for(

@@ -106,6 +106,16 @@ def closed_frame(
     return Frame(float(x[0]) if cells else low, period, low, high, wraps=True)
 
 
+def closed_frames(
+    frames: Sequence[Frame], box: Sequence[tuple[float, float]], periods: Periods
+) -> tuple[Frame, ...]:
+    """Return frames with those of periodic axes replaced: one period from the start of the box."""
+    return tuple(
+        frame if period is None else Frame(low, period, low, low + period, wraps=True)
+        for frame, (low, _), period in zip(frames, box, periods, strict=True)
+    )
+
+
 def check_domain(domain: tuple[float, float], period: float) -> tuple[float, float]:
     """Return the ends of a domain that is one period long."""
     low, high = domain

@@ -20,9 +20,11 @@ from kronfield.fitting.filling_choice import Hidden
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
 from kronfield.fitting.nested import ChosenGrid
 from kronfield.fitting.options import PointOptions
+from kronfield.fitting.periods import Periods
 from kronfield.fitting.point_grids import (
     Axis,
     Lattice,
+    closed_axis,
     counts_for,
     grid_of,
     hat_axis,
@@ -122,11 +124,15 @@ def choose_points(
     box: Sequence[tuple[float, float]],
     lattice: list[Lattice] | None,
     options: PointOptions,
+    periods: Periods = (),
 ) -> PointChoice:
-    """Return features, their grid and, unless it is given, the penalty for points in ``box``."""
+    """Return features, their grid and, unless it is given, the penalty for points in ``box``.
+
+    The box is one period long on axes that wrap.
+    """
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
-    grids = _grids(box, count, lattice, settings.points, units)
+    grids = _grids(box, count, lattice, settings.points, units, periods)
     known = options.penalty is not None and lattice is not None
     if known or samples.too_few(settings.points.fewest):
         encoding, frames = grid_of(grids[0].make, box, grids[0].counts)
@@ -151,8 +157,9 @@ def choose_points(
             gain=settings.points.units_gain,
             widest=settings.points.widest_units,
         )
-        grids = _grids(box, count, lattice, settings.points, units)
+        grids = _grids(box, count, lattice, settings.points, units, periods)
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
+    searched = searched and not any(periods)
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
     walks = _walks(trial, box, grids, units, options, score)
@@ -189,7 +196,7 @@ def choose_points(
         squares = trial.squares(grids[best].make, box, grids[best].counts, rows, penalty, tolerance)
         held = HeldOut(trial.hidden, squares)
     grid = None
-    if lattice is None:
+    if lattice is None and not any(periods):
         grid = ChosenGrid(grids[best].make, box, grids[best].counts)
     return PointChoice(
         encoding,
@@ -209,7 +216,7 @@ class _Grid:
     """Features of one kind on a grid: name, function that makes an axis, and nodes per axis."""
 
     name: str
-    make: Axis
+    make: Axis | Sequence[Axis]
     counts: list[int]
 
 
@@ -219,6 +226,7 @@ def _grids(
     lattice: list[Lattice] | None,
     settings: PointSettings,
     units: Sequence[float] | None = None,
+    periods: Periods = (),
 ) -> list[_Grid]:
     """Return the candidate grids: the lattice of the points if it exists, or splines and hats.
 
@@ -239,7 +247,18 @@ def _grids(
     if settings.fine_hat_cells * points <= settings.most_fine_unknowns:
         fine = counts_for(box, points, settings.fine_hat_cells, most, units)
         grids.append(_Grid("fine hats", hat_axis, fine))
-    return grids
+    if not any(periods):
+        return grids
+    return [replace(grid, make=_closing(grid.make, periods)) for grid in grids]
+
+
+def _closing(make: Axis | Sequence[Axis], periods: Periods) -> list[Axis]:
+    """Return a function to make each axis, wrapped where it has a period."""
+    assert callable(make)
+    return [
+        make if period is None else functools.partial(closed_axis, make=make, period=period)
+        for period in periods
+    ]
 
 
 def _units(

@@ -330,7 +330,7 @@ class Trial:
 
     def systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
@@ -407,7 +407,7 @@ class LatticeTrial(Trial):
 
     def systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
@@ -417,7 +417,7 @@ class LatticeTrial(Trial):
 
     def _systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
@@ -449,7 +449,7 @@ class LatticeTrial(Trial):
 
     def squares(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -161,6 +162,28 @@ class GaussianFamily:
 Family = SplineFamily | GaussianFamily
 
 
+class AnyFamily(Protocol):
+    """Features for the samples of one axis, on a line or a circle: a candidate."""
+
+    @property
+    def kind(self) -> str:
+        """The name in reports."""
+
+    @property
+    def parameters(self) -> dict[str, float | str]:
+        """The parameters in reports."""
+
+    @property
+    def smooth(self) -> int:
+        """The number by which the grid solver knows the ends."""
+
+    def embedder(self, axis: Array, frame: Frame) -> Embedder:
+        """Return the features for samples at ``axis``."""
+
+    def fits(self, x: Array, frame: Frame) -> bool:
+        """Tell whether the axis can have these features."""
+
+
 @functools.lru_cache(maxsize=8)
 def families(settings: PredictionSettings) -> tuple[Family, ...]:
     """Return all families in the order in which they are preferred.
@@ -202,12 +225,12 @@ class AxisErrors:
         The number of predictions that were made.
     """
 
-    families: tuple[Family, ...]
+    families: tuple[AnyFamily, ...]
     squares: Array
     slopes: float
     count: int
 
-    def of(self, family: Family) -> float:
+    def of(self, family: AnyFamily) -> float:
         """Return the mean squared error of one family."""
         return float(self.squares[self.families.index(family)])
 

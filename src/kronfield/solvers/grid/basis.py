@@ -123,8 +123,10 @@ def derivative_nodes(
         edges = np.unique(np.concatenate([[low], np.clip(inside, low, high), [high]]))
         count = embedder.embedder.degree - order + 1
     else:
-        local = isinstance(embedder, LocalEmbedder | Wrapped)
-        spacing = embedder.spacing if local else 1.0 / max(embedder.size, 8)  # type: ignore[attr-defined]
+        if isinstance(embedder, LocalEmbedder | Wrapped):
+            spacing = embedder.spacing
+        else:  # at least a panel for every quarter of the shortest wave
+            spacing = 1.0 / max(embedder.size, 8, 2 * embedder.bandwidth())
         # panels end at multiples of half a spacing, where features can have kinks
         step = spacing / PANELS
         edges = np.unique(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,10 @@ class AxisRows:
         """The number T of features of each point."""
         return len(self.values)
 
+    def part(self, some: slice) -> AxisRows:
+        """Return the rows of some points."""
+        return replace(self, first=self.first[some], values=self.values[:, some])
+
     def index(self, tap: int) -> Array:
         """Return the feature of each point (P,) whose value is ``values[tap]``."""
         return (self.first + tap) % self.wrap if self.wrap else self.first + tap
@@ -66,7 +70,7 @@ def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int 
         return embedder.taps(order)
     if isinstance(embedder, Wrapped):
         taps = taps_in_reach(embedder.unrolled, tolerance, order)
-        return None if taps is None or taps > embedder.size else taps
+        return None if taps is None else min(taps, embedder.size)
     if not isinstance(embedder, LocalEmbedder):
         return None
     if isinstance(embedder, Impulse):
@@ -86,7 +90,10 @@ def axis_run(
     if isinstance(embedder, BSpline):
         return AxisRows(*embedder.run(x, order))
     T = taps_in_reach(embedder, tolerance, order)
-    if isinstance(embedder, Wrapped) and T is not None:
+    if isinstance(embedder, Wrapped) and embedder.size == T:  # all, some of them several times
+        values = np.asarray(embedder.derivative(x, order)).T
+        return AxisRows(np.zeros(len(x), dtype=np.int64), values, embedder.size)
+    if isinstance(embedder, Wrapped):
         turn = np.floor(x - embedder.start)
         run = axis_run(embedder.unrolled, x - turn, order, tolerance)
         # counted on from one turn to the next, so that neighbours have neighbouring features
@@ -148,7 +155,11 @@ def corners(
         for run, i in zip(runs[1:], choice[1:], strict=True):
             value = value * run.values[i]
         if wraps:
-            yield choice, sum(part[i] for part, i in zip(parts, choice, strict=True)), value
+            yield (
+                choice,
+                np.sum([part[i] for part, i in zip(parts, choice, strict=True)], axis=0),
+                value,
+            )
         else:
             yield choice, base + offset, value
 
