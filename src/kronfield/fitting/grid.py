@@ -59,11 +59,13 @@ def fit(
     domain: Sequence[Sequence[float]] | None = None,
     ridge: float | None = None,
     roughness: tuple[float, float] | Literal["gcv"] | None = None,
+    weights: Any = None,
     noise: float | Sequence[float] | None = None,
     channels: bool | None = None,
     rcond: float | None = None,
     mask: Any = None,
     periodic: Any = None,
+    ends: Any = None,
     loss: str = "squared",
     settings: Settings | None = None,
 ) -> Field:
@@ -107,6 +109,9 @@ def fit(
         |second derivatives|^2. By default 0, or chosen together with the encoding if the samples
         are clearly noisy; "gcv" has it chosen by generalised cross-validation whether they are or
         not.
+    weights : array of shape (N_1, ..., N_D), optional
+        The weight of each sample: one over the variance of its noise. Samples of weight 0 count as
+        missing. Where weights differ, the samples are fitted as `fit_points` would.
     noise : float or sequence of C floats, optional
         The standard deviation of the noise, in the units of the values: a roughness is then chosen
         for it. By default white noise is found from the data; 0 means that there is none.
@@ -126,6 +131,12 @@ def fit(
         The period of each axis, None where it does not wrap: ``periodic=[None, 360.0]``, or by the
         names of axes. Value and derivatives close at the seam, and positions count modulo the
         period. Samples at both ends of a period are one position: their mean.
+    ends : str, or sequence of D str or None, or dict, optional
+        How splines end, on all axes or on each: "natural" (no second derivative at the first and
+        last sample), "clamped" (no first derivative there), "not-a-knot" (the outermost two pieces
+        are one polynomial), "reflect" (mirrored at the ends of the domain) or "periodic" (the first
+        and last sample are one position, unless ``periodic`` has the period). The splines then pass
+        through all samples: nothing is smoothed. By default chosen from the data.
     loss : "squared" or "huber"
         Huber's loss is for samples with outliers: they are weighted down or rejected, as in
         `fit_points`, by which all samples are then fitted as points.
@@ -148,8 +159,11 @@ def fit(
         given.channels,
         periodic=periodic,
         missing=missing,
+        weights=weights,
+        ends=ends,
         labels=given.labels,
     )
+    ridge = _apply_weights(grid, ridge, noise, rcond)
     options = GridOptions.checked(
         ridge=ridge,
         roughness=roughness,
@@ -159,7 +173,9 @@ def fit(
         channels=grid.channel_count,
         settings=settings,
         loss=loss,
+        ends=grid.ends,
     )
+    _check_ends(grid)
     return _fitted(grid, options, started).with_labels(given.labels)
 
 
@@ -258,10 +274,49 @@ def denoise(
     return field
 
 
+def _check_ends(grid: GridInput) -> None:
+    """Raise an error if ends were asked for where samples are fitted as points."""
+    if any(grid.ends) and (grid.missing is not None or grid.weights is not None):
+        raise problem(
+            "ends",
+            "ends beside a mask or weights",
+            "all samples of a grid, with equal weights",
+            "Ends are those of splines through all samples; leave the other out.",
+        )
+
+
+def _apply_weights(grid: GridInput, ridge: Any, noise: Any, rcond: Any) -> Any:
+    """Turn weights of 0 into gaps, and equal weights into none; return the ridge for these.
+
+    Under equal weights c, c |residual|^2 + ridge |weights|^2 has the least values where the ridge
+    is divided by c.
+    """
+    if grid.weights is None:
+        return ridge
+    if noise is not None or rcond is not None:
+        raise problem(
+            "weights",
+            "weights beside noise or rcond",
+            "one of them",
+            "Weights are one over the variance of the noise; leave the other out.",
+        )
+    none = grid.weights == 0
+    if none.any():
+        known = grid.missing
+        gaps = known if known is None or known.ndim == none.ndim else known.any(axis=-1)
+        grid.missing = none if gaps is None else none | gaps
+    rest = grid.weights[~none]
+    if float(rest.min()) < float(rest.max()):
+        return ridge
+    grid.weights = None
+    return ridge / float(rest[0]) if isinstance(ridge, int | float) and ridge > 0 else ridge
+
+
 def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     """Return the field of checked input."""
     missing, seam = grid.missing, grid.layout.seam
-    if missing is None and options.loss == "huber":  # points are weighted, which grids cannot be
+    # points are weighted, which grids cannot be
+    if missing is None and (options.loss == "huber" or grid.weights is not None):
         missing = np.zeros(grid.layout.shape, dtype=bool)
     if missing is not None:
         field = _fit_the_rest(grid, missing, options, started)
@@ -695,7 +750,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         loss=asked.loss,
     )
     filler = None
-    if lattice is not None and not options.is_robust:
+    if lattice is not None and not options.is_robust and grid.weights is None:
         # here, since a filled lattice is fitted as `fit` does
         from kronfield.fitting.filled import LatticeFiller
 
@@ -705,7 +760,9 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
             return filled
     points, rest = grid.at(~missing)
     domain = [(frame.low, frame.high) for frame in layout.frames]
-    given = PointInput(points, rest, None, domain, grid.encoding, periodic=periods)
+    given = PointInput(
+        points, rest, grid.weights_at(~missing), domain, grid.encoding, periodic=periods
+    )
     given.dropped = int(missing.sum())
     # what a solver that stops early has not done is seen in the gaps
     loosest = options.settings.points.tolerance

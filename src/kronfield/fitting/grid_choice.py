@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array
+from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, centre, is_even, sample_frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.circles import CircleFamily, circle_errors
+from kronfield.fitting.ends import RULES
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.prediction import (
@@ -172,6 +173,15 @@ def choose(
             for i in range(len(axes))
         ]
 
+    if any(options.ends):
+        if close:
+            raise problem(
+                "axes",
+                "positions that nearly coincide, beside ends",
+                "gaps of more than 1e-8 of their mean",
+                "Merge these samples, or leave ends out.",
+            )
+        return _asked_for(crop, errors(), axes, frames, options)
     remark = ""
     if options.may_smooth:
         noise = _noise(values, axes, crop, errors, options)
@@ -343,6 +353,44 @@ def _shrunk(
     )
 
 
+def _asked_for(
+    crop: Crop,
+    errors: Sequence[AxisErrors | None],
+    axes: Sequence[Array],
+    frames: Sequence[Frame],
+    options: GridOptions,
+) -> GridChoice:
+    """Return splines with the ends that were asked for; what is left open is chosen."""
+    families: list[AnyFamily] = []
+    for rule, one, x, frame in zip(options.ends, errors, axes, frames, strict=True):
+        if rule in ("natural", "clamped", "reflect"):
+            families.append(SplineFamily(3, RULES[rule]))
+            continue
+        if rule == "not-a-knot" and one is not None:
+            able = [i for i, f in enumerate(one.families) if f.parameters.get("ends") == rule]
+            kept = tuple(one.families[i] for i in able)
+            one = replace(one, families=kept, squares=one.squares[able])
+        families.append(_best_family(one, x, frame, options.settings.grid, crop.rounding))
+    asked = ", ".join(rule or "chosen" for rule in options.ends)
+    by = f"ends as given: {asked}; mean squared error of each sample predicted from the others"
+    return _splines(families, axes, frames, by, _spline_candidates(errors, families))
+
+
+def _splines(
+    families: Sequence[AnyFamily],
+    axes: Sequence[Array],
+    frames: Sequence[Frame],
+    decided: str,
+    candidates: list[Candidate],
+) -> GridChoice:
+    """Return the choice of one family per axis."""
+    pairs = zip(families, axes, frames, strict=True)
+    encoding = Kronecker(*(family.embedder(axis, frame) for family, axis, frame in pairs))
+    smooth = tuple(family.smooth for family in families)
+    rcond = RCOND if any(one.kind == "Gaussians" for one in families) else None
+    return GridChoice(encoding, smooth, decided, candidates, rcond=rcond)
+
+
 def _interpolation(
     crop: Crop,
     errors: Sequence[AxisErrors | None],
@@ -376,11 +424,7 @@ def _interpolation(
             return _along_edges_or_axes(crop, finer, errors, decided + remark, settings)
         slopes = _slope_candidates(errors, finer)
     candidates = _spline_candidates(errors, families) + slopes
-    pairs = zip(families, axes, frames, strict=True)
-    encoding = Kronecker(*(family.embedder(axis, frame) for family, axis, frame in pairs))
-    smooth = tuple(family.smooth for family in families)
-    rcond = RCOND if any(one.kind == "Gaussians" for one in families) else None
-    return GridChoice(encoding, smooth, decided + remark, candidates, rcond=rcond)
+    return _splines(families, axes, frames, decided + remark, candidates)
 
 
 def _best_family(
@@ -432,7 +476,7 @@ def _spline_candidates(
             family.kind,
             {"axis": i, **family.parameters},
             score,
-            chosen=bool(chosen) and family is chosen[i],
+            chosen=bool(chosen) and family == chosen[i],
         )
         for i, one in enumerate(errors)
         if one is not None

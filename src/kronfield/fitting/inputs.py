@@ -27,6 +27,7 @@ from kronfield._core.labels import Labels
 from kronfield._core.slabs import last_axis_first
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding import Kronecker
+from kronfield.fitting.ends import checked_ends, periods_of
 from kronfield.fitting.periods import (
     Seam,
     check_domain,
@@ -98,6 +99,8 @@ class GridInput:
         *,
         periodic: Any = None,
         missing: Array | None = None,
+        weights: Any = None,
+        ends: Any = None,
         labels: Labels | None = None,
     ) -> None:
         array = _checked_values(values)
@@ -112,18 +115,25 @@ class GridInput:
                 "There is nothing to fit.",
             )
         rising, flips = _checked_axes(axes, domain, array.shape[:D])
-        periods = checked_periods(periodic, D, labels)
+        #: The rule by which splines end on each axis; None where it is chosen.
+        self.ends = checked_ends(ends, D, labels)
+        periods = periods_of(self.ends, checked_periods(periodic, D, labels), rising)
         self.encoding = periodic_encoding(checked_encoding(encoding, D), periods)
         given = [x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)]
         kind = _working_dtype(array.dtype)
-        #: The mask of the grid; without the last sample where the first is the same position.
-        self.missing = missing
+        #: The mask and the weights of the grid; without the last sample where the first is the
+        #: same position.
+        self.missing, self.weights = missing, _grid_weights(weights, array.shape[:D])
+        if self.weights is not None and missing is not None:
+            known = ~(missing if missing.ndim == D else missing.any(axis=-1))
+            self.weights = np.where(known, self.weights, 0.0)
         for i, (x, period) in enumerate(zip(rising, periods, strict=True)):
             if period is not None:
                 check_span(f"axes[{i}]", float(x[0]), float(x[-1]), period)
         seam = Seam.of(given, periods)
         if seam is not None:
-            array, self.missing = seam.joined(array, missing)
+            array, self.missing = seam.joined(array, missing, self.weights)
+            self.weights = None if self.weights is None else seam.summed(self.weights)
             given = seam.axes(given)
             rising = [x[::-1] if flip else x for x, flip in zip(given, flips, strict=True)]
         layout = GridLayout(
@@ -157,7 +167,8 @@ class GridInput:
         if seam is not None:
             array = seam.joined(array, None)[0]
         new = cls.__new__(cls)
-        new.encoding, new.missing = None, None
+        new.encoding, new.missing, new.weights = None, None, None
+        new.ends = (None,) * D
         new._place(array, layout)
         return new
 
@@ -184,6 +195,10 @@ class GridInput:
         if self._planes is not None:
             return False
         return bool(np.may_share_memory(array, self._values))
+
+    def weights_at(self, present: Array) -> Array | None:
+        """Return the weights (P,) of the samples where ``present``; None if there are none."""
+        return None if self.weights is None else self.weights[self._rising][present[self._rising]]
 
     def at(self, present: Array) -> tuple[Array, Array]:
         """Return positions (P, D) and values (P,) or (P, C) of the samples where ``present``."""
@@ -260,6 +275,25 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
         return array, None
     wide = missing if missing.ndim == array.ndim else missing[..., None]
     return np.where(wide, array.dtype.type(0), array), missing
+
+
+def _grid_weights(weights: Any, shape: tuple[int, ...]) -> Array | None:
+    """Return the weight of each sample of a grid, zero or positive."""
+    if weights is None:
+        return None
+    w = real_numbers("weights", weights)
+    if w.shape != shape:
+        raise problem(
+            "weights", describe(w), f"shape {shape}, that of the grid", "One weight per sample."
+        )
+    if np.any(w < 0) or not np.any(w > 0):
+        raise problem(
+            "weights",
+            f"the lowest {float(w.min()):g}, the largest {float(w.max()):g}",
+            "weights of zero or more, one of them positive",
+            "Pass 1 over the variance of the noise of each sample.",
+        )
+    return w
 
 
 def _checked_values(values: Any) -> Array:

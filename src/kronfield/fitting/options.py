@@ -160,6 +160,8 @@ class GridOptions:
         The decisions.
     loss : "squared" or "huber"
         The loss of residuals.
+    ends : tuple of str or None
+        The rule by which splines end on each axis; None where it is chosen.
     """
 
     ridge: float | None = None
@@ -170,6 +172,7 @@ class GridOptions:
     thorough: bool = False
     settings: Settings = defaults.DEFAULT
     loss: str = "squared"
+    ends: tuple[str | None, ...] = ()
 
     @classmethod
     def checked(
@@ -185,6 +188,7 @@ class GridOptions:
         thorough: bool = False,
         settings: Any = None,
         loss: Any = "squared",
+        ends: tuple[str | None, ...] = (),
     ) -> GridOptions:
         """Return the options; wrong ones raise an error that names them."""
         if isinstance(roughness, str):
@@ -215,7 +219,14 @@ class GridOptions:
                 "one of them",
                 "The scale of the noise is found with the outliers; leave the other out.",
             )
-        return cls(ridge, roughness, noise, rcond, denoise, thorough, settings, loss)
+        if any(ends) and (has_encoding or ridge or roughness is not None or loss == "huber"):
+            raise problem(
+                "ends",
+                "ends beside an encoding, a penalty or Huber's loss",
+                "one of them",
+                "Ends are those of splines through all samples; leave the other out.",
+            )
+        return cls(ridge, roughness, noise, rcond, denoise, thorough, settings, loss, ends)
 
     @property
     def asks_for_gcv(self) -> bool:

@@ -171,8 +171,13 @@ class Seam:
         """Return positions without the last of each closed axis."""
         return [x[:-1] if i in self.closed else x for i, x in enumerate(axes)]
 
-    def joined(self, values: Array, missing: Array | None) -> tuple[Array, Array | None]:
-        """Return values and mask with one sample in place of the two: the mean of those known."""
+    def joined(
+        self, values: Array, missing: Array | None, weights: Array | None = None
+    ) -> tuple[Array, Array | None]:
+        """Return values and mask with one sample in place of the two: the mean of those known.
+
+        With ``weights`` of the grid, it is the weighted mean.
+        """
         if values.dtype.kind not in "fc":
             small = np.result_type(values.dtype, np.float16).itemsize <= 4
             values = values.astype(np.float32 if small else np.float64)
@@ -185,7 +190,15 @@ class Seam:
                 missing[_first(axis)] = ~(known[0] | known[1])
                 if missing.ndim < values.ndim:
                     known = [one[..., None] for one in known]
-            mean = np.where(known[0] & known[1], ends[0] / 2 + ends[1] / 2, ends[0])
+            share = 0.5
+            if weights is not None:
+                first, last = (np.take(weights, i, axis=axis) for i in (0, -1))
+                total = np.where(first + last > 0, first + last, 1.0)
+                part = np.where(first + last > 0, last / total, 0.5)
+                share = part[..., None] if part.ndim < ends[0].ndim else part
+                weights = self._summed(weights, axis)
+            both = (1 - share) * ends[0] + share * ends[1]
+            mean = np.where(known[0] & known[1], both, ends[0])
             values = np.delete(values, -1, axis=axis)
             values[_first(axis)] = np.where(~known[0] & known[1], ends[1], mean)
         return values, missing
@@ -193,9 +206,14 @@ class Seam:
     def summed(self, weights: Array) -> Array:
         """Return the weights of samples with the sum in place of the two."""
         for axis in self.closed:
-            last = np.take(weights, -1, axis=axis)
-            weights = np.delete(weights, -1, axis=axis)
-            weights[_first(axis)] += last
+            weights = self._summed(weights, axis)
+        return weights
+
+    @staticmethod
+    def _summed(weights: Array, axis: int) -> Array:
+        last = np.take(weights, -1, axis=axis)
+        weights = np.delete(weights, -1, axis=axis)
+        weights[_first(axis)] += last
         return weights
 
     def opened(self, array: Array) -> Array:

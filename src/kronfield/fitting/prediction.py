@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kronfield._core.arrays import Array
+from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even
 from kronfield.embedders import BSpline, Embedder, Gaussian
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
@@ -28,6 +28,8 @@ REACH = 16
 # The longest axis whose predictions are one matrix for all of its samples, which is cached: it is
 # faster than windows, and takes half a megabyte.
 ONE_MATRIX_UP_TO = 64
+# A mirror is at a sample if it is no further from it than this part of the next gap.
+AT_A_SAMPLE = 1e-6
 # The longest axis whose embedder is cached: its positions take 32 KB.
 KEPT_UP_TO = 4096
 TINY = float(np.finfo(np.float64).tiny)
@@ -37,7 +39,7 @@ FEWEST_FOR_SLOPES = 5
 RCOND = 1e-14
 
 #: The ways in which a spline continues past its last samples, and `smooth` of the grid solver.
-ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2}
+ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2, "reflect": 3}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class SplineFamily:
 
     With not-a-knot ends the two outermost pieces of either side are one polynomial, and there are
     as many features as samples (de Boor, 1978, chapter 4). Straight ends have no second derivative
-    at the last sample and flat ends no first; both need two features more.
+    at the last sample and flat ends no first; both need two features more. Those that reflect are
+    mirrored at the ends of the domain, where they have no odd derivatives: four features more.
     """
 
     degree: int
@@ -62,10 +65,22 @@ class SplineFamily:
 
     def _through(self, x: Array, low: float, high: float) -> Embedder:
         """Return splines with knots at sorted positions, for a domain from low to high."""
+        mirrors = low, high
         if len(x) > 1:  # past one cell the last polynomials continue; far knots would be singular
             low, high = max(low, 2 * x[0] - x[1]), min(high, 2 * x[-1] - x[-2])
-        if self.ends == "not-a-knot" or len(x) < 3:
+        if self.ends == "not-a-knot" or len(x) < 2:
             return BSpline.through(x, min(self.degree, len(x) - 1), low, high)
+        if self.ends == "reflect":  # a piece more at either end, up to the mirror
+            gaps = (x[0] - mirrors[0]) / (x[1] - x[0]), (mirrors[1] - x[-1]) / (x[-1] - x[-2])
+            if min(gaps) < AT_A_SAMPLE:
+                raise problem(
+                    "ends",
+                    '"reflect" where the domain ends at a sample',
+                    "a domain that ends past the first and last sample",
+                    'Pass "clamped", or leave domain out.',
+                )
+            size = len(x) + 1 + self.degree
+            return BSpline(size, self.degree, low=mirrors[0], high=mirrors[1], inner=x)
         size = len(x) - 1 + self.degree
         return BSpline(size, self.degree, low=low, high=high, inner=x[1:-1])
 

@@ -262,13 +262,16 @@ def _spline_inverse(embedder: BSpline, x: Array, dtype: Any, smooth: int) -> Axi
 
     It exists for as many features as samples if feature i is positive at sample i (Schoenberg and
     Whitney 1953). Two features more leave room for a condition at either end: with ``smooth`` 1
-    the first derivative is 0 at the first and last sample, with 2 the second.
+    the first derivative is 0 at the first and last sample, with 2 the second. With 3 and four
+    features more, both odd derivatives of cubic splines are 0 at the ends of the domain.
     """
     N = len(x)
     if x[0] < embedder.low or x[-1] > embedder.high:
         return None
     if embedder.size == N + 2 and smooth in (1, 2) and smooth < embedder.degree and N > 1:
         return _spline_inverse_with_ends(embedder, x, dtype, smooth)
+    if embedder.size == N + 4 and smooth == 3 and embedder.degree == 3:
+        return _spline_inverse_with_ends(embedder, x, dtype, 1, 3)
     if embedder.size != N:
         return None
     first, values = embedder.run(x)
@@ -296,15 +299,24 @@ def _banded(
 
 
 def _spline_inverse_with_ends(
-    embedder: BSpline, x: Array, dtype: Any, order: int
+    embedder: BSpline, x: Array, dtype: Any, *orders: int
 ) -> AxisInverse | None:
-    """Return the inverse of samples with a derivative of ``order`` that is 0 at both ends."""
-    ends, slopes = embedder.run(x[[0, -1]], order)
-    first, values = embedder.run(x)
-    # derivatives are scaled to the size of the features
-    slopes = slopes / np.maximum(np.abs(slopes).max(axis=0), np.finfo(float).tiny)
-    rows = np.concatenate([ends[:1], first, ends[1:]])
-    entries = np.concatenate([slopes[:, :1], values, slopes[:, 1:]], axis=1)
+    """Return the inverse of samples with derivatives of ``orders`` that are 0 at both ends.
+
+    One order is that at the first and the last sample, two are those at the ends of the domain.
+    """
+    rows, entries = embedder.run(x)
+    at = x[[0, -1]] if len(orders) == 1 else np.array([embedder.low, embedder.high])
+    for order in orders:
+        ends, slopes = embedder.run(at, order)
+        # derivatives are scaled to the size of the features
+        slopes = slopes / np.maximum(np.abs(slopes).max(axis=0), np.finfo(float).tiny)
+        # where a derivative jumps there is a tap more
+        more = [(0, max(0, len(slopes) - len(entries))), (0, 0)]
+        entries = np.pad(entries, more)
+        slopes = np.pad(slopes, [(0, len(entries) - len(slopes)), (0, 0)])
+        rows = np.concatenate([ends[:1], rows, ends[1:]])
+        entries = np.concatenate([slopes[:, :1], entries, slopes[:, 1:]], axis=1)
     operator = BandedSolve.of(rows, entries)
     if operator is None:
         return None
@@ -312,7 +324,7 @@ def _spline_inverse_with_ends(
     condition = float(np.abs(operator.apply(signs, 0)).max())
     if not condition < SINGULAR:
         return None
-    return _banded(SolveWithEnds(operator), len(x), condition, dtype)
+    return _banded(SolveWithEnds(operator, len(orders)), len(x), condition, dtype)
 
 
 @functools.lru_cache(maxsize=RECENT)

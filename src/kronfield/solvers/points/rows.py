@@ -155,11 +155,8 @@ def corners(
         for run, i in zip(runs[1:], choice[1:], strict=True):
             value = value * run.values[i]
         if wraps:
-            yield (
-                choice,
-                np.sum([part[i] for part, i in zip(parts, choice, strict=True)], axis=0),
-                value,
-            )
+            each = [part[i] for part, i in zip(parts, choice, strict=True)]
+            yield choice, np.sum(each, axis=0), value
         else:
             yield choice, base + offset, value
 
