@@ -15,7 +15,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even, mean_step
 from kronfield._core.threads import with_one_blas_thread
-from kronfield.embedders import BSpline, Embedder
+from kronfield.embedders import BSpline, Embedder, TensionSpline, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import grid_blocks
@@ -475,11 +475,25 @@ class GridFit:
             GridInput.on(self.layout, values), "given, as in an earlier fit", [], started
         )
 
+    @property
+    def _is_well_conditioned(self) -> bool:
+        """Whether weights need no more digits than samples: those of splines."""
+        lines = [
+            emb.embedder if isinstance(emb, Wrapped) else emb for emb in self.encoding.embedders
+        ]
+        return all(
+            isinstance(emb, TensionSpline) or (isinstance(emb, BSpline) and emb.degree <= 3)
+            for emb in lines
+        )
+
     def _weights(self, values: Array) -> Array:
         """Return the weights of planar values (C, N_1, ..., N_D)."""
         smoothing = self.smoothing
         if smoothing is None:
-            return self.solver.solve(values)
+            weights = self.solver.solve(values)
+            if any(self.solver.roughness) and self._is_well_conditioned:
+                weights = weights.astype(self.layout.dtype, copy=False)
+            return weights
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
         sigmas = smoothing.sigmas or (math.inf,) * len(planes)
         most = [self._most_removed * sigma for sigma in sigmas]
