@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from kronfield.field.places import GridPlaces
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.labelled import labelled_grid
+from kronfield.fitting.low_rank import LowRankFit, RankLimit
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_grids import even_lattice
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
@@ -62,6 +63,8 @@ def fit(
     weights: Any = None,
     noise: float | Sequence[float] | None = None,
     channels: bool | None = None,
+    rank: int | None = None,
+    rank_error: float | None = None,
     rcond: float | None = None,
     mask: Any = None,
     periodic: Any = None,
@@ -118,6 +121,13 @@ def fit(
     channels : bool, optional
         Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it
         does if it is no longer than 4 and all others are.
+    rank : int, optional
+        Weights are stored as a tensor train, factors of at most this rank for each axis and the
+        channels, from which values, derivatives and integrals are computed. The report has the
+        error at the samples. Slopes from the data take no part.
+    rank_error : float, optional
+        The same, with the smallest ranks whose root mean square error at the samples is at most
+        this, in the units of the values.
     rcond : float, optional
         Singular values of an axis below this fraction of its largest count as zero; by default the
         square root of the rounding unit of the values, 1.5e-8 or for float32 3.5e-4, and 0 with a
@@ -164,6 +174,7 @@ def fit(
         labels=given.labels,
     )
     ridge = _apply_weights(grid, ridge, noise, rcond)
+    limit = RankLimit.checked(rank, rank_error)
     options = GridOptions.checked(
         ridge=ridge,
         roughness=roughness,
@@ -174,8 +185,11 @@ def fit(
         settings=settings,
         loss=loss,
         ends=grid.ends,
+        is_low_rank=limit is not None,
     )
     _check_ends(grid)
+    if limit is not None:
+        return _low_rank(grid, options, limit, started).with_labels(given.labels)
     return _fitted(grid, options, started).with_labels(given.labels)
 
 
@@ -330,6 +344,51 @@ def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
         _warn_of_rank(fitted.solver)
     field = fitted.field(grid, choice.chosen_by, choice.candidates, started, choice.clean)
     return field.with_places(GridPlaces())
+
+
+def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: float) -> Field:
+    """Return the field of checked input whose weights are a tensor train."""
+    layout = grid.layout
+    if grid.missing is not None or grid.weights is not None:
+        raise problem(
+            "rank",
+            "a rank beside a mask or weights",
+            "all samples of a grid, with equal weights",
+            "Fill the gaps first: kf.fit(kf.fit(values, mask=mask).on_grid(), rank=...).",
+        )
+    choice = _choice(grid, options)
+    rcond = choice.rcond if options.rcond is None else options.rcond
+    fitted = GridFit(layout, choice, rcond, options.settings.grid)
+    cleaned = None
+    if choice.smoothing is not None or choice.removal is not None or not options.interpolates:
+        cleaned = _Cleaned(fitted)
+    exact = choice
+    if cleaned is not None and grid.encoding is None:
+        plain = replace(options, ridge=None, roughness=None, noise=np.zeros(()))
+        exact = choose(cleaned(grid), grid.axes, layout.frames, plain)
+    solver = _solver(exact.encoding, layout, layout.dtype, exact.smooth, rcond=exact.rcond)
+    by = choice.chosen_by
+
+    def report(grid: GridInput, residual: Callable[[], float], text: str) -> FitReport:
+        plain_fit = GridFit(
+            layout, replace(exact, removal=None, clean=None), rcond, options.settings.grid
+        )
+        return plain_fit.report(grid, f"{by}; {text}", choice.candidates, started, residual)
+
+    found = LowRankFit(layout, exact.encoding, solver, limit, cleaned, report).field(grid)
+    return found.with_places(GridPlaces())
+
+
+@dataclass(frozen=True, eq=False)
+class _Cleaned:
+    """Returns the samples of a fit with a penalty, or without noise, as planes."""
+
+    fit: GridFit
+
+    def __call__(self, grid: GridInput) -> Array:
+        """Return planar values (C, N_1, ..., N_D) at the samples."""
+        field = self.fit.field(grid, "", [], time.perf_counter())
+        return GridInput.on(grid.layout, field.on_grid()).planar()
 
 
 def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
@@ -542,7 +601,7 @@ class GridFit:
         if self.finer is not None:
             samples = RefinedSamples.of(grid, self.finer, self.solver)
             of_samples = RefinedResidual(samples)
-            report = self._report(grid, chosen_by, candidates, started, of_samples)
+            report = self.report(grid, chosen_by, candidates, started, of_samples)
             return RefinedField(samples, report=report, again=self)
         with np.errstate(over="ignore", invalid="ignore"):  # `wrap_up` checks
             if grid.piecewise and self.smoothing is None:
@@ -553,7 +612,7 @@ class GridFit:
         if grid.shares(weights):
             weights = weights.copy()  # the field's own
         residual = GridResidual(encoding, weights, layout.frames, grid)
-        report = self._report(grid, chosen_by, candidates, started, residual)
+        report = self.report(grid, chosen_by, candidates, started, residual)
         return wrap_up(
             encoding,
             weights,
@@ -566,7 +625,7 @@ class GridFit:
             again=self,
         )
 
-    def _report(
+    def report(
         self,
         grid: GridInput,
         chosen_by: str,
@@ -574,6 +633,7 @@ class GridFit:
         started: float,
         residual: Callable[[], float],
     ) -> FitReport:
+        """Return the report of a fit; ``residual`` is called when it is asked for."""
         layout, embedders = self.layout, self.encoding.embedders
         if self._line is not None:  # its axis need not be factored
             methods, ranks, ridge = ["banded"], [one.size for one in embedders], 0.0

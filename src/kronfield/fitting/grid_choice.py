@@ -193,7 +193,7 @@ def choose(
         encoding = tension_encoding(axes, frames, options.settings.smoothing.tensions[0])
         by = f"default: {_kinds(axes)}, since positions nearly coincide"
         return GridChoice(encoding, (2,) * len(axes), by, [])
-    return _interpolation(crop, errors(), values, axes, frames, options.settings, remark)
+    return _interpolation(crop, errors(), values, axes, frames, options, remark)
 
 
 def _axis_errors(
@@ -397,15 +397,18 @@ def _interpolation(
     values: Array,
     axes: Sequence[Array],
     frames: Sequence[Frame],
-    settings: Settings,
+    options: GridOptions,
     remark: str,
 ) -> GridChoice:
     """Return splines, or slopes from the data, whichever predict samples left out."""
+    settings = options.settings
     families = [
         _best_family(one, x, frame, settings.grid, crop.rounding)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
-    finer = _finer(values, axes, frames, settings)
+    finer: Refinement | str = "; slopes from the data have no low rank"
+    if not options.is_low_rank:
+        finer = _finer(values, axes, frames, settings)
     by_splines, by_slopes = _compared(errors, families, finer)
     # few samples do not show that slopes are better than the cubic spline
     chance = max((one.chance for one in errors if one is not None), default=1.0)

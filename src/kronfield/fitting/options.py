@@ -162,6 +162,8 @@ class GridOptions:
         The loss of residuals.
     ends : tuple of str or None
         The rule by which splines end on each axis; None where it is chosen.
+    is_low_rank : bool
+        Whether weights are to be a tensor train, which slopes from the data cannot be.
     """
 
     ridge: float | None = None
@@ -173,6 +175,7 @@ class GridOptions:
     settings: Settings = defaults.DEFAULT
     loss: str = "squared"
     ends: tuple[str | None, ...] = ()
+    is_low_rank: bool = False
 
     @classmethod
     def checked(
@@ -189,6 +192,7 @@ class GridOptions:
         settings: Any = None,
         loss: Any = "squared",
         ends: tuple[str | None, ...] = (),
+        is_low_rank: bool = False,
     ) -> GridOptions:
         """Return the options; wrong ones raise an error that names them."""
         if isinstance(roughness, str):
@@ -226,7 +230,13 @@ class GridOptions:
                 "one of them",
                 "Ends are those of splines through all samples; leave the other out.",
             )
-        return cls(ridge, roughness, noise, rcond, denoise, thorough, settings, loss, ends)
+        if is_low_rank and loss == "huber":
+            raise problem(
+                "rank", "a rank beside Huber's loss", "one of them", "Leave the other out."
+            )
+        return cls(
+            ridge, roughness, noise, rcond, denoise, thorough, settings, loss, ends, is_low_rank
+        )
 
     @property
     def asks_for_gcv(self) -> bool:
