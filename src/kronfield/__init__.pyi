@@ -86,6 +86,9 @@ from kronfield.fitting.report import (
     FitReport as FitReport,
     PointReport as PointReport,
 )
+from kronfield.fitting.sphere import (
+    sphere as sphere,
+)
 from kronfield.fitting.streaming import (
     Statistics as Statistics,
 )
