@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    axes,
     denoising,
     filling,
     functions,
@@ -49,6 +50,7 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "video": grid.video,
     "lines": grid.lines,
     "functions": functions.functions,
+    "axes": axes.axes,
     "denoising": denoising.denoising,
     "closed form": grid.closed_form,
     "pixels": points.pixels,

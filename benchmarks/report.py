@@ -29,6 +29,7 @@ QUALITY = {
     "video": "Video, every second sample given",
     "lines": "Lines, every second sample given",
     "functions": "Smooth and rough functions on grids",
+    "axes": "Functions on uneven and periodic lines",
     "smooth": "Smooth functions at scattered points",
     "measurements": "Real measurements",
     "denoising": "White noise removed",
