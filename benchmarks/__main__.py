@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    axes,
     denoising,
     dimensions,
     filling,
@@ -52,6 +53,7 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "lines": grid.lines,
     "functions": functions.functions,
     "labels": labels.labels,
+    "axes": axes.axes,
     "denoising": denoising.denoising,
     "closed form": grid.closed_form,
     "pixels": points.pixels,

@@ -30,6 +30,7 @@ QUALITY = {
     "lines": "Lines, every second sample given",
     "functions": "Smooth and rough functions on grids",
     "labels": "Labelled grids, every second sample given",
+    "axes": "Functions on uneven and periodic lines",
     "smooth": "Smooth functions at scattered points",
     "measurements": "Real measurements",
     "dimensions": "Many dimensions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,20 @@ KEPT_UP_TO, RECENT = 512, 256
 class Frame:
     """The placement of one axis: position x is embedded at (x - origin) / length.
 
-    The field is valid from ``low`` to ``high``.
+    The field is valid from ``low`` to ``high``. If the axis ``wraps``, that is one period, whose
+    length is ``length``, and all positions are valid.
     """
 
     origin: float
     length: float
     low: float
     high: float
+    wraps: bool = field(default=False, kw_only=True)
+
+    @property
+    def period(self) -> float | None:
+        """The period of an axis that wraps; None if it does not."""
+        return self.length if self.wraps else None
 
     def unit(self, x: Any) -> Array:
         """Return positions in the embedder's units, float64."""
@@ -39,7 +46,8 @@ class Frame:
 
     def in_units(self, unit: float) -> Frame:
         """Return the frame of the same axis, with positions divided by ``unit``."""
-        return Frame(*(x / unit for x in (self.origin, self.length, self.low, self.high)))
+        ends = (x / unit for x in (self.origin, self.length, self.low, self.high))
+        return Frame(*ends, wraps=self.wraps)
 
 
 def sample_frame(axis: Array) -> Frame:

@@ -24,7 +24,7 @@ from kronfield.cli.common import (
     sent,
     size_text,
 )
-from kronfield.cli.parsing import Domain, Numbers, Roughness
+from kronfield.cli.parsing import Domain, Numbers, Periods, Roughness
 from kronfield.cli.sources import fit_line, frames_option, signal_line, signal_to_fit, table_options
 from kronfield.fitting import settings as defaults
 
@@ -115,6 +115,12 @@ Examples:
     help="The box that the samples fill, LOW:HIGH per axis; sets the units of pictures and arrays.",
 )
 @click.option(
+    "--periodic",
+    type=Periods(),
+    metavar="AXIS=PERIOD,...",
+    help="Axes that wrap, by name or number, with their period: lon=360.",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float16", "float32", "float64"]),
     help="Data type of the stored weights.",
@@ -161,6 +167,7 @@ def command(
     trend: int | None,
     hold_out: str | None,
     domain: Any,
+    periodic: Any,
     dtype: str | None,
     columns: Any,
     coordinates: Any,
@@ -223,6 +230,7 @@ def command(
             loss=loss,
             trend=trend,
             hold_out=hold_out,
+            periodic=periodic,
         )
         remember(field, "kronfield fit", given_options(ctx), kf.__version__)
         text = fit_line(field)

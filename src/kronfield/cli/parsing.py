@@ -95,6 +95,19 @@ class Names(_Kind):
         return names
 
 
+class Periods(_Kind):
+    """AXIS=PERIOD, by the name or number of an axis."""
+
+    name, example = "periods", "lon=360"
+
+    def parse(self, text: str) -> dict[str, float]:
+        """Return the period of each axis that is named."""
+        parts = [part.partition("=") for part in text.split(",")]
+        if not all(name.strip() and mark for name, mark, _ in parts):
+            raise ValueError
+        return {name.strip(): float(period) for name, _, period in parts}
+
+
 class Domain(_Kind):
     """LOW:HIGH of each axis."""
 

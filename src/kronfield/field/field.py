@@ -28,7 +28,7 @@ from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import BSpline
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import evaluation, storage
-from kronfield.field.places import Distances, Places, far_parts
+from kronfield.field.places import Distances, Places, RoundDistances, far_parts
 from kronfield.field.trend import Trend, TrendBasis
 
 if TYPE_CHECKING:
@@ -219,6 +219,11 @@ class Field:
         return tuple((frame.low, frame.high) for frame in self.frames)
 
     @property
+    def periods(self) -> tuple[float | None, ...]:
+        """The period of each axis; None where it does not wrap."""
+        return tuple(frame.period for frame in self.frames)
+
+    @property
     def axes(self) -> tuple[Array, ...]:
         """The positions of the samples that the field was fitted to."""
         return tuple(axis.copy() for axis in self._axes)
@@ -405,7 +410,10 @@ class Field:
                 "one from fit or fit_points, or saved by this version",
                 "Fit it again, or leave beyond out.",
             )
-        return self._places.on(self._axes)
+        known = self._places.on(self._axes)
+        if not any(self.periods):
+            return known
+        return RoundDistances(known, [frame.low for frame in self.frames], self.periods)
 
     def gradient(self, points: Any, *, outside: str = "error", per: Any = None) -> Array:
         """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C).
@@ -612,7 +620,7 @@ class Field:
 
     def _contents(self) -> tuple[str, Array, dict[str, Array], dict[str, Any]]:
         """Return the contents of a file: the numbers with their name, other arrays, metadata."""
-        metadata = {
+        metadata: dict[str, Any] = {
             "encoding": self.encoding.to_dict(),
             "frames": [[f.origin, f.length, f.low, f.high] for f in self.frames],
             "channels": self.has_channels,
@@ -622,6 +630,8 @@ class Field:
             "info": self.info,
         }
         axes = {f"axis{i}": axis for i, axis in enumerate(self._axes)}
+        if any(frame.wraps for frame in self.frames):
+            metadata["wraps"] = [frame.wraps for frame in self.frames]
         if self._trend is not None:  # earlier versions would leave it out: they must refuse it
             basis = self._trend.basis
             metadata |= {
@@ -806,6 +816,8 @@ class Field:
                 "It selects what to do with positions outside the domain.",
             )
         frame = self.frames[axis]
+        if frame.wraps:  # every position is inside
+            return x, None
         slack = 1e-9 * (frame.high - frame.low)  # for rounding of positions on the rim
         bad = (x < frame.low - slack) | (x > frame.high + slack)
         if outside == "extrapolate" or not np.any(bad):
@@ -926,7 +938,11 @@ def field_from(
     remedy = "It is damaged or altered: save it again from the field."
     try:
         encoding = Encoding.from_dict(metadata["encoding"], functions)
-        frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
+        wraps = metadata.get("wraps") or [False] * len(metadata["frames"])
+        frames = [
+            Frame(*(float(v) for v in frame), wraps=bool(one))
+            for frame, one in zip(metadata["frames"], wraps, strict=True)
+        ]
         dtypes = {"float32": np.float32, "float64": np.float64}
         planes = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
         dtype = dtypes[metadata["values_dtype"]]

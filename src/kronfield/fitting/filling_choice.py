@@ -287,7 +287,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     line = None
     if missing.ndim == 1:
         line = LineSmoother.best(planes, missing, settings.search)
-        ratios = [line.first / line.second]
+        ratios: tuple[float, ...] = (line.first / line.second,)
         surfaces = {ratios[0]: line(windows, gaps)}
     else:
         ratios = settings.search.ratios[::2]

@@ -20,16 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array
+from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, centre, is_even, smallest_gap
 from kronfield.encoding import Kronecker
+from kronfield.fitting.circles import CircleFamily, circle_errors
+from kronfield.fitting.ends import RULES
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.prediction import (
     RCOND,
+    AnyFamily,
     AxisErrors,
-    Family,
     SplineFamily,
+    leave_one_out,
     leave_one_out_of_all,
 )
 from kronfield.fitting.report import Candidate, RemovedNoise
@@ -158,15 +161,31 @@ def choose(
             roughness=options.roughness_pair,
         )
     crop = Crop.of(values, axes, options.settings.grid.crop_samples)
-    close = any(_nearly_coincide(x) for x in axes)
+    close = any(
+        _nearly_coincide(x if frame.period is None else np.append(x, x[0] + frame.period))
+        for x, frame in zip(axes, frames, strict=True)
+    )
 
     @functools.cache
     def errors() -> list[AxisErrors | None]:
         """Judge every axis, if a decision needs it."""
         if close:
             return [None] * len(axes)
-        return leave_one_out_of_all(crop.balanced, crop.axes, options.settings.prediction)
+        if not any(frame.wraps for frame in frames):
+            return leave_one_out_of_all(crop.balanced, crop.axes, options.settings.prediction)
+        return [
+            _axis_errors(crop, i, axes[i], frames[i], options.settings) for i in range(len(axes))
+        ]
 
+    if any(options.ends):
+        if close:
+            raise problem(
+                "axes",
+                "positions that nearly coincide, beside ends",
+                "gaps of more than 1e-8 of their mean",
+                "Merge these samples, or leave ends out.",
+            )
+        return _asked_for(crop, errors(), axes, frames, options)
     remark = ""
     if options.may_smooth:
         noise = _noise(values, axes, crop, errors, options)
@@ -178,7 +197,18 @@ def choose(
         encoding = tension_encoding(axes, frames, options.settings.smoothing.tensions[0])
         by = f"default: {_kinds(axes)}, since positions nearly coincide"
         return GridChoice(encoding, (2,) * len(axes), by, [])
-    return _interpolation(crop, errors(), values, axes, frames, options.settings, remark)
+    return _interpolation(crop, errors(), values, axes, frames, options, remark)
+
+
+def _axis_errors(
+    crop: Crop, axis: int, x: Array, frame: Frame, settings: Settings
+) -> AxisErrors | None:
+    """Return how well each family predicts samples along one axis."""
+    inside, decisions = crop.axes[axis], settings.prediction
+    if not frame.wraps:
+        return leave_one_out(crop.balanced, axis + 1, inside, decisions)
+    whole = len(inside) == len(x)
+    return circle_errors(crop.balanced, axis + 1, inside, frame, whole, decisions)
 
 
 def _kinds(axes: Sequence[Array]) -> str:
@@ -327,21 +357,62 @@ def _shrunk(
     )
 
 
+def _asked_for(
+    crop: Crop,
+    errors: Sequence[AxisErrors | None],
+    axes: Sequence[Array],
+    frames: Sequence[Frame],
+    options: GridOptions,
+) -> GridChoice:
+    """Return splines with the ends that were asked for; what is left open is chosen."""
+    families: list[AnyFamily] = []
+    for rule, one, x, frame in zip(options.ends, errors, axes, frames, strict=True):
+        if rule in ("natural", "clamped", "reflect"):
+            families.append(SplineFamily(3, RULES[rule]))
+            continue
+        if rule == "not-a-knot" and one is not None:
+            able = [i for i, f in enumerate(one.families) if f.parameters.get("ends") == rule]
+            kept = tuple(one.families[i] for i in able)
+            one = replace(one, families=kept, squares=one.squares[able])
+        families.append(_best_family(one, x, frame, options.settings.grid, crop.rounding))
+    asked = ", ".join(rule or "chosen" for rule in options.ends)
+    by = f"ends as given: {asked}; mean squared error of each sample predicted from the others"
+    return _splines(families, axes, frames, by, _spline_candidates(errors, families))
+
+
+def _splines(
+    families: Sequence[AnyFamily],
+    axes: Sequence[Array],
+    frames: Sequence[Frame],
+    decided: str,
+    candidates: list[Candidate],
+) -> GridChoice:
+    """Return the choice of one family per axis."""
+    pairs = zip(families, axes, frames, strict=True)
+    encoding = Kronecker(*(family.embedder(axis, frame) for family, axis, frame in pairs))
+    smooth = tuple(family.smooth for family in families)
+    rcond = RCOND if any(one.kind == "Gaussians" for one in families) else None
+    return GridChoice(encoding, smooth, decided, candidates, rcond=rcond)
+
+
 def _interpolation(
     crop: Crop,
     errors: Sequence[AxisErrors | None],
     values: Array,
     axes: Sequence[Array],
     frames: Sequence[Frame],
-    settings: Settings,
+    options: GridOptions,
     remark: str,
 ) -> GridChoice:
     """Return splines, or slopes from the data, whichever predict samples left out."""
+    settings = options.settings
     families = [
         _best_family(one, x, frame, settings.grid, crop.rounding)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
-    finer = _finer(values, axes, frames, settings)
+    finer: Refinement | str = "; slopes from the data have no low rank"
+    if not options.is_low_rank:
+        finer = _finer(values, axes, frames, settings)
     by_splines, by_slopes = _compared(errors, families, finer)
     # few samples do not show that slopes are better than the cubic spline
     chance = max((one.chance for one in errors if one is not None), default=1.0)
@@ -360,11 +431,7 @@ def _interpolation(
             return _along_edges_or_axes(crop, finer, errors, decided + remark, settings)
         slopes = _slope_candidates(errors, finer)
     candidates = _spline_candidates(errors, families) + slopes
-    pairs = zip(families, axes, frames, strict=True)
-    encoding = Kronecker(*(family.embedder(axis, frame) for family, axis, frame in pairs))
-    smooth = tuple(family.smooth for family in families)
-    rcond = RCOND if any(one.kind == "Gaussians" for one in families) else None
-    return GridChoice(encoding, smooth, decided + remark, candidates, rcond=rcond)
+    return _splines(families, axes, frames, decided + remark, candidates)
 
 
 def _best_family(
@@ -373,20 +440,23 @@ def _best_family(
     frame: Frame,
     settings: GridSettings,
     rounding: float,
-) -> Family:
+) -> AnyFamily:
     """Return the first family to which no other is clearly better."""
+    if errors is None and frame.wraps:
+        return CircleFamily(3)
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
     squares = errors.squares
-    bells = [one.kind == "Gaussians" for one in errors.families]
-    if any(bells) and not errors.families[bells.index(True)].fits(x, frame):
-        squares = np.where(bells, math.inf, squares)
+    # most families fit every axis, so that few are asked
+    asked = [one for one in errors.families if one.kind in ("Gaussians", "trigonometric")]
+    if asked and not asked[0].fits(x, frame):
+        squares = np.where([one in asked for one in errors.families], math.inf, squares)
     least = max(settings.clearly**2 * errors.chance * float(squares.min()), rounding)
     return errors.families[int(np.flatnonzero(squares <= least)[0])]
 
 
 def _compared(
-    errors: Sequence[AxisErrors | None], families: Sequence[Family], finer: object
+    errors: Sequence[AxisErrors | None], families: Sequence[AnyFamily], finer: object
 ) -> tuple[float, float]:
     """Return the sums over axes of the squared errors of splines and of slopes.
 
@@ -405,7 +475,7 @@ def _compared(
 
 
 def _spline_candidates(
-    errors: Sequence[AxisErrors | None], chosen: Sequence[Family] = ()
+    errors: Sequence[AxisErrors | None], chosen: Sequence[AnyFamily] = ()
 ) -> list[Candidate]:
     """Return every family of every axis, those of ``chosen`` (one for each axis) marked."""
     return [
@@ -413,7 +483,7 @@ def _spline_candidates(
             family.kind,
             {"axis": i, **family.parameters},
             score,
-            chosen=bool(chosen) and family is chosen[i],
+            chosen=bool(chosen) and family == chosen[i],
         )
         for i, one in enumerate(errors)
         if one is not None
@@ -436,6 +506,8 @@ def _finer(
     values: Array, axes: Sequence[Array], frames: Sequence[Frame], settings: Settings
 ) -> Refinement | str:
     """Return the finer lattice for slopes from the data, or why there is none."""
+    if any(frame.wraps for frame in frames):
+        return "; slopes from the data have no periodic form"
     fewest = settings.grid.shortest_refined
     long = [len(axis) >= fewest for axis in axes]
     if not any(long):

@@ -174,6 +174,10 @@ class GridOptions:
         The decisions.
     loss : "squared" or "huber"
         The loss of residuals.
+    ends : tuple of str or None
+        The rule by which splines end on each axis; None where it is chosen.
+    is_low_rank : bool
+        Whether weights are to be a tensor train, which slopes from the data cannot be.
     """
 
     ridge: float | None = None
@@ -184,6 +188,8 @@ class GridOptions:
     thorough: bool = False
     settings: Settings = defaults.DEFAULT
     loss: str = "squared"
+    ends: tuple[str | None, ...] = ()
+    is_low_rank: bool = False
 
     @classmethod
     def checked(
@@ -199,6 +205,8 @@ class GridOptions:
         thorough: bool = False,
         settings: Any = None,
         loss: Any = "squared",
+        ends: tuple[str | None, ...] = (),
+        is_low_rank: bool = False,
     ) -> GridOptions:
         """Return the options; wrong ones raise an error that names them."""
         if isinstance(roughness, str):
@@ -229,7 +237,20 @@ class GridOptions:
                 "one of them",
                 "The scale of the noise is found with the outliers; leave the other out.",
             )
-        return cls(ridge, roughness, noise, rcond, denoise, thorough, settings, loss)
+        if any(ends) and (has_encoding or ridge or roughness is not None or loss == "huber"):
+            raise problem(
+                "ends",
+                "ends beside an encoding, a penalty or Huber's loss",
+                "one of them",
+                "Ends are those of splines through all samples; leave the other out.",
+            )
+        if is_low_rank and loss == "huber":
+            raise problem(
+                "rank", "a rank beside Huber's loss", "one of them", "Leave the other out."
+            )
+        return cls(
+            ridge, roughness, noise, rcond, denoise, thorough, settings, loss, ends, is_low_rank
+        )
 
     @property
     def asks_for_gcv(self) -> bool:

@@ -21,9 +21,11 @@ from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
 from kronfield.fitting.line_choice import LineFolds, LineSmoother, line_penalty
 from kronfield.fitting.nested import ChosenGrid
 from kronfield.fitting.options import PointOptions
+from kronfield.fitting.periods import Periods
 from kronfield.fitting.point_grids import (
     Axis,
     Lattice,
+    closed_axis,
     counts_for,
     grid_of,
     hat_axis,
@@ -124,15 +126,17 @@ def choose_points(
     box: Sequence[tuple[float, float]],
     lattice: list[Lattice] | None,
     options: PointOptions,
+    periods: Periods = (),
     line: LineSmoother | None = None,
 ) -> PointChoice:
     """Return features, their grid and, unless it is given, the penalty for points in ``box``.
 
-    ``line`` has the penalty of a lattice that is a line, if it was searched before.
+    The box is one period long on axes that wrap. ``line`` has the penalty of a lattice that is a
+    line, if it was searched before.
     """
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
-    grids = _grids(box, count, lattice, settings.points, units)
+    grids = _grids(box, count, lattice, settings.points, units, periods)
     known = options.penalty is not None and lattice is not None
     if known or samples.too_few(settings.points.fewest):
         encoding, frames = grid_of(grids[0].make, box, grids[0].counts)
@@ -157,11 +161,13 @@ def choose_points(
             gain=settings.points.units_gain,
             widest=settings.points.widest_units,
         )
-        grids = _grids(box, count, lattice, settings.points, units)
+        grids = _grids(box, count, lattice, settings.points, units, periods)
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
+    searched = searched and not any(periods)
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
-    walks = _walks(trial, box, grids, units, options, score, samples, line)
+    on_line = _is_line(samples, options, periods)
+    walks = _walks(trial, box, grids, units, options, score, samples, on_line, line)
     best = min(range(len(walks)), key=lambda i: walks[i].lowest)
     tried = [one for walk in walks for one in walk.candidates()]
     if gaussians is not None:
@@ -195,7 +201,7 @@ def choose_points(
         squares = trial.squares(grids[best].make, box, grids[best].counts, rows, penalty, tolerance)
         held = HeldOut(trial.hidden, squares)
     grid = None
-    if lattice is None:
+    if lattice is None and not any(periods):
         grid = ChosenGrid(grids[best].make, box, grids[best].counts)
     return PointChoice(
         encoding,
@@ -215,7 +221,7 @@ class _Grid:
     """Features of one kind on a grid: name, function that makes an axis, and nodes per axis."""
 
     name: str
-    make: Axis
+    make: Axis | Sequence[Axis]
     counts: list[int]
 
 
@@ -225,6 +231,7 @@ def _grids(
     lattice: list[Lattice] | None,
     settings: PointSettings,
     units: Sequence[float] | None = None,
+    periods: Periods = (),
 ) -> list[_Grid]:
     """Return the candidate grids: the lattice of the points if it exists, or splines and hats.
 
@@ -245,7 +252,18 @@ def _grids(
     if settings.fine_hat_cells * points <= settings.most_fine_unknowns:
         fine = counts_for(box, points, settings.fine_hat_cells, most, units)
         grids.append(_Grid("fine hats", hat_axis, fine))
-    return grids
+    if not any(periods):
+        return grids
+    return [replace(grid, make=_closing(grid.make, periods)) for grid in grids]
+
+
+def _closing(make: Axis | Sequence[Axis], periods: Periods) -> list[Axis]:
+    """Return a function to make each axis, wrapped where it has a period."""
+    assert callable(make)
+    return [
+        make if period is None else functools.partial(closed_axis, make=make, period=period)
+        for period in periods
+    ]
 
 
 def _units(
@@ -270,6 +288,7 @@ def _walks(
     options: PointOptions,
     score: float,
     samples: PointSamples,
+    on_line: bool,
     known: LineSmoother | None = None,
 ) -> list[Walk]:
     """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians.
@@ -277,7 +296,6 @@ def _walks(
     On a line all samples choose the penalty, and the held-out points of the trial tell its error.
     """
     walks: list[Walk] = []
-    line = _is_line(samples, options)
     for grid in grids:
         # If Gaussians are better than splines, the values are too smooth for hats: skip them.
         if walks and score < walks[0].lowest:
@@ -287,9 +305,9 @@ def _walks(
             break
         equations = trial.systems(grid.make, box, grid.counts, options.rows)
         search, penalty = options.settings.search, options.penalty
-        if line and known is not None:
+        if on_line and known is not None:
             penalty = known.penalty(len(samples.points), box[0], grid.counts[0], units)
-        elif line:
+        elif on_line:
             rule = RowRule.choose(*grid_of(grid.make, box, grid.counts), "exact")
             own = samples.points, samples.values, samples.weights
             folds = LineFolds(rule, *own, search.line_points, options.seed)
@@ -301,10 +319,14 @@ def _walks(
     return walks
 
 
-def _is_line(samples: PointSamples, options: PointOptions) -> bool:
-    """Return whether the penalty is searched as on a line, unless blocks are to decide."""
+def _is_line(samples: PointSamples, options: PointOptions, periods: Periods) -> bool:
+    """Return whether the penalty is searched as on a line, unless blocks are to decide.
+
+    The matrices of a circle are not bands.
+    """
     return (
         samples.points.shape[1] == 1
+        and not any(periods)
         and options.penalty is None
         and options.blocks is None
         and options.rows in (None, "exact")

@@ -342,7 +342,7 @@ class Trial:
 
     def systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
@@ -419,7 +419,7 @@ class LatticeTrial(Trial):
 
     def systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
@@ -429,7 +429,7 @@ class LatticeTrial(Trial):
 
     def _systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
@@ -461,7 +461,7 @@ class LatticeTrial(Trial):
 
     def squares(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,

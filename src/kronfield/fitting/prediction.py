@@ -12,10 +12,11 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from kronfield._core.arrays import Array
+from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even
 from kronfield.embedders import BSpline, Embedder, Gaussian
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
@@ -27,6 +28,8 @@ REACH = 16
 # The longest axis whose predictions are one matrix for all of its samples, which is cached: it is
 # faster than windows, and takes half a megabyte.
 ONE_MATRIX_UP_TO = 64
+# A mirror is at a sample if it is no further from it than this part of the next gap.
+AT_A_SAMPLE = 1e-6
 # The longest axis whose embedder is cached: its positions take 32 KB.
 KEPT_UP_TO = 4096
 TINY = float(np.finfo(np.float64).tiny)
@@ -36,7 +39,7 @@ FEWEST_FOR_SLOPES = 5
 RCOND = 1e-14
 
 #: The ways in which a spline continues past its last samples, and `smooth` of the grid solver.
-ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2}
+ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2, "reflect": 3}
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class SplineFamily:
 
     With not-a-knot ends the two outermost pieces of either side are one polynomial, and there are
     as many features as samples (de Boor, 1978, chapter 4). Straight ends have no second derivative
-    at the last sample and flat ends no first; both need two features more.
+    at the last sample and flat ends no first; both need two features more. Those that reflect are
+    mirrored at the ends of the domain, where they have no odd derivatives: four features more.
     """
 
     degree: int
@@ -61,10 +65,22 @@ class SplineFamily:
 
     def _through(self, x: Array, low: float, high: float) -> Embedder:
         """Return splines with knots at sorted positions, for a domain from low to high."""
+        mirrors = low, high
         if len(x) > 1:  # past one cell the last polynomials continue; far knots would be singular
             low, high = max(low, 2 * x[0] - x[1]), min(high, 2 * x[-1] - x[-2])
-        if self.ends == "not-a-knot" or len(x) < 3:
+        if self.ends == "not-a-knot" or len(x) < 2:
             return BSpline.through(x, min(self.degree, len(x) - 1), low, high)
+        if self.ends == "reflect":  # a piece more at either end, up to the mirror
+            gaps = (x[0] - mirrors[0]) / (x[1] - x[0]), (mirrors[1] - x[-1]) / (x[-1] - x[-2])
+            if min(gaps) < AT_A_SAMPLE:
+                raise problem(
+                    "ends",
+                    '"reflect" where the domain ends at a sample',
+                    "a domain that ends past the first and last sample",
+                    'Pass "clamped", or leave domain out.',
+                )
+            size = len(x) + 1 + self.degree
+            return BSpline(size, self.degree, low=mirrors[0], high=mirrors[1], inner=x)
         size = len(x) - 1 + self.degree
         return BSpline(size, self.degree, low=low, high=high, inner=x[1:-1])
 
@@ -161,6 +177,28 @@ class GaussianFamily:
 Family = SplineFamily | GaussianFamily
 
 
+class AnyFamily(Protocol):
+    """Features for the samples of one axis, on a line or a circle: a candidate."""
+
+    @property
+    def kind(self) -> str:
+        """The name in reports."""
+
+    @property
+    def parameters(self) -> dict[str, float | str]:
+        """The parameters in reports."""
+
+    @property
+    def smooth(self) -> int:
+        """The number by which the grid solver knows the ends."""
+
+    def embedder(self, axis: Array, frame: Frame) -> Embedder:
+        """Return the features for samples at ``axis``."""
+
+    def fits(self, x: Array, frame: Frame) -> bool:
+        """Tell whether the axis can have these features."""
+
+
 @functools.lru_cache(maxsize=8)
 def families(settings: PredictionSettings) -> tuple[Family, ...]:
     """Return all families in the order in which they are preferred.
@@ -202,12 +240,12 @@ class AxisErrors:
         The number of predictions that were made.
     """
 
-    families: tuple[Family, ...]
+    families: tuple[AnyFamily, ...]
     squares: Array
     slopes: float
     count: int
 
-    def of(self, family: Family) -> float:
+    def of(self, family: AnyFamily) -> float:
         """Return the mean squared error of one family."""
         return float(self.squares[self.families.index(family)])
 
@@ -279,10 +317,10 @@ class _Task:
         even = is_even(x)
         judged = _able(settings, n, even, values.ndim == 2)
         count = n - 2 if even else min(n - 2, settings.most_uneven)
-        samples = 1 + _spread(n - 2, count)
-        lines = _some_lines(values, axis, max(1, settings.most_judged // len(samples)))
+        samples = 1 + spread(n - 2, count)
+        lines = some_lines(values, axis, max(1, settings.most_judged // len(samples)))
         if even:
-            samples = 1 + _spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
+            samples = 1 + spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
         return cls(judged, x, even, samples, lines)
 
     @property
@@ -317,7 +355,7 @@ def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
     ]
 
 
-def _spread(count: int, most: int) -> Array:
+def spread(count: int, most: int) -> Array:
     """Return at most ``most`` indices below ``count``, symmetric about the middle."""
     step = math.ceil(count / most)
     if step <= 1:
@@ -326,7 +364,7 @@ def _spread(count: int, most: int) -> Array:
     return np.unique(np.concatenate([half, count - 1 - half]))
 
 
-def _some_lines(values: Array, axis: int, most: int) -> Array:
+def some_lines(values: Array, axis: int, most: int) -> Array:
     """Return lines along ``axis`` as columns (N, R): all, or some that are spread over the grid."""
     # the axis first, then the channels and the other axes
     lines = values.transpose(axis, *(i for i in range(values.ndim) if i != axis))
@@ -334,7 +372,7 @@ def _some_lines(values: Array, axis: int, most: int) -> Array:
     each = max(1, math.floor((most / max(lines.shape[1], 1)) ** (1 / max(len(other), 1))))
     for i, count in enumerate(other):
         if count > each:
-            lines = np.take(lines, _spread(count, each), axis=i + 2)
+            lines = np.take(lines, spread(count, each), axis=i + 2)
     return np.ascontiguousarray(lines.reshape(len(lines), -1), dtype=np.float64)
 
 
@@ -411,7 +449,7 @@ def _even_end_rows(families: tuple[SplineFamily, ...], window: int, at: tuple[in
 
 def _stacked(families: Sequence[SplineFamily], x: Array, at: tuple[int, ...]) -> Array:
     """Return the rows of several samples of an uneven axis, (F, J, N)."""
-    return np.stack([_rows(families, x, one) for one in at], axis=1)
+    return np.stack([error_rows(families, x, one) for one in at], axis=1)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -419,10 +457,10 @@ def _even_rows(families: tuple[SplineFamily, ...], window: int, at: int) -> Arra
     """Return the rows of an even axis; those of the second half are flipped from the first."""
     if 2 * at > window - 1:
         return _even_rows(families, window, window - 1 - at)[:, ::-1]
-    return _rows(families, np.arange(window, dtype=np.float64), at)
+    return error_rows(families, np.arange(window, dtype=np.float64), at)
 
 
-def _rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
+def error_rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
     """Return the rows (F, N) whose products with values at ``x`` are the errors at ``at``."""
     known = np.arange(len(x)) != at
     rows = np.zeros((len(families), len(x)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -36,7 +37,12 @@ def axis_units(field: Field) -> list[str]:
 
 def axis_named(field: Field, name: str) -> int:
     """Return the index of an axis, given its name, the start of its name, or its number."""
-    names = [one.lower() for one in axis_names(field)]
+    return named_axis(axis_names(field), name)
+
+
+def named_axis(axes: Sequence[str], name: str) -> int:
+    """Return the index of one of ``axes``, given its name, the start of it, or its number."""
+    names = [one.lower() for one in axes]
     text = name.strip().lower()
     if text in names:
         return names.index(text)
@@ -44,9 +50,7 @@ def axis_named(field: Field, name: str) -> int:
         return int(text)
     found = [i for i, one in enumerate(names) if text and one.startswith(text)]
     if len(found) != 1:
-        raise problem(
-            "axis", repr(name), f"one of {', '.join(axis_names(field))}", "Or its number, from 0."
-        )
+        raise problem("axis", repr(name), f"one of {', '.join(axes)}", "Or its number, from 0.")
     return found[0]
 
 
