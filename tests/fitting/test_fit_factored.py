@@ -173,7 +173,8 @@ def test_integer_columns_may_have_any_values():
 def small(**values):
     """Return settings in which few points count as many."""
     settings = changed(DEFAULT, "dual", "direct_points", 100)
-    settings = changed(settings, "dual", "inducing_points", 40)
+    for name, value in (("inducing_points", 40), ("shape_points", 80), ("width_points", 80)):
+        settings = changed(settings, "dual", name, value)
     for name, value in values.items():
         settings = changed(settings, "factored", name, value)
     return settings
@@ -295,10 +296,10 @@ def test_sobol_of_the_dual_form_is_that_of_monte_carlo(shape, trend):
 
 def test_sobol_of_factored_weights_is_that_of_monte_carlo(field):
     found = field.sobol()
-    main, total, variance = monte_carlo(field, 6, count=50_000)
-    np.testing.assert_allclose(found.main, main, atol=0.02)
-    np.testing.assert_allclose(found.total, total, atol=0.02)
-    assert found.variance == pytest.approx(variance, rel=0.02)
+    main, total, variance = monte_carlo(field, 6, count=20_000)
+    np.testing.assert_allclose(found.main, main, atol=0.03)
+    np.testing.assert_allclose(found.total, total, atol=0.03)
+    assert found.variance == pytest.approx(variance, rel=0.03)
     assert np.all(found.total >= found.main - 1e-9)
     np.testing.assert_allclose(found.total[4:], 0, atol=1e-9)
 
