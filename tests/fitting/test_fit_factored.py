@@ -108,28 +108,31 @@ def test_other_values_are_refitted(field):
 
 
 def test_the_same_call_gives_the_same_field():
-    points, values = case(300, noise=0.1)
+    points, values = case(150, noise=0.1)
     one, two = (kf.fit_points(points, values, form="factored") for _ in range(2))
     np.testing.assert_array_equal(one(points), two(points))
 
 
 def test_channels_weights_and_complex_values():
     points, values = case(300)
-    two = kf.fit_points(points, np.stack([values, 1e6 - 1e5 * values], 1), form="factored")
+    few = small(most_products=2, most_splines=12)
+    two = kf.fit_points(
+        points, np.stack([values, 1e6 - 1e5 * values], 1), form="factored", settings=few
+    )
     assert two(points[:3]).shape == (3, 2)
     assert two.standard_error(points[:3]).shape == (3, 2)
     assert two.sobol().main.shape == (6, 2)
     np.testing.assert_allclose(two(points)[:, 1], 1e6 - 1e5 * two(points)[:, 0], rtol=1e-3)
-    turned = kf.fit_points(points, values * (1 + 2j), form="factored")
+    turned = kf.fit_points(points, values * (1 + 2j), form="factored", settings=few)
     assert turned(points[:2]).dtype == np.complex128
     np.testing.assert_allclose(turned(points), values * (1 + 2j), atol=0.3)
     assert turned.sobol().main.shape == (6,)
     wrong = values.copy()
     wrong[:100] += 5
     weights = np.where(np.arange(300) < 100, 0.0, 1e-30)
-    left = kf.fit_points(points, wrong, weights=weights, form="factored")
+    left = kf.fit_points(points, wrong, weights=weights, form="factored", settings=few)
     assert np.std(left(points[:100]) - values[:100]) < 0.4
-    single = kf.fit_points(points, values.astype(np.float32), form="factored")
+    single = kf.fit_points(points, values.astype(np.float32), form="factored", settings=few)
     assert single(points).dtype == np.float32
 
 
@@ -170,33 +173,41 @@ def test_integer_columns_may_have_any_values():
 def small(**values):
     """Return settings in which few points count as many."""
     settings = changed(DEFAULT, "dual", "direct_points", 100)
-    settings = changed(settings, "dual", "inducing_points", 40)
+    for name, value in (("inducing_points", 40), ("shape_points", 80), ("width_points", 80)):
+        settings = changed(settings, "dual", name, value)
     for name, value in values.items():
         settings = changed(settings, "factored", name, value)
     return settings
 
 
 def test_held_out_points_decide():
-    points, values = case(600)
-    field = kf.fit_points(points, values, settings=small())
+    points, values = case(400)
+    field = kf.fit_points(points, values, settings=small(most_products=2, most_splines=12))
     assert field.report.form == "factored"  # 40 inducing points are too few
     assert "against" in field.report.rows
     kinds = [one.kind for one in field.report.candidates]
     assert kinds[:2] == ["form", "form"]
     angle = np.cumsum(points[:, :4] * 3, axis=1)
     hard = np.hypot(np.cos(angle).sum(1), np.sin(angle).sum(1))  # products do not suit it
-    other = kf.fit_points(points, hard, settings=small(most_products=1))
+    other = kf.fit_points(points, hard, settings=small(most_products=1, most_splines=12))
     assert other.report.form == "dual"
     assert "against" in other.report.rows
 
 
 def test_more_points_than_are_judged():
     points, values = case(600, noise=0.05)
-    field = kf.fit_points(points, values, settings=small(judged_points=300, most_products=3))
+    field = kf.fit_points(
+        points, values, settings=small(judged_points=300, most_products=2, most_splines=12)
+    )
     assert field.report.points == 600
     assert np.std(field(NEW, outside="clamp") - function(np.clip(NEW, -1, 1))) < 0.15
     weights = np.where(np.arange(600) % 2, 1.0, 0.0)
-    kf.fit_points(points, values, weights=weights, settings=small(judged_points=250))
+    kf.fit_points(
+        points,
+        values,
+        weights=weights,
+        settings=small(judged_points=250, most_products=1, most_splines=12),
+    )
 
 
 def test_costs_are_known_beforehand():
@@ -285,10 +296,10 @@ def test_sobol_of_the_dual_form_is_that_of_monte_carlo(shape, trend):
 
 def test_sobol_of_factored_weights_is_that_of_monte_carlo(field):
     found = field.sobol()
-    main, total, variance = monte_carlo(field, 6, count=50_000)
-    np.testing.assert_allclose(found.main, main, atol=0.02)
-    np.testing.assert_allclose(found.total, total, atol=0.02)
-    assert found.variance == pytest.approx(variance, rel=0.02)
+    main, total, variance = monte_carlo(field, 6, count=20_000)
+    np.testing.assert_allclose(found.main, main, atol=0.03)
+    np.testing.assert_allclose(found.total, total, atol=0.03)
+    assert found.variance == pytest.approx(variance, rel=0.03)
     assert np.all(found.total >= found.main - 1e-9)
     np.testing.assert_allclose(found.total[4:], 0, atol=1e-9)
 

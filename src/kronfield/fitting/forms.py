@@ -167,7 +167,7 @@ def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float,
     settings = options.settings.factored
     P = min(P, settings.most_points)
     T = settings.most_products + 1
-    choice = 0.3 * settings.work(settings.part(P))  # most searches end before
+    choice = 0.25 * settings.work(settings.part(P))  # most searches end before
     T = T // 2
     sweeps = settings.last_sweeps * D * P * (16 * T * T + 100 * T)
     size = 4 if P > 100_000 else 8
