@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import (
     denoising,
+    dimensions,
     filling,
     functions,
     grid,
@@ -58,12 +59,13 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "smooth": points.smooth,
     "measurements": measurements.measurements,
     "coverage": measurements.coverage,
+    "dimensions": dimensions.dimensions,
     "stream": points.stream,
     "networks": _networks,
     "scaling": scaling.scaling,
 }
 #: Sections of the full size, or by name: a quick run has no time for them.
-BEYOND_QUICK = ("measurements", "coverage")
+BEYOND_QUICK = ("measurements", "coverage", "dimensions")
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ QUALITY = {
     "labels": "Labelled grids, every second sample given",
     "smooth": "Smooth functions at scattered points",
     "measurements": "Real measurements",
+    "dimensions": "Many dimensions",
     "denoising": "White noise removed",
 }
 # Titles of the sections in which all methods compute the same.

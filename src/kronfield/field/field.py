@@ -30,9 +30,9 @@ from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import evaluation, storage
 from kronfield.field.places import Distances, Places, far_parts
 from kronfield.field.trend import Trend, TrendBasis
-from kronfield.field.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
+    from kronfield.field.uncertainty import Uncertainty
     from kronfield.fitting.report import FitReport, PointReport
 
 OUTSIDE = ("error", "clamp", "extrapolate", "nan")

@@ -18,6 +18,7 @@ from kronfield._core.frames import Frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.filling_choice import Hidden
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
+from kronfield.fitting.line_choice import LineFolds, LineSmoother, line_penalty
 from kronfield.fitting.nested import ChosenGrid
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import (
@@ -43,6 +44,7 @@ from kronfield.fitting.point_search import (
 from kronfield.fitting.point_units import directional_units
 from kronfield.fitting.report import Candidate, choose_lowest
 from kronfield.fitting.settings import PointSettings
+from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.normal import Penalty
 
 
@@ -122,8 +124,12 @@ def choose_points(
     box: Sequence[tuple[float, float]],
     lattice: list[Lattice] | None,
     options: PointOptions,
+    line: LineSmoother | None = None,
 ) -> PointChoice:
-    """Return features, their grid and, unless it is given, the penalty for points in ``box``."""
+    """Return features, their grid and, unless it is given, the penalty for points in ``box``.
+
+    ``line`` has the penalty of a lattice that is a line, if it was searched before.
+    """
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
     grids = _grids(box, count, lattice, settings.points, units)
@@ -155,7 +161,7 @@ def choose_points(
     searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
-    walks = _walks(trial, box, grids, units, options, score)
+    walks = _walks(trial, box, grids, units, options, score, samples, line)
     best = min(range(len(walks)), key=lambda i: walks[i].lowest)
     tried = [one for walk in walks for one in walk.candidates()]
     if gaussians is not None:
@@ -263,9 +269,15 @@ def _walks(
     units: tuple[float, ...],
     options: PointOptions,
     score: float,
+    samples: PointSamples,
+    known: LineSmoother | None = None,
 ) -> list[Walk]:
-    """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians."""
+    """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians.
+
+    On a line all samples choose the penalty, and the held-out points of the trial tell its error.
+    """
     walks: list[Walk] = []
+    line = _is_line(samples, options)
     for grid in grids:
         # If Gaussians are better than splines, the values are too smooth for hats: skip them.
         if walks and score < walks[0].lowest:
@@ -274,11 +286,29 @@ def _walks(
         if len(walks) > 1 and walks[0].lowest <= walks[-1].lowest:
             break
         equations = trial.systems(grid.make, box, grid.counts, options.rows)
-        ladder = ladder_for(equations[0], units, options.penalty, options.settings.search)
+        search, penalty = options.settings.search, options.penalty
+        if line and known is not None:
+            penalty = known.penalty(len(samples.points), box[0], grid.counts[0], units)
+        elif line:
+            rule = RowRule.choose(*grid_of(grid.make, box, grid.counts), "exact")
+            own = samples.points, samples.values, samples.weights
+            folds = LineFolds(rule, *own, search.line_points, options.seed)
+            penalty = line_penalty(folds, units, search)
+        ladder = ladder_for(equations[0], units, penalty, search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # Finer steps gain little. Skip them if the coarse steps do not beat Gaussians.
         walks.append(walk.run(walks[-1].best if walks else None, worth=score))
     return walks
+
+
+def _is_line(samples: PointSamples, options: PointOptions) -> bool:
+    """Return whether the penalty is searched as on a line, unless blocks are to decide."""
+    return (
+        samples.points.shape[1] == 1
+        and options.penalty is None
+        and options.blocks is None
+        and options.rows in (None, "exact")
+    )
 
 
 def choose_penalty(

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from kronfield._core.labels import Labels
 from kronfield._core.spectra import stable_rank
 from kronfield._core.threads import one_blas_thread
 from kronfield.embedders import BSpline, Embedder
-from kronfield.fitting.calibration import Coverage
-from kronfield.fitting.robust import RobustReport
-from kronfield.solvers.points.cg import Convergence, ConvergenceError
-from kronfield.solvers.points.normal import Penalty
+
+if TYPE_CHECKING:
+    from kronfield.fitting.calibration import Coverage
+    from kronfield.fitting.robust import RobustReport
+    from kronfield.solvers.points.cg import Convergence
+    from kronfield.solvers.points.normal import Penalty
 
 # The stable rank of an axis is computed from its features up to this many samples. For more samples
 # the closed form is as accurate and takes no time.
@@ -517,7 +519,7 @@ class PointReport(Report):
         The duration of the fit.
     """
 
-    #: The form of the fit, "grid" or "dual", and the memory that the dual form needs, in bytes.
+    #: The form of the fit, "grid", "dual" or "factored", and the memory it needs without a grid.
     form: str = "grid"
     memory: int | None = None
 
@@ -646,6 +648,8 @@ class PointReport(Report):
         return lines
 
     def _freedom(self) -> str:
+        from kronfield.solvers.points.cg import ConvergenceError
+
         try:
             if not self.knows_freedom:
                 return "not computed before pickling:"
