@@ -56,7 +56,8 @@ def _grids(settings: Settings) -> dict[str, Any]:
     cycles = np.meshgrid(
         np.fft.fftfreq(time), np.fft.fftfreq(lat), np.fft.rfftfreq(lon), indexing="ij"
     )
-    rough = np.fft.irfftn(spectrum / (np.sqrt(sum(f**2 for f in cycles)) + 0.01) ** 2.5, t.shape)
+    falling = spectrum / (np.sqrt(sum(f**2 for f in cycles)) + 0.01) ** 2.5
+    rough = np.fft.irfftn(falling, t.shape, axes=(0, 1, 2))
     dims = ("time", "lat", "lon")
     grids = {
         "waves": xarray.DataArray(waves, axes, dims),

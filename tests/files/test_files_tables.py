@@ -57,6 +57,7 @@ def test_delimiters(delimiter, tmp_path):
         ("x,y,z", "x y", "z"),  # all usual: the last is the value
         ("x,y,z,speed", "x y z", "speed"),
         ("a,b,c", "a b", "c"),  # none usual: all but the last
+        ("a,b,c,d", "a b c", "d"),  # of five, no one can know
         ("t (s),pressure (hPa)", "t (s)", "pressure (hPa)"),
         ("time [ms],v", "time [ms]", "v"),
         ("1,2,3", "0 1", "2"),  # no header

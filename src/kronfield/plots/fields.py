@@ -296,27 +296,23 @@ class _Drawing:
 
     def _map_data(self, ax: Any, image: Any, across: int, down: int) -> None:
         """Draw the data that were given in the colours of the map, or dots where points are."""
-        colour: dict[str, Any] = {"color": "black", "alpha": 0.5, "linewidths": 0}
-        if self.data is not None:
-            X, y = self.data
-            colour = {"c": y, "cmap": image.cmap, "norm": image.norm}
-            colour |= {"edgecolors": "black", "linewidths": 0.3}
-        else:
-            X = self._positions()
-        if not len(X):
-            return
-        step = math.ceil(len(X) / DOTS)
-        size = float(np.clip(3000 / len(X), 0.6, 12 if self.data is None else 40))
-        limits = ax.get_xlim(), ax.get_ylim()
-        if "c" in colour:
-            colour["c"] = colour["c"][::step]
-        ax.scatter(
-            _numbers(self.places(across, X[::step, across])),
-            _numbers(self.places(down, X[::step, down])),
-            s=size,
-            **colour,
-        )
-        ax.set(xlim=limits[0], ylim=limits[1])
+        X, colour = (self._positions(), None) if self.data is None else self.data
+        x, y = (self.places(axis, X[:, axis]) for axis in (across, down))
+        if len(X):
+            draw_dots(ax, x, y, colour, image)
+
+
+def draw_dots(ax: Any, x: Array, y: Array, values: Array | None = None, image: Any = None) -> None:
+    """Draw dots on a map: small black ones, or ``values`` in the colours of the ``image``."""
+    step = math.ceil(len(x) / DOTS)
+    style: dict[str, Any] = {"color": "black", "alpha": 0.5, "linewidths": 0}
+    if values is not None:
+        style = {"c": values[::step], "cmap": image.cmap, "norm": image.norm}
+        style |= {"edgecolors": "black", "linewidths": 0.3}
+    size = float(np.clip(3000 / len(x), 0.6, 12 if values is None else 40))
+    limits = ax.get_xlim(), ax.get_ylim()
+    ax.scatter(_numbers(x[::step]), _numbers(y[::step]), s=size, **style)
+    ax.set(xlim=limits[0], ylim=limits[1])
 
 
 def draw_map(

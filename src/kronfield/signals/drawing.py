@@ -11,7 +11,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield.field import Field
 from kronfield.plots.base import new_figure, save_figure
-from kronfield.plots.fields import date_axis, draw_field, draw_map
+from kronfield.plots.fields import date_axis, draw_dots, draw_field, draw_map
 from kronfield.signals.axes import axis_names, axis_units, described, drawn_positions
 from kronfield.signals.export import drawn_channel
 from kronfield.signals.tones import Tones
@@ -89,6 +89,9 @@ def _draw(
         name=name,
         limits=None if tones is None else (tones.black, tones.white),
     )
+    places: Any = getattr(field.places, "positions", None)
+    if places is not None and field.dimensions == 2 and len(places):
+        draw_dots(ax, *(drawn_positions(field, i, places[:, i]) for i in (across, down)))
     ax.set(xlabel=texts[1], ylabel=texts[0])
     date_axis(ax.xaxis, field.labels.axes[across])
     date_axis(ax.yaxis, field.labels.axes[down])
