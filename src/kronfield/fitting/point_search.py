@@ -334,11 +334,19 @@ class Trial:
         """Return the normal equations of the fitted points of each fold."""
         count, limits = len(self.points), self.settings.row_limits
         rule = RowRule.choose(encoding, frames, rows, count, limits)
-        return [self._assembled(rule, fitted, self.values) for fitted in self.fitted]
+        return [self._assembled(rule, k, self.values) for k in range(len(self.fitted))]
 
-    def _assembled(self, rule: RowRule, fitted: Array, values: Array) -> NormalEquations:
+    def _assembled(self, rule: RowRule, fold: int, values: Array) -> NormalEquations:
+        """Return the equations of the fitted points of a fold, with the penalty of all its points.
+
+        A penalty is relative to the sum of the weights. It is a prior, which does not depend on how
+        many points there are: the held-out points count as well.
+        """
+        fitted, both = self.fitted[fold], self.fitted[fold] | self.folds[fold]
         weights = None if self.weights is None else self.weights[fitted]
-        return assemble(rule, self.points[fitted], np.ascontiguousarray(values[:, fitted]), weights)
+        total = float(both.sum() if self.weights is None else self.weights[both].sum())
+        own = np.ascontiguousarray(values[:, fitted])
+        return replace(assemble(rule, self.points[fitted], own, weights), total=total)
 
     def systems(
         self,
@@ -350,10 +358,10 @@ class Trial:
         """Return the normal equations of each fold, for one kind of features on a grid."""
         count, limits = len(self.points), self.settings.row_limits
         found = []
-        for k, fitted in enumerate(self.fitted):
+        for k in range(len(self.fitted)):
             part = grid_of(make, *self.restrict(box, counts, k))
             rule = RowRule.choose(*part, rows, count, limits)
-            found.append(self._assembled(rule, fitted, self.values))
+            found.append(self._assembled(rule, k, self.values))
         return found
 
 
@@ -436,7 +444,7 @@ class LatticeTrial(Trial):
         values: Array,
     ) -> list[NormalEquations]:
         found = []
-        for window, fitted in zip(self.windows, self.fitted, strict=True):
+        for k, (window, fitted) in enumerate(zip(self.windows, self.fitted, strict=True)):
             steps = [
                 (high - low) / (n - 1) if n > 1 else 1.0
                 for (low, high), n in zip(box, counts, strict=True)
@@ -447,7 +455,7 @@ class LatticeTrial(Trial):
             ]
             part = grid_of(make, ends, [p.stop - p.start for p in window])
             rule = RowRule.choose(*part, rows, int(fitted.sum()), self.settings.row_limits)
-            found.append(self._assembled(rule, fitted, values))
+            found.append(self._assembled(rule, k, values))
         return found
 
     @property
