@@ -294,7 +294,13 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         surfaces = dict(zip(ratios, least_roughness(windows, gaps, ratios), strict=True))
     errors = {ratio: _errors(found, windows, judged.hidden) for ratio, found in surfaces.items()}
     squares = {ratio: _mean_squares(parts) for ratio, parts in errors.items()}
-    best = min(squares, key=lambda ratio: MeanError.of(squares[ratio]).mean)
+    trust = window_weights(list(squares.values()))
+    best = min(
+        squares,
+        key=lambda ratio: sum(
+            w * float(part.sum()) for w, part in zip(trust, squares[ratio], strict=True)
+        ),
+    )
     linear = MeanError.of(squares[best])
     candidates = [
         Candidate(
@@ -308,7 +314,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
     others = _errors(filled, windows, judged.hidden)
     if line is None:
-        weight, deviation = best_share(errors[best], others)
+        weight, deviation = best_share(errors[best], others, trust)
         is_clear = True
     else:
         weight, deviation = best_share(*alike(errors[best], others, gaps, judged.hidden))
@@ -434,11 +440,26 @@ def telling_rows(rotation: Array, errors: Sequence[Array], least: float) -> Arra
     return rotation[np.sort(order[~weak])]
 
 
-def best_share(errors: Sequence[Array], others: Sequence[Array]) -> tuple[float, float]:
+def window_weights(squares: Sequence[Sequence[Array]]) -> Array:
+    """Return the weights (W,) of windows from squared errors (n,) in each, of several fits.
+
+    A window is weighed by the inverse of its mean squared error plus that of all windows: a few
+    windows with large errors would decide alone otherwise, and those with small errors next.
+    """
+    counts = np.array([max(len(part), 1) for part in squares[0]])
+    sums = np.mean([[float(part.sum()) for part in parts] for parts in squares], axis=0)
+    scales = sums / counts + sums.sum() / counts.sum()
+    return 1 / np.where(scales > 0, scales, 1.0)
+
+
+def best_share(
+    errors: Sequence[Array], others: Sequence[Array], weights: Array | None = None
+) -> tuple[float, float]:
     """Return the share of other predictions with which a mixture has the least squared error.
 
     ``errors`` and ``others`` are errors (C, n) in each window, of which the windows are
-    independent. The standard error of the share follows (Cochran, 1977, of a ratio of sums).
+    independent, with ``weights`` (W,). The standard error of the share follows (Cochran, 1977, of a
+    ratio of sums).
 
     Examples
     --------
@@ -453,6 +474,8 @@ def best_share(errors: Sequence[Array], others: Sequence[Array]) -> tuple[float,
     ]
     gains = np.array([float(np.sum(a * (a - b))) for a, b in pairs])
     sizes = np.array([float(np.sum((a - b) ** 2)) for a, b in pairs])
+    if weights is not None:
+        gains, sizes = weights * gains, weights * sizes
     if not sizes.sum() > 0:
         return 0.0, 0.0
     share = float(gains.sum() / sizes.sum())

@@ -1122,7 +1122,7 @@ class GroupingSettings(_Group):
         sides=((2, 2, 1, 1), (40, 20, 8, 8)),
     )
     reaches: tuple[int, ...] = decision(
-        (100, 10, 4, 3),
+        (100, 7, 4, 3),
         "Alike patches are searched up to this many samples away along each axis, for 1, 2, 3 and "
         "4 or more axes.",
         data="kodim01 to 08 with noise of 0.05 and 0.1",
@@ -1223,7 +1223,7 @@ class FillingSettings(_Group):
         sides=(0.1, 0.6),
     )
     windows: int = decision(
-        16,
+        24,
         "The most windows in which known samples are hidden; they are spread over the missing "
         "samples.",
         data="by design: at most half of the time of filling a photograph",
