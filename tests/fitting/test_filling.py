@@ -881,12 +881,13 @@ def test_either_side_of_line_chance(monkeypatch):
     """The share of thresholds on a line must be more than two of its standard errors."""
     x = np.arange(300.0)
     missing = scattered((300,), 0.1)
-    for share, filled in ((0.5, True), (0.3, False)):
+    for share, is_filled in ((0.5, True), (0.3, False)):
         monkeypatch.setattr(filling_choice, "best_share", lambda *_, one=share: (one, 0.2))
         report = kf.fit(np.sin(x) + 0.2 * np.sin(0.1 * x), mask=missing).report
-        assert any(
-            one.kind == "falling thresholds" and one.chosen for one in report.candidates
-        ) == (filled)
+        assert (
+            any(one.kind == "falling thresholds" and one.chosen for one in report.candidates)
+            is is_filled
+        )
 
 
 def test_either_side_of_holes():
