@@ -15,11 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    axes,
     denoising,
     dimensions,
     filling,
     functions,
     grid,
+    labels,
     measurements,
     points,
     report,
@@ -50,6 +52,8 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "video": grid.video,
     "lines": grid.lines,
     "functions": functions.functions,
+    "labels": labels.labels,
+    "axes": axes.axes,
     "denoising": denoising.denoising,
     "closed form": grid.closed_form,
     "pixels": points.pixels,

@@ -48,6 +48,12 @@ EMBEDDERS = [
     kf.RandomFourier(24, 3.0, seed=5),
     kf.LinearFourier(24, 3.5),
     kf.LogFourier(24, 3.5),
+    kf.Wrapped(kf.Gaussian(24, 0.07)),
+    kf.Wrapped(kf.Triangle(24, 0.17)),
+    kf.Wrapped(kf.Impulse(24)),
+    kf.Wrapped(kf.BSpline(27, 3, low=0.02, high=1.02)),
+    kf.Dirichlet(24),
+    kf.Dirichlet(23),
 ]
 
 each_embedder = pytest.mark.parametrize("emb", EMBEDDERS, ids=repr)

@@ -36,6 +36,7 @@ from kronfield.analysis import (
 )
 from kronfield.embedders import (
     BSpline as BSpline,
+    Dirichlet as Dirichlet,
     Embedder as Embedder,
     Gaussian as Gaussian,
     Impulse as Impulse,
@@ -49,6 +50,7 @@ from kronfield.embedders import (
     Square as Square,
     TensionSpline as TensionSpline,
     Triangle as Triangle,
+    Wrapped as Wrapped,
 )
 from kronfield.encoding import (
     Concatenated as Concatenated,
@@ -86,6 +88,9 @@ from kronfield.fitting.report import (
     Candidate as Candidate,
     FitReport as FitReport,
     PointReport as PointReport,
+)
+from kronfield.fitting.sphere import (
+    sphere as sphere,
 )
 from kronfield.fitting.streaming import (
     Statistics as Statistics,

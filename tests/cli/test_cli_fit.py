@@ -37,7 +37,7 @@ def test_a_photograph_through_the_installed_command(tmp_path):
         (
             "stations.csv",
             "--columns temperature",
-            "table, 120 points in lon, lat; values temperature; 2 missing values",
+            "table, 120 points in lon, lat; values temperature; not used: wind [m/s]; 2 missing",
         ),
     ],
 )
@@ -276,3 +276,20 @@ def test_a_table_of_twelve_columns(here):
     assert np.std(kf.load("wide.field")(X) - rows[:, -1]) < 0.1
     refused(f"{asked} --force --loss huber", "dual form")
     assert "similarity of width" in run("info wide.field").output
+
+
+def test_axes_that_wrap(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lon = np.arange(0.0, 360.0, 12.0)
+    table = np.stack([lon, np.zeros(30), np.cos(np.deg2rad(lon))], axis=1)
+    table = np.concatenate([table, table + np.array([0.0, 1.0, 0.0])])
+    np.savetxt("ring.csv", table, delimiter=",", header="lon,lat,value", comments="")
+    run("fit ring.csv -o ring.field --columns value --periodic lon=360")
+    field = kf.load("ring.field")
+    assert field.periods == (360.0, None)
+    np.testing.assert_allclose(field(np.array([[-90.0, 0.5], [630.0, 0.5]])), 0.0, atol=0.02)
+    np.save("ring.npy", np.cos(np.deg2rad(lon)))
+    run("fit ring.npy -o line.field --periodic 0=30")
+    assert kf.load("line.field").periods == (30.0,)
+    refused("fit ring.csv -o x.field --columns value --periodic longer=360", "longer", "lon, lat")
+    refused("fit ring.csv -o x.field --periodic lon", "lon=360")

@@ -136,7 +136,7 @@ def test_resize_there_and_back(here):
     assert pixels("photo-3x.png").shape == (144, 192, 3)
     run("resize photo-3x.png --size 64x48 -o back.png")
     assert error("back.png") < 6
-    run("resize photo.jpg --size 100x40")
+    run("resize photo.jpg --size 100x40 --stretch")
     assert pixels("photo-100x40.jpg").shape == (40, 100, 3)
     run("resize noisy.png --scale 1 -o same.png")
     # resize keeps noise
@@ -240,7 +240,7 @@ def test_training_on_other_kinds(here):
         found["psnr"], abs=0.2
     )
     found = as_json(
-        "train stations.csv --columns temperature --depth 1 --width 32 --epochs 150 "
+        "train stations.csv --columns temperature --depth 1 --layer-width 32 --epochs 150 "
         "--rate 0.02 -o b.field"
     )
     table = read("stations.csv", columns=["temperature"])

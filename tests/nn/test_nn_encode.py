@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 from kronfield.nn import Encode
 
 ENCODINGS = [
@@ -130,7 +131,7 @@ def test_frequencies_follow_the_dtype_without_losing_digits():
 
 
 @given(st.floats(-50, 50), st.floats(0.1, 100))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_domain(low, length):
     encoding = kf.Concatenated(kf.Gaussian(9, 0.1), kf.Triangle(7, 0.3))
     module = Encode(encoding, domain=[(low, low + length), (0, 2)]).double()
@@ -160,3 +161,24 @@ def test_an_embedder_alone():
 def test_refusals(call, message):
     with pytest.raises(kf.InputError, match=message):
         call()
+
+
+def test_periodic_axes_close_at_the_seam():
+    encoding = kf.Kronecker(kf.Gaussian(6, 0.1), kf.Gaussian(12, 0.08))
+    encode = Encode(encoding, domain=[(-1.0, 1.0), (-180.0, 180.0)], periodic=[None, 360.0])
+    points = torch.tensor([[0.2, -180.0], [0.2, 180.0], [0.2, 540.0]], dtype=torch.float64)
+    rows = encode(points.requires_grad_())
+    assert torch.allclose(rows[0], rows[1], atol=1e-12)
+    assert torch.allclose(rows[0], rows[2], atol=1e-12)
+    (slopes,) = torch.autograd.grad(rows[:, 5:40].sum(), points)
+    assert torch.allclose(slopes[0], slopes[1], atol=1e-10)
+    wanted = encode.encoding(np.array([[0.6, 0.0]]))
+    np.testing.assert_allclose(rows[:1].detach().numpy(), wanted, atol=1e-12)
+    spectral = Encode(kf.Dirichlet(9), periodic=[24.0])
+    assert torch.allclose(
+        spectral(torch.tensor([[1.0]])), spectral(torch.tensor([[25.0]])), atol=1e-5
+    )
+    with pytest.raises(kf.InputError, match="one period"):
+        Encode(encoding, domain=[(-1.0, 1.0), (0.0, 100.0)], periodic=[None, 360.0])
+    with pytest.raises(kf.InputError, match="periods"):
+        Encode(encoding, periodic=[360.0])

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.integrate import quad
 
 import kronfield as kf
+from effort import examples
 from kronfield.solvers.dual.likelihood import Likelihood, orthonormal
 from kronfield.solvers.dual.similarity import (
     SHAPES,
@@ -105,7 +106,7 @@ def test_the_maximum_is_one():
     assert fixed[1] == pytest.approx(0.25)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(4, 40), st.integers(1, 6), st.sampled_from(SHAPES), st.integers(0, 99))
 def test_the_direct_system_is_the_dense_one(n, D, shape, seed):
     points, values, noise, _ = case(n, D, 2, seed)

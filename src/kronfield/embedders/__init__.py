@@ -7,9 +7,11 @@ from kronfield.embedders._fourier import FourierEmbedder, LinearFourier, LogFour
 from kronfield.embedders._local import Gaussian, Impulse, LocalEmbedder, Rectangle, Triangle
 from kronfield.embedders._periodic import Sine, Square
 from kronfield.embedders._spline import TensionSpline
+from kronfield.embedders._wrapped import Dirichlet, Wrapped, periodic_form
 
 __all__ = [
     "BSpline",
+    "Dirichlet",
     "Embedder",
     "FourierEmbedder",
     "Gaussian",
@@ -24,4 +26,6 @@ __all__ = [
     "Square",
     "TensionSpline",
     "Triangle",
+    "Wrapped",
+    "periodic_form",
 ]

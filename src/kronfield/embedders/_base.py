@@ -171,6 +171,11 @@ class Embedder(ABC):
         return None
 
     @property
+    def period(self) -> float | None:
+        """The period of all features, 1 in units of the domain; None if they have none."""
+        return None
+
+    @property
     def support(self) -> tuple[float, float] | None:
         """The interval of t - x outside which a feature is zero; None if it is unbounded."""
         return None

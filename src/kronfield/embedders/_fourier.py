@@ -47,6 +47,12 @@ class FourierEmbedder(Embedder):
         """The frequencies as (size/2, dimensions)."""
         raise NotImplementedError
 
+    @property
+    def period(self) -> float | None:
+        """1 if all frequencies are whole numbers."""
+        b = self.frequency_vectors
+        return 1.0 if self.dimensions == 1 and bool(np.all(b == np.floor(b))) else None
+
     def _check_size(self) -> int:
         size = whole("size", self.size, at_least=2)
         if size % 2:

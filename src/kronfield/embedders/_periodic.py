@@ -35,6 +35,11 @@ class _Periodic(Embedder):
         """The centres of the features, float64 of shape (size,)."""
         return np.asarray(even_axis(self.size))
 
+    @property
+    def period(self) -> float | None:
+        """1 if the frequency is a whole number."""
+        return 1.0 if float(self.frequency).is_integer() else None
+
     def _turns(self, xp: Namespace, x: AnyArray) -> AnyArray:
         return self.frequency * (even_positions(xp, self.size, x)[None, :] - x[:, None])  # (N, K)
 

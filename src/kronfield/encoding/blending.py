@@ -45,7 +45,7 @@ from kronfield._core.arrays import (
     vector,
 )
 from kronfield._core.frames import is_even
-from kronfield.embedders import Embedder, Impulse, LocalEmbedder
+from kronfield.embedders import Embedder, Impulse, LocalEmbedder, Wrapped
 from kronfield.encoding.encodings import Kronecker
 
 WEIGHTS = ("least-squares", "similarity", "linear")
@@ -458,7 +458,7 @@ def virtual_axis(embedder: Embedder, low: float, high: float) -> Array:
     For local features, the nodes have the spacing of the features. Otherwise there are at least as
     many nodes as features, and enough nodes for the highest frequency.
     """
-    if isinstance(embedder, LocalEmbedder):
+    if isinstance(embedder, LocalEmbedder | Wrapped):
         step = embedder.spacing
     else:
         step = min((high - low) / embedder.size, 1 / (NODES_PER_WAVE * embedder.bandwidth(0.1)))

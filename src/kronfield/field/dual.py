@@ -19,7 +19,6 @@ from kronfield.solvers.dual.similarity import (
     SHAPES,
     AxisSimilarity,
     Similarity,
-    on_axes,
 )
 from kronfield.solvers.dual.systems import Direct, Inducing, System
 
@@ -94,14 +93,14 @@ class DualField(ProductField):
             info=info,
         )
         self._system, self._variances = system, variances
-        self._similar = on_axes(system.similarity, system.centres)
+        self._similar = system.axes
         self.encoding = DualEncoding(self._similar)  # type: ignore[assignment]
         self.with_trend(trend)
 
     @staticmethod
     def axis_similarities(system: System) -> list[AxisSimilarity]:
         """Return the similarity to the centres of a system on each axis."""
-        return on_axes(system.similarity, system.centres)
+        return system.axes
 
     @property
     def similarity(self) -> Similarity:

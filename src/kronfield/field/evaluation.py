@@ -12,7 +12,15 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import in_threads
-from kronfield.embedders import BSpline, Embedder, Gaussian, Impulse, LocalEmbedder, TensionSpline
+from kronfield.embedders import (
+    BSpline,
+    Embedder,
+    Gaussian,
+    Impulse,
+    LocalEmbedder,
+    TensionSpline,
+    Wrapped,
+)
 from kronfield.encoding import Kronecker
 from kronfield.solvers.grid.banded import MANY_ROWS, BlockBanded, apply, embedding_blocks
 from kronfield.solvers.points.rows import NEGLIGIBLE, axis_runs, corners, taps_in_reach
@@ -33,7 +41,7 @@ LONG_LINE = 1 << 10
 # The matrices of up to KEPT_UP_TO positions and KEPT_BYTES are kept for RECENT axes, 8 MB in all:
 # small grids are evaluated in much less time than their matrices take. KEPT are the embedders that
 # `fit` chooses.
-KEPT = (BSpline, Gaussian, TensionSpline)
+KEPT = (BSpline, Gaussian, TensionSpline, Wrapped)
 KEPT_UP_TO, KEPT_BYTES, RECENT = 1 << 10, 1 << 19, 16
 
 
@@ -41,13 +49,15 @@ def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBa
     """Return the embedding matrix of ``x``, in blocks if features are local."""
     if order > embedder.smoothness:
         embedder.derivative(np.zeros(1), order)  # raises an error with the reason
-    if isinstance(embedder, BSpline) or (
-        isinstance(embedder, LocalEmbedder)
-        and math.isfinite(embedder.reach())
-        and not isinstance(embedder, Impulse)
+    line = embedder.unrolled if isinstance(embedder, Wrapped) else embedder
+    if isinstance(line, BSpline) or (
+        isinstance(line, LocalEmbedder)
+        and math.isfinite(line.reach())
+        and not isinstance(line, Impulse)
     ):
         rising = len(x) < 2 or bool(np.all(np.diff(x) >= 0))
         if rising:
+            assert isinstance(embedder, LocalEmbedder | BSpline | Wrapped)
             return embedding_blocks(embedder, x, order, NEGLIGIBLE).astype(dtype)
     return np.asarray(embedder.derivative(x, order)).astype(dtype)
 

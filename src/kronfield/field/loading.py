@@ -12,6 +12,7 @@ from kronfield.field import storage
 from kronfield.field.dual import dual_from
 from kronfield.field.factored import factored_from
 from kronfield.field.field import Field, field_from
+from kronfield.field.low_rank import low_rank_from
 from kronfield.field.places import places_from
 
 
@@ -42,6 +43,8 @@ def load(
     kind = metadata.get("kind", "field")
     if kind == "field":
         return _placed(field_from(path, arrays, metadata, functions), arrays, metadata)
+    if kind == "low rank":
+        return _placed(low_rank_from(path, arrays, metadata, functions), arrays, metadata)
     if kind == "dual":
         return _placed(dual_from(path, arrays, metadata), arrays, metadata)
     if kind == "factored":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -38,6 +39,35 @@ class Distances(Protocol):
 
     def distances(self, points: Array, most: float = math.inf) -> Array:
         """Return the distances (P,) of points (P, D) to the nearest datum; inf beyond ``most``."""
+
+
+class RoundDistances:
+    """Distances to data on axes that wrap: to the nearest of all copies, one period apart.
+
+    Parameters
+    ----------
+    inner : Distances
+        The distances to the data as they lie in one period.
+    lows, periods : sequences of D floats, and of floats or None
+        The start of that period on each axis, and its length.
+    """
+
+    def __init__(
+        self, inner: Distances, lows: Sequence[float], periods: Sequence[float | None]
+    ) -> None:
+        self._inner, self._lows, self._periods = inner, lows, periods
+
+    def distances(self, points: Array, most: float = math.inf) -> Array:
+        """Return the distances (P,) of points (P, D) to the nearest datum; inf beyond ``most``."""
+        reduced = points.copy()
+        for i, (low, period) in enumerate(zip(self._lows, self._periods, strict=True)):
+            if period is not None:
+                reduced[:, i] -= period * np.floor((reduced[:, i] - low) / period)
+        turns = [(0.0,) if period is None else (-period, 0.0, period) for period in self._periods]
+        found = np.full(len(points), math.inf)
+        for shift in itertools.product(*turns):
+            np.minimum(found, self._inner.distances(reduced + np.array(shift), most), out=found)
+        return found
 
 
 class PointPlaces:

@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even, mean_step
 from kronfield._core.threads import with_one_blas_thread
-from kronfield.embedders import BSpline, Embedder
+from kronfield.embedders import BSpline, Embedder, TensionSpline, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.evaluation import grid_blocks
@@ -23,8 +23,8 @@ from kronfield.field.places import GridPlaces
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.labelled import labelled_grid
+from kronfield.fitting.low_rank import LowRankFit, RankLimit
 from kronfield.fitting.options import GridOptions, PointOptions
-from kronfield.fitting.point_grids import even_lattice
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
 from kronfield.fitting.settings import GridSettings, Settings
@@ -33,7 +33,6 @@ from kronfield.fitting.smoothing import best_ridge
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver
-from kronfield.solvers.points.lattice import lattice_freedom, smooth_lattice
 
 # How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
 # smaller than the error of the solution.
@@ -59,10 +58,15 @@ def fit(
     domain: Sequence[Sequence[float]] | None = None,
     ridge: float | None = None,
     roughness: tuple[float, float] | Literal["gcv"] | None = None,
+    weights: Any = None,
     noise: float | Sequence[float] | None = None,
     channels: bool | None = None,
+    rank: int | None = None,
+    rank_error: float | None = None,
     rcond: float | None = None,
     mask: Any = None,
+    periodic: Any = None,
+    ends: Any = None,
     loss: str = "squared",
     settings: Settings | None = None,
 ) -> Field:
@@ -106,12 +110,22 @@ def fit(
         |second derivatives|^2. By default 0, or chosen together with the encoding if the samples
         are clearly noisy; "gcv" has it chosen by generalised cross-validation whether they are or
         not.
+    weights : array of shape (N_1, ..., N_D), optional
+        The weight of each sample: one over the variance of its noise. Samples of weight 0 count as
+        missing. Where weights differ, the samples are fitted as `fit_points` would.
     noise : float or sequence of C floats, optional
         The standard deviation of the noise, in the units of the values: a roughness is then chosen
         for it. By default white noise is found from the data; 0 means that there is none.
     channels : bool, optional
         Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it
         does if it is no longer than 4 and all others are.
+    rank : int, optional
+        Weights are stored as a tensor train, factors of at most this rank for each axis and the
+        channels, from which values, derivatives and integrals are computed. The report has the
+        error at the samples. Slopes from the data take no part.
+    rank_error : float, optional
+        The same, with the smallest ranks whose root mean square error at the samples is at most
+        this, in the units of the values.
     rcond : float, optional
         Singular values of an axis below this fraction of its largest count as zero; by default the
         square root of the rounding unit of the values, 1.5e-8 or for float32 3.5e-4, and 0 with a
@@ -121,6 +135,16 @@ def fit(
         it too, mask=values.mask. On even axes the gaps are filled by falling thresholds in blocks
         of cosines, if that predicts hidden known samples better than a linear fit. Otherwise the
         rest is fitted as `fit_points` would, and the roughness penalty decides what fills the gaps.
+    periodic : sequence of D floats or None, or dict, optional
+        The period of each axis, None where it does not wrap: ``periodic=[None, 360.0]``, or by the
+        names of axes. Value and derivatives close at the seam, and positions count modulo the
+        period. Samples at both ends of a period are one position: their mean.
+    ends : str, or sequence of D str or None, or dict, optional
+        How splines end, on all axes or on each: "natural" (no second derivative at the first and
+        last sample), "clamped" (no first derivative there), "not-a-knot" (the outermost two pieces
+        are one polynomial), "reflect" (mirrored at the ends of the domain) or "periodic" (the first
+        and last sample are one position, unless ``periodic`` has the period). The splines then pass
+        through all samples: nothing is smoothed. By default chosen from the data.
     loss : "squared" or "huber"
         Huber's loss is for samples with outliers: they are weighted down or rejected, as in
         `fit_points`, by which all samples are then fitted as points.
@@ -135,7 +159,20 @@ def fit(
     started = time.perf_counter()
     given = labelled_grid(values, axes, domain, mask, channels)
     values, missing = split_mask(given.values, given.mask)
-    grid = GridInput(values, given.axes, encoding, given.domain, given.channels)
+    grid = GridInput(
+        values,
+        given.axes,
+        encoding,
+        given.domain,
+        given.channels,
+        periodic=periodic,
+        missing=missing,
+        weights=weights,
+        ends=ends,
+        labels=given.labels,
+    )
+    ridge = _apply_weights(grid, ridge, noise, rcond)
+    limit = RankLimit.checked(rank, rank_error)
     options = GridOptions.checked(
         ridge=ridge,
         roughness=roughness,
@@ -145,8 +182,13 @@ def fit(
         channels=grid.channel_count,
         settings=settings,
         loss=loss,
+        ends=grid.ends,
+        is_low_rank=limit is not None,
     )
-    return _fitted(grid, missing, options, started).with_labels(given.labels)
+    _check_ends(grid)
+    if limit is not None:
+        return _low_rank(grid, options, limit, started).with_labels(given.labels)
+    return _fitted(grid, options, started).with_labels(given.labels)
 
 
 @with_one_blas_thread
@@ -156,6 +198,7 @@ def denoise(
     *,
     noise: float | Sequence[float] | None = None,
     mask: Any = None,
+    periodic: Any = None,
     channels: bool | None = None,
     thorough: bool = False,
     settings: Settings | None = None,
@@ -190,6 +233,8 @@ def denoise(
         pictures, is not found: give its standard deviation.
     mask : array of bool, optional
         True where a sample is missing: it is filled in.
+    periodic : sequence of D floats or None, or dict, optional
+        The period of each axis, as in `fit`.
     channels : bool, optional
         Whether the last axis holds channels, as in `fit`.
     thorough : bool
@@ -212,7 +257,16 @@ def denoise(
         raise problem("thorough", repr(thorough), "True or False", "True is slower and better.")
     given = labelled_grid(values, axes, None, mask, channels)
     values, missing = split_mask(given.values, given.mask)
-    grid = GridInput(values, given.axes, None, None, given.channels)
+    grid = GridInput(
+        values,
+        given.axes,
+        None,
+        None,
+        given.channels,
+        periodic=periodic,
+        missing=missing,
+        labels=given.labels,
+    )
     options = GridOptions.checked(
         noise=noise,
         channels=grid.channel_count,
@@ -220,7 +274,7 @@ def denoise(
         thorough=thorough,
         settings=settings,
     )
-    field = _fitted(grid, missing, options, started).with_labels(given.labels)
+    field = _fitted(grid, options, started).with_labels(given.labels)
     report = field.report
     if report is not None and report.noise is None and noise is None:
         warnings.warn(
@@ -232,13 +286,54 @@ def denoise(
     return field
 
 
-def _fitted(grid: GridInput, missing: Array | None, options: GridOptions, started: float) -> Field:
+def _check_ends(grid: GridInput) -> None:
+    """Raise an error if ends were asked for where samples are fitted as points."""
+    if any(grid.ends) and (grid.missing is not None or grid.weights is not None):
+        raise problem(
+            "ends",
+            "ends beside a mask or weights",
+            "all samples of a grid, with equal weights",
+            "Ends are those of splines through all samples; leave the other out.",
+        )
+
+
+def _apply_weights(grid: GridInput, ridge: Any, noise: Any, rcond: Any) -> Any:
+    """Turn weights of 0 into gaps, and equal weights into none; return the ridge for these.
+
+    Under equal weights c, c |residual|^2 + ridge |weights|^2 has the least values where the ridge
+    is divided by c.
+    """
+    if grid.weights is None:
+        return ridge
+    if noise is not None or rcond is not None:
+        raise problem(
+            "weights",
+            "weights beside noise or rcond",
+            "one of them",
+            "Weights are one over the variance of the noise; leave the other out.",
+        )
+    none = grid.weights == 0
+    if none.any():
+        known = grid.missing
+        gaps = known if known is None or known.ndim == none.ndim else known.any(axis=-1)
+        grid.missing = none if gaps is None else none | gaps
+    rest = grid.weights[~none]
+    if float(rest.min()) < float(rest.max()):
+        return ridge
+    grid.weights = None
+    return ridge / float(rest[0]) if isinstance(ridge, int | float) and ridge > 0 else ridge
+
+
+def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     """Return the field of checked input."""
-    if missing is None and options.loss == "huber":  # points are weighted, which grids cannot be
+    missing, seam = grid.missing, grid.layout.seam
+    # points are weighted, which grids cannot be
+    if missing is None and (options.loss == "huber" or grid.weights is not None):
         missing = np.zeros(grid.layout.shape, dtype=bool)
     if missing is not None:
         field = _fit_the_rest(grid, missing, options, started)
         gaps = missing if missing.ndim == len(grid.layout.shape) else missing.any(axis=-1)
+        gaps = gaps if seam is None else seam.opened(np.asarray(gaps))
         return field.with_places(GridPlaces(np.logical_not(gaps) if gaps.any() else None))
     choice = _choice(grid, options)
     rcond = choice.rcond if options.rcond is None else options.rcond
@@ -247,6 +342,51 @@ def _fitted(grid: GridInput, missing: Array | None, options: GridOptions, starte
         _warn_of_rank(fitted.solver)
     field = fitted.field(grid, choice.chosen_by, choice.candidates, started, choice.clean)
     return field.with_places(GridPlaces())
+
+
+def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: float) -> Field:
+    """Return the field of checked input whose weights are a tensor train."""
+    layout = grid.layout
+    if grid.missing is not None or grid.weights is not None:
+        raise problem(
+            "rank",
+            "a rank beside a mask or weights",
+            "all samples of a grid, with equal weights",
+            "Fill the gaps first: kf.fit(kf.fit(values, mask=mask).on_grid(), rank=...).",
+        )
+    choice = _choice(grid, options)
+    rcond = choice.rcond if options.rcond is None else options.rcond
+    fitted = GridFit(layout, choice, rcond, options.settings.grid)
+    cleaned = None
+    if choice.smoothing is not None or choice.removal is not None or not options.interpolates:
+        cleaned = _Cleaned(fitted)
+    exact = choice
+    if cleaned is not None and grid.encoding is None:
+        plain = replace(options, ridge=None, roughness=None, noise=np.zeros(()))
+        exact = choose(cleaned(grid), grid.axes, layout.frames, plain)
+    solver = _solver(exact.encoding, layout, layout.dtype, exact.smooth, rcond=exact.rcond)
+    by = choice.chosen_by
+
+    def report(grid: GridInput, residual: Callable[[], float], text: str) -> FitReport:
+        plain_fit = GridFit(
+            layout, replace(exact, removal=None, clean=None), rcond, options.settings.grid
+        )
+        return plain_fit.report(grid, f"{by}; {text}", choice.candidates, started, residual)
+
+    found = LowRankFit(layout, exact.encoding, solver, limit, cleaned, report).field(grid)
+    return found.with_places(GridPlaces())
+
+
+@dataclass(frozen=True, eq=False)
+class _Cleaned:
+    """Returns the samples of a fit with a penalty, or without noise, as planes."""
+
+    fit: GridFit
+
+    def __call__(self, grid: GridInput) -> Array:
+        """Return planar values (C, N_1, ..., N_D) at the samples."""
+        field = self.fit.field(grid, "", [], time.perf_counter())
+        return GridInput.on(grid.layout, field.on_grid()).planar()
 
 
 def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
@@ -341,7 +481,9 @@ class GridFit:
     @property
     def is_long(self) -> bool:
         """Whether an axis is too long for its eigenbasis."""
+        wraps = any(frame.wraps for frame in self.layout.frames)
         is_band = all(map(is_even, self.layout.axes)) or len(self.layout.shape) == 1
+        is_band = is_band and not wraps
         return max(self.layout.shape) > self._longest and is_band
 
     @functools.cached_property
@@ -390,11 +532,25 @@ class GridFit:
             GridInput.on(self.layout, values), "given, as in an earlier fit", [], started
         )
 
+    @property
+    def _is_well_conditioned(self) -> bool:
+        """Whether weights need no more digits than samples: those of splines."""
+        lines = [
+            emb.embedder if isinstance(emb, Wrapped) else emb for emb in self.encoding.embedders
+        ]
+        return all(
+            isinstance(emb, TensionSpline) or (isinstance(emb, BSpline) and emb.degree <= 3)
+            for emb in lines
+        )
+
     def _weights(self, values: Array) -> Array:
         """Return the weights of planar values (C, N_1, ..., N_D)."""
         smoothing = self.smoothing
         if smoothing is None:
-            return self.solver.solve(values)
+            weights = self.solver.solve(values)
+            if any(self.solver.roughness) and self._is_well_conditioned:
+                weights = weights.astype(self.layout.dtype, copy=False)
+            return weights
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
         sigmas = smoothing.sigmas or (math.inf,) * len(planes)
         most = [self._most_removed * sigma for sigma in sigmas]
@@ -443,7 +599,7 @@ class GridFit:
         if self.finer is not None:
             samples = RefinedSamples.of(grid, self.finer, self.solver)
             of_samples = RefinedResidual(samples)
-            report = self._report(grid, chosen_by, candidates, started, of_samples)
+            report = self.report(grid, chosen_by, candidates, started, of_samples)
             return RefinedField(samples, report=report, again=self)
         with np.errstate(over="ignore", invalid="ignore"):  # `wrap_up` checks
             if grid.piecewise and self.smoothing is None:
@@ -454,12 +610,12 @@ class GridFit:
         if grid.shares(weights):
             weights = weights.copy()  # the field's own
         residual = GridResidual(encoding, weights, layout.frames, grid)
-        report = self._report(grid, chosen_by, candidates, started, residual)
+        report = self.report(grid, chosen_by, candidates, started, residual)
         return wrap_up(
             encoding,
             weights,
             layout.frames,
-            layout.given_axes,
+            layout.shown_axes,
             channels=layout.channels,
             is_complex=layout.is_complex,
             dtype=layout.dtype,
@@ -467,7 +623,7 @@ class GridFit:
             again=self,
         )
 
-    def _report(
+    def report(
         self,
         grid: GridInput,
         chosen_by: str,
@@ -475,6 +631,7 @@ class GridFit:
         started: float,
         residual: Callable[[], float],
     ) -> FitReport:
+        """Return the report of a fit; ``residual`` is called when it is asked for."""
         layout, embedders = self.layout, self.encoding.embedders
         if self._line is not None:  # its axis need not be factored
             methods, ranks, ridge = ["banded"], [one.size for one in embedders], 0.0
@@ -516,6 +673,8 @@ class GridFit:
             return float(np.mean([self.solver.freedom(part) for part in parts]))
         if self._line is not None:
             return float(np.mean([self._line.freedom(part) for part in self.smoothing.roughness]))
+        from kronfield.solvers.points.lattice import lattice_freedom
+
         axes = _InUnits.of(self.layout, self.smoothing.units).axes
         return float(np.mean([lattice_freedom(axes, r) for r in self.smoothing.roughness]))
 
@@ -529,6 +688,8 @@ def _long_smooth(
     removes from all samples must not exceed the noise (Morozov, 1966): it is lowered until the root
     mean square of the difference is at most ``most``.
     """
+    from kronfield.solvers.points.lattice import smooth_lattice
+
     for _ in range(LOWERED):
         smoothed = smooth_lattice(plane, steps, roughness)
         removed = math.sqrt(float(np.mean(np.square(plane - smoothed, dtype=np.float64))))
@@ -651,9 +812,14 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         if found is not None:
             return found
         remark = f"; {why}"
-    from kronfield.fitting.points import fit_checked  # grids without gaps do not need it
+    # grids without gaps do not need them
+    from kronfield.fitting.point_grids import even_lattice
+    from kronfield.fitting.points import fit_checked
 
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
+    periods = [frame.period for frame in layout.frames]
+    if any(periods):  # a lattice ends; splines and hats on a circle do not
+        lattice = None
     options = PointOptions.checked(
         len(layout.shape),
         ridge=asked.ridge,
@@ -662,7 +828,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         loss=asked.loss,
     )
     filler = None
-    if lattice is not None and not options.is_robust:
+    if lattice is not None and not options.is_robust and grid.weights is None:
         # here, since a filled lattice is fitted as `fit` does
         from kronfield.fitting.filled import LatticeFiller
 
@@ -672,7 +838,9 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
             return filled
     points, rest = grid.at(~missing)
     domain = [(frame.low, frame.high) for frame in layout.frames]
-    given = PointInput(points, rest, None, domain, grid.encoding)
+    given = PointInput(
+        points, rest, grid.weights_at(~missing), domain, grid.encoding, periodic=periods
+    )
     given.dropped = int(missing.sum())
     # what a solver that stops early has not done is seen in the gaps
     loosest = options.settings.points.tolerance
@@ -682,7 +850,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     if remark and field.report is not None:
         field.report.chosen_by += remark
         field.report.noise = about
-    return field.with_axes(layout.given_axes)
+    return field.with_axes(layout.shown_axes)
 
 
 def _warn_of_rank(solver: GridSolver) -> None:

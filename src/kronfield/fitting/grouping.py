@@ -58,9 +58,7 @@ def regroup(noisy: Array, pilot: Array, settings: GroupingSettings = DEFAULT.gro
     patches_of_noisy, patches = _patches(noisy, b), _patches(pilot, b)
     counts = patches.shape[:D]
     d = channels * math.prod(b)
-    total = np.zeros((math.prod(counts), d), dtype=np.float32)
-    seen = np.zeros(math.prod(counts), dtype=np.float32)
-    places = np.arange(math.prod(counts)).reshape(counts)
+    total, seen = np.zeros((*counts, d), dtype=np.float32), np.zeros(counts, dtype=np.float32)
     for refs, window in _tiles(counts, settings):
         near = np.ascontiguousarray(patches[window]).reshape(-1, d)
         own = np.ascontiguousarray(patches[np.ix_(*refs)]).reshape(-1, d)
@@ -71,7 +69,10 @@ def regroup(noisy: Array, pilot: Array, settings: GroupingSettings = DEFAULT.gro
         values = np.ascontiguousarray(patches_of_noisy[window]).reshape(-1, d)[group]
         values -= mean
         values = _estimate(values, models) + mean
-        _add_rows(total, seen, places[window].ravel()[group.ravel()], values.reshape(-1, d))
+        sums, counted = _sums(group.ravel(), values.reshape(-1, d), len(near))
+        part = total[window]
+        part += sums.reshape(part.shape)
+        seen[window] += counted.reshape(part.shape[:-1])
     return _overlapped(total, seen, counts, channels, b, pilot)
 
 
@@ -131,14 +132,18 @@ def _estimate(values: Array, models: Array) -> Array:
     return np.matmul(np.swapaxes(mixed, 1, 2), models)
 
 
-def _add_rows(total: Array, seen: Array, places: Array, rows: Array) -> None:
-    """Add rows (M, d) to the rows of ``total`` at places that may occur more than once."""
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    unique = ordered[starts]
-    total[unique] += np.add.reduceat(rows[order], starts, axis=0)
-    seen[unique] += np.diff(np.append(starts, len(ordered)))
+def _sums(group: Array, rows: Array, count: int) -> tuple[Array, Array]:
+    """Return the sums (count, d) of rows (M, d) that belong together, and how many there are.
+
+    ``group`` (M,) are the numbers of the sums.
+    """
+    from scipy.sparse import csc_matrix
+
+    # each column of the matrix has a single 1
+    ends = np.arange(len(group) + 1, dtype=np.int32)
+    ones = np.ones(len(group), dtype=np.float32)
+    matrix = csc_matrix((ones, group.astype(np.int32), ends), (count, len(group)))
+    return matrix @ rows, np.bincount(group, minlength=count).astype(np.float32)
 
 
 def _overlapped(
@@ -151,7 +156,7 @@ def _overlapped(
 ) -> Array:
     """Return the average of all estimates of a sample; the pilot where there is none."""
     sums, share = np.zeros(pilot.shape, dtype=np.float32), np.zeros(pilot.shape[1:], np.float32)
-    total, seen = total.reshape(*counts, channels, -1), seen.reshape(counts)
+    total = total.reshape(*counts, channels, -1)
     for k, offset in enumerate(itertools.product(*(range(size) for size in b))):
         part = tuple(slice(o, o + n) for o, n in zip(offset, counts, strict=True))
         sums[(slice(None), *part)] += np.moveaxis(total[..., k], -1, 0)

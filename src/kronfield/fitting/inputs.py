@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,21 @@ from kronfield._core.arrays import (
     sum_is_finite,
 )
 from kronfield._core.axes import SampleAxes
-from kronfield._core.frames import Frame, cell_centres, check_length, sample_frame
+from kronfield._core.frames import Frame, cell_centres, check_length, sample_frame, smallest_gap
+from kronfield._core.labels import Labels
 from kronfield._core.slabs import last_axis_first
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding import Kronecker
+from kronfield.fitting.ends import checked_ends, periods_of
+from kronfield.fitting.periods import (
+    Seam,
+    check_domain,
+    check_span,
+    checked_periods,
+    closed_frame,
+    closed_frames,
+    periodic_encoding,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +55,8 @@ class GridLayout:
         Whether values have an axis of channels, and whether they are complex.
     dtype : dtype
         The dtype in which the fit is computed: float32 or float64.
+    seam : Seam or None
+        Periodic axes that were given with samples at both ends of a period.
     """
 
     given_axes: SampleAxes
@@ -51,6 +65,12 @@ class GridLayout:
     channels: bool
     is_complex: bool
     dtype: np.dtype[Any]
+    seam: Seam | None = None
+
+    @property
+    def shown_axes(self) -> SampleAxes:
+        """The positions as they were given, with those at both ends of a period."""
+        return self.given_axes if self.seam is None else self.seam.given_axes
 
     @property
     def axes(self) -> list[Array]:
@@ -70,7 +90,18 @@ class GridInput:
     """
 
     def __init__(
-        self, values: Any, axes: Any, encoding: Any, domain: Any, channels: bool | None
+        self,
+        values: Any,
+        axes: Any,
+        encoding: Any,
+        domain: Any,
+        channels: bool | None,
+        *,
+        periodic: Any = None,
+        missing: Array | None = None,
+        weights: Any = None,
+        ends: Any = None,
+        labels: Labels | None = None,
     ) -> None:
         array = _checked_values(values)
         if axes is not None:
@@ -84,13 +115,34 @@ class GridInput:
                 "There is nothing to fit.",
             )
         rising, flips = _checked_axes(axes, domain, array.shape[:D])
-        self.encoding = checked_encoding(encoding, D)
+        #: The rule by which splines end on each axis; None where it is chosen.
+        self.ends = checked_ends(ends, D, labels)
+        periods = periods_of(self.ends, checked_periods(periodic, D, labels), rising)
+        self.encoding = periodic_encoding(checked_encoding(encoding, D), periods)
+        given = [x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)]
+        kind = _working_dtype(array.dtype)
+        #: The mask and the weights of the grid; without the last sample where the first is the
+        #: same position.
+        self.missing, self.weights = missing, _grid_weights(weights, array.shape[:D])
+        if self.weights is not None and missing is not None:
+            known = ~(missing if missing.ndim == D else missing.any(axis=-1))
+            self.weights = np.where(known, self.weights, 0.0)
+        for i, (x, period) in enumerate(zip(rising, periods, strict=True)):
+            if period is not None:
+                check_span(f"axes[{i}]", float(x[0]), float(x[-1]), period)
+        seam = Seam.of(given, periods)
+        if seam is not None:
+            array, self.missing = seam.joined(array, missing, self.weights)
+            self.weights = None if self.weights is None else seam.summed(self.weights)
+            given = seam.axes(given)
+            rising = [x[::-1] if flip else x for x, flip in zip(given, flips, strict=True)]
         layout = GridLayout(
-            SampleAxes(x[::-1] if flip else x for x, flip in zip(rising, flips, strict=True)),
+            SampleAxes(given),
             tuple(flips),
-            tuple(_frames(axes, domain, rising)),
+            tuple(_frames(axes, domain, rising, periods)),
             has_channels,
-            *_working_dtype(array.dtype),
+            *kind,
+            seam,
         )
         self._place(array, layout)
 
@@ -98,11 +150,10 @@ class GridInput:
     def on(cls, layout: GridLayout, values: Any) -> GridInput:
         """Return other values of the same kind on a known grid."""
         array = _checked_values(split_mask(values, None)[0])
-        D = len(layout.shape)
+        D, seam = len(layout.shape), layout.seam
+        shape = layout.shape if seam is None else seam.shape
         alike = (
-            array.shape[:D] == layout.shape
-            and array.ndim == D + layout.channels
-            and 0 not in array.shape
+            array.shape[:D] == shape and array.ndim == D + layout.channels and 0 not in array.shape
         )
         if not alike or _working_dtype(array.dtype) != (layout.is_complex, layout.dtype):
             channels = " with channels" if layout.channels else ""
@@ -110,11 +161,14 @@ class GridInput:
             raise problem(
                 "values",
                 describe(values),
-                f"the grid {layout.shape}{channels}, {kind}",
+                f"the grid {shape}{channels}, {kind}",
                 "To fit other values, call kf.fit.",
             )
+        if seam is not None:
+            array = seam.joined(array, None)[0]
         new = cls.__new__(cls)
-        new.encoding = None
+        new.encoding, new.missing, new.weights = None, None, None
+        new.ends = (None,) * D
         new._place(array, layout)
         return new
 
@@ -141,6 +195,10 @@ class GridInput:
         if self._planes is not None:
             return False
         return bool(np.may_share_memory(array, self._values))
+
+    def weights_at(self, present: Array) -> Array | None:
+        """Return the weights (P,) of the samples where ``present``; None if there are none."""
+        return None if self.weights is None else self.weights[self._rising][present[self._rising]]
 
     def at(self, present: Array) -> tuple[Array, Array]:
         """Return positions (P, D) and values (P,) or (P, C) of the samples where ``present``."""
@@ -219,6 +277,25 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
     return np.where(wide, array.dtype.type(0), array), missing
 
 
+def _grid_weights(weights: Any, shape: tuple[int, ...]) -> Array | None:
+    """Return the weight of each sample of a grid, zero or positive."""
+    if weights is None:
+        return None
+    w = real_numbers("weights", weights)
+    if w.shape != shape:
+        raise problem(
+            "weights", describe(w), f"shape {shape}, that of the grid", "One weight per sample."
+        )
+    if np.any(w < 0) or not np.any(w > 0):
+        raise problem(
+            "weights",
+            f"the lowest {float(w.min()):g}, the largest {float(w.max()):g}",
+            "weights of zero or more, one of them positive",
+            "Pass 1 over the variance of the noise of each sample.",
+        )
+    return w
+
+
 def _checked_values(values: Any) -> Array:
     remedy = "Pass mask=~np.isfinite(values) to fit the rest and fill the gaps, or use fit_points."
     array = number_array("values", values)
@@ -229,7 +306,7 @@ def _checked_values(values: Any) -> Array:
             "an array with at least one axis",
             "Pass the samples as an array.",
         )
-    inexact = np.issubdtype(array.dtype, np.inexact)
+    inexact = array.dtype.kind in "fc"
     # The sum detects NaN and inf in one pass without a copy. They are counted only if it is not
     # finite.
     if inexact and array.size and not sum_is_finite(array):
@@ -309,7 +386,7 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
             )
         falling = n > 1 and bool(x[0] > x[-1])
         x = x[::-1] if falling else x
-        if np.any(np.diff(x) <= 0):
+        if n > 1 and not smallest_gap(x) > 0:
             raise problem(
                 f"axes[{i}]",
                 describe(x),
@@ -350,11 +427,24 @@ def checked_domain(domain: Any, D: int) -> list[tuple[float, float]]:
     return pairs
 
 
-def _frames(axes: Any, domain: Any, positions: list[Array]) -> list[Frame]:
+def _frames(
+    axes: Any, domain: Any, positions: list[Array], periods: Sequence[float | None]
+) -> list[Frame]:
     """Return the frame of each axis: where the unit interval of its embedder lies."""
-    if domain is None:
+    pairs = None if domain is None else checked_domain(domain, len(positions))
+    plain = _plain_frames(axes, pairs, positions)
+    return [
+        frame
+        if period is None
+        else closed_frame(x, period, None if pairs is None else pairs[i], cells=axes is None)
+        for i, (frame, x, period) in enumerate(zip(plain, positions, periods, strict=True))
+    ]
+
+
+def _plain_frames(axes: Any, pairs: Any, positions: list[Array]) -> list[Frame]:
+    """Return the frames of axes that do not wrap."""
+    if pairs is None:
         return [sample_frame(axis) for axis in positions]
-    pairs = checked_domain(domain, len(positions))
     # Samples are the centres of equal cells of the domain. The first lies half a cell inside.
     if axes is None:
         return [
@@ -426,7 +516,17 @@ class PointInput:
     2^``weight_exponent``.
     """
 
-    def __init__(self, points: Any, values: Any, weights: Any, domain: Any, encoding: Any) -> None:
+    def __init__(
+        self,
+        points: Any,
+        values: Any,
+        weights: Any,
+        domain: Any,
+        encoding: Any,
+        *,
+        periodic: Any = None,
+        labels: Labels | None = None,
+    ) -> None:
         X = _point_positions(points)
         y, missing = _point_values(values, len(X))
         w = _point_weights(weights, len(X))
@@ -458,19 +558,43 @@ class PointInput:
                 "finite numbers, or NaN for missing values",
                 "Remove these points, or replace inf by NaN.",
             )
-        self.box = bounding_box(X)
+        self.periods = checked_periods(periodic, self.D, labels)
         self.domain = None if domain is None else checked_domain(domain, self.D)
+        if any(self.periods):
+            self.points = X = self._reduced(X)
+        self.box = bounding_box(X)
+        for i, period in enumerate(self.periods):
+            if period is not None:  # the box is one period long, wherever the points are
+                low = self.box[i][0] if self.domain is None else self.domain[i][0]
+                self.box[i] = (low, low + period)
         if self.domain is not None:
             check_inside(X, self.domain)
         else:
             for low, high in self.box:
                 check_length("points", low, high)
-        self.encoding = checked_encoding(encoding, self.D)
+        self.encoding = periodic_encoding(checked_encoding(encoding, self.D), self.periods)
+
+    def _reduced(self, X: Array) -> Array:
+        """Return points less whole periods: from the start of the domain, or the lowest, on."""
+        X = X.copy()
+        for i, period in enumerate(self.periods):
+            if period is None:
+                continue
+            if self.domain is None:
+                low = float(X[:, i].min())
+            else:
+                low, high = check_domain(self.domain[i], period)
+                self.domain[i] = (low, high)
+            X[:, i] -= period * np.floor((X[:, i] - low) / period)
+            X[:, i] = np.maximum(X[:, i], low)  # but for rounding
+        return X
 
     def frames(self) -> tuple[Frame, ...]:
         """Return the frames of the given encoding."""
         assert self.encoding is not None
-        return frames_for(self.encoding, self.domain, self.box)
+        return closed_frames(
+            frames_for(self.encoding, self.domain, self.box), self.box, self.periods
+        )
 
 
 def frames_for(

@@ -37,7 +37,7 @@ ENOUGH = 200
 class ChosenGrid:
     """Features of one kind on a grid over a box, which can be made coarser."""
 
-    make: Axis
+    make: Axis | Sequence[Axis]
     box: Sequence[tuple[float, float]]
     counts: Sequence[int]
 

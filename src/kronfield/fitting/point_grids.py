@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, is_even, mean_step
-from kronfield.embedders import TensionSpline, Triangle
+from kronfield.embedders import Embedder, TensionSpline, Triangle, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.fitting.settings import PointSettings
 from kronfield.solvers.points.systems import fast_size
@@ -100,14 +100,34 @@ def without_spare_nodes(count: int) -> int:
     return fast_size(max(count, 2) + 2) - 2
 
 
-Axis = Callable[[float, float, int], tuple[Triangle | TensionSpline, Frame]]
+Axis = Callable[[float, float, int], tuple[Embedder, Frame]]
+
+
+def closed_axis(
+    low: float, high: float, count: int, *, make: Axis, period: float
+) -> tuple[Embedder, Frame]:
+    """Return what ``make`` makes, wrapped round an axis of one period; a part of it is a line."""
+    if abs(high - low - period) > 1e-9 * period:
+        return make(low, high, count)
+    line, _ = make(low, high, count)
+    assert isinstance(line, Triangle | TensionSpline)
+    size = fast_size(max(count - 1, 1))  # the last node is the first
+    if isinstance(line, Triangle):
+        line = Triangle(size, 2.0 / size)
+    ring = Wrapped(replace(line, size=size, padding=0))
+    return ring, Frame(low, period, low, low + period, wraps=True)
 
 
 def grid_of(
-    make: Axis, box: Sequence[tuple[float, float]], counts: Sequence[int]
+    make: Axis | Sequence[Axis], box: Sequence[tuple[float, float]], counts: Sequence[int]
 ) -> tuple[Kronecker, tuple[Frame, ...]]:
-    """Return the encoding and the frames of one kind of features on all axes of a box."""
-    pairs = [make(low, high, count) for (low, high), count in zip(box, counts, strict=True)]
+    """Return the encoding and the frames of one kind of features on all axes of a box.
+
+    There may be a function to make each axis.
+    """
+    makes = [make] * len(box) if callable(make) else make
+    places = zip(makes, box, counts, strict=True)
+    pairs = [one(low, high, count) for one, (low, high), count in places]
     return Kronecker(*(emb for emb, _ in pairs)), tuple(frame for _, frame in pairs)
 
 

@@ -205,8 +205,20 @@ class Walk:
 
     @property
     def penalty(self) -> Penalty:
-        """The penalty with the lowest score."""
-        return self.ladder.penalty(self.best)
+        """The penalty with the lowest score, at the minimum of a parabola along the decades.
+
+        The parabola goes through the best score and those of the finest step on either side.
+        """
+        if not self.ladder.steps:
+            return self.ladder.penalty(self.best)
+        decade, rung = self.best
+        step = self.ladder.steps[-1]
+        below, above = (self.known.get((decade + s * step, rung), math.inf) for s in (-1, 1))
+        bend = below - 2 * self.lowest + above
+        if not (math.isfinite(bend) and bend > 0):
+            return self.ladder.penalty(self.best)
+        # no further than half a step: both neighbours have a higher score
+        return self.ladder.penalty((decade + step * (below - above) / (2 * bend), rung))
 
     @property
     def lowest(self) -> float:
@@ -322,15 +334,23 @@ class Trial:
         """Return the normal equations of the fitted points of each fold."""
         count, limits = len(self.points), self.settings.row_limits
         rule = RowRule.choose(encoding, frames, rows, count, limits)
-        return [self._assembled(rule, fitted, self.values) for fitted in self.fitted]
+        return [self._assembled(rule, k, self.values) for k in range(len(self.fitted))]
 
-    def _assembled(self, rule: RowRule, fitted: Array, values: Array) -> NormalEquations:
+    def _assembled(self, rule: RowRule, fold: int, values: Array) -> NormalEquations:
+        """Return the equations of the fitted points of a fold, with the penalty of all its points.
+
+        A penalty is relative to the sum of the weights. It is a prior, which does not depend on how
+        many points there are: the held-out points count as well.
+        """
+        fitted, both = self.fitted[fold], self.fitted[fold] | self.folds[fold]
         weights = None if self.weights is None else self.weights[fitted]
-        return assemble(rule, self.points[fitted], np.ascontiguousarray(values[:, fitted]), weights)
+        total = float(both.sum() if self.weights is None else self.weights[both].sum())
+        own = np.ascontiguousarray(values[:, fitted])
+        return replace(assemble(rule, self.points[fitted], own, weights), total=total)
 
     def systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
@@ -338,10 +358,10 @@ class Trial:
         """Return the normal equations of each fold, for one kind of features on a grid."""
         count, limits = len(self.points), self.settings.row_limits
         found = []
-        for k, fitted in enumerate(self.fitted):
+        for k in range(len(self.fitted)):
             part = grid_of(make, *self.restrict(box, counts, k))
             rule = RowRule.choose(*part, rows, count, limits)
-            found.append(self._assembled(rule, fitted, self.values))
+            found.append(self._assembled(rule, k, self.values))
         return found
 
 
@@ -407,7 +427,7 @@ class LatticeTrial(Trial):
 
     def systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
@@ -417,14 +437,14 @@ class LatticeTrial(Trial):
 
     def _systems(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,
         values: Array,
     ) -> list[NormalEquations]:
         found = []
-        for window, fitted in zip(self.windows, self.fitted, strict=True):
+        for k, (window, fitted) in enumerate(zip(self.windows, self.fitted, strict=True)):
             steps = [
                 (high - low) / (n - 1) if n > 1 else 1.0
                 for (low, high), n in zip(box, counts, strict=True)
@@ -435,7 +455,7 @@ class LatticeTrial(Trial):
             ]
             part = grid_of(make, ends, [p.stop - p.start for p in window])
             rule = RowRule.choose(*part, rows, int(fitted.sum()), self.settings.row_limits)
-            found.append(self._assembled(rule, fitted, values))
+            found.append(self._assembled(rule, k, values))
         return found
 
     @property
@@ -449,7 +469,7 @@ class LatticeTrial(Trial):
 
     def squares(
         self,
-        make: Axis,
+        make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
         counts: Sequence[int],
         rows: str | None,

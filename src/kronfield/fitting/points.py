@@ -83,6 +83,7 @@ def fit_points(
     units: Sequence[float] | None = None,
     loss: str = "squared",
     trend: int | None = None,
+    periodic: Any = None,
     hold_out: str | None = None,
     form: str | None = None,
     rows: str | None = None,
@@ -145,6 +146,10 @@ def fit_points(
     trend : 0, 1 or 2, optional
         The degree of a polynomial that is fitted together with the features and that no penalty
         holds back: with ``outside="extrapolate"`` the field returns to it outside of the domain.
+    periodic : sequence of D floats or None, or dict, optional
+        The period of each axis, None where it does not wrap: ``periodic=[None, 360.0]``, or by the
+        names of axes. Positions count modulo the period, and the field closes at the seam. Splines
+        and hats have periodic forms; Gaussians of chosen widths and the dual form take no part.
     hold_out : "points" or "blocks", optional
         What is held out together to choose settings: single points, or all points in blocks of
         space, for clustered points whose error between the clusters matters. With either, if
@@ -196,7 +201,15 @@ def fit_points(
     """
     started = time.perf_counter()
     plain = labelled_points(points, values, weights, domain)
-    given = PointInput(plain.points, plain.values, plain.weights, plain.domain, encoding)
+    given = PointInput(
+        plain.points,
+        plain.values,
+        plain.weights,
+        plain.domain,
+        encoding,
+        periodic=periodic,
+        labels=plain.labels,
+    )
     options = PointOptions.checked(
         given.D,
         ridge=ridge,
@@ -214,9 +227,11 @@ def fit_points(
     )
     lattice, filler = None, None
     checked_form(form, encoding)
+    if any(given.periods):
+        _check_periodic(form, trend)
     if given.encoding is not None:
         check_features(given.encoding.shape, options)
-    else:
+    elif not any(given.periods):
         lattice = find_lattice(given.points, options.settings.points)
         nodes = None if lattice is None else math.prod(axis.count for axis in lattice)
         P = len(given.points) if given.weights is None else int(np.count_nonzero(given.weights))
@@ -243,6 +258,15 @@ def fit_points(
     field = fit_checked(given, lattice, options, started, filler=filler)
     counted = given.points if given.weights is None else given.points[given.weights > 0]
     return field.with_places(PointPlaces(counted, options.units)).with_labels(plain.labels)
+
+
+def _check_periodic(form: Any, trend: Any) -> None:
+    """Raise an error for what has no periodic form."""
+    if form == "dual":
+        raise problem("form", '"dual" beside periodic', '"grid"', "Leave form or periodic out.")
+    if trend:
+        remedy = "A polynomial does not close at the seam: use trend=0, or leave periodic out."
+        raise problem("trend", f"{trend} beside periodic", "0 or None", remedy)
 
 
 def fit_checked(
@@ -296,7 +320,7 @@ def fit_checked(
         left = _without_trend(basis, samples.points, samples.values, samples.weights)
         samples = replace(samples, values=left)
     if given.encoding is None:
-        box = given.domain or given.box
+        box = given.box if any(given.periods) else given.domain or given.box
         if lattice is not None:
             box = [
                 (axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice
@@ -306,7 +330,8 @@ def fit_checked(
             # suit wide gaps
             fixed = changed(options.settings, "search", "ratios", (filler.ratio,))
             options = replace(options, settings=fixed)
-        choice = choose_points(samples, box, lattice, options)
+        line = None if filler is None else filler.line
+        choice = choose_points(samples, box, lattice, options, given.periods, line)
         if filler is not None and choice.held is not None:
             field = filler.scattered(choice, scale)
             if field is not None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, Frame, is_even, mean_step
-from kronfield.embedders import BSpline, Embedder, TensionSpline
+from kronfield.embedders import BSpline, Embedder, TensionSpline, Wrapped
 from kronfield.encoding import Kronecker
+from kronfield.fitting.periods import is_even_circle
 
 # Centres past each end: two reach half a cell beyond the last sample, where the domain ends.
 PADDING = 2
@@ -29,6 +30,9 @@ def tension_encoding(
     """
     embedders: list[Embedder] = []
     for axis, frame in zip(axes, frames, strict=True):
+        if frame.period is not None:
+            embedders.append(_on_circle(axis, frame, tension, thinned))
+            continue
         if is_even(axis):
             inside = len(axis)
             if inside > 1:  # a domain given by the caller may have more cells than samples
@@ -40,6 +44,18 @@ def tension_encoding(
         low, high = max(low, 2 * x[0] - x[1]), min(high, 2 * x[-1] - x[-2])
         embedders.append(BSpline.through(x, 3, low, high))
     return Kronecker(*embedders)
+
+
+def _on_circle(axis: Array, frame: Frame, tension: float, thinned: bool) -> Wrapped:
+    """Return the same on a periodic axis: nothing lies past its ends."""
+    assert frame.period is not None
+    if is_even_circle(axis, frame.period):
+        return Wrapped(TensionSpline(len(axis), tension))
+    x = frame.unit(axis)
+    if thinned and len(x) > 4:
+        x = _thinned(np.append(x, x[0] + 1.0))
+        x = x[:-1] if x[-1] - x[0] >= 1.0 else x
+    return Wrapped.through(x, 3)
 
 
 def _thinned(x: Array) -> Array:

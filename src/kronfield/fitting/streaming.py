@@ -26,6 +26,12 @@ from kronfield.fitting.inputs import (
     frames_for,
 )
 from kronfield.fitting.options import PointOptions, checked_loss
+from kronfield.fitting.periods import (
+    check_domain,
+    checked_periods,
+    closed_frames,
+    periodic_encoding,
+)
 from kronfield.fitting.point_grids import mean_distances
 from kronfield.fitting.point_search import GcvWalk
 from kronfield.fitting.points import scaled_ridge
@@ -71,6 +77,8 @@ class Statistics:
     rows : "exact", "blending", "similarity" or "linear", optional
         As in `fit_points`. Linear blending does not depend on the embedders, so one summary serves
         every encoding: see ``solve``.
+    periodic : sequence of D floats or None, optional
+        The period of each axis, as in `fit_points`; the domain is one period long there.
     """
 
     def __init__(
@@ -79,6 +87,7 @@ class Statistics:
         domain: Sequence[Sequence[float]],
         *,
         rows: str | None = None,
+        periodic: Any = None,
     ) -> None:
         dimensions = encoding.dimensions if isinstance(encoding, Kronecker) else _length(domain)
         checked = checked_encoding(encoding, dimensions)
@@ -86,9 +95,16 @@ class Statistics:
             raise problem(
                 "encoding", None, "a Kronecker encoding or an embedder", "Pass the features to use."
             )
-        box = checked_domain(domain, dimensions)
+        self._periods = checked_periods(periodic, dimensions)
+        box = [
+            pair if period is None else check_domain(pair, period)
+            for pair, period in zip(checked_domain(domain, dimensions), self._periods, strict=True)
+        ]
+        checked = periodic_encoding(checked, self._periods)
+        assert checked is not None
         limits = defaults.DEFAULT.points.row_limits
-        self._rule = RowRule.choose(checked, frames_for(checked, box, box), rows, limits=limits)
+        frames = closed_frames(frames_for(checked, box, box), box, self._periods)
+        self._rule = RowRule.choose(checked, frames, rows, limits=limits)
         self._rows = rows
         offsets = (math.prod(2 * t - 1 for t in self._rule.taps) + 1) // 2
         if offsets * math.prod(self._rule.shape) > LARGEST:
@@ -98,7 +114,7 @@ class Statistics:
                 f"at most {LARGEST} numbers",
                 "Use fewer or narrower features.",
             )
-        self._stencil = Stencil(self._rule.shape, self._rule.taps)
+        self._stencil = Stencil(self._rule.shape, self._rule.taps, self._rule.wraps)
         self._grams = [np.zeros(t) for t in self._rule.taps]
         self._rhs = np.zeros((0, *self._rule.shape))
         self._energy = np.zeros(0)
@@ -130,7 +146,7 @@ class Statistics:
 
     @with_one_blas_thread
     def _change(self, points: Any, values: Any, weights: Any, sign: int) -> None:
-        new = PointInput(points, values, weights, list(self.domain), None)
+        new = PointInput(points, values, weights, list(self.domain), None, periodic=self._periods)
         if len(self.domain) != new.D:
             raise problem(
                 "points",
@@ -222,7 +238,7 @@ class Statistics:
                 f"at most {self.count}",
                 "Remove only points that were added.",
             )
-        result = Statistics(self.encoding, self.domain, rows=self._rows)
+        result = Statistics(self.encoding, self.domain, rows=self._rows, periodic=self._periods)
         result._kind = self._kind or other._kind
         result._single = self._single and other._single
         result._stencil = self._stencil.combine(other._stencil, sign)
@@ -379,7 +395,9 @@ class Statistics:
                     'To change the encoding, create the statistics with rows="linear".',
                 )
             used = checked_encoding(encoding, len(self.domain)) or used
-        frames = frames_for(used, self.domain, list(self.domain))
+            used = periodic_encoding(used, self._periods) or used
+        box = list(self.domain)
+        frames = closed_frames(frames_for(used, self.domain, box), box, self._periods)
         dtype = np.float32 if self._single else np.float64
         line = len(self._rule.shape) == 1 or self._rule.blending is not None
         stencil = self._stencil.scaled(-heavy) if heavy else self._stencil
@@ -407,7 +425,7 @@ class Statistics:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to one file, completely or not at all."""
         offsets = sorted(self._stencil.planes)
-        metadata = {
+        metadata: dict[str, Any] = {
             "kind": "statistics",
             "encoding": self.encoding.to_dict(),
             "domain": [list(pair) for pair in self.domain],
@@ -419,6 +437,8 @@ class Statistics:
             "dropped": self.dropped,
             "total": self.total,
         }
+        if any(self._periods):
+            metadata["periodic"] = list(self._periods)
         arrays = {
             "stencil": np.stack([self._stencil.planes[offset] for offset in offsets]),
             "rhs": self._rhs,
@@ -440,7 +460,12 @@ class Statistics:
             raise problem("path", path, "saved statistics", "Load a field with kf.load.")
         try:
             encoding = Encoding.from_dict(metadata["encoding"], functions)
-            result = cls(encoding, metadata["domain"], rows=metadata["rows"])  # type: ignore[arg-type]
+            result = cls(
+                encoding,  # type: ignore[arg-type]
+                metadata["domain"],
+                rows=metadata["rows"],
+                periodic=metadata.get("periodic"),
+            )
             if "blending" not in metadata and result._by_least_squares():
                 # Version 0.1.0 blended by similarity.
                 result = cls(encoding, metadata["domain"], rows="similarity")  # type: ignore[arg-type]

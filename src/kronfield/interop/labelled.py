@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,29 @@ def _of_array(given: LabelledGrid) -> LabelledGrid:
     if not isinstance(data, xarray.DataArray):
         given.values = np.asarray(data)
         return given
+    data, channels = _channels_last(data, channels, given.axes)
+    dims = data.dims[:-1] if channels else data.dims
+    given.axes, labels = _array_axes(data, dims, given)
+    names = None
+    if channels:
+        last = data.dims[-1]
+        names = tuple(map(str, data.coords[last].values)) if last in data.coords else None
+    mask = given.mask
+    if isinstance(mask, xarray.DataArray):
+        wanted = data.dims if set(mask.dims) == set(data.dims) else dims
+        mask = mask.transpose(*wanted).values
+    given.values, given.channels = data.values, channels
+    given.mask = with_missing(given.values, mask)
+    name = None if data.name is None else str(data.name)
+    given.labels = Labels(tuple(labels), name, plain(data.attrs), names)
+    return given
+
+
+def _channels_last(data: Any, channels: bool | None, axes: Any) -> tuple[Any, bool]:
+    """Return a DataArray with its channels on the last axis, and whether it has channels.
+
+    A coordinate of words, as the names of colours, is that of channels.
+    """
     words = [d for d in data.dims if d in data.coords and not has_positions(data.coords[d])]
     if len(words) > 1:
         raise problem(
@@ -54,38 +78,22 @@ def _of_array(given: LabelledGrid) -> LabelledGrid:
             "Select one entry of the others: da.sel(...).",
         )
     if words:
-        data, channels = data.transpose(..., words[0]), True
-    if channels is None and given.axes is None:
-        channels = data.dims[-1:] != () and (
-            data.dims[-1] not in data.coords and ends_in_channels(data.shape)
-        )
-    dims = data.dims[:-1] if channels else data.dims
-    if given.axes is None:
-        positions = [axis_positions(data, dim) for dim in dims]
-        labels = [coordinate_label(data, dim) for dim in dims]
-        # without any coordinate and domain, samples are cells as those of a bare array
-        if given.domain is None or any(dim in data.coords for dim in dims):
-            given.axes = positions
-    else:
-        labels = [AxisLabel(str(dim)) for dim in dims]
-        given.axes = _entries(given.axes, len(dims))
-        labels = [
-            AxisLabel.of(axis, label.name)
-            for label, axis in zip(labels, given.axes, strict=len(labels) == len(given.axes))
-        ]
-    names = None
-    if channels:
-        last = data.dims[-1]
-        names = tuple(map(str, data.coords[last].values)) if last in data.coords else None
-    mask = given.mask
-    if isinstance(mask, xarray.DataArray):
-        wanted = data.dims if set(mask.dims) == set(data.dims) else dims
-        mask = mask.transpose(*wanted).values
-    given.values, given.channels = data.values, bool(channels)
-    given.mask = with_missing(given.values, mask)
-    name = None if data.name is None else str(data.name)
-    given.labels = Labels(tuple(labels), name, plain(data.attrs), names)
-    return given
+        return data.transpose(..., words[0]), True
+    if channels is None and axes is None and data.dims:
+        channels = data.dims[-1] not in data.coords and ends_in_channels(data.shape)
+    return data, bool(channels)
+
+
+def _array_axes(data: Any, dims: Sequence[Any], given: LabelledGrid) -> tuple[Any, list[AxisLabel]]:
+    """Return the positions and labels of dimensions: of the coordinates, unless axes are given."""
+    if given.axes is not None:
+        axes = _entries(given.axes, len(dims))
+        return axes, [AxisLabel.of(x, str(dim)) for dim, x in zip(dims, axes, strict=True)]
+    labels = [coordinate_label(data, dim) for dim in dims]
+    # without any coordinate, but with a domain, samples are cells as those of a bare array
+    if given.domain is not None and not any(dim in data.coords for dim in dims):
+        return None, labels
+    return [axis_positions(data, dim) for dim in dims], labels
 
 
 def has_positions(coordinate: Any) -> bool:

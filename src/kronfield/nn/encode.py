@@ -23,6 +23,7 @@ from kronfield.embedders import (
     Sine,
     TensionSpline,
     Triangle,
+    periodic_form,
 )
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 
@@ -76,6 +77,9 @@ class Encode(nn.Module):
         learned), "centres" (local embedders) and "frequencies" (Fourier, Sine).
     domain : sequence of (low, high), optional
         One pair per axis: the position of the unit interval of the embedders. By default (0, 1).
+    periodic : sequence of float or None, optional
+        The period of each axis, None where it does not wrap. The features close at the seam (see
+        `Wrapped`), and the domain of the axis is one period, by default from 0 on.
     """
 
     def __init__(
@@ -84,9 +88,12 @@ class Encode(nn.Module):
         *,
         trainable: Iterable[str] = (),
         domain: Domain | None = None,
+        periodic: Sequence[float | None] | None = None,
     ) -> None:
         super().__init__()
         self.encoding = as_encoding(encoding)
+        if periodic is not None:
+            self.encoding, domain = closed(self.encoding, domain, periodic)
         self.axes = axis_modules(self.encoding, trainable)
         self.place = Place(self.encoding.dimensions, domain)
 
@@ -238,6 +245,36 @@ class Place(nn.Module):
             return x
         low, high = self.domain[axis]
         return (x - low) / (high - low)
+
+
+def closed(
+    encoding: Concatenated | Kronecker, domain: Domain | None, periodic: Sequence[float | None]
+) -> tuple[Concatenated | Kronecker, Domain]:
+    """Return an encoding with features that close on periodic axes, and its domain."""
+    D = encoding.dimensions
+    aligned = isinstance(encoding, Kronecker) or (
+        encoding.directions is None and len(encoding.embedders) == D
+    )
+    if not aligned:
+        raise problem(
+            "periodic",
+            "periods of an encoding along other directions",
+            "one embedder per axis",
+            "Use Kronecker, or Concatenated without directions.",
+        )
+    if len(periodic) != D or not all(one is None or float(one) > 0 for one in periodic):
+        raise problem("periodic", describe(periodic), f"{D} periods or None", "One per axis.")
+    pairs = [(0.0, 1.0 if p is None else float(p)) for p in periodic] if domain is None else domain
+    for pair, period in zip(pairs, periodic, strict=False):
+        if period is not None and abs(pair[1] - pair[0] - period) > 1e-9 * period:
+            raise problem(
+                "domain", tuple(pair), f"a domain of one period, {period:g}", "Change one of them."
+            )
+    embedders = [
+        emb if period is None else periodic_form(emb)
+        for emb, period in zip(encoding.embedders, periodic, strict=True)
+    ]
+    return type(encoding)(*embedders), pairs
 
 
 def as_encoding(encoding: Any) -> Concatenated | Kronecker:

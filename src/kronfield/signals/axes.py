@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import problem
+from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import drawn_order
 from kronfield.field import Field
 from kronfield.files import Description
-
-# Names of axes that are drawn to the right, and of axes that are drawn upwards.
-_ACROSS = {"x", "lon", "lng", "long", "longitude", "easting", "t", "time", "column", "col"}
-_UP = {"y", "z", "lat", "latitude", "northing"}
 
 
 def described(field: Field) -> Description:
@@ -39,7 +37,12 @@ def axis_units(field: Field) -> list[str]:
 
 def axis_named(field: Field, name: str) -> int:
     """Return the index of an axis, given its name, the start of its name, or its number."""
-    names = [one.lower() for one in axis_names(field)]
+    return named_axis(axis_names(field), name)
+
+
+def named_axis(axes: Sequence[str], name: str) -> int:
+    """Return the index of one of ``axes``, given its name, the start of it, or its number."""
+    names = [one.lower() for one in axes]
     text = name.strip().lower()
     if text in names:
         return names.index(text)
@@ -47,9 +50,7 @@ def axis_named(field: Field, name: str) -> int:
         return int(text)
     found = [i for i, one in enumerate(names) if text and one.startswith(text)]
     if len(found) != 1:
-        raise problem(
-            "axis", repr(name), f"one of {', '.join(axis_names(field))}", "Or its number, from 0."
-        )
+        raise problem("axis", repr(name), f"one of {', '.join(axes)}", "Or its number, from 0.")
     return found[0]
 
 
@@ -76,13 +77,14 @@ def is_numbered(field: Field, axis: int) -> bool:
     return bool(np.array_equal(x, np.arange(len(x)))) and field.domain[axis] == (-0.5, len(x) - 0.5)
 
 
+def drawn_positions(field: Field, axis: int, positions: Array) -> Array:
+    """Return positions as Matplotlib draws them: dates as datetime64, numbers unchanged."""
+    label = field.labels.axes[axis]
+    return label.values(positions).astype("M8[us]") if label.is_date else positions
+
+
 def map_order(field: Field, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes as (vertical, horizontal), and the axes to flip so that they grow upwards."""
     names = [axis_names(field)[i].split("[")[0].split("(")[0].strip().lower() for i in order]
-    if described(field).kind != "table" and not set(names) <= _ACROSS | _UP:
-        return order, ()
-    if "row" in names:
-        down = names.index("row")
-        return (order[down], order[1 - down]), ()
-    across = 1 if names[1] in _ACROSS and names[0] not in _ACROSS else 0
-    return (order[1 - across], order[across]), (order[1 - across],)
+    drawn, up = drawn_order(names, order, described(field).kind == "table")
+    return drawn, (drawn[0],) if up else ()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import Labels
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
@@ -19,7 +20,7 @@ from kronfield.fitting import settings as defaults
 from kronfield.fitting.grid import fit
 from kronfield.fitting.points import fit_points
 from kronfield.fitting.report import FitReport, PointReport
-from kronfield.signals.axes import described
+from kronfield.signals.axes import described, named_axis
 from kronfield.solvers.points.cg import ConvergenceError
 
 # Peak memory of a fit, without and with a penalty, as a multiple of the size of the samples, which
@@ -43,6 +44,7 @@ def fit_signal(
     loss: str = "squared",
     trend: int | None = None,
     hold_out: str | None = None,
+    periodic: Mapping[str, float] | None = None,
 ) -> Field:
     """Fit a field to a signal: by `fit` for grids, by `fit_points` for tables.
 
@@ -69,6 +71,8 @@ def fit_signal(
         As in `fit` and `fit_points`.
     trend, hold_out
         As in `fit_points`, for tables only.
+    periodic : dict, optional
+        The period of each axis that wraps, by its name or number.
     missing : array of bool, optional
         True where a sample is to be left out, in the shape of the grid.
 
@@ -77,6 +81,7 @@ def fit_signal(
     Field
         Its ``info`` is that of the signal plus ``range``, the smallest and the largest value.
     """
+    periods = _periods(signal, periodic)
     if signal.points is not None:
         if isinstance(roughness, str):
             raise problem(
@@ -92,17 +97,25 @@ def fit_signal(
             "loss": loss,
             "trend": trend,
             "hold_out": hold_out,
+            "periodic": periods,
         }
         field = _fit_points(signal.points, signal.values, encoding, **options)
         field.info = replace(signal.description, range=value_range(signal.values)).to_dict()
-        return field
+        return _labelled(field, signal)
     holes = (
         missing_samples(signal)
         if missing is None
         else np.asarray(missing) | missing_samples(signal)
     )
     field = _fit_grid(
-        signal, holes, encoding, domain=domain, ridge=ridge, roughness=roughness, loss=loss
+        signal,
+        holes,
+        encoding,
+        domain=domain,
+        ridge=ridge,
+        roughness=roughness,
+        loss=loss,
+        periodic=periods,
     )
     known = replace(signal.description, range=value_range(signal.values), missing=int(holes.sum()))
     if domain is not None and signal.axes is None:
@@ -112,7 +125,19 @@ def fit_signal(
     if known.has_alpha:
         known = replace(known, multiplied=True)
     field.info = known.to_dict()
-    return field
+    return _labelled(field, signal)
+
+
+def _labelled(field: Field, signal: Signal) -> Field:
+    """Set the names, units and kinds of the axes, if the file has them; return the field."""
+    if signal.labels is None:
+        return field
+    known = signal.description
+    channels = tuple(known.channels) if signal.channels and known.channels else None
+    name = known.member if channels is None and not known.channels else None
+    if channels is None and known.channels:
+        name = known.channels[0]
+    return field.with_labels(Labels(signal.labels, name, {}, channels))
 
 
 def _fit_grid(
@@ -124,6 +149,7 @@ def _fit_grid(
     ridge: float | None,
     roughness: Any,
     loss: str,
+    periodic: list[float | None] | None,
 ) -> Field:
     """Fit the samples of a grid that are not ``holes``."""
     gaps = bool(holes.any())
@@ -150,7 +176,21 @@ def _fit_grid(
         channels=signal.channels,
         mask=holes if gaps else None,
         loss=loss,
+        periodic=periodic,
     )
+
+
+def _periods(signal: Signal, periodic: Mapping[str, float] | None) -> list[float | None] | None:
+    """Return one period per axis of a signal, None where it does not wrap."""
+    if not periodic:
+        return None
+    D = signal.values.ndim - signal.channels if signal.points is None else signal.points.shape[1]
+    names = signal.description.axes or []
+    names = names if len(names) == D else [f"axis {i}" for i in range(D)]
+    periods: list[float | None] = [None] * D
+    for name, period in periodic.items():
+        periods[named_axis(names, name)] = period
+    return periods
 
 
 def _fit_points(points: Array, values: Array, encoding: Any, **options: Any) -> Field:

@@ -18,7 +18,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.dual.likelihood import LEAST_RIDGE, MOST_RIDGE, orthonormal
-from kronfield.solvers.dual.similarity import Similarity
+from kronfield.solvers.dual.similarity import AxisSimilarity, Similarity, on_axes
 
 # Added to the diagonal of K_mm, relative to it, so that rounding errors do not make it singular.
 JITTER = 1e-8
@@ -55,7 +55,27 @@ class DualSolution:
     left_out_weights: Array
 
 
-class Direct:
+class _Centred:
+    """A system with centres, whose similarities on each axis are those of the field.
+
+    A pickle holds the positions once: the field and its report refer to the same `axes`, and the
+    centres are put together from them.
+    """
+
+    similarity: Similarity
+    centres: Array
+
+    @functools.cached_property
+    def axes(self) -> list[AxisSimilarity]:
+        """The similarities to the centres on each axis."""
+        return on_axes(self.similarity, self.centres)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.centres = np.stack([axis.centres for axis in self.axes], axis=1)
+
+
+class Direct(_Centred):
     """The system of all points.
 
     Parameters
@@ -79,8 +99,8 @@ class Direct:
         self.noise, self.columns = noise, columns
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("similarity", "ridge", "centres", "noise", "columns")
-        return {name: self.__dict__[name] for name in names}
+        names = ("similarity", "ridge", "axes", "noise", "columns")
+        return {name: getattr(self, name) for name in names}
 
     @functools.cached_property
     def _factor(self) -> Array:
@@ -198,7 +218,7 @@ class _Sums:
     count: int
 
 
-class Inducing:
+class Inducing(_Centred):
     """The system with m inducing points.
 
     Parameters
@@ -217,8 +237,8 @@ class Inducing:
         self.similarity, self.ridge, self.centres, self.sums = similarity, ridge, centres, sums
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("similarity", "ridge", "centres", "sums")
-        return {name: self.__dict__[name] for name in names}
+        names = ("similarity", "ridge", "axes", "sums")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def fitted(

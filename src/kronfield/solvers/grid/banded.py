@@ -10,14 +10,13 @@ import bisect
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import in_threads, with_one_blas_thread
-from kronfield.embedders import BSpline, LocalEmbedder
-from kronfield.solvers.grid.banded_lu import BandedSolve, FactoredInverse, SolveWithEnds
+from kronfield.embedders import BSpline, LocalEmbedder, Wrapped
 
 # Rows in a block: FEW_ROWS, or MANY_ROWS for matrices of at least MANY_FROM rows. With fewer rows,
 # fewer zeros are multiplied and factorisations are cheaper. With more rows, BLAS is faster.
@@ -30,6 +29,13 @@ FEWEST_ROWS = 128
 FEW_COLUMNS = 16
 # For up to FEW_LINES lines, equal blocks are multiplied together, at most WINDOWS at a time.
 FEW_LINES, WINDOWS = 8, 1024
+
+
+class Operator(Protocol):
+    """A matrix that is not stored as one: banded, factored, or circulant."""
+
+    def apply(self, tensor: Array, axis: int) -> Array:
+        """Return the mode product with ``axis`` of a tensor."""
 
 
 def block_rows(size: int) -> int:
@@ -212,14 +218,14 @@ class BlockBanded:
 
 
 def apply(
-    operator: BlockBanded | BandedSolve | SolveWithEnds | FactoredInverse | Array,
+    operator: Operator | Array,
     tensor: Array,
     axis: int,
 ) -> Array:
     """Return the mode product of ``tensor`` with a banded or dense matrix."""
-    if isinstance(operator, BlockBanded | BandedSolve | SolveWithEnds | FactoredInverse):
-        return operator.apply(tensor, axis)
-    return dense_apply(operator, tensor, axis)
+    if isinstance(operator, np.ndarray):
+        return dense_apply(operator, tensor, axis)
+    return operator.apply(tensor, axis)
 
 
 @with_one_blas_thread
@@ -262,7 +268,7 @@ def _slices(count: int, work: int) -> list[slice]:
 
 
 def embedding_blocks(
-    embedder: LocalEmbedder | BSpline,
+    embedder: LocalEmbedder | BSpline | Wrapped,
     x: Array,
     order: int = 0,
     tolerance: float = 1e-17,
@@ -275,6 +281,8 @@ def embedding_blocks(
     """
     if isinstance(embedder, BSpline):
         return _blocks_of_runs(*embedder.run(x, order), embedder.size, rows)
+    if isinstance(embedder, Wrapped):
+        return _wrapped_blocks(embedder, x, order, tolerance, rows)
     blocks = []
     reach = embedder.reach(tolerance)
     per_unit, padding = round(1 / embedder.spacing), int(embedder.padding)
@@ -286,6 +294,38 @@ def embedding_blocks(
         first, last = min(max(first, 0), embedder.size - 1), min(max(last, 0), embedder.size - 1)
         blocks.append(Block(row, first, embedder.features(np, part, order, first, last + 1)))
     return BlockBanded((len(x), embedder.size), tuple(blocks))
+
+
+def _wrapped_blocks(
+    embedder: Wrapped, x: Array, order: int, tolerance: float, rows: int
+) -> BlockBanded:
+    """Return the embedding of positions on a circle: blocks that cross the seam have all columns.
+
+    The circle is cut open at every turn, and the columns of the line are folded back.
+    """
+    turn = np.floor(x - embedder.start)
+    K, blocks = embedder.size, []
+    for row in range(0, len(x), rows):
+        part, turns = x[row : row + rows], turn[row : row + rows]
+        found: list[tuple[Array, int, Array]] = []  # (rows, first column, values)
+        for one in np.unique(turns):
+            here = np.flatnonzero(turns == one)
+            (inside,) = embedding_blocks(
+                embedder.unrolled, part[here] - one, order, tolerance, len(here)
+            ).blocks
+            found.append((here, inside.column - embedder.offset, inside.values))
+        low, width = found[0][1] % K, found[0][2].shape[1]
+        if len(found) == 1 and low + width <= K:
+            blocks.append(Block(row, low, found[0][2]))
+            continue
+        block = np.zeros((len(part), K))
+        for here, column, values in found:
+            for start in range(0, values.shape[1], K):  # no column twice in one addition
+                piece = values[:, start : start + K]
+                columns = (column + start + np.arange(piece.shape[1])) % K
+                block[here[:, None], columns] += piece
+        blocks.append(Block(row, 0, block))
+    return BlockBanded((len(x), K), tuple(blocks))
 
 
 def _blocks_of_runs(first: Array, values: Array, size: int, rows: int) -> BlockBanded:

@@ -269,14 +269,15 @@ class FactoredInverse:
 
 @dataclass(frozen=True, eq=False)
 class SolveWithEnds:
-    """The inverse of samples with a condition at either end, whose right-hand side is 0."""
+    """The inverse of samples with ``count`` conditions at either end, of right-hand side 0."""
 
     inner: BandedSolve
+    count: int = 1
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N + 2, N)."""
-        return self.inner.shape[0], self.inner.shape[0] - 2
+        """(N + 2 count, N)."""
+        return self.inner.shape[0], self.inner.shape[0] - 2 * self.count
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -285,14 +286,15 @@ class SolveWithEnds:
 
     def astype(self, dtype: Any) -> SolveWithEnds:
         """Return the same inverse with results of another dtype."""
-        return SolveWithEnds(self.inner.astype(dtype))
+        return SolveWithEnds(self.inner.astype(dtype), self.count)
 
     def apply(self, tensor: Array, axis: int) -> Array:
-        """Return the mode product with ``axis`` of ``tensor``, which becomes two longer."""
+        """Return the mode product with ``axis`` of ``tensor``, which becomes longer."""
         N = self.shape[1]
         if tensor.shape[axis] != N:
             raise problem(
                 "tensor", f"shape {tensor.shape}", f"length {N} on axis {axis}", "Check the axis."
             )
-        sides = [(1, 1) if i == axis else (0, 0) for i in range(tensor.ndim)]
+        more = (self.count, self.count)
+        sides = [more if i == axis else (0, 0) for i in range(tensor.ndim)]
         return self.inner.apply(np.pad(tensor, sides), axis)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield.embedders import BSpline, Embedder, LocalEmbedder
+from kronfield.embedders import BSpline, Embedder, LocalEmbedder, Wrapped
 from kronfield.solvers.grid.banded import embedding_blocks
+from kronfield.solvers.grid.cyclic import circulant_inverse
 from kronfield.solvers.grid.inverse import dense_embedding, dense_inverse, smoothest
 
 # Integrals of squared derivatives use NODES Gauss-Legendre nodes per panel, and PANELS panels per
@@ -89,18 +90,61 @@ def compute_roughness_basis(
     of frequency. If there are more features than samples, many weights give the same values. Then
     the smoothest of them are used.
     """
+    circle = _circle_basis(embedder, x, low, high, order)
+    if circle is not None:
+        return circle
     P = dense_embedding(embedder, x)
     E = smoothest(P, smooth) if len(x) < embedder.size else None
-    if E is not None and np.abs(P @ E - np.eye(len(x))).max() < 1e-6:
-        Q = np.eye(len(x))  # Psi E = I
-    else:
+    Q = None  # the identity, if Psi E = I
+    if E is None or not _is_right_inverse(P, E):
         rank = dense_inverse(P, 0, rcond)[1]
         U, s, Vt = np.linalg.svd(P, full_matrices=False)
         Q, E = U[:, :rank], Vt[:rank].T / s[:rank]
-    S = derivative_gram(embedder, low, high, order)
-    roughness, V = np.linalg.eigh(E.T @ S @ E)
+    del P
+    gram = derivative_gram(embedder, low, high, order) @ E
+    gram = E.T @ gram
+    roughness, V = np.linalg.eigh(gram)
+    del gram
     roughness = np.maximum(roughness, 0.0)
-    return AxisBasis(Q @ V, E @ V, roughness if order == 1 else np.sqrt(roughness))
+    at_samples = V if Q is None else Q @ V
+    return AxisBasis(at_samples, E @ V, roughness if order == 1 else np.sqrt(roughness))
+
+
+def _is_right_inverse(P: Array, E: Array) -> bool:
+    """Return whether P E is the identity."""
+    product = P @ E
+    product[np.diag_indices(len(product))] -= 1.0
+    return bool(np.abs(product, out=product).max() < 1e-6)
+
+
+def _circle_basis(
+    embedder: Embedder, x: Array, low: float, high: float, order: int
+) -> AxisBasis | None:
+    """Return the basis of an even circle, in closed form; None for other axes.
+
+    All its matrices are circulant. Cosines plus sines of whole periods (Hartley, 1942) make the
+    symmetric ones among them diagonal.
+    """
+    found = circulant_inverse(embedder, x, 1e-14)
+    if found is None or found[1] < len(x):
+        return None
+    solve, N = found[0], len(x)
+    nodes, weights = derivative_nodes(embedder, low, high, order)
+    # the first row of the Gram matrix, and with it all of them
+    rows = [
+        np.asarray(embedder.derivative(part, order)) for part in np.array_split(nodes, N // 64 + 1)
+    ]
+    row = sum(
+        (w * part[:, 0]) @ part
+        for w, part in zip(np.array_split(weights, N // 64 + 1), rows, strict=True)
+    )
+    gram = np.fft.fft(row).real
+    gains = np.abs(np.fft.fft(solve.apply(np.eye(1, N)[0], 0))) ** 2
+    roughness = np.maximum(gram * gains, 0.0)
+    turns = np.multiply.outer(np.arange(N), np.arange(N)) % N * (2 * np.pi / N)
+    U = (np.cos(turns) + np.sin(turns)) / math.sqrt(N)
+    back = solve.apply(U, 0)
+    return AxisBasis(U, back, roughness if order == 1 else np.sqrt(roughness))
 
 
 def derivative_nodes(
@@ -116,10 +160,17 @@ def derivative_nodes(
         inside = embedder.inner_knots
         edges = np.unique(np.concatenate([[low], np.clip(inside, low, high), [high]]))
         count = embedder.degree - order + 1
+    elif isinstance(embedder, Wrapped) and isinstance(embedder.embedder, BSpline):
+        # once round the circle, from any position on
+        knots = embedder.knots[:-1]
+        inside = np.sort(low + (knots - low) % 1.0)
+        edges = np.unique(np.concatenate([[low], np.clip(inside, low, high), [high]]))
+        count = embedder.embedder.degree - order + 1
     else:
-        spacing = (
-            embedder.spacing if isinstance(embedder, LocalEmbedder) else 1.0 / max(embedder.size, 8)
-        )
+        if isinstance(embedder, LocalEmbedder | Wrapped):
+            spacing = embedder.spacing
+        else:  # at least a panel for every quarter of the shortest wave
+            spacing = 1.0 / max(embedder.size, 8, 2 * embedder.bandwidth())
         # panels end at multiples of half a spacing, where features can have kinks
         step = spacing / PANELS
         edges = np.unique(
@@ -135,7 +186,7 @@ def derivative_nodes(
 def derivative_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
     """Return the integrals of the products of derivatives of ``order``, (K, K)."""
     x, w = derivative_nodes(embedder, low, high, order)
-    if not isinstance(embedder, LocalEmbedder | BSpline):
+    if not isinstance(embedder, LocalEmbedder | BSpline | Wrapped):
         values = np.asarray(embedder.derivative(x, order))
         return values.T @ (w[:, None] * values)
     gram = np.zeros((embedder.size, embedder.size))

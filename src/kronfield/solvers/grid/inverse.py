@@ -14,6 +14,12 @@ from kronfield._core.frames import is_even, mean_step
 from kronfield.embedders import BSpline, Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import Block, BlockBanded, block_rows
 from kronfield.solvers.grid.banded_lu import BandedSolve, FactoredInverse, SolveWithEnds
+from kronfield.solvers.grid.cyclic import (
+    CirculantSolve,
+    CyclicSolve,
+    circulant_inverse,
+    cyclic_inverse,
+)
 
 # The numbers of extra weights on either side of a block that are tried, in order. If the largest is
 # not enough, the inverse is dense.
@@ -47,17 +53,25 @@ class AxisInverse:
 
     Attributes
     ----------
-    operator : BlockBanded, BandedSolve, SolveWithEnds, FactoredInverse or (K, N) array
+    operator : an object with ``apply``, or (K, N) array
         The pseudo-inverse A.
     method : str
-        "banded" or "dense".
+        "banded" or "dense"; of a periodic axis "circulant" or "cyclic band".
     rank : int
         The effective rank. If it is below min(N, K), the fit has the least norm.
     condition : float
         The largest over the smallest singular value kept; a bound on it for banded inverses.
     """
 
-    operator: BlockBanded | BandedSolve | SolveWithEnds | FactoredInverse | Array
+    operator: (
+        BlockBanded
+        | BandedSolve
+        | SolveWithEnds
+        | FactoredInverse
+        | CirculantSolve
+        | CyclicSolve
+        | Array
+    )
     method: str
     rank: int
     condition: float
@@ -101,6 +115,19 @@ def invert_axis(
             inverse = _spline_inverse(embedder, x, dtype, smooth)
         if inverse is not None:
             return inverse
+    if embedder.period is not None:
+        found = circulant_inverse(embedder, x, rcond)
+        if found is not None:
+            circulant, rank, condition = found
+            wide = np.float64 if condition > SINGLE_CONDITION else dtype
+            return AxisInverse(circulant.astype(wide), "circulant", rank, condition)
+        cyclic = cyclic_inverse(embedder, x)
+        if cyclic is not None:
+            condition = float(np.abs(cyclic.apply((-1.0) ** np.arange(len(x)), 0)).max())
+            if condition < SINGULAR:
+                wide = np.float64 if condition > SINGLE_CONDITION else dtype
+                return AxisInverse(cyclic.astype(wide), "cyclic band", len(x), condition)
+        smooth = 0  # there is nothing past the last sample
     if rcond < FACTORED_BELOW and (not smooth or len(x) < embedder.size):
         return _factored_inverse(embedder, x.tobytes(), smooth, rcond)
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
@@ -235,13 +262,16 @@ def _spline_inverse(embedder: BSpline, x: Array, dtype: Any, smooth: int) -> Axi
 
     It exists for as many features as samples if feature i is positive at sample i (Schoenberg and
     Whitney 1953). Two features more leave room for a condition at either end: with ``smooth`` 1
-    the first derivative is 0 at the first and last sample, with 2 the second.
+    the first derivative is 0 at the first and last sample, with 2 the second. With 3 and four
+    features more, both odd derivatives of cubic splines are 0 at the ends of the domain.
     """
     N = len(x)
     if x[0] < embedder.low or x[-1] > embedder.high:
         return None
     if embedder.size == N + 2 and smooth in (1, 2) and smooth < embedder.degree and N > 1:
         return _spline_inverse_with_ends(embedder, x, dtype, smooth)
+    if embedder.size == N + 4 and smooth == 3 and embedder.degree == 3:
+        return _spline_inverse_with_ends(embedder, x, dtype, 1, 3)
     if embedder.size != N:
         return None
     first, values = embedder.run(x)
@@ -269,15 +299,24 @@ def _banded(
 
 
 def _spline_inverse_with_ends(
-    embedder: BSpline, x: Array, dtype: Any, order: int
+    embedder: BSpline, x: Array, dtype: Any, *orders: int
 ) -> AxisInverse | None:
-    """Return the inverse of samples with a derivative of ``order`` that is 0 at both ends."""
-    ends, slopes = embedder.run(x[[0, -1]], order)
-    first, values = embedder.run(x)
-    # derivatives are scaled to the size of the features
-    slopes = slopes / np.maximum(np.abs(slopes).max(axis=0), np.finfo(float).tiny)
-    rows = np.concatenate([ends[:1], first, ends[1:]])
-    entries = np.concatenate([slopes[:, :1], values, slopes[:, 1:]], axis=1)
+    """Return the inverse of samples with derivatives of ``orders`` that are 0 at both ends.
+
+    One order is that at the first and the last sample, two are those at the ends of the domain.
+    """
+    rows, entries = embedder.run(x)
+    at = x[[0, -1]] if len(orders) == 1 else np.array([embedder.low, embedder.high])
+    for order in orders:
+        ends, slopes = embedder.run(at, order)
+        # derivatives are scaled to the size of the features
+        slopes = slopes / np.maximum(np.abs(slopes).max(axis=0), np.finfo(float).tiny)
+        # where a derivative jumps there is a tap more
+        more = [(0, max(0, len(slopes) - len(entries))), (0, 0)]
+        entries = np.pad(entries, more)
+        slopes = np.pad(slopes, [(0, len(entries) - len(slopes)), (0, 0)])
+        rows = np.concatenate([ends[:1], rows, ends[1:]])
+        entries = np.concatenate([slopes[:, :1], entries, slopes[:, 1:]], axis=1)
     operator = BandedSolve.of(rows, entries)
     if operator is None:
         return None
@@ -285,7 +324,7 @@ def _spline_inverse_with_ends(
     condition = float(np.abs(operator.apply(signs, 0)).max())
     if not condition < SINGULAR:
         return None
-    return _banded(SolveWithEnds(operator), len(x), condition, dtype)
+    return _banded(SolveWithEnds(operator, len(orders)), len(x), condition, dtype)
 
 
 @functools.lru_cache(maxsize=RECENT)

@@ -16,6 +16,8 @@ from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.basis import AxisBasis, ridge_basis, roughness_basis
 from kronfield.solvers.grid.inverse import AxisInverse, invert_axis
 
+# Coefficients that are damped at a time, to bound the memory.
+SLAB = 1 << 20
 # Singular values below this fraction of the largest are rounding.
 ROUNDING = 1e-14
 
@@ -181,12 +183,17 @@ class GridSolver:
         """The trace of the hat matrix, for one channel."""
         return float(self.filter.sum()) if self.bases else float(math.prod(self.ranks))
 
-    def strengths(self) -> Array:
-        """Return the products (ridge) or sums (roughness) of the strengths of the axes."""
-        D = len(self.bases)
+    def strengths(self, first: Array | None = None) -> Array:
+        """Return the products (ridge) or sums (roughness) of the strengths of the axes.
+
+        ``first`` are some of the strengths of the first axis, by default all.
+        """
+        each = [basis.strength for basis in self.bases]
+        each[0] = each[0] if first is None else first
+        D = len(each)
         shaped = [
-            basis.strength.reshape([-1 if a == i else 1 for a in range(D)])
-            for i, basis in enumerate(self.bases)
+            strength.reshape([-1 if a == i else 1 for a in range(D)])
+            for i, strength in enumerate(each)
         ]
         return (
             math.prod(shaped[1:], start=shaped[0])
@@ -210,23 +217,26 @@ class GridSolver:
                 values = apply(inverse.operator, values, axis)
             return values  # if every operator is the identity, this is the given array
         weights = self.coefficients(values)  # float64 for values of any dtype
-        if roughness:
-            strengths = self.strengths()
-            for plane, own in zip(weights, roughness, strict=True):
-                plane *= self.filter_of(strengths, 0.0, own)
-        else:
-            weights = weights * self._gain()
+        each = roughness or [self.roughness] * len(weights)
+        for plane, own in zip(weights, each, strict=True):
+            self._damp(plane, own)
         for axis, basis in enumerate(self.bases, start=1):
             weights = apply(basis.back, weights, axis)
         return weights
 
-    def _gain(self) -> Array:
-        # ridge: s / (s^2 + ridge), since Psi V = U s
-        # roughness: the filter itself, since Psi back = U
-        if not self.ridge:
-            return self.filter
-        total = self.strengths()
-        return total / (total**2 + self.ridge)
+    def _damp(self, plane: Array, roughness: tuple[float, float]) -> None:
+        """Multiply coefficients (r_1, ..., r_D) by the gain of each basis function, in slabs."""
+        first = self.bases[0].strength
+        rows = max(1, SLAB // max(plane[0].size, 1))
+        for start in range(0, len(first), rows):
+            some = slice(start, start + rows)
+            strengths = self.strengths(first[some])
+            # ridge: s / (s^2 + ridge), since Psi V = U s
+            # roughness: the filter itself, since Psi back = U
+            if self.ridge:
+                plane[some] *= strengths / (strengths**2 + self.ridge)
+            else:
+                plane[some] *= self.filter_of(strengths, 0.0, roughness)
 
 
 def _once_each(factor: Callable[..., Any], axes: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame
-from kronfield.embedders import LocalEmbedder
+from kronfield.embedders import Embedder, LocalEmbedder, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.encoding.blending import Blending, virtual_axis
 from kronfield.solvers.points.dense import DenseTerm, fits
@@ -120,6 +120,13 @@ class RowRule:
         return tuple(taps_in_reach(emb, IN_SIGHT) or 1 for emb in self.encoding.embedders)
 
     @property
+    def wraps(self) -> tuple[bool, ...]:
+        """Whether rows wrap round on each axis; those on a virtual grid do not."""
+        if self.blending is not None:
+            return (False,) * len(self.shape)
+        return tuple(isinstance(emb, Wrapped) for emb in self.encoding.embedders)
+
+    @property
     def nodes(self) -> list[Array] | None:
         """The positions of the nodes of the virtual grid, in the units of the points."""
         if self.blending is None:
@@ -159,10 +166,17 @@ class RowRule:
 def _entries_per_row(encoding: Kronecker) -> int | None:
     """Return the number of features within reach of a point; None if one axis is not local."""
     # the penalty on differences of weights needs features of one shape, at even centres
-    if not all(isinstance(emb, LocalEmbedder) for emb in encoding.embedders):
+    if not all(is_lattice(emb) for emb in encoding.embedders):
         return None
     taps = [taps_in_reach(emb, IN_SIGHT) for emb in encoding.embedders]
     return None if None in taps else math.prod(t or 1 for t in taps)
+
+
+def is_lattice(embedder: Embedder) -> bool:
+    """Return whether features are shifted copies at even centres, on a line or a circle."""
+    if isinstance(embedder, Wrapped):
+        return embedder.is_even and taps_in_reach(embedder, IN_SIGHT) is not None
+    return isinstance(embedder, LocalEmbedder)
 
 
 def _are_short(entries: int | None, points: int | None, limits: tuple[int, int] | None) -> bool:
@@ -194,9 +208,12 @@ def along_the_grid(
 ) -> tuple[list[AxisRows], Array, Array | None]:
     """Return points sorted along the grid, so that neighbours on it are neighbours in memory."""
     order = np.argsort(
-        np.ravel_multi_index([run.first for run in runs], tuple(shape)), kind="stable"
+        np.ravel_multi_index([run.index(0) for run in runs], tuple(shape)), kind="stable"
     )
-    runs = [AxisRows(run.first[order], np.take(run.values, order, axis=1)) for run in runs]
+    runs = [
+        replace(run, first=run.first[order], values=np.take(run.values, order, axis=1))
+        for run in runs
+    ]
     return runs, np.take(values, order, axis=1), None if weights is None else weights[order]
 
 
@@ -218,10 +235,11 @@ def _data_term(
         rows = sparse_rows(runs, rule.shape, dtype)
         rhs = np.stack([(rows.T @ channel).reshape(rule.shape) for channel in weighted])
         return (diagonal_term(rows, w, rule) if rows.nnz <= P else RowsTerm(rows, w)), rhs
-    stencil, rhs = Stencil(rule.shape, rule.taps), np.zeros((len(values), *rule.shape))
+    stencil = Stencil(rule.shape, rule.taps, rule.wraps)
+    rhs = np.zeros((len(values), *rule.shape))
     for start in range(0, P, CHUNK):
         part = slice(start, start + CHUNK)
-        some = [AxisRows(run.first[part], run.values[:, part]) for run in runs]
+        some = [run.part(part) for run in runs]
         stencil.add(some, None if weights is None else weights[part])
         add_values(rhs, some, rule.shape, weighted[:, part])
     return (stencil if len(rule.shape) == 1 else stencil.astype(dtype)), rhs.astype(dtype)

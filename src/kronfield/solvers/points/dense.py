@@ -51,9 +51,7 @@ class DenseTerm:
         step = max(1, CHUNK // len(self.matrix))
         for start in range(0, P, step):
             part = slice(start, start + step)
-            rows = dense_rows(
-                [AxisRows(run.first[part], run.values[:, part]) for run in runs], shape
-            )
+            rows = dense_rows([run.part(part) for run in runs], shape)
             weighted = rows if weights is None else rows * weights[part, None]
             self.matrix += gram(rows, weighted)
             rhs += values[:, part] @ weighted
@@ -70,7 +68,8 @@ def dense_rows(runs: Sequence[AxisRows], shape: Sequence[int]) -> Array:
     rows = np.ones((len(runs[0].first), 1))
     for run, size in zip(runs, shape, strict=True):
         axis = np.zeros((len(rows), size))
-        np.put_along_axis(axis, run.first[:, None] + np.arange(run.taps), run.values.T, axis=1)
+        columns = np.stack([run.index(i) for i in range(run.taps)], axis=1)
+        np.put_along_axis(axis, columns, run.values.T, axis=1)
         rows = (rows[:, :, None] * axis[:, None, :]).reshape(len(rows), -1)
     return rows
 

@@ -45,7 +45,8 @@ def direct_solve(
         return dense_solve(term.matrix + sparse_penalty(penalty).toarray(), b)
     if band is None:
         band = data_band(term, penalty.shape)
-    if len(band):
+    # a first axis that wraps has entries far from the diagonal
+    if len(band) and not penalty.wraps[0]:
         return _banded_solve(band, penalty, b)
     return sparse_solve(term, penalty, b)
 
@@ -57,6 +58,8 @@ def data_band(term: DataTerm, shape: Sequence[int]) -> Array:
     neighbours: the bandwidth is twice that.
     """
     n, reach = math.prod(shape), 2 * math.prod(shape[1:])
+    if isinstance(term, Stencil) and term.wraps[0]:
+        return np.empty((0, n))
     # on a line the planes of a stencil are the diagonals
     if len(shape) == 1 and isinstance(term, Stencil):
         return np.stack(
@@ -81,9 +84,7 @@ def lower_band(matrix: Any) -> Array:
 def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | None:
     linalg = scipy_linalg()
 
-    band = _penalty_band(
-        penalty.shape, penalty.spacings, penalty.first, penalty.second, penalty.ridge, len(data)
-    ).copy("F")
+    band = penalty_band(penalty, len(data)).copy("F")
     band[: len(data)] += data
     try:
         factor = linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
@@ -97,6 +98,14 @@ def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | 
     return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
 
 
+def penalty_band(penalty: DifferencePenalty, least: int) -> Array:
+    """Return the lower diagonals of a penalty, at least ``least`` of them; not to be changed."""
+    own = penalty
+    return _penalty_band(
+        own.shape, own.spacings, own.first, own.second, own.ridge, least, own.wraps
+    )
+
+
 # The last two are kept: all folds of a cross-validation need the same penalty.
 @functools.lru_cache(maxsize=2)
 def _penalty_band(
@@ -106,11 +115,14 @@ def _penalty_band(
     second: float,
     ridge: float,
     least: int,
+    wraps: tuple[bool, ...],
 ) -> Array:
     """Return the penalty as a band with at least ``least`` diagonals."""
     parts = [
         (weight, part)
-        for weight, part in zip((first, second), _penalty_bands(shape, spacings), strict=True)
+        for weight, part in zip(
+            (first, second), _penalty_bands(shape, spacings, wraps), strict=True
+        )
         if weight
     ]
     band = np.zeros((max([least, *(len(part) for _, part in parts)]), math.prod(shape)), order="F")
@@ -121,10 +133,12 @@ def _penalty_band(
 
 
 @functools.lru_cache(maxsize=8)
-def _penalty_bands(shape: tuple[int, ...], spacings: tuple[float, ...]) -> tuple[Array, Array]:
+def _penalty_bands(
+    shape: tuple[int, ...], spacings: tuple[float, ...], wraps: tuple[bool, ...]
+) -> tuple[Array, Array]:
     """Return the penalties of weight 1 on first and on second derivatives, as bands."""
-    first = DifferencePenalty(shape, spacings, first=1.0)
-    second = DifferencePenalty(shape, spacings, second=1.0)
+    first = DifferencePenalty(shape, spacings, first=1.0, wraps=wraps)
+    second = DifferencePenalty(shape, spacings, second=1.0, wraps=wraps)
     if len(shape) == 1:
         return _line_band(first), _line_band(second)
     return lower_band(sparse_penalty(first)), lower_band(sparse_penalty(second))
@@ -174,19 +188,26 @@ def sparse_penalty(penalty: DifferencePenalty) -> Any:
 
     total = scipy.sparse.csr_array((n, n))
     for weight, orders in penalty.factors():
-        total = total + weight * _squared_differences(penalty.shape, orders)
+        total = total + weight * _squared_differences(penalty.shape, orders, penalty.wraps)
     return total
 
 
 @functools.lru_cache(maxsize=32)
-def _squared_differences(shape: tuple[int, ...], orders: tuple[int, ...]) -> Any:
+def _squared_differences(
+    shape: tuple[int, ...], orders: tuple[int, ...], wraps: tuple[bool, ...]
+) -> Any:
     """Return D'D of differences of ``orders``: the Kronecker product of one matrix per axis."""
     import scipy.sparse
 
     result = scipy.sparse.csr_array(np.ones((1, 1)))
-    for n, order in zip(shape, orders, strict=True):
+    for n, order, wrap in zip(shape, orders, wraps, strict=True):
         row = np.diff(np.eye(order + 1), n=order, axis=0)[0]
-        D = scipy.sparse.diags_array(row, offsets=np.arange(order + 1), shape=(n - order, n))
+        rows = n if wrap else n - order
+        D = scipy.sparse.diags_array(row, offsets=np.arange(order + 1), shape=(rows, rows + order))
+        if wrap and order:  # the last rows go on at the first columns
+            wide = D.tocsr()
+            ends = scipy.sparse.hstack([wide[:, n:], scipy.sparse.csr_array((n, n - order))])
+            D = wide[:, :n] + ends
         result = scipy.sparse.kron(result, D.T @ D, format="csr")
     return result
 
@@ -205,12 +226,11 @@ def sparse_term(term: DataTerm, shape: Sequence[int]) -> Any:
     index = np.arange(math.prod(shape)).reshape(tuple(shape))
     total = scipy.sparse.csr_array((index.size, index.size))
     for offset in term.live:
-        here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip(offset, shape, strict=True))
-        there = tuple(slice(max(0, d), n + min(0, d)) for d, n in zip(offset, shape, strict=True))
-        entries = (
-            term.planes[offset][here].ravel().astype(np.float64),
-            (index[here].ravel(), index[there].ravel()),
-        )
-        part = scipy.sparse.csr_array(entries, shape=total.shape)
-        total = total + (part if not any(offset) else part + part.T)
+        for here, there in term.pairs(offset):
+            entries = (
+                term.planes[offset][here].ravel().astype(np.float64),
+                (index[here].ravel(), index[there].ravel()),
+            )
+            part = scipy.sparse.csr_array(entries, shape=total.shape)
+            total = total + (part if not any(offset) else part + part.T)
     return total

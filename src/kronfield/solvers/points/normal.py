@@ -12,7 +12,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame
-from kronfield.embedders import LocalEmbedder
+from kronfield.embedders import LocalEmbedder, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.cg import ConvergenceError, Progress, inverse_energy
@@ -93,12 +93,14 @@ class NormalEquations:
     @property
     def spacings(self) -> list[float]:
         """The distance between neighbouring features on each axis, in the units of the points."""
-        local = [emb for emb in self.encoding.embedders if isinstance(emb, LocalEmbedder)]
+        local = [emb for emb in self.encoding.embedders if isinstance(emb, LocalEmbedder | Wrapped)]
         return [emb.spacing * frame.length for emb, frame in zip(local, self.frames, strict=True)]
 
     @functools.cached_property
     def data_band(self) -> Array:
         """B'WB as a band for factorisations; kept, since all penalties need the same."""
+        if isinstance(self.encoding.embedders[0], Wrapped):  # entries far from the diagonal
+            return np.empty((0, math.prod(self.encoding.shape)))
         return data_band(self.term, self.encoding.shape)
 
     @functools.cached_property
@@ -128,7 +130,9 @@ class NormalEquations:
         first, second = (self._mean_slope * part for part in penalty.roughness)
         units = penalty.units or (1.0,) * len(self.frames)
         spacings = [h / unit for h, unit in zip(self.spacings, units, strict=True)]
-        return DifferencePenalty(self.encoding.shape, spacings, first, second, penalty.ridge)
+        wraps = [isinstance(emb, Wrapped) for emb in self.encoding.embedders]
+        shape = self.encoding.shape
+        return DifferencePenalty(shape, spacings, first, second, penalty.ridge, wraps)
 
     def system(self, penalty: Penalty) -> LocalSystem | BasisSystem:
         """Return the system to solve."""
@@ -171,10 +175,7 @@ class NormalEquations:
             else Penalty(ridge=1.0)
         )
         units = penalty.units or (1.0,) * len(self.frames)
-        frames = tuple(
-            Frame(f.origin / u, f.length / u, f.low / u, f.high / u)
-            for f, u in zip(self.frames, units, strict=True)
-        )
+        frames = tuple(f.in_units(u) for f, u in zip(self.frames, units, strict=True))
         nodes = tuple((axis / u).tobytes() for axis, u in zip(self.nodes, units, strict=True))
         solver = _grid_solver(self.encoding, frames, nodes, shape)
         strength = solver.strengths()
@@ -251,6 +252,9 @@ class NormalEquations:
         """Return, for each axis, the slice of weights whose centres lie in the domain."""
         result = []
         for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
+            if isinstance(emb, Wrapped):  # all features of a circle
+                result.append(slice(None))
+                continue
             assert isinstance(emb, LocalEmbedder)
             at = frame.origin + frame.length * emb.centres
             slack = 1e-9 * frame.length
@@ -312,6 +316,14 @@ class NormalEquations:
         return np.asarray(
             np.sum((x * self.data_of(x, penalty)).reshape(len(x), -1), axis=1, dtype=np.float64)
         )
+
+    def penalty_energy(self, solution: Solution, penalty: Penalty) -> Array:
+        """Return x'Px, (C,): what the penalty adds to the sum of squared residuals."""
+        x = solution.unknowns.astype(np.float64)
+        if self.nodes is None:
+            return self.differences(penalty).energy(x)
+        squares = self.basis_system(penalty).symbol * x**2
+        return np.asarray(np.sum(squares.reshape(len(x), -1), axis=1))
 
     def residual_energy(self, solution: Solution, penalty: Penalty) -> Array:
         """Return the sum of w (y - fit)^2, (C,): y'Wy - 2 x'B'Wy + x'B'WB x."""

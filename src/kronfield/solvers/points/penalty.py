@@ -30,6 +30,9 @@ class DifferencePenalty:
         The distance between neighbours on each axis.
     first, second, ridge : float
         The weights of the three terms.
+    wraps : sequence of bool, optional
+        Whether the last node of each axis is a neighbour of the first. Such an axis has no ends,
+        and the eigenvectors of L are sines and cosines of whole periods.
     """
 
     def __init__(
@@ -39,8 +42,10 @@ class DifferencePenalty:
         first: float = 0.0,
         second: float = 0.0,
         ridge: float = 0.0,
+        wraps: Sequence[bool] | None = None,
     ) -> None:
         self.shape, self.spacings = tuple(shape), tuple(spacings)
+        self.wraps = (False,) * len(self.shape) if wraps is None else tuple(wraps)
         self.first, self.second, self.ridge = first, second, ridge
 
     @property
@@ -48,7 +53,8 @@ class DifferencePenalty:
         """The penalty of each cosine, in the shape of the grid; see `subtract_ends`."""
         total: Any = 0.0
         for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True)):
-            frequency = (2.0 - 2.0 * np.cos(np.pi * np.arange(n) / n)) / h**2
+            turn = 2 * np.pi if self.wraps[axis] else np.pi
+            frequency = (2.0 - 2.0 * np.cos(turn * np.arange(n) / n)) / h**2
             total = total + frequency.reshape(
                 [-1 if i == axis else 1 for i in range(len(self.shape))]
             )
@@ -59,7 +65,7 @@ class DifferencePenalty:
         if not self.second:
             return
         for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True), start=1):
-            if n < 2:
+            if n < 2 or self.wraps[axis - 1]:
                 continue
             # L^2 = (D2)'(D2) + d d' for the differences d at either end
             scale = out.dtype.type(self.second / h**4)
@@ -79,6 +85,11 @@ class DifferencePenalty:
         The product is L (first + second L) x. A slab of rows fits the cache. L couples neighbouring
         rows and L^2 rows at distance 2, so two rows are added on either side and dropped again.
         """
+        if self.wraps[0]:  # rows at both ends are neighbours: not in slabs
+            if diagonal is not None:
+                np.multiply(tensor, diagonal, out=out)
+            out += self.apply(tensor)
+            return
         rows = self.shape[0]
 
         def work(plane: Array, result: Array, start: int, stop: int) -> None:
@@ -111,6 +122,10 @@ class DifferencePenalty:
             low, high = (*before, slice(None, -1)), (*before, slice(1, None))
             out[low] -= neighbour[high]
             out[high] -= neighbour[low]
+            if self.wraps[axis]:
+                out[first] -= neighbour[last]
+                out[last] -= neighbour[first]
+                continue
             out[first] -= neighbour[first]  # the ends have only one neighbour
             out[last] -= neighbour[last]
         return out
@@ -129,7 +144,11 @@ class DifferencePenalty:
         return [
             (w, order)
             for w, order in terms
-            if w and all(n > o for n, o in zip(self.shape, order, strict=True))
+            if w
+            and all(
+                n > (1 if wraps and o else o)  # any circle has second differences
+                for n, o, wraps in zip(self.shape, order, self.wraps, strict=True)
+            )
         ]
 
     def apply(self, tensor: Array) -> Array:
@@ -137,32 +156,52 @@ class DifferencePenalty:
         out = np.zeros_like(tensor)
         for weight, orders in self.factors():
             out += tensor.dtype.type(weight) * differences_transposed(
-                differences(tensor, orders), orders
+                differences(tensor, orders, self.wraps), orders, self.wraps
             )
         return out
+
+    def energy(self, tensor: Array) -> Array:
+        """Return the penalty (C,) of each of the weights (C, K_1, ..., K_D)."""
+        total = np.zeros(len(tensor))
+        for weight, orders in self.factors():
+            squares = differences(tensor, orders).astype(np.float64) ** 2
+            total += weight * np.sum(squares.reshape(len(tensor), -1), axis=1)
+        return total
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """Return ``count`` random tensors whose covariance is the penalty matrix."""
         out = np.zeros((count, *self.shape))
         for weight, orders in self.factors():
-            size = [n - o for n, o in zip(self.shape, orders, strict=True)]
+            size = [
+                n if wraps else n - o
+                for n, o, wraps in zip(self.shape, orders, self.wraps, strict=True)
+            ]
             out += math.sqrt(weight) * differences_transposed(
-                rng.standard_normal((count, *size)), orders
+                rng.standard_normal((count, *size)), orders, self.wraps
             )
         return out
 
 
-def differences(tensor: Array, orders: Sequence[int]) -> Array:
+def differences(tensor: Array, orders: Sequence[int], wraps: Sequence[bool] | None = None) -> Array:
     """Return the differences of ``tensor`` (C, K_1, ..., K_D) of given orders along the axes."""
     for axis, order in enumerate(orders, start=1):
-        tensor = np.diff(tensor, n=order, axis=axis)
+        if wraps is not None and wraps[axis - 1]:
+            for _ in range(order):
+                tensor = np.roll(tensor, -1, axis=axis) - tensor
+        else:
+            tensor = np.diff(tensor, n=order, axis=axis)
     return tensor
 
 
-def differences_transposed(tensor: Array, orders: Sequence[int]) -> Array:
+def differences_transposed(
+    tensor: Array, orders: Sequence[int], wraps: Sequence[bool] | None = None
+) -> Array:
     """Return the transpose of `differences`."""
     for axis, order in enumerate(orders, start=1):
         for _ in range(order):
+            if wraps is not None and wraps[axis - 1]:
+                tensor = np.roll(tensor, 1, axis=axis) - tensor
+                continue
             edge = [(0, 0)] * tensor.ndim
             edge[axis] = (1, 1)
             tensor = -np.diff(np.pad(tensor, edge), axis=axis)

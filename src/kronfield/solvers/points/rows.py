@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from kronfield.embedders import (
     LocalEmbedder,
     TensionSpline,
     Triangle,
+    Wrapped,
 )
 
 # A feature is left out where it is below this fraction of its peak: it changes no digit of float64.
@@ -37,15 +38,27 @@ def _fades(embedder: Embedder, order: int) -> bool:
 
 @dataclass(frozen=True)
 class AxisRows:
-    """The rows of points on one axis: values (T, P) of features ``first`` to ``first + T - 1``."""
+    """The rows of points on one axis: values (T, P) of features ``first`` to ``first + T - 1``.
+
+    On a circle of ``wrap`` features, T at most, these count modulo ``wrap``; 0 is a line.
+    """
 
     first: Array
     values: Array
+    wrap: int = 0
 
     @property
     def taps(self) -> int:
         """The number T of features of each point."""
         return len(self.values)
+
+    def part(self, some: slice) -> AxisRows:
+        """Return the rows of some points."""
+        return replace(self, first=self.first[some], values=self.values[:, some])
+
+    def index(self, tap: int) -> Array:
+        """Return the feature of each point (P,) whose value is ``values[tap]``."""
+        return (self.first + tap) % self.wrap if self.wrap else self.first + tap
 
 
 def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int = 0) -> int | None:
@@ -55,6 +68,9 @@ def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int 
     """
     if isinstance(embedder, BSpline):
         return embedder.taps(order)
+    if isinstance(embedder, Wrapped):
+        taps = taps_in_reach(embedder.unrolled, tolerance, order)
+        return None if taps is None else min(taps, embedder.size)
     if not isinstance(embedder, LocalEmbedder):
         return None
     if isinstance(embedder, Impulse):
@@ -74,6 +90,15 @@ def axis_run(
     if isinstance(embedder, BSpline):
         return AxisRows(*embedder.run(x, order))
     T = taps_in_reach(embedder, tolerance, order)
+    if isinstance(embedder, Wrapped) and embedder.size == T:  # all, some of them several times
+        values = np.asarray(embedder.derivative(x, order)).T
+        return AxisRows(np.zeros(len(x), dtype=np.int64), values, embedder.size)
+    if isinstance(embedder, Wrapped):
+        turn = np.floor(x - embedder.start)
+        run = axis_run(embedder.unrolled, x - turn, order, tolerance)
+        # counted on from one turn to the next, so that neighbours have neighbouring features
+        first = run.first - embedder.offset + turn.astype(np.int64) * embedder.size
+        return AxisRows(first, run.values, embedder.size)
     if T is None or not isinstance(embedder, LocalEmbedder):
         values = np.asarray(embedder.derivative(x, order)).T
         return AxisRows(np.zeros(len(x), dtype=np.int64), values)
@@ -112,15 +137,28 @@ def corners(
 ) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
     """Yield (offsets, flat indices (P,), values (P,)) for every choice of one feature per axis."""
     steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    wraps = any(run.wrap for run in runs)
     base: Array = runs[0].first * steps[0]
     for run, step in zip(runs[1:], steps[1:], strict=True):
         base += run.first * step
+    parts = (
+        [
+            [run.index(i) * step for i in range(run.taps)]
+            for run, step in zip(runs, steps, strict=True)
+        ]
+        if wraps
+        else []
+    )
     for choice in itertools.product(*(range(run.taps) for run in runs)):
         offset = sum(i * step for i, step in zip(choice, steps, strict=True))
         value = runs[0].values[choice[0]]
         for run, i in zip(runs[1:], choice[1:], strict=True):
             value = value * run.values[i]
-        yield choice, base + offset, value
+        if wraps:
+            each = [part[i] for part, i in zip(parts, choice, strict=True)]
+            yield choice, np.sum(each, axis=0), value
+        else:
+            yield choice, base + offset, value
 
 
 def add_entries(plane: Array, index: Array, entries: Array) -> None:

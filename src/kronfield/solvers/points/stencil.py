@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,15 @@ class Stencil:
         The shape of the grid.
     taps : sequence of int
         The number of features of a row on each axis; the largest offset is one less.
+    wraps : sequence of bool, optional
+        Whether offsets count modulo the length of each axis.
     """
 
-    def __init__(self, shape: Sequence[int], taps: Sequence[int]) -> None:
+    def __init__(
+        self, shape: Sequence[int], taps: Sequence[int], wraps: Sequence[bool] | None = None
+    ) -> None:
         self.shape, self.taps = tuple(shape), tuple(taps)
+        self.wraps = (False,) * len(self.shape) if wraps is None else tuple(wraps)
         zero = (0,) * len(self.shape)
         spans = itertools.product(*(range(1 - t, t) for t in self.taps))
         self.planes: dict[tuple[int, ...], Array] = {
@@ -62,6 +67,7 @@ class Stencil:
         """Return the matrix in another dtype."""
         other = object.__new__(Stencil)
         other.shape, other.taps, other._live = self.shape, self.taps, self.live
+        other.wraps = self.wraps
         other.planes = {
             offset: plane.astype(dtype, copy=False) for offset, plane in self.planes.items()
         }
@@ -71,6 +77,7 @@ class Stencil:
         """Return the matrix times 2 to the ``exponent``."""
         other = object.__new__(Stencil)
         other.shape, other.taps, other._live = self.shape, self.taps, self.live
+        other.wraps = self.wraps
         other.planes = {offset: np.ldexp(plane, exponent) for offset, plane in self.planes.items()}
         return other
 
@@ -81,21 +88,27 @@ class Stencil:
         for offset in self.live:
             if offset == zero:
                 continue
-            here = tuple(
-                slice(max(0, -d), n - max(0, d)) for d, n in zip(offset, self.shape, strict=True)
-            )
-            there = tuple(
-                slice(max(0, d), n + min(0, d)) for d, n in zip(offset, self.shape, strict=True)
-            )
-            plane = self.planes[offset][here]
-            out[(slice(None), *here)] += plane * tensor[(slice(None), *there)]
-            out[(slice(None), *there)] += plane * tensor[(slice(None), *here)]
+            plane = self.planes[offset]
+            for here, there in self.pairs(offset):
+                out[(slice(None), *here)] += plane[here] * tensor[(slice(None), *there)]
+                out[(slice(None), *there)] += plane[here] * tensor[(slice(None), *here)]
         return out
+
+    def pairs(self, offset: Sequence[int]) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+        """Yield slices of nodes j and of the nodes j + offset; several where an axis wraps."""
+        axes = []
+        for d, n, wraps in zip(offset, self.shape, self.wraps, strict=True):
+            one = (slice(max(0, -d), n - max(0, d)), slice(max(0, d), n + min(0, d)))
+            far = (slice(n - d, n), slice(0, d)) if d > 0 else (slice(0, -d), slice(n + d, n))
+            axes.append([one, far] if wraps and d else [one])
+        for choice in itertools.product(*axes):
+            yield tuple(here for here, _ in choice), tuple(there for _, there in choice)
 
     def combine(self, other: Stencil, sign: int) -> Stencil:
         """Return this matrix plus ``sign`` times another of the same shape and taps."""
         result = Stencil.__new__(Stencil)
         result.shape, result.taps, result._live = self.shape, self.taps, None
+        result.wraps = self.wraps
         result.planes = {
             offset: plane + sign * other.planes[offset] for offset, plane in self.planes.items()
         }

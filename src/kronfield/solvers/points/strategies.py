@@ -204,6 +204,9 @@ class ConjugateGradients:
         limit = iterations.limit
         if iterations.start is not None:
             x = iterations.start.copy()
+        elif any(equations.differences(penalty).wraps):
+            # coarser grids and local means are for axes with ends
+            x = np.zeros_like(b) + constant
         elif equations.gaps:
             coarse = coarse_start(
                 equations.node_weights,
@@ -282,6 +285,8 @@ def select_strategy(equations: NormalEquations, penalty: Penalty) -> Selection:
         reason = f"rows are blended on {nodes} nodes, and a penalty is diagonal in their eigenbasis"
         return Selection(EigenbasisConjugateGradients(), reason)
     if len(shape) == 1 and isinstance(equations.term, Stencil):
+        if equations.term.wraps[0]:
+            return Selection(Factorisation(), f"{n:,} unknowns on a circle: a cyclic band")
         return Selection(BandedCholesky(), f"{n:,} unknowns on a line: the matrix is a band")
     if n <= AT_ONCE:
         reason = f"{n:,} unknowns, at most {AT_ONCE:,} are factored at once"

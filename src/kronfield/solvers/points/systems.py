@@ -23,7 +23,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.slabs import SEVERAL, SLAB, each_slab, multiplied
 from kronfield._core.threads import in_threads, threads
-from kronfield.embedders import Embedder, LocalEmbedder
+from kronfield.embedders import BSpline, Embedder, LocalEmbedder, Wrapped
 from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.basis import AxisBasis
 from kronfield.solvers.points.penalty import DifferencePenalty
@@ -183,7 +183,9 @@ class LocalSystem:
         self.in_cosines = self._is_strong if in_cosines is None else in_cosines
         if self.in_cosines:
             own = math.prod(float(row[0]) for row in gram)
-            complete: Any = density * (own if self._flat else _toeplitz(gram, penalty.shape))
+            complete: Any = density * (
+                own if self._flat else _toeplitz(gram, penalty.shape, penalty.wraps)
+            )
             self._constant = float(complete) if self._flat else 0.0
             total = symbol + complete
         else:
@@ -247,22 +249,32 @@ class LocalSystem:
         return self._back(hat), penalty
 
     def _cosines(self, x: Array) -> Array:
-        return cosines(x, inverse=False)
+        return cosines(x, inverse=False, wraps=self._penalty.wraps)
 
     def _back(self, hat: Array) -> Array:
-        return np.ascontiguousarray(cosines(hat, inverse=True))
+        return np.ascontiguousarray(cosines(hat, inverse=True, wraps=self._penalty.wraps))
 
 
-def cosines(x: Array, *, inverse: bool) -> Array:
-    """Return the orthonormal cosine transform of planes (C, K_1, ..., K_D), or its inverse."""
+def cosines(x: Array, *, inverse: bool, wraps: Sequence[bool] = ()) -> Array:
+    """Return the orthonormal cosine transform of planes (C, K_1, ..., K_D), or its inverse.
+
+    On axes that wrap it is the transform of Hartley (1942), cosines plus sines of whole periods,
+    which is its own inverse and makes symmetric circulant matrices diagonal.
+    """
     import scipy.fft
 
+    round_axes = [axis for axis, wrap in enumerate(wraps, start=1) if wrap]
+    for axis in round_axes:
+        hat = scipy.fft.fft(x, axis=axis, norm="ortho")
+        x = hat.real - hat.imag
     awkward = [
         axis
         for axis in range(1, x.ndim)
-        if _largest_prime(x.shape[axis]) > SMOOTH and x.shape[axis] <= MATRIX_UP_TO
+        if axis not in round_axes
+        and _largest_prime(x.shape[axis]) > SMOOTH
+        and x.shape[axis] <= MATRIX_UP_TO
     ]
-    easy = tuple(axis for axis in range(1, x.ndim) if axis not in awkward)
+    easy = tuple(axis for axis in range(1, x.ndim) if axis not in [*awkward, *round_axes])
     if easy:
         transform = scipy.fft.idctn if inverse else scipy.fft.dctn
         workers = threads() if x.size >= SEVERAL else 1
@@ -372,6 +384,10 @@ def mean_gram(run: AxisRows, weights: Array | None) -> Array:
 
 def feature_sum(embedder: Embedder) -> float:
     """Return the sum of all features, averaged over positions: the value that weights of 1 give."""
+    if isinstance(embedder, Wrapped):
+        embedder = embedder.embedder
+    if isinstance(embedder, BSpline):
+        return 1.0
     assert isinstance(embedder, LocalEmbedder)
     h = embedder.spacing
     count = math.ceil(embedder.reach(1e-10) / h) + 1
@@ -394,14 +410,14 @@ def _psi(embedder: LocalEmbedder, u: Array) -> Array:
     return np.asarray(embedder.on_line(u))
 
 
-def _toeplitz(gram: Sequence[Array], shape: Sequence[int]) -> Array:
+def _toeplitz(gram: Sequence[Array], shape: Sequence[int], wraps: Sequence[bool]) -> Array:
     """Return approximate eigenvalues of a Kronecker product of banded Toeplitz matrices.
 
     These are the products of their symbols at the angles of the cosine transform.
     """
     total: Any = 1.0
     for axis, (row, n) in enumerate(zip(gram, shape, strict=True)):
-        angle = np.pi * np.arange(n) / n
+        angle = (2 * np.pi if wraps[axis] else np.pi) * np.arange(n) / n
         symbol = row[0] + 2.0 * sum(
             (row[j] * np.cos(j * angle) for j in range(1, len(row))), start=np.zeros(n)
         )

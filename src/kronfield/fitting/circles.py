@@ -1,0 +1,181 @@
+"""How well periodic splines and trigonometric polynomials predict a sample, on a periodic axis.
+
+As in `prediction`, every sample is left out alone. The splines then have no knot there. On an even
+circle one row serves all samples, so that their errors are a correlation, computed by FFT.
+
+A trigonometric polynomial through all N samples but one has a frequency too many. Of all that pass
+through them, the one whose highest frequencies have the least energy is used. The error at sample i
+is then (C y)_i / C_ii, as of any kernel (Wahba, 1990, section 4.2), with the projection C on these
+frequencies: it is 0 to rounding if the signal has none. They are an eighth of all, since a single
+one may be missing by chance.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.frames import Frame
+from kronfield.embedders import Dirichlet, Embedder, Wrapped
+from kronfield.fitting.periods import is_even_circle
+from kronfield.fitting.prediction import (
+    REACH,
+    AnyFamily,
+    AxisErrors,
+    SplineFamily,
+    error_rows,
+    some_lines,
+    spread,
+)
+from kronfield.fitting.settings import PredictionSettings
+
+# The circle on which the row of an even axis is computed at most: the influence of a sample 64
+# steps away on a spline of degree 9, the widest, is 1e-14.
+LARGEST_CIRCLE = 128
+# Degrees in the order in which they are preferred, as of `prediction.families`.
+DEGREES = (3, 5, 7, 9, 1)
+# One part of so many of all frequencies is taken to be the highest.
+PARTS = 8
+# Shifts of the samples against the kernel for which its highest cosine is seen at the samples.
+SEEN = 0.1
+
+
+@dataclass(frozen=True)
+class CircleFamily:
+    """Periodic splines of one degree, with knots at the samples."""
+
+    degree: int
+
+    kind = "periodic splines"
+    smooth = 0
+
+    @property
+    def parameters(self) -> dict[str, float | str]:
+        """The parameters of a candidate."""
+        return {"degree": self.degree}
+
+    def embedder(self, axis: Array, frame: Frame) -> Embedder:
+        """Return the features for samples at ``axis``."""
+        return Wrapped.through(frame.unit(axis), self.degree)
+
+    def fits(self, x: Array, frame: Frame) -> bool:
+        """Tell whether an axis can have these splines: every one can."""
+        del x, frame
+        return True
+
+
+@dataclass(frozen=True)
+class TrigonometricFamily:
+    """Trigonometric polynomials through even samples of one period."""
+
+    kind = "trigonometric"
+    smooth = 0
+
+    @property
+    def parameters(self) -> dict[str, float | str]:
+        """The parameters of a candidate: none."""
+        return {}
+
+    def embedder(self, axis: Array, frame: Frame) -> Embedder:
+        """Return the features for samples at ``axis``."""
+        del frame
+        return Dirichlet(len(axis))
+
+    def fits(self, x: Array, frame: Frame) -> bool:
+        """Tell whether samples see the highest cosine of the features."""
+        return len(x) % 2 == 1 or abs(math.cos(math.pi * len(x) * float(frame.unit(x[0])))) > SEEN
+
+
+CIRCLES = tuple(CircleFamily(degree) for degree in DEGREES)
+TRIGONOMETRIC = TrigonometricFamily()
+
+
+def circle_errors(
+    values: Array, axis: int, x: Array, frame: Frame, whole: bool, settings: PredictionSettings
+) -> AxisErrors | None:
+    """Return the errors along a periodic axis of planar values; None if it is short.
+
+    ``whole`` says whether ``x`` are all samples of the axis, or some of a longer one.
+    """
+    assert frame.period is not None
+    n = len(x)
+    if n < settings.fewest:
+        return None
+    if whole and is_even_circle(x, frame.period):
+        lines = some_lines(values, axis, max(1, settings.most_judged // n))
+        squares = [np.mean(_errors(family.degree, lines) ** 2) for family in CIRCLES]
+        # clearly better only if it is far better: last but linear splines
+        both: tuple[AnyFamily, ...] = (*CIRCLES[:-1], TRIGONOMETRIC, CIRCLES[-1])
+        squares.insert(len(squares) - 1, np.mean(_trigonometric_errors(lines) ** 2))
+        return AxisErrors(both, np.array(squares), math.nan, lines.size)
+    at = spread(n, settings.most_uneven) if whole else 1 + spread(n - 2, settings.most_uneven)
+    lines = some_lines(values, axis, max(1, settings.most_judged // len(at)))
+    found = np.zeros(len(CIRCLES))
+    for i in at.tolist():
+        rows, index = _uneven_rows(x, i, frame.period if whole else None)
+        found += np.mean((rows @ lines[index]) ** 2, axis=1)
+    return AxisErrors(CIRCLES, found / len(at), math.nan, lines.shape[1] * len(at))
+
+
+def _errors(degree: int, lines: Array) -> Array:
+    """Return the errors (N, R) of an even circle of samples (N, R): a correlation with one row."""
+    n = len(lines)
+    small = _even_row(degree, min(n, LARGEST_CIRCLE))
+    row = np.zeros(n)
+    half = len(small) // 2
+    row[: len(small) - half], row[n - half :] = (
+        small[: len(small) - half],
+        small[len(small) - half :],
+    )
+    hat = np.conj(np.fft.rfft(row))[:, None] * np.fft.rfft(lines, axis=0)
+    return np.asarray(np.fft.irfft(hat, n=n, axis=0))
+
+
+@functools.lru_cache(maxsize=256)
+def _even_row(degree: int, n: int) -> Array:
+    """Return the row (N,) from samples on an even circle to the error at sample 0."""
+    return _circle_row(np.arange(n) / n, 0, degree)
+
+
+def _circle_row(x: Array, at: int, degree: int) -> Array:
+    """Return the row (N,) from samples on the unit circle to the error at one of them."""
+    known = np.arange(len(x)) != at
+    ring = Wrapped.through(x[known], degree)
+    row = np.zeros(len(x))
+    row[at] = 1.0
+    # the least-norm solution: a few samples may leave the features undetermined
+    row[known] = -np.linalg.lstsq(
+        np.asarray(ring(x[known])).T, np.asarray(ring(x[at : at + 1]))[0], rcond=1e-12
+    )[0]
+    return row
+
+
+def _uneven_rows(x: Array, at: int, period: float | None) -> tuple[Array, Array]:
+    """Return the rows (F, W) from some samples to the error at one, and which samples they are."""
+    n, window = len(x), 2 * REACH + 1
+    if period is not None and n <= window + 1:
+        unit = (x - x[0]) / period
+        return np.stack([_circle_row(unit, at, one.degree) for one in CIRCLES]), np.arange(n)
+    lines = [SplineFamily(one.degree) for one in CIRCLES]
+    if period is None:
+        start = min(max(at - REACH, 0), max(n - window, 0))
+        index = np.arange(start, min(start + window, n))
+        return error_rows(lines, x[index], at - start), index
+    steps = np.arange(at - REACH, at + REACH + 1)
+    index = steps % n
+    return error_rows(lines, x[index] + period * (steps // n), REACH), index
+
+
+def _trigonometric_errors(lines: Array) -> Array:
+    """Return the errors (N, R) of trigonometric polynomials at the samples of an even circle."""
+    n = len(lines)
+    hat = np.fft.rfft(lines, axis=0)
+    count = max(1, round(n / 2 / PARTS))
+    hat[:-count] = 0.0
+    # every frequency stands for two numbers, but the highest of an even number of samples for one
+    share = (2 * count - (n % 2 == 0)) / n  # C_ii
+    return np.asarray(np.fft.irfft(hat, n=n, axis=0)) / share
