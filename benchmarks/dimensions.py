@@ -324,8 +324,8 @@ def page(results: list[Result]) -> str:
         lines.append(f"| {row} | {points} | {shown} | {found[OURS].form} | {' | '.join(cells)} |")
     lines.append("")
     lines.append(
-        f"kronfield is the best in {best} of {len(rows)} rows. Behind the best by more than 0.005 "
-        f"and the standard error of the paired difference: {', '.join(behind) or 'none'}."
+        f"kronfield is the best in {best} of {len(rows)} rows.\nBehind the best by more than 0.005 "
+        f"and the standard error of the paired difference:\n{', '.join(behind) or 'none'}."
     )
     return "\n".join(lines)
 
