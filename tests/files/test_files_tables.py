@@ -342,7 +342,7 @@ cells = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=6))
 def test_pyarrow_reads_what_python_reads(rows):
     with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "a.csv", "w+b") as file:
