@@ -186,8 +186,15 @@ class Walk:
         for step in self.ladder.steps:
             if step != self.ladder.steps[0] and self.lowest >= worth:
                 break
-            self._along(step, 0)
-            self._along(0.0, 1)
+            while True:
+                before = self.lowest
+                self._along(step, 0)
+                self._along(0.0, 1)
+                # smoother with less weight of first derivatives, or the reverse: errors are often
+                # alike along this diagonal, and a search along the axes alone stops beside it
+                self._along(step, -1)
+                if not self.lowest < (1 - self.gain) * before or step != self.ladder.steps[0]:
+                    break
         return self
 
     def _along(self, decades: float, rungs: int) -> None:
