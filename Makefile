@@ -10,10 +10,11 @@ demo: $(VENV)/.demo
 	$(BIN)/kronfield demo --output demo
 
 # Two halves at once, one thread of linear algebra each: commands, experiments and what runs as a whole, and all the rest.
-JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/field tests/solvers
+# Bytecode is kept, whatever the environment says: each process that a test starts would compile the package again.
+JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/field
 
 test: lint
-	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1; \
+	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=; \
 	$(BIN)/python -m pytest $(JOBS) > $(VENV)/jobs.log 2>&1 & jobs=$$!; \
 	$(BIN)/python -m pytest $(foreach name,$(JOBS),--ignore=$(name)); rest=$$?; \
 	wait $$jobs; status=$$?; cat $(VENV)/jobs.log; \

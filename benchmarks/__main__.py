@@ -17,9 +17,11 @@ from pathlib import Path
 from benchmarks import (
     axes,
     denoising,
+    dimensions,
     filling,
     functions,
     grid,
+    labels,
     measurements,
     points,
     report,
@@ -50,6 +52,7 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "video": grid.video,
     "lines": grid.lines,
     "functions": functions.functions,
+    "labels": labels.labels,
     "axes": axes.axes,
     "denoising": denoising.denoising,
     "closed form": grid.closed_form,
@@ -58,12 +61,13 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "smooth": points.smooth,
     "measurements": measurements.measurements,
     "coverage": measurements.coverage,
+    "dimensions": dimensions.dimensions,
     "stream": points.stream,
     "networks": _networks,
     "scaling": scaling.scaling,
 }
 #: Sections of the full size, or by name: a quick run has no time for them.
-BEYOND_QUICK = ("measurements", "coverage")
+BEYOND_QUICK = ("measurements", "coverage", "dimensions")
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from benchmarks.frame import OURS, Method, Row, Settings, contest, timed
 from benchmarks.point_peers import gaussian_process, triangulated
 
 FOLDS = 10
-# The most points for an exact Gaussian process and for kriging, whose time is cubic.
-FEW = 2500
+# The most points for an exact Gaussian process, and for the splines of verde: their time is cubic.
+FEW, FEW_OF_SPLINES = 1500, 6000
 
 
 @dataclass(frozen=True)
@@ -205,12 +205,12 @@ def methods(table: Table) -> list[Method]:
         ),
     ]
     if few:
-        able.append(Method("scikit-learn GaussianProcessRegressor", _process, "sklearn", most=3))
+        able.append(Method("scikit-learn GaussianProcessRegressor", _process, "sklearn", most=1))
     if plane:
         able.append(
             Method("PyKrige, exponential", _kriging, "pykrige", most=1, note="50 neighbours")
         )
-    if plane and few:
+    if plane and len(table.values) <= FEW_OF_SPLINES:
         able.append(Method("verde Spline", _spline, "verde", most=1))
     return able
 
@@ -280,7 +280,7 @@ def coverage(settings: Settings) -> list[Row]:
 def _covered(split: Split) -> str:
     field = fit(split)
     # random fits: 16 give a standard error to 18 %, which moves the share by less than 1 %
-    samples = 64 if len(split.truth) * FOLDS <= FEW else 16
+    samples = 64 if len(split.truth) * FOLDS <= 2500 else 16
     try:
         own = np.ravel(field.standard_error(split.at, samples=samples))
     except (kf.InputError, kf.ConvergenceError) as error:

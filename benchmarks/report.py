@@ -29,9 +29,11 @@ QUALITY = {
     "video": "Video, every second sample given",
     "lines": "Lines, every second sample given",
     "functions": "Smooth and rough functions on grids",
+    "labels": "Labelled grids, every second sample given",
     "axes": "Functions on uneven and periodic lines",
     "smooth": "Smooth functions at scattered points",
     "measurements": "Real measurements",
+    "dimensions": "Many dimensions",
     "denoising": "White noise removed",
 }
 # Titles of the sections in which all methods compute the same.

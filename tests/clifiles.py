@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import skimage
+import xarray
 from click.testing import CliRunner
 from PIL import Image
 
@@ -143,6 +144,13 @@ def make_files(folder):
     names = ("lon", "lat", "wind [m/s]", "temperature")
     lon, lat, temperature, wind = stations()
     write_table(folder / "stations.csv", names, (lon, lat, wind, temperature), gaps=(3, 17))
+    days = "".join(f"2024-02-{day:02d},{np.sin(day / 4):.3f},{day}\n" for day in range(1, 30))
+    (folder / "series.csv").write_text(f"day of visit,level,count\n{days}")
+    time = (np.datetime64("2024-02-01") + np.arange(12)).astype("M8[ns]")
+    lat = np.linspace(60, -60, 13)
+    air = 20 * np.cos(np.radians(lat)) + np.sin(np.arange(12) / 2)[:, None]
+    both = {"t2m": (("time", "lat"), air), "day": ("time", np.arange(12.0))}
+    xarray.Dataset(both, {"time": time, "lat": lat}).to_netcdf(folder / "air.nc")
     write_table(
         folder / "places.csv",
         ("lon", "lat"),
@@ -176,8 +184,9 @@ def copy_named(line, source, target):
         after for word, after in itertools.pairwise(words) if word in ("-o", "--picture", "--plot")
     }
     for word in words:
-        if word not in outputs and (source / word).is_file():
-            shutil.copy(source / word, target)
+        name = word.split(":")[0]  # air.nc:t2m
+        if word not in outputs and (source / name).is_file():
+            shutil.copy(source / name, target)
 
 
 def limited(bytes_per_file):

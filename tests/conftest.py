@@ -4,7 +4,15 @@ import hypothesis
 import pytest
 import torch
 
-hypothesis.settings.register_profile("kronfield", deadline=None, derandomize=True, print_blob=False)
+from effort import examples
+
+hypothesis.settings.register_profile(
+    "kronfield",
+    deadline=None,
+    derandomize=True,
+    print_blob=False,
+    max_examples=examples(100),
+)
 hypothesis.settings.load_profile("kronfield")
 torch.set_num_threads(1)  # networks of tests are tiny: a second thread only waits
 

@@ -50,8 +50,12 @@ HOMES = {
     "skimage": ("files", "experiments"),
     "click": ("cli",),
     "rich": ("cli", "_core"),
-    "xarray": ("interop", "xarray"),
-    "pandas": ("interop",),
+    "xarray": ("files", "interop", "xarray"),
+    "netCDF4": ("files",),
+    "zarr": ("files",),
+    "cftime": ("_core",),
+    "openpyxl": ("files",),
+    "pandas": ("files", "interop"),
     "sklearn": ("sklearn",),
 }
 LAZY = {
@@ -66,6 +70,10 @@ LAZY = {
     "safetensors",
     "skimage",
     "xarray",
+    "netCDF4",
+    "zarr",
+    "cftime",
+    "openpyxl",
     "pandas",
     "sklearn",
 }

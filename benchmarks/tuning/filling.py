@@ -24,7 +24,17 @@ from kronfield.fitting.settings import DEFAULT, FillingSettings, changed, decisi
 
 SIDE = 256
 #: Decisions about how to fill; the others are about what is judged.
-NAMES = ("sizes_by_dimension", "rounds", "rounds_of_holes", "first", "last", "least_share")
+NAMES = (
+    "sizes_by_dimension",
+    "rounds",
+    "rounds_of_holes",
+    "step",
+    "first",
+    "last",
+    "first_of_holes",
+    "last_of_holes",
+    "least_share",
+)
 
 
 def quality(task: HoleTask, kind: str, own: FillingSettings) -> float:
@@ -44,8 +54,7 @@ def quality(task: HoleTask, kind: str, own: FillingSettings) -> float:
         errors = (surface - np.moveaxis(task.image, -1, 0))[:, task.missing]
         rows = telling_rows(decorrelating(planes, task.missing), [errors], own.least_share)
         wide = are_wide(task.missing, own)
-        rounds = own.rounds if wide else own.rounds_of_holes
-        plan, error = Plan(rounds, wide, own, ratio, 1.0, rows), float(np.std(errors))
+        plan, error = Plan(own.rounds_of_holes, wide, own, ratio, 1.0, rows), float(np.std(errors))
     filled = plan.fill_lattice(planes, task.missing, error)
     return task.score(np.moveaxis(filled, 0, -1))[0]
 

@@ -10,9 +10,10 @@ that no test noticed.
 
 from __future__ import annotations
 
+import importlib
 import os
-import subprocess
 import sys
+import tempfile
 
 from kronfield.fitting import settings
 
@@ -27,46 +28,55 @@ OTHER_TESTS = {
     "directional": ("tests/fitting/test_decisions.py", "directional_fill"),
     "signals": ("tests/signals/test_signal_decisions.py", "signals_{name}"),
 }
-VARIABLE = "KRONFIELD_MUTATION"
+# What every test file imports, loaded once: each change is tested in a fork of this process.
+# kronfield itself is imported by the fork, because modules read settings.DEFAULT when they load.
+LIBRARIES = ("numpy", "pytest", "scipy.fft", "scipy.interpolate", "scipy.linalg", "scipy.ndimage")
+LIBRARIES += ("scipy.optimize", "scipy.sparse.linalg", "scipy.spatial", "scipy.special", "torch")
 
 
-def pytest_configure(config: object) -> None:
-    """As a pytest plugin: apply the change named by the environment before tests are collected."""
-    del config
-    text = os.environ.get(VARIABLE)
-    if text:
-        group, name, index = text.split(".")
-        for one in settings.decisions():
-            if (one.group, one.name) == (group, name):
-                value = one.sides[int(index)]
-                settings.DEFAULT = settings.changed(settings.DEFAULT, group, name, value)
-
-
-def survives(one: settings.Decision, index: int) -> bool:
-    """Return whether the tests of a decision pass with another value."""
-    environment = {**os.environ, VARIABLE: f"{one.group}.{one.name}.{index}"}
+def passes(one: settings.Decision, value: object) -> bool:
+    """Return whether the tests of a decision pass with this value."""
     file, words = OTHER_TESTS.get(one.group, TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "benchmarks.tuning.mutate", file]
-    done = subprocess.run(
-        [*command, "-k", words.format(group=one.group, name=one.name)],
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode not in (0, 1):  # 5: no test was collected
-        print(done.stdout[-2000:])
-    return done.returncode != 1
+    with tempfile.TemporaryFile() as printed:
+        child = os.fork()
+        if child == 0:
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
+            code = 70  # not a code of pytest
+            try:
+                code = _run(one, value, file, words.format(group=one.group, name=one.name))
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code not in (0, 1):  # 5: no test was collected
+            printed.seek(0)
+            raise RuntimeError(f"{one.group}.{one.name}:\n{printed.read().decode()[-2000:]}")
+    return code == 0
+
+
+def _run(one: settings.Decision, value: object, file: str, words: str) -> int:
+    import pytest
+
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plugins of other packages load slowly
+    settings.DEFAULT = settings.changed(settings.DEFAULT, one.group, one.name, value)
+    code = pytest.main(["-q", "-x", "--tb=short", "-p", "no:cacheprovider", file, "-k", words])
+    sys.stdout.flush()
+    return int(code)
 
 
 def main() -> int:
     """Print a line for every change, and return how many survived."""
-    wanted, alive = sys.argv[1:], 0
+    wanted, groups, alive = sys.argv[1:], set(), 0
+    for name in LIBRARIES:
+        importlib.import_module(name)
     for one in settings.decisions():
         if wanted and not {one.group, f"{one.group}.{one.name}"} & set(wanted):
             continue
-        for index, value in enumerate(one.sides):
-            left = survives(one, index)
+        if one.group not in groups and not passes(one, one.value):
+            raise RuntimeError(f"{one.group}.{one.name}: its tests fail without a change")
+        groups.add(one.group)
+        for value in one.sides:
+            left = passes(one, value)
             alive += left
             print(
                 f"{one.group}.{one.name}: {one.value} -> {value}: "

@@ -72,6 +72,9 @@ from kronfield.field.field import (
 from kronfield.field.loading import (
     load as load,
 )
+from kronfield.fitting.forms import (
+    select_form as select_form,
+)
 from kronfield.fitting.grid import (
     NoiseWarning as NoiseWarning,
     RankWarning as RankWarning,

@@ -18,7 +18,9 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
     """Regression by a field: `fit_points` with the interface of scikit-learn.
 
     Rows with equal features count as one, with the mean of their targets and the sum of their
-    weights. Features should be few: a field is a function of position.
+    weights. Any number of features is accepted; with more than four, `fit_points` uses the dual
+    form, whose time and memory do not grow with the volume of the box. Gaps in a table are filled
+    by ``IterativeImputer(FieldRegressor())`` of scikit-learn.
 
     Examples
     --------
@@ -43,7 +45,7 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
     Attributes
     ----------
     field_ : Field
-        The fit, with its report.
+        The fit, with its report; its axes have the names of the features.
     n_features_in_ : int
         The number of features.
     """
@@ -80,8 +82,9 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
         points, values = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
         if self.loss == "squared":
             points, values, weights = _merged(points, values, weights)
+        names = getattr(self, "feature_names_in_", None)
         self.field_ = fit_points(
-            points,
+            points if names is None else dict(zip(names, points.T, strict=True)),
             values,
             self.encoding,
             weights=weights,

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.linalg import toeplitz
 
 import kronfield as kf
+from effort import examples
 
 N = 1024
 X = np.arange(N) / N
@@ -98,7 +99,7 @@ def test_stable_rank_theory_is_bounded_by_samples_and_features():
     sizes=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7)), min_size=1, max_size=4),
     width=st.floats(0.05, 0.5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_kronecker_rank_is_the_product(sizes, width):
     encoding = kf.Kronecker(*(kf.Gaussian(k, width) for _, k in sizes))
     axes = [kf.even_axis(n) for n, _ in sizes]

@@ -17,6 +17,7 @@ from PIL import Image
 import kronfield as kf
 from clifiles import COMMAND, as_json, environment, installed, limited, pixels, refused, run
 from kronfield.cli import COMMANDS
+from kronfield.files import sample_photograph
 from kronfield.nn import DivergenceError
 from kronfield.signals.view import View
 
@@ -24,17 +25,15 @@ from kronfield.signals.view import View
 # ------------------------------------------------------------------------------------------
 
 
-def test_help_is_quick_and_loads_nothing_heavy(tmp_path):
+def test_help_loads_nothing_heavy(tmp_path):
     code = (
         "import sys; from kronfield.cli import main; "
         "main(['--help'], standalone_mode=False); print(*sys.modules)"
     )
     python = COMMAND.with_name("python")
-    started = time.perf_counter()
     done = subprocess.run(
         [python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert time.perf_counter() - started < 2  # 0.1 s on an idle machine
     *text, modules = done.stdout.strip().splitlines()
     assert not {"numpy", "scipy", "torch", "matplotlib", "PIL", "rich"} & {
         name.split(".")[0] for name in modules.split()
@@ -415,20 +414,22 @@ def test_info_of_other_fields(here):
     assert json.loads(run("info half.field --json").stdout)["stored_dtype"] == "float16"
     assert "stored" not in run("info plain.field").stdout
     assert "axis 0   -0.5 to 19.5, 20 samples" in run("info plain.field").stdout
-    run("train photo.png --encoding simple --depth 1 --width 8 --epochs 2 -o deep.field")
+    run("train photo.png --combine simple --depth 1 --layer-width 8 --epochs 2 -o deep.field")
     assert "1 hidden layers of 8" in run("info deep.field").stdout
     assert not run("info deep.field --quiet").output
 
 
 def test_demo_runs_the_daily_jobs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    part = sample_photograph()[:288, :288]  # for speed
+    monkeypatch.setattr("kronfield.files.sample_photograph", lambda: part)
     done = run("demo --output pictures --scale 2")  # the example of its help
     commands = re.findall(r"^\$ kronfield (\w+)", done.stdout, flags=re.MULTILINE)
     expected = ["fit", *["render"] * 3, "inpaint", *["denoise"] * 2, "info"]
     assert commands == expected
     small, large = pixels("pictures/photograph.png"), pixels("pictures/photograph-2x.png")
-    assert large.shape == (1024, 1024, 3)
-    shrunk = large.reshape(512, 2, 512, 2, 3).mean(axis=(1, 3))
+    assert large.shape == (576, 576, 3)
+    shrunk = large.reshape(288, 2, 288, 2, 3).mean(axis=(1, 3))
     assert np.sqrt(np.mean((shrunk - small) ** 2)) < 6  # grey levels: the same picture, not shifted
     mask = pixels("pictures/mask.png") > 127
 

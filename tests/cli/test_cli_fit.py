@@ -37,7 +37,7 @@ def test_a_photograph_through_the_installed_command(tmp_path):
         (
             "stations.csv",
             "--columns temperature",
-            "table, 120 points in lon, lat; values temperature; 2 missing values",
+            "table, 120 points in lon, lat; values temperature; not used: wind [m/s]; 2 missing",
         ),
     ],
 )

@@ -240,7 +240,7 @@ def test_training_on_other_kinds(here):
         found["psnr"], abs=0.2
     )
     found = as_json(
-        "train stations.csv --columns temperature --depth 1 --width 32 --epochs 150 "
+        "train stations.csv --columns temperature --depth 1 --layer-width 32 --epochs 150 "
         "--rate 0.02 -o b.field"
     )
     table = read("stations.csv", columns=["temperature"])

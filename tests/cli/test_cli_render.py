@@ -40,7 +40,10 @@ def test_the_samples_come_back(here):
 def test_any_size(here, photo):
     run("render photo.field -o a.png --scale 3")
     np.testing.assert_array_equal(pixels("a.png"), levels(photo.on_grid((144, 192))))
-    assert as_json("render photo.field -o b.png --size 100x50")["shape"] == [50, 100]
+    assert as_json("render photo.field -o b.png --size 100x50")["shape"] == [50, 67]  # undistorted
+    assert as_json("render photo.field -o s.png --size 100x50 --stretch")["shape"] == [50, 100]
+    half = "render photo.field -o h.png --crop column=0:32 --size 100x50"
+    assert as_json(half)["shape"] == [50, 33]
     assert as_json("render photo.field -o c.png --size 128")["shape"] == [96, 128]
     assert as_json("render photo.field -o d.png --scale 2,1")["shape"] == [96, 64]
     assert as_json("render scan.field -o e.tif --scale 2")["shape"] == [48, 40, 32]
@@ -184,7 +187,7 @@ def test_tables_as_maps_and_grids(here):
 
 
 def test_networks_render_too(here):
-    run("train photo.png --encoding simple --depth 1 --width 16 --epochs 3 -o deep.field")
+    run("train photo.png --combine simple --depth 1 --layer-width 16 --epochs 3 -o deep.field")
     run("render deep.field -o a.png --scale 2 --crop row=0:10")
     field = kf.load("deep.field")
     rows, columns = (np.arange(n) / 2 - 0.25 for n in (20, 128))
@@ -233,7 +236,7 @@ def test_nothing_is_drawn_far_from_data(here):
         csv.writer(file).writerows(rows)
     run("fit hills.csv -o hills.field")
     run("render hills.field -o map.npy --size 40 --beyond 0.5")
-    run("render hills.field -o map.png --size 40 --beyond 0.5 --range -1:5")
+    run("render hills.field -o map.png --size 40 --beyond 0.5 --range -1:5 --plain")
     values, drawn = np.load("map.npy"), pixels("map.png")
     assert 0.2 < np.isnan(values).mean() < 0.9
     np.testing.assert_array_equal(drawn == 0, np.isnan(values.T[::-1]))

@@ -1,12 +1,16 @@
 """Every dtype of values through every way to a fit: the result is that of float64, to rounding."""
 
+import functools
 import warnings
 
 import numpy as np
+import pandas
 import pytest
+import xarray
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 
 REALS = [
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
@@ -49,6 +53,36 @@ def _uneven(values):
     return kf.fit(values, axes=axes)
 
 
+def _huber(values):
+    """Points with a value in six that is far off; real and complex values weigh the same."""
+    flat = values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
+    return kf.fit_points(
+        _points(values.shape), flat, kf.Triangle(6, 2 / 6), roughness=(0.0, 1e-2), loss="huber"
+    )
+
+
+def _dual(values):
+    flat = values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
+    points = np.random.default_rng(1).random((len(flat), 5))
+    return kf.fit_points(points, flat, form="dual", ridge=0.1)
+
+
+def _array(values):
+    """A DataArray with a coordinate on each axis; the last of three is that of channels."""
+    names = ("y", "x", "c")[: values.ndim]
+    coordinates = {name: 2.0 * np.arange(values.shape[i]) for i, name in enumerate(names[:2])}
+    return kf.fit(xarray.DataArray(values, dims=names, coords=coordinates), roughness=(0.0, 0.3))
+
+
+def _table(values):
+    """Tables of points and of channels."""
+    points = pandas.DataFrame(_points(values.shape), columns=["y", "x"])
+    flat = values.reshape(len(points), -1)
+    return kf.fit_points(
+        points, pandas.DataFrame(flat), kf.Triangle(8, 2 / 8), roughness=(0.0, 1e-3)
+    )
+
+
 WAYS = {
     "interpolation": lambda v: kf.fit(v, encoding=_gaussians(v.shape[:2]), ridge=0.0),
     "identity": lambda v: kf.fit(
@@ -67,6 +101,13 @@ WAYS = {
     "points, chosen": _by_points,
     "statistics": lambda v: _by_statistics(v, roughness=(0.0, 1e-3)),
     "statistics, ridge": lambda v: _by_statistics(v, ridge=1e-2),
+    "points, trend": lambda v: _by_points(v, roughness=(0.0, 1e-3), trend=1),
+    "points, Huber's loss": _huber,
+    "dual form": _dual,
+    "noise removed": lambda v: kf.denoise(v, noise=2.0),
+    "noise removed thoroughly": lambda v: kf.denoise(v, noise=2.0, thorough=True),
+    "xarray": _array,
+    "pandas": _table,
 }
 
 
@@ -83,20 +124,34 @@ def _samples(dtype, shape, seed):
     return values.astype(dtype)
 
 
+@functools.cache
+def _wanted(way, kind, shape, seed):
+    """The fit of float64 or complex128: one for all dtypes that hold the same values."""
+    values = _samples({"b": "bool", "c": "complex128", "r": "float64"}[kind], shape, seed)
+    wide = values.astype(np.complex128 if kind == "c" else np.float64)
+    field = WAYS[way](wide)
+    at = tuple(
+        np.linspace(low, high, 17 if len(field.domain) < 4 else 3) for low, high in field.domain
+    )
+    return wide, at, field.encoding, field.on_grid(at), field.report.residual
+
+
 def _compare(way, dtype, shape, seed):
     values = _samples(dtype, shape, seed)
-    wide = values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
-    before = values.copy()
+    before, kind = values.copy(), values.dtype.kind
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", kf.RankWarning)
-        found, wanted = WAYS[way](values), WAYS[way](wide)
-    at = tuple(np.linspace(low, high, 17) for low, high in wanted.domain)
-    real = found.on_grid(at).real.dtype.name
+        wide, at, encoding, wanted, residual = _wanted(
+            way, kind if kind in "bc" else "r", shape, seed
+        )
+        found = WAYS[way](values)
+    grid = found.on_grid(at)
     assert np.array_equal(values, before)
-    assert found.encoding == wanted.encoding
-    bound = ROUNDING[real] * float(np.abs(wide).max() or 1.0)
-    np.testing.assert_allclose(found.on_grid(at), wanted.on_grid(at), rtol=0, atol=bound)
-    assert found.report.residual == pytest.approx(wanted.report.residual, abs=bound)
+    assert np.array_equal(values.astype(wide.dtype), wide)
+    assert repr(found.encoding) == repr(encoding)
+    bound = ROUNDING[grid.real.dtype.name] * float(np.abs(wide).max() or 1.0)
+    np.testing.assert_allclose(grid, wanted, rtol=0, atol=bound)
+    assert found.report.residual == pytest.approx(residual, abs=bound)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -105,7 +160,7 @@ def test_every_dtype_through_every_way(way, dtype):
     _compare(way, dtype, (16, 14), 0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     way=st.sampled_from(sorted(WAYS)),
     dtype=st.sampled_from(REALS + COMPLEX),

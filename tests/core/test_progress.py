@@ -2,10 +2,11 @@
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from kronfield._core.progress import Bar, spinner
+from kronfield._core.progress import Bar, in_notebook, spinner
 
 
 class Terminal(io.StringIO):
@@ -39,3 +40,14 @@ def test_spinners_too(stream, shown, monkeypatch):
     with spinner("Fitting"):
         pass
     assert ("Fitting" in stream.getvalue()) == shown
+
+
+def test_notebooks_have_bars_too(monkeypatch):
+    assert not in_notebook()
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert in_notebook()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert Bar("Working").shown
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not Bar("Working").shown

@@ -1,6 +1,6 @@
 """One thread of BLAS, threads of our own, and results that depend on neither."""
 
-import hashlib
+import functools
 import os
 import subprocess
 import sys
@@ -9,12 +9,14 @@ import time
 import warnings
 
 import numpy as np
+import pandas
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import kronfield as kf
 from kronfield._core import threads
 from kronfield._core.threads import in_threads, one_blas_thread, with_one_blas_thread
+from kronfield.fitting import settings
 
 
 def blas_threads():
@@ -24,6 +26,7 @@ def blas_threads():
     ]
 
 
+@functools.cache
 def _jobs():
     """Large enough for threads to share out, and all ways to a result."""
     rng = np.random.default_rng(0)
@@ -39,8 +42,29 @@ def _jobs():
     gaussians = kf.Kronecker(kf.Gaussian(300, 0.002), kf.Gaussian(260, 0.0024))
     hats = kf.Triangle(128, 2 / 128)
     mask = rng.random((300, 260)) < 0.6
-    field = kf.fit(picture, encoding=gaussians, ridge=0.0)
-    scattered = kf.fit_points(points[:3000], values[:3000], hats, roughness=(0.0, 1e-5))
+    holes = np.zeros(noisy.shape, dtype=bool)
+    holes[60:70, 40:52] = True
+    many = rng.random((1500, 5))
+    waved = np.sin(3 * many).sum(axis=1) + 0.1 * rng.standard_normal(1500)
+    outliers = values[:1000] + 5.0 * (np.arange(1000) % 40 == 0)
+
+    @functools.cache
+    def field():
+        return kf.fit(picture, encoding=gaussians, ridge=0.0)
+
+    @functools.cache
+    def scattered():
+        return kf.fit_points(points[:1000], values[:1000], hats, roughness=(0.0, 1e-5))
+
+    def dual(count, direct_points=5000):
+        limit = settings.changed(settings.DEFAULT, "dual", "direct_points", direct_points)
+        limit = settings.changed(limit, "dual", "inducing_points", 250)
+        found = kf.fit_points(many[:count], waved[:count], ridge=0.1, settings=limit)
+        return [*found.weights.ravel(), *found.standard_error(many[:9]).ravel()]
+
+    def labelled():
+        table = pandas.DataFrame(points[:1000], columns=["y", "x"])
+        return kf.fit_points(table, pandas.Series(values[:1000])).weights
 
     def statistics():
         seen = kf.Statistics(hats, domain=[(0, 1), (0, 1)])
@@ -57,20 +81,34 @@ def _jobs():
         "chosen ridge": lambda: kf.fit(picture, encoding=gaussians).weights,
         "volume": lambda: kf.fit(volume).weights,
         "line": lambda: kf.fit(picture.ravel()).weights,
-        "on a grid": lambda: field.on_grid((700, 600), (1, 0)),
-        "at points": lambda: field(points * [200, 200]),
-        "integral": lambda: field.integral(),
+        "on a grid": lambda: field().on_grid((700, 600), (1, 0)),
+        "at points": lambda: field()(points * [200, 200]),
+        "integral": lambda: field().integral(),
         "residual": lambda: kf.fit(picture, encoding=gaussians, ridge=1.0).report.residual,
-        "points, chosen": lambda: kf.fit_points(points[:4000], values[:4000]).weights,
+        "points, chosen": lambda: kf.fit_points(points[:1500], values[:1500]).weights,
         "points, few": lambda: kf.fit_points(points[:200], values[:200]).weights,
         "points, blended": lambda: (
             kf.fit_points(
                 points, values, kf.Gaussian(60, 0.03), ridge=1e-3, rows="blending"
             ).weights
         ),
-        "standard error": lambda: scattered.standard_error(points[:50], noise=0.1),
-        "mask": lambda: kf.fit(picture, mask=mask).weights,
+        "standard error": lambda: scattered().standard_error(points[:9], noise=0.1),
+        "mask": lambda: kf.fit(picture[:150, :130, 0], mask=mask[:150, :130]).weights,
         "statistics": statistics,
+        "trend": lambda: kf.fit_points(points[:1000], values[:1000], trend=1).on_grid(),
+        "Huber's loss": lambda: kf.fit_points(points[:1000], outliers, loss="huber").weights,
+        "coverage": lambda: (
+            kf.fit_points(points[:300], values[:300], ridge=0.1).report.coverage.inside
+        ),
+        "dual form": lambda: dual(300),
+        "inducing points": lambda: dual(1500, direct_points=1000),
+        "noise removed": lambda: kf.denoise(picture, noise=0.1).on_grid(),
+        "noise removed thoroughly": lambda: kf.denoise(noisy[:96, :96], thorough=True).on_grid(),
+        "noise removed beside gaps": lambda: kf.denoise(
+            noisy[:90, :80], mask=holes[:90, :80]
+        ).on_grid(),
+        "filled": lambda: kf.fit(noisy[:90, :80], mask=holes[:90, :80], noise=0.0).on_grid(),
+        "labelled": labelled,
         "stable rank": lambda: kf.stable_rank(kf.Gaussian(300, 0.01)(kf.even_axis(300))),
     }
 
@@ -81,7 +119,7 @@ def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", kf.RankWarning)
-        for ours, theirs in ((1, 1), (2, 2), (5, 1), (3, 2)):
+        for ours, theirs in ((1, 1), (2, 2), (5, 1)):
             monkeypatch.setattr(threads, "_allowed", lambda count=ours: count)
             with threadpool_limits(theirs, user_api="blas"):
                 found.append(job())
@@ -89,25 +127,26 @@ def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
         assert np.array_equal(other, found[0])
 
 
-@pytest.mark.parametrize("count", ["1", "2"])
-def test_results_do_not_depend_on_the_environment(count, tmp_path):
+def test_results_do_not_depend_on_the_environment():
     code = (
         "import numpy as np, kronfield as kf, hashlib\n"
         "v = np.random.default_rng(0).random((200, 180, 3))\n"
-        "p = v[..., :2].reshape(-1, 2)\n"
-        "f, g = kf.fit(v), kf.fit_points(p, v[..., 2].ravel(), roughness=(0.0, 1e-3))\n"
+        "p = v[:20, :, :2].reshape(-1, 2)\n"
+        "f, g = kf.fit(v), kf.fit_points(p, v[:20, :, 2].ravel(), roughness=(0.0, 1e-3))\n"
         "print(hashlib.sha256(f.weights.tobytes() + g.weights.tobytes()).hexdigest())\n"
     )
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    v = np.random.default_rng(0).random((200, 180, 3))
-    f = kf.fit(v)
-    g = kf.fit_points(v[..., :2].reshape(-1, 2), v[..., 2].ravel(), roughness=(0.0, 1e-3))
-    assert (
-        done.stdout.strip() == hashlib.sha256(f.weights.tobytes() + g.weights.tobytes()).hexdigest()
-    )
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for count in ("1", "2")
+    ]
+    assert found[0] == found[1]
+    assert len(found[0].strip()) == 64
 
 
 def test_blas_has_one_thread_within_and_as_many_as_before_after():
@@ -272,7 +311,7 @@ def test_an_error_in_a_thread_arrives(monkeypatch):
 def test_work_goes_on_when_python_starts_no_more_threads():
     code = (
         "import atexit, numpy as np, kronfield as kf\n"
-        "v = np.random.default_rng(0).random((300, 260, 3))\n"
+        "v = np.random.default_rng(0).random((200, 180, 3))\n"
         "w = kf.fit(v).weights\n"
         "atexit.register(lambda: print(np.array_equal(kf.fit(v).weights, w)))\n"
     )
@@ -330,7 +369,7 @@ def test_a_forked_process_can_fit():
         pytest.skip("no fork here")
     code = (
         "import os, numpy as np, kronfield as kf\n"
-        "v = np.random.default_rng(0).random((300, 260, 3))\n"
+        "v = np.random.default_rng(0).random((200, 180, 3))\n"
         "w = kf.fit(v).weights\n"
         "child = os.fork()\n"
         "if not child:\n"

@@ -10,6 +10,7 @@ from scipy.integrate import quad
 
 import kronfield as kf
 from cases import EMBEDDERS, FUNCTIONS, LIBRARIES, SMOOTH, each_embedder, each_library, positions
+from effort import examples
 
 # Agreement between libraries: their exp, sin and cos differ in the last digit, and phases are
 # amplified by 2 pi f.
@@ -39,7 +40,7 @@ def test_same_formula_in_every_library(emb, library, dtype):
 
 @each_embedder
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_a_row_depends_on_its_own_position_only(emb, data):
     n = data.draw(st.integers(1, 30))
     x = positions(n, seed=data.draw(st.integers(0, 99)))

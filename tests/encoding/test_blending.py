@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
 from cases import EMBEDDERS, LIBRARIES, each_embedder, each_library
+from effort import examples
 
 rng = np.random.default_rng(0)
 
@@ -240,7 +241,7 @@ def test_corners_are_the_kronecker_product_of_axes(D, family):
 
 
 @given(st.integers(2, 40), st.floats(0.0, 1.0), st.sampled_from(range(len(EMBEDDERS))))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_normalised_weights_sum_to_one(cells, x, which):
     emb = EMBEDDERS[which]
     if isinstance(emb, kf.Sine | kf.Square):

@@ -1,22 +1,33 @@
 """Fields that travel: pickles, copies and other processes."""
 
 import copy
+import functools
 import multiprocessing
 import pickle
 
 import numpy as np
+import pandas
 import pytest
+import xarray
 
 import kronfield as kf
 from cases import cosine_bell
-from kronfield._core.axes import pack_axis, unpack_axis
+from kronfield._core.axes import DecimalAxis, pack_axis, unpack_axis
 from kronfield._core.frames import is_even, sample_frame
+from kronfield.field.dual import DualField
+from kronfield.fitting import settings
+from kronfield.fitting.refined import RefinedField
 
 rng = np.random.default_rng(0)
-POINTS = rng.random((4000, 2))
-VALUES = np.sin(5 * POINTS[:, 0]) * POINTS[:, 1] + 0.05 * rng.standard_normal(4000)
+POINTS = rng.random((1000, 2))
+VALUES = np.sin(5 * POINTS[:, 0]) * POINTS[:, 1] + 0.05 * rng.standard_normal(1000)
+MANY = rng.random((150, 4))
+WAVES = np.sin(3 * MANY).sum(axis=1) + 0.01 * rng.standard_normal(150)
 PICTURE = np.add.outer(np.arange(60.0) > 30, np.cos(np.arange(80.0) / 5))
 NOISY = np.sin(np.arange(400) / 30) + 0.2 * rng.standard_normal(400)
+MASK = rng.random((60, 80)) < 0.3
+UNEVEN_AXIS = np.sort(rng.random(60)) * 60
+COUNTS = rng.poisson(30 * PICTURE + 60).astype(float)
 
 
 def _statistics():
@@ -27,8 +38,6 @@ def _statistics():
 
 def _fields():
     """Fields of every kind, by name, made when asked for."""
-    mask = rng.random((60, 80)) < 0.3
-    uneven = np.sort(rng.random(60)) * 60
     bell = kf.ShiftedBasis(60, cosine_bell, support=(-0.05, 0.05), name="bell")
     return {
         "slopes": lambda: kf.fit(PICTURE),
@@ -38,7 +47,7 @@ def _fields():
         "smoothed": lambda: kf.fit(NOISY, roughness="gcv"),
         "falling": lambda: kf.fit(PICTURE, axes=[np.linspace(5, 2, 60), np.linspace(0, 1, 80)]),
         "cells": lambda: kf.fit(NOISY, domain=[(2.0, 3.7)]),
-        "uneven": lambda: kf.fit(PICTURE, axes=[uneven, np.arange(80.0)]),
+        "uneven": lambda: kf.fit(PICTURE, axes=[UNEVEN_AXIS, np.arange(80.0)]),
         "complex": lambda: kf.fit(PICTURE + 1j * PICTURE[::-1]),
         "channels": lambda: kf.fit(np.stack([PICTURE] * 3, axis=-1)),
         "paper": lambda: kf.fit(
@@ -46,8 +55,8 @@ def _fields():
         ),
         "ridge": lambda: kf.fit(NOISY, encoding=kf.RandomFourier(400, 20.0, seed=0), ridge=0.1),
         "own function": lambda: kf.fit(PICTURE[:, 0], encoding=bell, ridge=1e-3),
-        "mask": lambda: kf.fit(PICTURE, mask=mask, roughness=(0.0, 1e-4)),
-        "filled": lambda: kf.fit(PICTURE, mask=mask),
+        "mask": lambda: kf.fit(PICTURE, mask=MASK, roughness=(0.0, 1e-4)),
+        "filled": lambda: kf.fit(PICTURE, mask=MASK),
         "points": lambda: kf.fit_points(POINTS, VALUES),
         "points, Gaussians": lambda: kf.fit_points(POINTS[:300], np.sin(4 * POINTS[:300, 0])),
         "points, blended": lambda: kf.fit_points(
@@ -55,11 +64,55 @@ def _fields():
         ),
         "statistics": lambda: _statistics().solve(roughness=(0.0, 1e-4)),
         "refit": lambda: kf.fit(PICTURE).refit(PICTURE * 2),
+        "points, Huber's loss": lambda: kf.fit_points(
+            POINTS, VALUES + 5.0 * (np.arange(1000) % 40 == 0), loss="huber", roughness=(0.0, 1e-3)
+        ),
+        "points, trend": lambda: kf.fit_points(
+            POINTS, VALUES + 3 * POINTS[:, 0], trend=1, roughness=(0.0, 1e-3)
+        ),
+        "points, table": lambda: kf.fit_points(
+            pandas.DataFrame(POINTS, columns=["y", "x"]),
+            pandas.Series(VALUES, name="height"),
+            roughness=(0.0, 1e-3),
+        ),
+        "dual": lambda: kf.fit_points(MANY, WAVES, ridge=1e-3),
+        "dual, inducing points": lambda: kf.fit_points(
+            MANY,
+            np.stack([WAVES, 2 * WAVES], axis=1),
+            ridge=1e-3,
+            settings=settings.changed(settings.DEFAULT, "dual", "direct_points", 100),
+        ),
+        "denoised": lambda: kf.denoise(NOISY_PICTURE),
+        "denoised line": lambda: kf.denoise(NOISY),
+        "denoised thoroughly": lambda: kf.denoise(NOISY_PICTURE, thorough=True),
+        "denoised counts": lambda: kf.denoise(COUNTS),
+        "denoised, gaps": lambda: kf.denoise(NOISY_PICTURE, mask=MASK, noise=0.2),
+        "xarray": lambda: kf.fit(
+            xarray.DataArray(
+                PICTURE,
+                dims=("lat", "lon"),
+                coords={"lat": np.arange(60.0), "lon": 2 * np.arange(80.0)},
+                name="height",
+                attrs={"units": "m"},
+            )
+        ),
+        "dates": lambda: kf.fit(pandas.Series(NOISY, index=MONTHS)),
     }
 
 
+NOISY_PICTURE = PICTURE + 0.2 * rng.standard_normal(PICTURE.shape)
+MONTHS = pandas.date_range("1990-01-01", periods=400, freq="MS")
 NAMES = list(_fields())
-POINTWISE = ("mask", "points", "points, Gaussians", "points, blended")
+POINTWISE = [n for n in NAMES if n.startswith(("points", "mask"))]
+DUAL = [n for n in NAMES if n.startswith("dual")]
+# Another standard error, or none at all.
+BY_SHRINKAGE = ("denoised", "denoised thoroughly", "denoised counts")
+
+
+@functools.cache
+def _field(name):
+    """A field for all tests that do not change it."""
+    return _fields()[name]()
 
 
 def _same(found, wanted):
@@ -97,9 +150,9 @@ def test_pickles(name):
     assert pickle.loads(pickle.dumps(again)).report.residual == field.report.residual
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*POINTWISE, "statistics")])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in (*POINTWISE, *DUAL, "statistics")])
 def test_refit_after_a_journey(name):
-    field = _fields()[name]()
+    field = _field(name)
     again = pickle.loads(pickle.dumps(field))
     values = field.on_grid()
     if name == "bytes":
@@ -109,12 +162,49 @@ def test_refit_after_a_journey(name):
         again.refit(values[1:])
 
 
-@pytest.mark.parametrize("name", POINTWISE)
+@pytest.mark.parametrize("name", ["line", "denoised line", "dates", *DUAL])
+def test_standard_errors_after_a_journey(name):
+    field = _field(name)
+    again = pickle.loads(pickle.dumps(field))
+    points = np.array([[0.3 * low + 0.7 * high for low, high in field.domain]])
+    wanted = field.standard_error(points)
+    assert np.all(wanted > 0)
+    np.testing.assert_allclose(again.standard_error(points), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", BY_SHRINKAGE)
+def test_without_a_standard_error_the_same_is_said_after_a_journey(name):
+    for field in (_field(name), pickle.loads(pickle.dumps(_field(name)))):
+        with pytest.raises(kf.InputError, match="standard_error: got noise removed by shrinkage"):
+            field.standard_error(np.array([[5.0, 5.0]]))
+
+
+def test_coverage_travels_if_it_was_measured():
+    field = kf.fit_points(POINTS[:300], VALUES[:300], roughness=(0.0, 1e-3))
+    with pytest.raises(kf.InputError, match="coverage: got a report that was pickled before"):
+        _ = pickle.loads(pickle.dumps(field)).report.coverage
+    wanted = field.report.coverage
+    again = pickle.loads(pickle.dumps(field))
+    assert again.report.coverage == wanted
+    assert str(wanted) in str(again.report)
+
+
+@pytest.mark.parametrize("name", ["xarray", "dates", "points, table"])
+def test_labels_travel(name):
+    field = _field(name)
+    assert field.labels is not None
+    for other in (pickle.loads(pickle.dumps(field)), copy.deepcopy(field)):
+        assert other.labels == field.labels
+
+
+@pytest.mark.parametrize("name", [*POINTWISE, *DUAL])
 def test_what_needs_the_points_says_so(name):
-    field = _fields()[name]()
+    field = _field(name)
     again = pickle.loads(pickle.dumps(field))
     with pytest.raises(kf.InputError, match="refit: got a pickled field"):
         again.refit(VALUES)
+    if name in DUAL:
+        return  # the points are part of it
     with pytest.raises(kf.InputError, match="standard_error: got a pickled field"):
         again.standard_error(np.array([[0.5, 0.5]]))
 
@@ -122,7 +212,7 @@ def test_what_needs_the_points_says_so(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
 def test_copies_can_do_all_that_the_original_can(name, make):
-    field = _fields()[name]()
+    field = _field(name)
     other = make(field)
     _same(other, field)
     assert str(other.report).splitlines()[:-1] == str(field.report).splitlines()[:-1]
@@ -130,11 +220,33 @@ def test_copies_can_do_all_that_the_original_can(name, make):
         assert not np.shares_memory(other.weights, field.weights)
         other.info["changed"] = True
         assert "changed" not in field.info
-    if name in POINTWISE:
-        at = np.array([[0.5, 0.5]])
+    if name in (*POINTWISE, *DUAL):
+        at = np.full((1, field.dimensions), 0.5)
         assert np.array_equal(
             other.standard_error(at, noise=1.0), field.standard_error(at, noise=1.0)
         )
+
+
+def _needed(field):
+    """The bytes of all numbers that a field needs to be evaluated."""
+    holds_samples = isinstance(field, RefinedField)
+    numbers = field.on_grid().nbytes if holds_samples else field.weights.nbytes
+    numbers += sum(_uneven_bytes(x) for x in field.axes)
+    if isinstance(field, DualField):  # the points, and what standard errors need
+        numbers += sum(x.nbytes for x in field._system.contents().values())
+    return numbers
+
+
+def _uneven_bytes(x):
+    return 0 if is_even(x) else x.nbytes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pickle_holds_the_weights_and_the_positions_and_little_else(name):
+    field = _field(name)
+    # names, settings and report; 2 bytes for each point and axis, which say where data are
+    places = 4 * len(POINTS) if name in POINTWISE else 0
+    assert len(pickle.dumps(field)) <= 1.3 * _needed(field) + places + 4096
 
 
 LARGE = {
@@ -154,9 +266,7 @@ LARGE = {
     "few features": lambda: kf.fit(
         rng.random(4_000), encoding=kf.Triangle(600, 2 / 600), ridge=1e-3
     ),
-    "points": lambda: kf.fit_points(
-        rng.random((20_000, 2)), rng.random(20_000), roughness=(0.0, 1e-3)
-    ),
+    "points": lambda: kf.fit_points(rng.random((5000, 2)), rng.random(5000), roughness=(0.0, 1e-3)),
     "mask": lambda: kf.fit(rng.random((200, 150)), mask=rng.random((200, 150)) < 0.5),
 }
 
@@ -165,7 +275,7 @@ LARGE = {
 def test_a_pickle_holds_no_samples(name):
     field = LARGE[name]()
     # names of attributes, and where the data of points are: 4 bytes for each, in the plane
-    other = 500 + (4 * 20_000 if name == "points" else 0)
+    other = 500 + (4 * 5000 if name == "points" else 0)
     assert len(pickle.dumps(field)) <= 1.3 * field.weights.nbytes + other
 
 
@@ -174,31 +284,31 @@ def _jittered(count):
 
 
 UNEVEN = {
-    "line": lambda dtype: kf.fit(rng.random(5000).astype(dtype), axes=[_jittered(5000)]),
+    "line": lambda dtype: kf.fit(rng.random(1500).astype(dtype), axes=[_jittered(1500)]),
     "falling": lambda dtype: kf.fit(rng.random(999).astype(dtype), axes=[_jittered(999)[::-1]]),
     "smooth": lambda dtype: kf.fit(
-        np.sin(np.sort(_jittered(3000)) / 20).astype(dtype), axes=[_jittered(3000)]
+        np.sin(np.sort(_jittered(800)) / 20).astype(dtype), axes=[_jittered(800)]
     ),
     "smoothed": lambda dtype: kf.fit(
         rng.random(300).astype(dtype), axes=[_jittered(300)], noise=0.3
     ),
     "wider domain": lambda dtype: kf.fit(
-        rng.random(2000).astype(dtype), axes=[_jittered(2000)], domain=[(-3.0, 2010.0)]
+        rng.random(900).astype(dtype), axes=[_jittered(900)], domain=[(-3.0, 910.0)]
     ),
-    "channels": lambda dtype: kf.fit(rng.random((2000, 3)).astype(dtype), axes=[_jittered(2000)]),
+    "channels": lambda dtype: kf.fit(rng.random((900, 3)).astype(dtype), axes=[_jittered(900)]),
     "one axis": lambda dtype: kf.fit(
         rng.random((900, 7)).astype(dtype), axes=[_jittered(900), np.arange(7.0)]
     ),
     "both axes": lambda dtype: kf.fit(
-        rng.random((1500, 9)).astype(dtype), axes=[_jittered(1500), _jittered(9)[::-1]]
+        rng.random((600, 9)).astype(dtype), axes=[_jittered(600), _jittered(9)[::-1]]
     ),
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", UNEVEN)
-def test_a_pickle_holds_uneven_positions_once(name, dtype, tmp_path):
-    field = UNEVEN[name](dtype)
+def test_a_pickle_holds_uneven_positions_once(name, tmp_path):
+    # float32 and float64 in turn: positions are float64 in any case
+    field = UNEVEN[name]((np.float32, np.float64)[list(UNEVEN).index(name) % 2])
     positions = sum(x.nbytes for x in field.axes if not is_even(x))
     most = 1.3 * (field.weights.nbytes + positions) + 4096
     field.save(tmp_path / "saved.field")
@@ -216,6 +326,25 @@ def test_a_pickle_holds_uneven_positions_once(name, dtype, tmp_path):
     assert again.report is None
     refitted = pickle.loads(pickle.dumps(field)).refit(field.on_grid())
     assert np.array_equal(refitted.weights, field.refit(field.on_grid()).weights)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.cumsum(np.where(np.arange(2000) % 5 == 4, 3.0, 1.0)),  # working days
+        np.sort(np.random.default_rng(0).choice(10**5, 2000, replace=False)) / 100,
+        np.delete(np.arange(2000) * 0.5 - 700, np.arange(0, 2000, 7)),  # an even axis with gaps
+        np.arange(2000.0) ** 2,
+    ],
+    ids=["days", "decimals", "gaps", "squares"],
+)
+def test_positions_with_few_digits_take_few_bytes(x):
+    assert isinstance(pack_axis(x), DecimalAxis)
+    assert np.array_equal(unpack_axis(pickle.loads(pickle.dumps(pack_axis(x)))), x)
+    field = kf.fit(rng.random(len(x)), axes=[x[::-1]], noise=0.0)
+    data = pickle.dumps(field)
+    assert len(data) <= 1.3 * 8 * len(x) + 4096  # as many bytes as values
+    _same(pickle.loads(data), field)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 3, 5])
@@ -245,6 +374,9 @@ def test_knots_travel_whatever_becomes_of_the_positions(degree):
         np.sort(np.random.default_rng(1).random(400)),
         np.array([-1.0, 0.0, 1.0]) * 1e-300,
         -np.linspace(-1, 1, 11),
+        -np.sort(np.random.default_rng(1).choice(10**6, 400, replace=False)) / 1e3,
+        np.array([-1.0, -0.0, 7.0, 7.25, 9.0, 100.0]),
+        np.array([0.0, 1.0, 3.0, 1e300]),
         np.array([2.0]),
     ],
     ids=str,
@@ -294,10 +426,12 @@ def _evaluate(field):
     return field.on_grid((7,) * field.dimensions), str(field.report), field.report.residual
 
 
+SPAWNED = ("slopes", "smoothed", "complex", "points", "statistics", "filled", "dates", "xarray")
+SPAWNED += ("points, trend", "points, Huber's loss", *DUAL, "denoised", "denoised, gaps")
+
+
 def test_a_spawned_process_gets_the_same():
-    fields = [
-        _fields()[name]() for name in ("slopes", "smoothed", "complex", "points", "statistics")
-    ]
+    fields = [_field(name) for name in SPAWNED]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         there = pool.map(_evaluate, fields)
     for field, (values, text, residual) in zip(fields, there, strict=True):

@@ -33,6 +33,8 @@ FULL = {
     "member": "values",
     "dropped": 0,
     "missing": 2,
+    "unused": ["name"],
+    "labels": [{"name": "time"}],
     "range": [0.0, 1.0],
     "multiplied": False,
     "points": 60,

@@ -1,14 +1,21 @@
 """Tables: CSV, TSV and Parquet."""
 
 import codecs
+import csv
+import tempfile
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
-from kronfield.files import read, write, writer
+from kronfield._core.labels import AxisLabel
+from kronfield.files import read, read_columns, write, writer
+from kronfield.files.csv_arrow import read_quickly
 
 
 def table(tmp_path, text, name="a.csv", **encoding):
@@ -110,11 +117,13 @@ def test_named_columns(tmp_path):
         ("x,v\n,2\nnan,3\n", "no row that has coordinates and a value"),
         ("x,v\n1,\n2,NA\n", "no row that has coordinates and a value"),
         (
-            "date,x,v\n2024-03-01,1,2\n",
-            r"dates in column date \('2024-03-01' in line 2\).*seconds or days",
+            "date,x,v\n1/2/2024,1,2\n",
+            r"dates in column date that cannot be read \('1/2/2024' in line 2\).*year first",
         ),
         ("t,v\n12:30,2\n", "dates in column t"),
-        ("t,v\n01.02.2024,2\n", "dates in column t"),
+        ("t,v\n2024-02-29,2\n30.02.2024,2\n", "dates in column t"),
+        ("a,b,c,d,e\n1,2,3,4,5\n", r"coordinates: got 5 columns.*--coordinates A,B"),
+        ("begun,ended,v\n2024-01-01,2024-01-02,3\n", "dates in the columns begun, ended"),
     ],
 )
 def test_refusals(text, why, tmp_path):
@@ -129,6 +138,7 @@ def test_refusals(text, why, tmp_path):
         ("x;v\n1;2,5\n", r"column v \('2,5' in line 2\).*decimal point"),
         ("x,v\n1,2\n2,x\n", r"column v \('x' in line 3\)"),
         ("x,v\n1,2024_01\n", r"column v \('2024_01' in line 2\)"),
+        ("x,v\n1,2024-01-01\n", r"dates in column v; expected numbers as values"),
         ("\n# note\nx,v\n1,2\n\n2,x\n", r"column v \('x' in line 6\)"),
     ],
 )
@@ -237,9 +247,9 @@ def test_parquet(tmp_path):
             read(tmp_path / "a.parquet", columns=[name])
     columns["when"] = pyarrow.array([1, 2, 3, 4], pyarrow.timestamp("s"))
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(kf.InputError, match=r"dates in column when \(type timestamp"):
-        read(tmp_path / "a.parquet")
-    assert len(read(tmp_path / "a.parquet", coordinates=["x", "y"]).values) == 3
+    assert read(tmp_path / "a.parquet").info["unused"] == ["name", "when"]
+    dated = read(tmp_path / "a.parquet", coordinates=["when"], columns=["y"])
+    assert dated.labels[0].values(dated.points[:, 0]).tolist() == columns["when"].to_pylist()
     (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-10])
     with pytest.raises(kf.InputError, match="cannot be read"):
         read(tmp_path / "a.parquet")
@@ -263,3 +273,86 @@ def test_text_beside_three_coordinates_changes_nothing(header, tmp_path):
     row = ["low" if name in ("name", "remark") else "1" for name in header.split(",")]
     signal = read(table(tmp_path, "\n".join([header, ",".join(row), ",".join(row)]) + "\n"))
     assert signal.info["channels"] == ["z"]
+
+
+# Dates
+# ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2024-02-28", "2024-02-29", "2024-03-01"],
+        ["2024/2/28", "2024/2/29", "2024/3/1"],
+        ["28.2.2024", "29.02.2024", "1.3.2024 00:00"],
+        ["2024-02-28T00:00:00Z", "2024-02-29 01:00+01:00", "2024-03-01 00:00:00.000"],
+    ],
+)
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_column_of_dates_is_the_coordinate(cells, quick, tmp_path, monkeypatch):
+    if not quick:
+        monkeypatch.setattr("kronfield.files.csv_files.read_quickly", lambda *_: None)
+    rows = "".join(f"{cell},{i},{i * i}\n" for i, cell in enumerate(cells))
+    signal = read(table(tmp_path, f"day of sale,sold,price\n{rows},7,8\n"))
+    assert (signal.info["axes"], signal.info["channels"]) == (["day of sale"], ["sold", "price"])
+    assert (signal.points[:, 0] / 86400).tolist() == [0, 1, 2]
+    assert signal.labels[0].kind == "date"
+    assert signal.info["dropped"] == 1
+    found = signal.labels[0].values(signal.points[:, 0]).astype("M8[D]")
+    assert found.astype(str).tolist() == ["2024-02-28", "2024-02-29", "2024-03-01"]
+
+
+def test_dates_beside_places_are_a_coordinate_if_their_name_says_so(tmp_path):
+    rows = "1,2,2024-01-01,3\n4,5,2024-01-02,6\n"
+    assert read(table(tmp_path, f"lat,lon,time,v\n{rows}")).info["axes"] == ["lat", "lon", "time"]
+    signal = read(table(tmp_path, f"lat,lon,updated,v\n{rows}"))
+    assert (signal.info["axes"], signal.info["unused"]) == (["lat", "lon"], ["updated"])
+
+
+def test_text_columns_with_some_numbers_are_left_out(tmp_path):
+    rows = "KSFO,SFO,1,37.6,-122.4\n00AA,12,x,38,-121\nK1,LAX,,39,-120\n"
+    path = table(tmp_path, f"code,iata,elevation,lat,lon\n{rows}")
+    with pytest.raises(kf.InputError, match=r"no number in column elevation \('x' in line 3\)"):
+        read(path)
+    text = path.read_text().replace(",x,", ",2,")
+    signal = read(table(tmp_path, text), columns="elevation")
+    assert (signal.info["axes"], signal.info["unused"]) == (["lat", "lon"], ["code", "iata"])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_dates_there_and_back(name, tmp_path):
+    label = AxisLabel.of(np.array(["2024-02-28"], "M8[D]"), "time")
+    info = {"axes": ["time"], "channels": ["v"], "labels": [label.to_dict()]}
+    rows = np.array([[0, 1], [43200.5, 2], [np.nan, 3]])
+    write(tmp_path / name, rows, info)
+    signal = read(tmp_path / name)
+    assert signal.points[:, 0].tolist() == [0, 43200.5]
+    assert signal.labels[0].epoch == label.epoch
+    assert read_columns(tmp_path / name, ["time"], labels=[label])[:2, 0].tolist() == [0, 43200.5]
+    with pytest.raises(kf.InputError, match="dates in column time"):
+        read_columns(tmp_path / name, ["time"])
+
+
+cells = st.one_of(
+    st.floats(allow_nan=False).map(repr),
+    st.integers(-(10**6), 10**6).map(str),
+    st.sampled_from(["", "NA", "nan", "inf", " 1.5", "+2", "1e5", "true", "2024-01-01", "a b"]),
+    st.text("ab ,\"'1.-", max_size=4),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=6))
+def test_pyarrow_reads_what_python_reads(rows):
+    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "a.csv", "w+b") as file:
+        with open(file.name, "w", newline="") as text:
+            csv.writer(text).writerows([["x", "y", "v"], *rows])
+        found = []
+        for quick in (read_quickly, lambda *_: None):
+            with mock.patch("kronfield.files.csv_files.read_quickly", quick):
+                try:
+                    signal = read(Path(file.name))
+                    found.append([signal.points.tolist(), signal.values.tolist(), signal.info])
+                except kf.InputError as error:
+                    found.append(str(error))
+        assert repr(found[0]) == repr(found[1])

@@ -398,3 +398,26 @@ def test_nifti_refusals(tmp_path):
         with pytest.raises(kf.InputError, match=r"NIfTI|affine"):
             write(tmp_path / "b.nii", np.ones(shape), info)
     assert sorted(os.listdir(tmp_path)) == ["a.nii", "a.nii.gz"]
+
+
+@pytest.mark.parametrize("geographic", [True, False])
+def test_a_map_has_coordinates_and_gaps(geographic, tmp_path):
+    import tifffile
+
+    heights = np.arange(12, dtype=np.int16).reshape(3, 4)
+    heights[1, 2] = -9999
+    keys = (1, 1, 0, 2, 1024, 0, 1, 2 if geographic else 1, 1025, 0, 1, 1 if geographic else 2)
+    tags = [
+        (33550, "d", 3, (0.5, 0.25, 0.0), True),
+        (33922, "d", 6, (0.0, 0.0, 0.0, 8.0, 47.0, 0.0), True),
+        (34735, "H", len(keys), keys, True),
+        (42113, "s", 0, "-9999", True),
+    ]
+    tifffile.imwrite(tmp_path / "map.tif", heights, extratags=tags)
+    signal = read(tmp_path / "map.tif")
+    assert [label.name for label in signal.labels] == (["lat", "lon"] if geographic else ["y", "x"])
+    half = 0.5 if geographic else 0.0  # an area, or a point
+    np.testing.assert_allclose(signal.axes[0], 47 - (np.arange(3) + half) * 0.25)
+    np.testing.assert_allclose(signal.axes[1], 8 + (np.arange(4) + half) * 0.5)
+    assert np.isnan(signal.values[1, 2])
+    assert np.nansum(signal.values) == np.arange(12).sum() - 6

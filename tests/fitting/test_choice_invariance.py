@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 from skimage import data
 
 import kronfield as kf
+from effort import examples
 
 
 def photograph():
@@ -41,7 +42,7 @@ def test_the_cases_differ():
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=examples(8))
 @given(
     scale=st.floats(1e-6, 1e6),
     sign=st.sampled_from([-1.0, 1.0]),
@@ -57,7 +58,7 @@ def test_units_and_constants(name, scale, sign, constant, lengths):
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=examples(8))
 @given(
     flips=st.tuples(st.booleans(), st.booleans()),
     turned=st.booleans(),

@@ -7,6 +7,7 @@ decision and expects the test to fail.
 import copy
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,14 +17,24 @@ from benchmarks.tuning.mutate import OTHER_TESTS
 from benchmarks.tuning.page import page
 from kronfield._core.frames import sample_frame
 from kronfield.fitting import grid_choice, settings
-from kronfield.fitting.dual import DualFit, Form, check_features, select_form
+from kronfield.fitting.dual import DualFit
+from kronfield.fitting.factored import FactoredFit
+from kronfield.fitting.forms import (
+    Form,
+    check_features,
+    factored_cost,
+    inducing_count,
+    part_counts,
+    select_form,
+)
 from kronfield.fitting.gaussians import likely_gaussians
 from kronfield.fitting.grid_choice import _finer
 from kronfield.fitting.hold_out import fold_labels
 from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.line_choice import LineFolds, line_penalty
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import PointChoice, _grids
-from kronfield.fitting.point_grids import Lattice, find_lattice
+from kronfield.fitting.point_grids import Lattice, find_lattice, grid_of, hat_axis
 from kronfield.fitting.point_search import (
     HeldOutWalk,
     LatticeTrial,
@@ -39,6 +50,8 @@ from kronfield.fitting.prediction import leave_one_out
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import windows
+from kronfield.solvers.dual.similarity import Pairs, Similarity
+from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Penalty
 
@@ -476,6 +489,31 @@ def test_search_ratios():
         assert walk.run().penalty.roughness == pytest.approx((wanted * 0.01, 0.01))
 
 
+def test_search_line_ratios():
+    for wanted in (-6.0, 4.0):
+        folds = ScriptedLine(lambda ratio, at=wanted: 1 + abs(ratio - at))
+        first, second = line_penalty(folds, (1.0,), settings.DEFAULT.search).roughness
+        assert math.log10(first / second) == pytest.approx(wanted)
+
+
+class ScriptedLine:
+    """Folds of a line whose error is a function of the ratio of derivatives, as a power of ten."""
+
+    def __init__(self, error):
+        self.script = error
+
+    def error(self, penalty):
+        first, second = penalty.roughness
+        return self.script(math.log10(first / second))
+
+
+def test_search_line_points():
+    x = np.arange(20_000.0)[:, None]
+    rule = RowRule.choose(*grid_of(hat_axis, [(0.0, 19_999.0)], [20_000]), "exact")
+    folds = LineFolds(rule, x, np.sin(x.T), None, settings.DEFAULT.search.line_points, 0)
+    assert len(folds.parts) == 3  # of 2000 points each
+
+
 def test_search_steps():
     """Half a decade is resolved, a quarter is not."""
     assert Scripted(lambda decade, _: 1 + abs(decade + 2.55)).run().best[0] == -2.5
@@ -807,5 +845,114 @@ def test_dual_direct_points():
 
 
 def test_dual_inducing_points():
-    assert dual_fit(20_000)._inducing() == 1000
-    assert 200 < dual_fit(1_000_000)._inducing() < 1000
+    assert inducing_count(20_000, options()) == 1000
+    assert 200 < inducing_count(1_000_000, options()) < 1000
+
+
+def test_dual_width_prior():
+    fit = dual_fit(40)
+    part = np.arange(40)
+    pairs = Pairs(fit.points)
+    likelihood = fit._likelihood(fit.given.values, part, "gaussian", pairs)
+    assert likelihood.prior == 1.0
+    # an axis without effect is wider with the prior
+    noisy = fit.given.values + np.random.default_rng(1).standard_normal((1, 40))
+    found = [
+        replace(fit._likelihood(noisy, part, "gaussian", pairs), prior=prior).maximum(
+            Similarity("gaussian", (0.5, 0.5)), 0.1, fit.points.std(axis=0), 40
+        )[0]
+        for prior in (0.0, 1.0)
+    ]
+    assert min(found[1].widths) > min(found[0].widths)
+
+
+def test_dual_most_pairs():
+    assert part_counts(10, 5000, options()) == (400, 1000)
+    few, many = part_counts(300, 5000, options())
+    assert 200 < few == many < 400
+
+
+def factored_fit(count, columns=1, **changes):
+    rng = np.random.default_rng(0)
+    points = np.column_stack([rng.random((count, columns)), rng.integers(0, 10, count)])
+    given = PointInput(points, np.sin(9 * points[:, 0]), None, None, None)
+    return FactoredFit(given, options(), Form("factored", "asked for"))
+
+
+def test_factored_splines():
+    assert [emb.size for emb in factored_fit(400).embedders] == [12, 10]
+
+
+def test_factored_few_values():
+    assert [emb.degree for emb in factored_fit(400).embedders] == [3, 1]
+    points = np.random.default_rng(0).integers(0, 20, (400, 2)).astype(float)
+    given = PointInput(points, points[:, 0], None, None, None)
+    fit = FactoredFit(given, options(), Form("factored", "asked for"))
+    assert [emb.degree for emb in fit.embedders] == [3, 3]
+
+
+def test_factored_most_splines():
+    x = np.random.default_rng(0).random((1500, 4))
+    values = np.sin(60 * x[:, 0]) + (x[:, 1] > 0.3)
+    field = kf.fit_points(x, values, form="factored")
+    assert max(emb.size for emb in field.embedders) == 48
+
+
+def test_factored_most_products(monkeypatch):
+    from kronfield.fitting import factored
+
+    monkeypatch.setattr(factored._Search, "compared", lambda self, model, _: better(model))
+    monkeypatch.setattr(factored._Search, "swept", lambda self, model, _: better(model))
+    monkeypatch.setattr(factored._Search, "refined", lambda self, model: model)
+    monkeypatch.setattr(factored._Search, "without_idle", lambda self, model: model)
+
+    def better(model):
+        return replace(model, error=0.5**model.factors.rank)
+
+    fit = factored_fit(200)
+    fit.choose(fit.given.values)
+    assert fit.models[0].factors.rank == 16
+
+
+def test_factored_settings_points():
+    assert len(factored_fit(20_000).part) == 8000
+    assert len(factored_fit(20_000).held) == 2000
+
+
+def test_factored_settings_share():
+    part = settings.DEFAULT.factored.part
+    assert part(100_000) == 8000
+    assert part(300_000) == 15_000
+    assert part(10_000_000) == 40_000
+
+
+def test_factored_most_work():
+    assert 1e10 < settings.DEFAULT.factored.work(8000) < 4e10
+    assert factored_cost(10, 20_000, 1, options())[0] < 10
+
+
+def test_factored_last_sweeps(monkeypatch):
+    from kronfield.fitting import factored
+
+    seen = []
+    plain = factored.Sweeper.sweeps
+    monkeypatch.setattr(
+        factored.Sweeper,
+        "sweeps",
+        lambda self, f, p, most: seen.append(most) or plain(self, f, p, 1),
+    )
+    fit = factored_fit(100)
+    fit.field(fit.given.values, 0.0)
+    assert seen[-1] == 5
+
+
+def test_factored_most_points(monkeypatch):
+    assert factored_cost(6, 10**7, 1, options()) == factored_cost(6, 4 * 10**6, 1, options())
+    assert factored_cost(6, 2 * 10**6, 1, options()) < factored_cost(6, 10**7, 1, options())
+
+
+def test_factored_judged_points():
+    seconds = [select_form(6, P, None, options()).seconds for P in (100_000, 100_001)]
+    both = [select_form(6, 100_000, form, options()).seconds for form in ("dual", "factored")]
+    assert seconds[0] == pytest.approx(sum(both))
+    assert settings.DEFAULT.factored.judged_points == 100_000

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from skimage import data
 
 import kronfield as kf
+from effort import examples
 from kronfield._core.threads import one_blas_thread
 from kronfield.fitting.denoising import Removal, Risk, smoother
 from kronfield.fitting.noise import Noise, find_noise
@@ -116,7 +117,7 @@ def test_few_samples(shape):
     assert np.all(np.isfinite(found))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=examples(10))
 @given(st.floats(-290, 290), st.floats(-3, 3))
 def test_units_and_constants(exponent, constant):
     truth = photograph(64)[..., 0]
@@ -317,8 +318,7 @@ def gaps(shape, share, seed=9):
     return np.random.default_rng(seed).random(shape) < share
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5])
-@pytest.mark.parametrize("sigma", [None, 0.1])
+@pytest.mark.parametrize(("share", "sigma"), [(0.1, None), (0.5, 0.1)])
 def test_gaps_are_filled_and_noise_is_removed(share, sigma):
     truth = photograph(128)
     missing = gaps((128, 128), share)
@@ -355,22 +355,22 @@ def test_gaps_without_noise():
     np.testing.assert_allclose(field.on_grid()[~missing], truth[~missing], atol=1e-4)
 
 
-@pytest.mark.parametrize("unit", [1e-300, 1e-40, 1e150])
-def test_gaps_in_any_units(unit):
+def test_gaps_in_any_units():
     truth = np.kron(np.random.default_rng(0).random((6, 6)), np.ones((16, 16)))
     missing = gaps(truth.shape, 0.2)
     noisy = truth + 0.1 * white(*truth.shape)
     plain = kf.denoise(noisy, mask=missing, noise=0.1)
-    found = kf.denoise(unit * noisy, mask=missing, noise=0.1 * unit)
-    assert found.report.noise.method == plain.report.noise.method == "shrinkage"
-    np.testing.assert_allclose(found.on_grid() / unit, plain.on_grid(), atol=1e-4)
     expected = plain.report.noise.expected_error
     # hidden samples are predicted, which is harder than denoising known ones
     assert 1 < expected / error(plain.on_grid(), truth) < 2.5
-    assert found.report.noise.expected_error / unit == pytest.approx(expected, rel=1e-3)
+    for unit in (1e-300, 1e150):
+        found = kf.denoise(unit * noisy, mask=missing, noise=0.1 * unit)
+        assert found.report.noise.method == plain.report.noise.method == "shrinkage"
+        np.testing.assert_allclose(found.on_grid() / unit, plain.on_grid(), atol=1e-4)
+        assert found.report.noise.expected_error / unit == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize("shape", [(18,) * 4, (8,) * 5, (8,), (2, 3), (3,), (12, 12, 12, 12)])
+@pytest.mark.parametrize("shape", [(17,) * 4, (8,) * 5, (8,), (2, 3), (3,)])
 def test_gaps_in_small_or_deep_grids(shape):
     values = white(*shape)
     missing = gaps(shape, 0.2)

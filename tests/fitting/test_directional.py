@@ -12,11 +12,12 @@ from hypothesis.extra.numpy import arrays
 from skimage import data
 from threadpoolctl import threadpool_limits
 
+from effort import examples
 from kronfield._core.frames import sample_frame
 from kronfield.fitting import directional
 from kronfield.fitting.directional import SETTINGS, fill_middles
 from kronfield.fitting.settings import DEFAULT
-from kronfield.fitting.slopes import Refinement
+from kronfield.fitting.slopes import Refinement, along_axes, along_edges
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def harmonic(p, q):
 
 
 CASES = [((5, 4), 1), ((3, 3), 2), ((6, 7), 3), ((3, 9), 5)]
-CASES += [((4, 3, 5), 1), ((3, 4, 3), 4), ((3, 3, 3, 3), 2)]
+CASES += [((4, 3, 5), 1), ((3, 4, 3), 4), ((3, 3, 3, 3), 1)]
 
 
 @pytest.mark.parametrize(("shape", "channels"), CASES)
@@ -181,7 +182,7 @@ signals = shapes.flatmap(lambda shape: arrays(np.float64, shape, elements=number
 
 
 @given(signals, st.floats(1e-3, 1e3), st.floats(-100, 100), st.booleans())
-@hypothesis_settings(deadline=None, max_examples=60)
+@hypothesis_settings(deadline=None, max_examples=examples(60))
 def test_units_and_an_added_constant(values, factor, shift, negative):
     factor = -factor if negative else factor
     tolerance = 1e-8 * (1 + abs(factor)) * (1 + np.abs(values).max() + abs(shift))
@@ -191,7 +192,7 @@ def test_units_and_an_added_constant(values, factor, shift, negative):
 
 
 @given(signals, st.randoms(use_true_random=False))
-@hypothesis_settings(deadline=None, max_examples=60)
+@hypothesis_settings(deadline=None, max_examples=examples(60))
 def test_flips_and_orders_of_axes_and_channels(values, random):
     axes = random.sample(range(1, values.ndim), values.ndim - 1)
     flips = [slice(None, None, random.choice((1, -1))) for _ in axes]
@@ -330,3 +331,19 @@ def test_a_mix_lies_between_edges_and_axes(shape, dtype):
     inner = (slice(None), *(slice(1, -1, 2) for _ in shape))
     np.testing.assert_array_equal(mixed[inner], values)  # bit for bit
     assert np.abs(mixed - edges).max() > 0.01 < np.abs(mixed - axes).max()
+
+
+@pytest.mark.parametrize("fill", [along_axes, along_edges])
+@pytest.mark.parametrize("shape", [(7, 9), (8, 5, 6)])
+def test_boxes_of_two_lengths_side_by_side(fill, shape, rng):
+    D = len(shape)
+    boxes = rng.standard_normal((2, *(2,) * D, *shape))
+    shorter = (*(None,) * D, *range(D))
+    nodes = fill(boxes, (*(False,) * D, *(True,) * D), SETTINGS, shorter)
+    for box in itertools.product((0, 1), repeat=D):
+        given = tuple(slice(n - less) for n, less in zip(shape, box, strict=True))
+        alone = fill(boxes[(slice(None), *box, *given)], (True,) * D, SETTINGS)
+        # the rim past the ends of a shorter box has no meaning
+        inner = tuple(slice(1, 2 * (n - less)) for n, less in zip(shape, box, strict=True))
+        found = nodes[(slice(None), *box, *inner)]
+        np.testing.assert_allclose(found, alone[(slice(None), *inner)], rtol=0, atol=1e-13)

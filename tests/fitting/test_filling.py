@@ -10,13 +10,23 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import kronfield as kf
-from kronfield.fitting import filling_choice, settings
-from kronfield.fitting.filling import SHIFTS, Blocks, block_sizes, coarse_guess, even_shift, fill
+from kronfield.fitting import filled, filling_choice, settings
+from kronfield.fitting.filling import (
+    SHIFTS,
+    Blocks,
+    block_sizes,
+    coarse_guess,
+    even_shift,
+    fill,
+    planned,
+)
 from kronfield.fitting.filling_choice import (
     Hidden,
     MeanError,
+    activity,
     are_wide,
     best_share,
+    certain_share,
     hidden_like,
     hole_boxes,
     is_better,
@@ -69,7 +79,7 @@ def test_blocks_with_gaps_cover_all_missing_samples(D):
             covered[block] = True
         assert covered[missing].all()
         # the samples of all blocks, of which the missing ones are picked
-        places = (blocks.starts[:, None] + blocks.offsets).ravel()
+        places = (blocks.offsets[:, None] + blocks.starts).ravel()
         assert np.array_equal(places[blocks.of_missing], np.flatnonzero(missing))
 
 
@@ -84,12 +94,12 @@ def test_shifts_are_spread_evenly(size):
             assert np.abs(counts - 16).max() <= 3
 
 
-def slow_fill(planes, missing, error, rounds, sizes, settings):
+def slow_fill(planes, missing, error, rounds):
     """The same rounds as `fill` for one channel, block by block, in float64."""
     x = (planes[0] - planes[0].mean()) / error
-    turns = dict.fromkeys(sizes, 0)
-    for i, threshold in enumerate(np.geomspace(settings.first, settings.last, rounds)):
-        used = sizes if i == rounds - 1 else [sizes[i % len(sizes)]]
+    turns = dict.fromkeys(rounds[-1].sizes, 0)
+    for one in rounds:
+        threshold, used = one.threshold, one.sizes
         mean = np.zeros(missing.shape)
         for size in used:
             shift = even_shift(size, turns[size] % SHIFTS)
@@ -110,18 +120,38 @@ def slow_fill(planes, missing, error, rounds, sizes, settings):
                     weights = np.moveaxis(np.tensordot(cosines(b).T, weights, (1, axis)), 0, axis)
                 found[tuple(place)] = weights[tuple(place - starts)]
             mean += found / len(used)
-        x = np.where(missing, mean, x)
+        x = np.where(missing, x + one.step * (mean - x), x)
     return np.where(missing, x * error + planes[0].mean(), planes[0])
 
 
 @pytest.mark.parametrize("D", SHAPES)
-def test_fill_is_what_its_rounds_say(D):
+@pytest.mark.parametrize("of_holes", [False, True])
+def test_fill_is_what_its_rounds_say(D, of_holes):
     shape = SMALL[D]
     truth, missing = stripes(shape), scattered(shape, 0.3)
     guess, sizes = coarse_guess(truth, missing), block_sizes(shape)
-    found = fill(guess, missing, 0.5, rounds=7, sizes=sizes)
-    slow = slow_fill(guess, missing, 0.5, 7, sizes, OWN)
+    found = fill(guess, missing, 0.5, rounds=7, sizes=sizes, of_holes=of_holes)
+    slow = slow_fill(guess, missing, 0.5, planned(7, sizes, of_holes=of_holes))
     np.testing.assert_allclose(found[0], slow, atol=1e-4)
+    half = fill(guess, missing, 0.5, rounds=7, sizes=sizes, of_holes=of_holes, share=0.5)
+    np.testing.assert_allclose(half, (guess + found) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("of_holes", [False, True])
+def test_rounds_fall_and_end_with_all_sizes(count, of_holes):
+    sizes = [(8, 8), (16, 16), (32, 32)]
+    rounds = planned(count, sizes, of_holes=of_holes)
+    assert len(rounds) == count
+    assert rounds[-1].sizes == tuple(sizes)
+    assert rounds[-1].step == 1.0
+    for key in ("threshold", "step"):
+        falling = [getattr(one, key) for one in rounds]
+        assert falling == sorted(falling, reverse=True)
+    sides = [one.sizes[0][0] for one in rounds[:-1]]
+    assert not of_holes or sides == sorted(sides, reverse=True)
+    if count == 7:
+        assert set(sides) == {8, 16, 32}
 
 
 @pytest.mark.parametrize("D", SHAPES)
@@ -136,15 +166,6 @@ def test_known_samples_stay_and_missing_ones_improve(D, channels, dtype):
     assert np.array_equal(found[:, ~missing], truth[:, ~missing])
     if D < 4:  # the blocks of four dimensions are too short for these stripes
         assert rms(found, truth, missing) < 0.9 * rms(guess, truth, missing)
-
-
-def test_one_size_of_block_that_is_a_product_or_not_is_the_same(monkeypatch):
-    truth, missing = stripes((40, 40), 2, np.float32), scattered((40, 40))
-    guess = coarse_guess(truth, missing)
-    found = fill(guess, missing, 0.3, rounds=6, sizes=[(8, 8)])
-    monkeypatch.setattr("kronfield.fitting.filling.ONE_PRODUCT", 0)
-    again = fill(guess, missing, 0.3, rounds=6, sizes=[(8, 8)])
-    assert np.quantile(np.abs(found - again), 0.98) < 1e-4
 
 
 @pytest.mark.parametrize("shape", [(1,), (2,), (3, 2), (1, 40), (5, 1, 7)])
@@ -515,6 +536,22 @@ def test_the_best_share_of_a_mixture():
     assert best_share(linear[:1], others[:1])[1] == math.inf
 
 
+def test_a_share_is_shrunk_by_its_standard_error():
+    assert certain_share(0.8, 0.0) == 0.8
+    assert certain_share(1.3, 0.1) == 1.0
+    assert certain_share(0.1, 0.1) == certain_share(-0.5, 0.0) == certain_share(0.9, math.inf) == 0
+    shares = [certain_share(0.5, error) for error in np.linspace(0, 0.6, 7)]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_activity_of_some_places_has_the_mean_of_all():
+    stack, places = stripes((64, 64))[:, None], scattered((64, 64), 0.5)[None]
+    every, some = activity(stack, places), activity(stack, places, 500)
+    assert len(every) == places.sum()
+    assert 500 <= len(some) <= 1000
+    assert some.mean() == pytest.approx(every.mean(), rel=0.1)
+
+
 def test_only_telling_combinations_of_channels_are_filled():
     image = np.moveaxis(picture(64, dtype=np.float64), -1, 0)
     missing = written((64, 64))
@@ -675,7 +712,6 @@ def test_the_error_elsewhere_is_in_proportion_to_what_is_known():
     there = 4 * rng.random(500)
     found = MeanError.elsewhere(parts, known, there)
     assert found.mean == pytest.approx(0.3 * there.mean(), rel=0.05)
-    assert MeanError.elsewhere(parts, known, None) == MeanError.of(parts)
     assert MeanError.elsewhere(parts, known, np.zeros(3)) == MeanError.of(parts)
     assert MeanError.elsewhere(parts[:3], known[:3], there) == MeanError.of(parts[:3])
     assert MeanError(4.0, 0.4).of_few(30, 10).error == pytest.approx(0.8)
@@ -768,6 +804,32 @@ def test_either_side_of_first_and_last():
     for shape in ((400,), (64, 64)):
         assert plain_fill(own, scattered(shape, 0.5), 24) < LIMITS[len(shape)]
     assert fitted_error(picture(), written((128, 128))) < 0.84
+
+
+def test_either_side_of_first_and_last_of_holes():
+    image = picture()
+    assert fitted_error(image, written((128, 128))) < 0.85
+    assert fitted_error(image, square_holes((128, 128), 12, 8)) < 0.92
+
+
+def test_either_side_of_step():
+    """Short steps do not arrive, and long ones keep what a shift of blocks has added by chance."""
+    assert plain_fill(settings.DEFAULT.filling, scattered((64, 64), 0.5), 24) < 0.249
+
+
+def test_either_side_of_crop_samples(monkeypatch):
+    """The fit between samples is chosen on a small part of a photograph."""
+    seen, choose = [], filled.choose
+
+    def watched(planes, axes, frames, options):
+        seen.append(options.settings.grid)
+        return choose(planes, axes, frames, options)
+
+    monkeypatch.setattr(filled, "choose", watched)
+    assert kf.fit(picture(), mask=written((128, 128))).report.chosen.kind == filling_choice.KIND
+    for own in seen:
+        assert min(own.crop_samples, own.direction_samples) > 1000
+        assert max(own.crop_samples, own.direction_samples) < 128**2
 
 
 def test_either_side_of_rounds(monkeypatch):

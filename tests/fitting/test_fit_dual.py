@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 from kronfield.field.dual import DualField
 
 
@@ -204,7 +205,7 @@ def test_outside(field):
     assert field.standard_error(far, outside="extrapolate") > field.standard_error(far / 10)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(1, 12), st.integers(4, 14), st.integers(0, 99), st.sampled_from([0, 1, 2]))
 def test_any_size_has_a_field(P, D, seed, trend):
     rng = np.random.default_rng(seed)
@@ -223,7 +224,7 @@ def test_constant_values():
 
 
 def test_the_same_call_gives_the_same_field():
-    points, values = case(600, 4, noise=0.1)
+    points, values = case(250, 4, noise=0.1)
     one, two = (kf.fit_points(points, values) for _ in range(2))
     np.testing.assert_array_equal(one(points), two(points))
 

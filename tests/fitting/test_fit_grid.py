@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from skimage import data
 
 import kronfield as kf
+from effort import examples
 
 rng = np.random.default_rng(0)
 
@@ -82,7 +83,7 @@ def test_the_papers_two_formulas():
     channels=st.sampled_from([None, 1, 3]),
     dtype=st.sampled_from([np.float32, np.float64, np.complex128, np.uint8]),
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_interpolation_meets_any_samples(shape, channels, dtype):
     values = 100 * np.random.default_rng(1).random(
         shape if channels is None else [*shape, channels]

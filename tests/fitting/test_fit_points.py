@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from skimage import data
 
 import kronfield as kf
+from effort import examples
 from kronfield.fitting.point_grids import find_lattice
 from kronfield.fitting.settings import DEFAULT
 
@@ -47,7 +48,7 @@ def test_noise_is_smoothed():
 def test_random_pixels_of_a_photograph():
     from scipy.interpolate import LinearNDInterpolator
 
-    image = data.astronaut()[100:260, 150:310].astype(np.float32) / 255
+    image = data.astronaut()[100:228, 150:278].astype(np.float32) / 255
     given = np.random.default_rng(0).random(image.shape[:2]) < 0.25
     given[[0, 0, -1, -1], [0, -1, 0, -1]] = True
     points = np.argwhere(given)
@@ -60,7 +61,7 @@ def test_random_pixels_of_a_photograph():
         return -10 * np.log10(np.nanmean((np.clip(picture, 0, 1) - image)[~given] ** 2))
 
     assert psnr(ours) > psnr(linear) + 0.25
-    assert field.domain == ((-0.5, 159.5), (-0.5, 159.5))  # pixels are cells
+    assert field.domain == ((-0.5, 127.5), (-0.5, 127.5))  # pixels are cells
 
 
 def test_weights_count():
@@ -140,7 +141,7 @@ def test_one_axis_on_which_all_points_agree():
 
 @pytest.mark.parametrize("D", [1, 2, 3, 4])
 def test_any_number_of_dimensions(D):
-    points = np.random.default_rng(D).random((700, D)) * 10 ** np.arange(D)
+    points = np.random.default_rng(D).random((300, D)) * 10 ** np.arange(D)
     values = points @ (1.0 / 10 ** np.arange(D)) + 1
     field = kf.fit_points(points, values)
     inside = (0.2 + 0.6 * np.random.default_rng(9).random((20, D))) * 10 ** np.arange(D)
@@ -159,7 +160,7 @@ def test_complex_values_and_dtypes():
         (np.uint8, np.float32),
         (np.int64, np.float64),
     ):
-        assert kf.fit_points(points, (9 * points).astype(dtype)).dtype == expected
+        assert kf.fit_points(points[:60], (9 * points[:60]).astype(dtype)).dtype == expected
     single = kf.fit_points(
         points, wavy(points).astype(np.float32), kf.Triangle(9, 2 / 9), roughness=(0.0, 1e-4)
     )
@@ -167,7 +168,7 @@ def test_complex_values_and_dtypes():
 
 
 @given(st.floats(-3, 3), st.floats(-100, 100), st.floats(-3, 3))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_units_do_not_matter(decade, offset, value_decade):
     points = square(150)
     values = wavy(points)
@@ -340,7 +341,7 @@ def test_a_hole_in_a_photograph_is_filled_smoothly():
 # ------------------------------------------------------------------------------------------
 
 
-def coverage(P, noise, settings, queries=400, seeds=6):
+def coverage(P, noise, settings, queries=400, seeds=4):
     """Return the fraction of queries with the truth within two standard errors, over all seeds."""
     inside = []
     for seed in range(seeds):
@@ -371,7 +372,7 @@ def test_coverage_where_stochastic():
     prior = DifferencePenalty((K, K), (1 / K, 1 / K), 0.0, P * roughness / K**2, ridge)
     matrix = sparse_penalty(prior).tocsc()
     inside = []
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         weights = noise * spsolve(matrix, prior.sample(rng, 1).ravel())
         points, at = rng.random((P, 2)), 0.02 + 0.94 * rng.random((300, 2))
@@ -380,7 +381,7 @@ def test_coverage_where_stochastic():
         field = kf.fit_points(
             points, values, emb, domain=box, roughness=(0.0, roughness), ridge=ridge
         )
-        error = field.standard_error(at, samples=100)
+        error = field.standard_error(at, samples=60)
         assert field._uncertainty.noise[0] == pytest.approx(noise, rel=0.1)
         inside.append(np.mean(np.abs(field(at) - there) < 2 * error))
     assert 0.91 < np.mean(inside) < 0.985

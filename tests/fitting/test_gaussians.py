@@ -364,7 +364,7 @@ def test_the_constant_is_a_degree_of_freedom(rng):
     assert len(gaussian) > 2
     for field in gaussian:
         assert field.standard_error(points, noise=1.0).min() > 0.99 / math.sqrt(40)
-    for field in gaussian[:2]:
+    for field in gaussian[:1]:
         values = field(points)
         kept = field.refit(values)(points)
         changes = [field.refit(values + step)(points) - kept for step in np.eye(40)]

@@ -102,7 +102,7 @@ def test_log_spaced_positions():
 
 
 def test_edges_in_four_dimensions():
-    at = np.meshgrid(*[np.linspace(0, 1, 14)] * 4, indexing="ij")
+    at = np.meshgrid(*[np.linspace(0, 1, 12)] * 4, indexing="ij")
     ball = (sum((x - 0.5) ** 2 for x in at) < 0.15) * 1.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")

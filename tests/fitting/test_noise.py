@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 from kronfield.fitting import denoised_gaps, settings as decisions
 from kronfield.fitting.noise import (
     Noise,
@@ -250,21 +251,21 @@ def example(case):
 
 
 @given(cases, st.sampled_from([1e-200, 1e-9, 0.3, 255.0, 1e12, 1e200]), st.booleans())
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40), deadline=None)
 def test_units_and_signs_change_nothing(case, unit, negative):
     values = example(case)
     same(find_noise(values), find_noise((-unit if negative else unit) * values), unit)
 
 
 @given(cases, st.sampled_from([-1e3, 0.7, 50.0, 1e5]))
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40), deadline=None)
 def test_added_constants_change_nothing(case, constant):
     values = example(case)
     same(find_noise(values), find_noise(values + constant))
 
 
 @given(cases, st.data())
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_flips_and_permutations_change_nothing(case, data):
     values = example(case)
     D = values.ndim - 1
@@ -281,7 +282,7 @@ def test_flips_and_permutations_change_nothing(case, data):
     st.sampled_from(["float64", "float32", "float16", "uint8", "int8", "int32"]),
     st.integers(0, 100),
 )
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_any_shape_and_dtype(shape, channels, dtype, seed):
     values = white(20.0, channels, *shape, seed=seed)
     if dtype == "uint8":
@@ -302,7 +303,7 @@ def test_any_shape_and_dtype(shape, channels, dtype, seed):
     assert decorrelated(values)[1].shape == values.shape
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 12, 15, 16, 20, 30, 50])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 12, 16, 20, 30, 50])
 def test_few_samples_prove_nothing(count):
     walks = [np.cumsum(white(1.0, 1, count, seed=seed), axis=1) for seed in range(200)]
     assert detected(walks, DEFAULT) <= 0.02
@@ -425,6 +426,14 @@ def least_steps_decides(used):
 def least_part_decides(used):
     weak, strong = (wave(128, 128) + white(sigma, 1, 128, 128) for sigma in (3e-6, 1e-4))
     return not find_noise(weak, used).is_found and find_noise(strong, used).is_found
+
+
+def unlike_decides(used):
+    """Alike channels show noise together, channels in other units apart."""
+    texture = power_law(2, 200, 200) * np.array([1.0, 0.9])[:, None, None]
+    unlike = np.concatenate([wave(40, 40) + white(0.1, 1, 40, 40), 1e6 * wave(40, 40) ** 2])
+    together = find_noise(texture + white(0.02, 2, 200, 200), used).is_found
+    return together and find_noise(unlike, used).is_found
 
 
 def shortest_decides(used):
@@ -618,7 +627,7 @@ POSITIONS = ("random", "clusters", "pairs", "logarithms")
 
 
 @pytest.mark.parametrize("kind", POSITIONS)
-@pytest.mark.parametrize("n", [300, 1000])
+@pytest.mark.parametrize("n", [300, 600])
 def test_noise_at_uneven_positions_is_found_and_removed(kind, n):
     rng = np.random.default_rng(21)
     x = uneven(kind, n, rng)
@@ -645,9 +654,9 @@ def test_units_and_flips_of_uneven_positions_change_nothing(kind):
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_clean_lines_at_uneven_positions_are_not_noisy(kind):
     found = []
-    for seed in range(8):
+    for seed in range(5):
         rng = np.random.default_rng([23, seed])
-        for n in (40, 300, 3000):
+        for n in (40, 300, 2000):
             x = uneven(kind, n, rng)
             walk = np.cumsum(np.append(0, np.sqrt(np.diff(x)) * rng.standard_normal(len(x) - 1)))
             fast = np.sin(2 * np.pi * n / rng.uniform(2.2, 8) * x)
@@ -702,3 +711,34 @@ def test_knots_of_smoothed_lines():
     np.testing.assert_allclose(6 - _thinned(6 - x[::-1])[::-1], knots)
     even = np.arange(9.0)
     assert _thinned(even) is even
+
+
+# --- channels in different units -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-3, 1e3, 1e9])
+def test_the_unit_of_a_channel_does_not_hide_noise_of_another(unit):
+    plain, bell = wave(40, 40), wave(40, 40) ** 2
+    noisy = np.concatenate([plain + white(0.1, 1, 40, 40), unit * bell])
+    for order in ([0, 1], [1, 0]):
+        found = find_noise(noisy[order])
+        assert found.is_found
+        sigma = found.sigma[order]
+        assert sigma[0] == pytest.approx(0.1, rel=0.1)
+        assert sigma[1] < 1e-6 * unit  # the other has none
+    field = kf.fit(np.moveaxis(noisy, 0, -1))
+    left = np.moveaxis(field.on_grid(), -1, 0) - np.concatenate([plain, unit * bell])
+    assert left[0].std() < 0.03
+    assert np.abs(left[1]).max() < 1e-6 * unit
+    assert not find_noise(np.concatenate([plain, unit * bell])).is_found
+
+
+def test_constant_channels_and_gaps_beside_channels_in_other_units():
+    noisy = wave(60, 60) + white(0.1, 1, 60, 60)
+    planes = np.concatenate([np.full((1, 60, 60), 7.0), noisy, 1e5 * wave(60, 60) ** 2])
+    known = np.random.default_rng(0).random((60, 60)) < 0.97
+    for found in (find_noise(planes), find_noise(np.where(known, planes, 0.0), known=known)):
+        assert found.is_found
+        assert found.sigma[1] == pytest.approx(0.1, rel=0.15)
+        assert found.sigma[0] == 0
+        np.testing.assert_allclose(found.rotation @ found.rotation.T, np.eye(3), atol=1e-12)

@@ -6,11 +6,13 @@ from hypothesis import given, settings, strategies as st
 from scipy.interpolate import Akima1DInterpolator, PchipInterpolator, make_interp_spline
 
 import kronfield as kf
+from effort import examples
 from kronfield.fitting.prediction import (
     SplineFamily,
     _spline_squares,
     families,
     leave_one_out,
+    leave_one_out_of_all,
 )
 from kronfield.fitting.settings import DEFAULT
 
@@ -202,7 +204,7 @@ def test_polynomials_are_predicted_exactly(degree):
     assert all(square > 1e-12 for square in lower)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.integers(5, 40), st.integers(1, 3), st.integers(1, 6), st.integers(0, 2**31), st.booleans()
 )
@@ -245,3 +247,18 @@ def test_bells_are_chosen_for_waves():
     assert field.report.chosen.kind == "Gaussians"
     error = np.abs(field.on_grid([fine]) - np.sin(31 * fine)).max()
     assert error < 1e-2 * np.abs(make_interp_spline(x, y[0], 5)(fine) - np.sin(31 * fine)).max()
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (30, 30, 30), (12, 5, 12), (4, 70, 70), (2, 6)])
+def test_alike_axes_are_judged_as_each_alone(shape):
+    y = np.random.default_rng(0).standard_normal((2, *shape)).cumsum(axis=1)
+    axes = [np.arange(float(n)) for n in shape]
+    axes[-1] = axes[-1] ** 1.1  # not even
+    for i, (x, found) in enumerate(zip(axes, leave_one_out_of_all(y, axes), strict=True), start=1):
+        alone = leave_one_out(y, i, x)
+        if alone is None:
+            assert found is None
+            continue
+        assert (found.families, found.count) == (alone.families, alone.count)
+        np.testing.assert_allclose(found.squares, alone.squares, rtol=1e-12)
+        np.testing.assert_allclose(found.slopes, alone.slopes, rtol=1e-12)

@@ -7,6 +7,7 @@ import pytest
 
 import kronfield as kf
 from kronfield.field.evaluation import at_points
+from kronfield.fitting import settings
 from kronfield.fitting.nested import ChosenGrid, nested_start, prolonged
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import counts_for, hat_axis, spline_axis
@@ -183,9 +184,12 @@ def test_windows_without_weight_do_not_decide():
 
 def test_the_expected_error_of_windows_is_a_root_mean_square():
     rng = np.random.default_rng(0)
-    points = rng.random((10_000, 2))
-    noise = np.where(points[:, 0] < 0.25, 1.0, 0.001) * rng.standard_normal(10_000)
-    field = kf.fit_points(points, np.sin(5 * points[:, 1]) + noise, hold_out="points")
+    points = rng.random((3000, 2))
+    noise = np.where(points[:, 0] < 0.25, 1.0, 0.001) * rng.standard_normal(3000)
+    fewer = settings.changed(settings.DEFAULT, "points", "judged", 2000)
+    field = kf.fit_points(
+        points, np.sin(5 * points[:, 1]) + noise, hold_out="points", settings=fewer
+    )
     assert field.report.expected_error == pytest.approx(0.5, rel=0.3)
 
 

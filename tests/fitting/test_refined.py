@@ -109,8 +109,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("directional", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("directional", "dtype"), [(False, np.float64), (True, np.float32)])
 def test_slabs_are_the_whole(name, directional, dtype, slabs, monkeypatch, rng):
     shape, finer = SHAPES[name]
     field = refined(signal(*shape, dtype=dtype), directional=directional, finer=finer)

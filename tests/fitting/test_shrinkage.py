@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.fft import dctn
 
+from effort import examples
 from kronfield.fitting import denoised_gaps, denoising, grouping, shrinkage
 from kronfield.fitting.denoised_gaps import GapsDenoiser
 from kronfield.fitting.denoising import judged_windows
@@ -44,7 +45,7 @@ def test_weights_are_those_of_the_cosine_transform(D):
     np.testing.assert_allclose(found, dctn(blocks, axes=axes, norm="ortho"), atol=1e-5)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(SHAPES, st.integers(2, 9), st.integers(0, 8))
 def test_blocks_cover_every_sample_once_and_come_back(shape, size, shift):
     sizes = tuple(min(size, n) for n in shape)
@@ -110,7 +111,7 @@ def test_shrinkage_is_that_of_the_slow_way(shape):
     np.testing.assert_allclose(shrink(values, used), slow(values, used), atol=2e-4)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(12))
 @given(st.sampled_from([(300, 40), (1000,), (90, 12, 10)]), st.integers(1, 3))
 def test_the_result_does_not_depend_on_the_slabs(shape, channels):
     values = 2 * white(channels, *shape)
@@ -125,7 +126,7 @@ def test_the_result_does_not_depend_on_the_slabs(shape, channels):
     np.testing.assert_allclose(found, whole, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(SHAPES, st.integers(1, 3), st.sampled_from([np.float32, np.float64]))
 def test_any_shape_is_shrunk(shape, channels, dtype):
     values = (5 + 0.1 * white(channels, *shape)).astype(dtype)
@@ -183,7 +184,7 @@ def test_groups_are_those_of_the_slow_way(shape):
     np.testing.assert_allclose(found, slow_groups(noisy, pilot, used), atol=1e-3)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(SHAPES, st.integers(1, 3))
 def test_any_shape_is_regrouped(shape, channels):
     values = 5 + white(channels, *shape)

@@ -59,9 +59,9 @@ def test_every_solver_gives_the_dense_joint_fit(path, degree):
     D, embedder, penalty = PATHS[path]
     if degree != 1 and path == "conjugate gradients":
         pytest.skip("the dense reference takes seconds")
-    points, values = sloped(400, D=D)
+    points, values = sloped(200, D=D)
     box = [(0.0, i + 1.0) for i in range(D)]
-    weights = np.random.default_rng(1).uniform(0.5, 2, 400)
+    weights = np.random.default_rng(1).uniform(0.5, 2, 200)
     options = {"ridge": penalty.ridge} if penalty.ridge else {"roughness": penalty.roughness}
     field = kf.fit_points(
         points,

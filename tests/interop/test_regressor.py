@@ -1,29 +1,24 @@
 """`FieldRegressor` in scikit-learn: its own checks, pipelines, searches, weights."""
 
+import os
+import pickle
+
 import numpy as np
 import pytest
 
 pytest.importorskip("sklearn")
 
+import joblib
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.datasets import make_friedman1
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from kronfield.sklearn import FieldRegressor
-
-# Checks of scikit-learn on five or ten features, whose fits did not end within 8 seconds.
-MANY_FEATURES = {
-    "check_positive_only_tag_during_fit",
-    "check_estimators_dtypes",
-    "check_sample_weight_equivalence_on_dense_data",
-    "check_dtype_object",
-    "check_regressors_train",
-    "check_regressor_data_not_an_array",
-    "check_regressor_multioutput",
-    "check_regressors_int",
-}
 
 
 def named(value):
@@ -35,8 +30,6 @@ def named(value):
 )
 @pytest.mark.filterwarnings("ignore")
 def test_the_checks_of_scikit_learn(estimator, check):
-    if named(check) in MANY_FEATURES:
-        pytest.skip("five or ten features: fits of so many dimensions take too long")
     check(estimator)
 
 
@@ -78,5 +71,33 @@ def test_names_of_features(data):
     X, y = data
     model = FieldRegressor().fit(pandas.DataFrame(X, columns=["a", "b"]), y)
     assert list(model.feature_names_in_) == ["a", "b"]
+    assert model.field_.labels.names == ("a", "b")
+    assert model.field_(a=0.2, b=0.3) == model.predict(
+        pandas.DataFrame([[0.2, 0.3]], columns=["a", "b"])
+    )
     with pytest.raises(ValueError, match="feature names"):
         model.predict(pandas.DataFrame(X, columns=["b", "c"]))
+
+
+def test_ten_features_are_fitted_in_the_dual_form():
+    X, y = make_friedman1(300, noise=1.0, random_state=0)
+    model = FieldRegressor().fit(X[:200], y[:200])
+    assert model.field_.report.form == "dual"
+    assert model.score(X[200:], y[200:]) > 0.85  # 0.68 by ridge regression
+    mean, error = model.predict(X[200:], return_std=True)
+    inside = np.abs(mean - y[200:]) < 2 * np.hypot(error, 1.0)
+    assert inside.mean() > 0.85
+
+
+@pytest.mark.filterwarnings("ignore:.*Early stopping")
+def test_jobs_pickles_and_imputation(data):
+    X, y = data
+    with joblib.parallel_config("loky" if "KRONFIELD_LONG_TESTS" in os.environ else "threading"):
+        scores = cross_val_score(FieldRegressor(), X, y, cv=2, n_jobs=2)
+    assert scores.min() > 0.99
+    model = FieldRegressor().fit(X, y)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    gaps = np.column_stack([X, y])
+    gaps[::9, 2] = np.nan
+    filled = IterativeImputer(FieldRegressor(), max_iter=1).fit_transform(gaps)
+    assert np.abs(filled[:, 2] - y).max() < 0.1

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 from kronfield.nn import Encode
 
 ENCODINGS = [
@@ -130,7 +131,7 @@ def test_frequencies_follow_the_dtype_without_losing_digits():
 
 
 @given(st.floats(-50, 50), st.floats(0.1, 100))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_domain(low, length):
     encoding = kf.Concatenated(kf.Gaussian(9, 0.1), kf.Triangle(7, 0.3))
     module = Encode(encoding, domain=[(low, low + length), (0, 2)]).double()

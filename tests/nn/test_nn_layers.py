@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 from kronfield.nn import ConcatenatedLinear, CoordinateMLP, Grid, KroneckerLinear
 from kronfield.nn.mixing import Mixer
 from kronfield.nn.outer import Pair, Single, outer_sum
@@ -142,7 +143,7 @@ def test_features_without_structure_are_not_kept_beyond_a_limit(monkeypatch):
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_outer_sum_against_indexing(shape, width, data):
     terms = [Single(a) for a in range(len(shape)) if data.draw(st.booleans())] or [Single(0)]
     for a in range(len(shape)):

@@ -8,6 +8,7 @@ import scipy.sparse
 from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
+from effort import examples
 from kronfield._core.frames import Frame
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError, conjugate_gradients
@@ -181,7 +182,7 @@ def dense_penalty(shape, spacings, first, second, ridge):
 
 
 @given(shapes, st.floats(0, 3), st.floats(0, 3), st.floats(0, 1), st.integers(0, 2**31))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_penalty_in_all_its_forms(shape, first, second, ridge, seed):
     local = np.random.default_rng(seed)
     if int(np.prod(shape)) > 700:

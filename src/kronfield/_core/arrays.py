@@ -107,7 +107,7 @@ def real_numbers(argument: str, value: Any) -> Array:
             argument,
             describe(value),
             "numbers",
-            "Pass a NumPy array, or a detached tensor.",
+            "Pass a NumPy array; of a tensor, x.detach().cpu(); of CuPy, x.get().",
             TypeError,
         ) from error
     if array.dtype.kind not in "fiu":
@@ -181,16 +181,19 @@ def real(
     argument: str, value: Any, *, low: float, high: float, remedy: str, open_low: bool = False
 ) -> float:
     """Return ``value`` as a float in [low, high], or in (low, high] with ``open_low``."""
-    bracket = "(" if open_low else "["
-    expected = f"a number in {bracket}{low:g}, {high:g}]"
+
+    def refusal(got: object, kind: type[Exception] = ValueError) -> InputError:
+        bracket = "(" if open_low else "["
+        return problem(argument, got, f"a number in {bracket}{low:g}, {high:g}]", remedy, kind)
+
     if isinstance(value, bool | np.bool_ | str | bytes) or not hasattr(value, "__float__"):
-        raise problem(argument, describe(value), expected, remedy, TypeError)
+        raise refusal(describe(value), TypeError)
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise problem(argument, describe(value), expected, remedy, TypeError) from error
+        raise refusal(describe(value), TypeError) from error
     if math.isnan(number) or not low <= number <= high or (open_low and number == low):
-        raise problem(argument, number, expected, remedy)
+        raise refusal(number)
     return number
 
 
@@ -228,13 +231,11 @@ def number_array(argument: str, values: Any) -> Array:
     except (TypeError, ValueError, RuntimeError) as error:
         raise problem(
             argument, describe(values), "an array that NumPy can read",
-            "Rows of a list must have equal lengths. For a tensor, pass values.detach().cpu().",
+            "Rows of a list must have equal lengths. For a tensor, pass values.detach().cpu(); for "
+            "CuPy, values.get().",
             TypeError,
         ) from error  # fmt: skip
-    if (
-        not (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
-        or array.dtype.itemsize > 16
-    ):
+    if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16:
         raise problem(
             argument, describe(array), "numbers", "Convert them to float first.", TypeError
         )
@@ -269,7 +270,7 @@ def sum_is_finite(array: Array) -> bool:
     sum overflowed.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.sum(array)))
+        return bool(np.isfinite(array.sum()))
 
 
 def to_numpy(array: AnyArray) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,14 @@ from kronfield._core.arrays import problem
 
 
 def refuse_existing(target: Path, overwrite: bool) -> None:
-    """Raise an error if ``target`` is a folder, or an existing file that may not be replaced."""
-    if target.is_dir():
+    """Raise an error if ``target`` is a folder, or an existing file that may not be replaced.
+
+    The arrays of zarr are folders, but only those that have their files are replaced.
+    """
+    arrays = target.suffix.lower() == ".zarr" and any(
+        (target / name).is_file() for name in (".zgroup", ".zarray", "zarr.json")
+    )
+    if target.is_dir() and not arrays:
         raise problem("path", target, "a file", "It is a folder: add a file name.")
     if target.exists() and not overwrite:
         raise problem(
@@ -28,7 +35,8 @@ def refuse_existing(target: Path, overwrite: bool) -> None:
 def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` on success, else remove it.
 
-    The temporary file keeps the suffix, because many writers choose the format by the suffix.
+    The temporary file keeps the suffix, because many writers choose the format by the suffix. A
+    writer may put a folder in its place.
     """
     target = Path(path)
     refuse_existing(target, overwrite)
@@ -42,7 +50,13 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
         # the permissions of a new file under the user's umask; the writer may change them
         mode = temporary.stat().st_mode
         yield temporary
-        temporary.chmod(mode)
+        if temporary.is_dir():
+            if target.is_dir():
+                shutil.rmtree(target)
+        else:
+            temporary.chmod(mode)
         os.replace(temporary, target)
     finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)

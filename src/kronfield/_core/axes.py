@@ -11,8 +11,10 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 
-# Pack positions only if the result is smaller than this fraction of their bytes.
-WORTHWHILE = 0.25
+# Pack positions only if the result is smaller than this fraction of their bytes: even ones, others.
+WORTHWHILE, WORTHWHILE_UNEVEN = 0.25, 0.5
+# The most digits after the decimal point that are tried.
+MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +35,38 @@ class EvenAxis:
         line = np.linspace(self.first, self.last, self.count)
         if not self.rounding:
             return line
-        # never more than a position needs, whatever the bytes contain
-        found = zlib.decompressobj().decompress(self.rounding, 8 * self.count + 1)
-        planes = np.frombuffer(found, dtype=np.uint8).reshape(8, self.count)
-        steps = np.ascontiguousarray(planes.T).view(np.int64)[:, 0]
-        return (line.view(np.int64) + steps).view(np.float64)
+        return (line.view(np.int64) + _decompressed(self.rounding, self.count)).view(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class DecimalAxis:
+    """Uneven positions with few digits, as measurements, days and hours have.
+
+    Position n is the integer that ``steps`` adds up to, over 10^digits. ``steps`` are compressed.
+    """
+
+    digits: int
+    count: int
+    steps: bytes
+
+    def positions(self) -> Array:
+        """Return the positions; raise ValueError if ``steps`` does not belong to them."""
+        steps = _decompressed(self.steps, self.count)
+        return np.asarray(np.cumsum(steps) / 10.0**self.digits)
+
+
+def _compressed(integers: Array) -> bytes:
+    """Return int64 numbers, compressed: bytes of equal significance are alike, most are zero."""
+    planes = np.ascontiguousarray(integers.view(np.uint8).reshape(-1, 8).T)
+    return zlib.compress(planes.tobytes(), 1)
+
+
+def _decompressed(packed: bytes, count: int) -> Array:
+    """Return the numbers that `_compressed` packed; raise ValueError if there are not ``count``."""
+    # never more than the numbers need, whatever the bytes contain
+    found = zlib.decompressobj().decompress(packed, 8 * count + 1)
+    planes = np.frombuffer(found, dtype=np.uint8).reshape(8, count)
+    return np.ascontiguousarray(planes.T).view(np.int64)[:, 0]
 
 
 class SampleAxes(tuple[Array, ...]):
@@ -52,12 +81,12 @@ class SampleAxes(tuple[Array, ...]):
         return _unpack, (tuple(map(pack_axis, self)),)
 
 
-def _unpack(packed: Iterable[EvenAxis | Array]) -> SampleAxes:
+def _unpack(packed: Iterable[PackedAxis]) -> SampleAxes:
     return SampleAxes(map(unpack_axis, packed))
 
 
-def pack_axis(x: Array) -> EvenAxis | Array:
-    """Return even positions as an `EvenAxis`, without loss; return other positions unchanged.
+def pack_axis(x: Array) -> PackedAxis:
+    """Return positions in fewer bytes, without loss; unchanged if there is no way to it.
 
     Examples
     --------
@@ -72,12 +101,33 @@ def pack_axis(x: Array) -> EvenAxis | Array:
     # Adjacent float64 numbers have adjacent integers as bit patterns. If a difference wraps around,
     # so does the sum that restores the position.
     steps = np.ascontiguousarray(x).view(np.int64) - np.linspace(first, last, len(x)).view(np.int64)
-    # group the bytes by significance for better compression: nearly all are zero
-    planes = np.ascontiguousarray(steps.view(np.uint8).reshape(-1, 8).T)
-    rounding = zlib.compress(planes.tobytes(), 1) if steps.any() else b""
-    return EvenAxis(first, last, len(x), rounding) if len(rounding) < WORTHWHILE * x.nbytes else x
+    rounding = _compressed(steps) if steps.any() else b""
+    if len(rounding) < WORTHWHILE * x.nbytes:
+        return EvenAxis(first, last, len(x), rounding)
+    return _decimal(x) or x
 
 
-def unpack_axis(packed: EvenAxis | Array) -> Array:
+def _decimal(x: Array) -> DecimalAxis | None:
+    """Return positions as decimal numbers; None if they are not, or need as many bytes."""
+    for digits in range(MOST_DIGITS + 1):
+        scaled = np.round(x * 10.0**digits)
+        if not np.all(np.abs(scaled) < 2.0**53):
+            return None
+        if np.array_equal(scaled / 10.0**digits, x):
+            steps = _compressed(np.diff(scaled.astype(np.int64), prepend=0))
+            packed = DecimalAxis(digits, len(x), steps)
+            smaller = len(steps) < WORTHWHILE_UNEVEN * x.nbytes
+            return packed if smaller and _same_bits(packed.positions(), x) else None
+    return None
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    return np.array_equal(a.view(np.int64), np.ascontiguousarray(b).view(np.int64))
+
+
+def unpack_axis(packed: PackedAxis) -> Array:
     """Return the positions that `pack_axis` packed."""
-    return packed.positions() if isinstance(packed, EvenAxis) else packed
+    return packed if isinstance(packed, np.ndarray) else packed.positions()
+
+
+PackedAxis = EvenAxis | DecimalAxis | Array

@@ -16,8 +16,8 @@ from kronfield._core.arrays import Array, problem
 EVEN = 1e-6
 # Limits of the length of an axis: squares and fourth powers of derivatives must not overflow.
 SHORTEST, LONGEST = 1e-60, 1e60
-# Whether an axis of up to KEPT_UP_TO positions is even is kept for RECENT of them, 1 MB in all: a
-# fit asks several times, and axes of many fits are alike.
+# The gaps of axes of up to KEPT_UP_TO positions are known for RECENT of them, 1 MB in all: a fit
+# asks several times, and axes of many fits are alike.
 KEPT_UP_TO, RECENT = 512, 256
 
 
@@ -91,19 +91,32 @@ def is_even(x: Array, tolerance: float = EVEN) -> bool:
     """
     if len(x) < 3:
         return True
+    return _gaps(x)[1] <= tolerance * abs(mean_step(x))
+
+
+def smallest_gap(x: Array) -> float:
+    """Return the smallest difference of neighbours on an axis of two or more samples.
+
+    It is 0 or less if the positions do not increase everywhere.
+    """
+    return _gaps(x)[0]
+
+
+def _gaps(x: Array) -> tuple[float, float]:
+    """Return the smallest gap, and how far gaps differ from their mean at most."""
     if len(x) <= KEPT_UP_TO and x.dtype == np.float64:
-        return _short_is_even(x.tobytes(), tolerance)
-    return _is_even(x, tolerance)
+        return _short_gaps(x.tobytes())
+    return _measured_gaps(x)
 
 
-def _is_even(x: Array, tolerance: float) -> bool:
-    step = mean_step(x)
-    return bool(np.abs(np.diff(x) - step).max() <= tolerance * abs(step))
+def _measured_gaps(x: Array) -> tuple[float, float]:
+    gaps, step = np.diff(x), mean_step(x)
+    return float(gaps.min()), float(np.abs(gaps - step).max())
 
 
 @functools.lru_cache(maxsize=RECENT)
-def _short_is_even(positions: bytes, tolerance: float) -> bool:
-    return _is_even(np.frombuffer(positions), tolerance)
+def _short_gaps(positions: bytes) -> tuple[float, float]:
+    return _measured_gaps(np.frombuffer(positions))
 
 
 def check_length(argument: str, low: float, high: float) -> None:

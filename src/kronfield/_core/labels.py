@@ -27,6 +27,9 @@ WORDS = {
     "microsecond": "us",
     "nanosecond": "ns",
 }
+# Names of axes that are drawn to the right, and of axes that are drawn upwards.
+ACROSS = {"x", "lon", "lng", "long", "longitude", "easting", "t", "time", "date", "column", "col"}
+UP = {"y", "z", "lat", "latitude", "northing"}
 # The kinds of an axis.
 NUMBER, DATE, DURATION = "number", "date", "duration"
 
@@ -39,13 +42,39 @@ def is_time(values: Any) -> bool:
     if isinstance(values, datetime.date | datetime.timedelta):
         return True
     array = values if isinstance(values, np.ndarray) else None
+    if kind == "O" and hasattr(values, "to_numpy"):  # an index or a column of pandas
+        array = values.to_numpy()
     if array is None and isinstance(values, list | tuple):
         array = np.empty(len(values), dtype=object)
         array[:] = [None if isinstance(one, list | tuple) else one for one in values]
     if array is None or not array.size:
         return False
     first = array.flat[0]
-    return isinstance(first, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64)
+    known = isinstance(first, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64)
+    return known or _calendar(first) is not None
+
+
+def _calendar(date: Any) -> str | None:
+    """Return the calendar of a date of cftime; None of anything else."""
+    return str(date.calendar) if type(date).__module__.partition(".")[0] == "cftime" else None
+
+
+def calendar_of(value: Any) -> str | None:
+    """Return the calendar of a date of cftime, or of the first of several; else None."""
+    if isinstance(value, np.ndarray | list | tuple) or hasattr(value, "to_numpy"):
+        array = np.asarray(value, dtype=object) if not isinstance(value, np.ndarray) else value
+        return None if array.dtype != object or not array.size else _calendar(array.flat[0])
+    return _calendar(value)
+
+
+def _calendar_split(dates: Any) -> tuple[Array, Array]:
+    """Return dates of cftime as whole seconds since 1970 in their calendar, and attoseconds."""
+    array = np.asarray(dates, dtype=object)
+    start = {"year": 1970, "month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}
+    since = [one - one.replace(**start, microsecond=0) for one in array.ravel()]
+    seconds = np.array([one.days * 86400 + one.seconds for one in since], dtype=np.int64)
+    rest = np.array([one.microseconds for one in since], dtype=np.int64) * FRACTIONS["us"]
+    return seconds.reshape(array.shape), rest.reshape(array.shape)
 
 
 def time_array(argument: str, values: Any) -> Array:
@@ -151,6 +180,8 @@ class AxisLabel:
         The unit of NumPy in which dates or durations come back.
     attrs : dict
         Other facts that came with the axis.
+    calendar : str
+        The calendar of dates of cftime, such as "noleap"; '' for dates of NumPy.
     """
 
     name: str | None = None
@@ -159,6 +190,7 @@ class AxisLabel:
     epoch: tuple[int, int] = (0, 0)
     step: str = "s"
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    calendar: str = ""
 
     @classmethod
     def of(
@@ -172,6 +204,10 @@ class AxisLabel:
         kept = plain(attrs or {})
         if not is_time(values):
             return cls(name, unit, attrs=kept)
+        calendar = calendar_of(values)
+        if calendar is not None:
+            seconds, rest = _calendar_split(np.asarray(values, dtype=object).ravel()[:1])
+            return cls(name, "s", DATE, (int(seconds[0]), int(rest[0])), "us", kept, calendar)
         times = time_array(name or "axes", values)
         step = np.datetime_data(times.dtype)[0]
         kind = DATE if times.dtype.kind == "M" else DURATION
@@ -185,6 +221,11 @@ class AxisLabel:
         """Whether positions are dates or durations."""
         return self.kind != NUMBER
 
+    @property
+    def is_date(self) -> bool:
+        """Whether positions are dates of NumPy, which other libraries know."""
+        return self.kind == DATE and not self.calendar
+
     def numbers(self, argument: str, values: Any) -> Array:
         """Return positions as finite float64; dates as seconds since the first sample.
 
@@ -194,8 +235,11 @@ class AxisLabel:
         words = isinstance(values, str) or (
             isinstance(values, list | tuple) and bool(values) and isinstance(values[0], str)
         )
-        if not self.is_time or not (is_time(values) or text or words):
+        dates = is_time(values) or calendar_of(values) is not None
+        if not self.is_time or not (dates or text or words):
             return real_numbers(argument, values)
+        if self.calendar:
+            return self._calendar_numbers(argument, values)
         times = time_array(argument, values)
         kind = DATE if times.dtype.kind == "M" else DURATION
         if kind != self.kind:
@@ -210,14 +254,45 @@ class AxisLabel:
         # the integers are subtracted first, so that only the difference is rounded
         return np.asarray((seconds - self.epoch[0]) + (rest - self.epoch[1]) / SECOND)
 
+    def _calendar_numbers(self, argument: str, values: Any) -> Array:
+        """Return dates of the calendar of this axis as seconds since the first sample."""
+        found = calendar_of(values)
+        if found != self.calendar:
+            raise problem(
+                argument,
+                describe(values) if found is None else f"dates of the calendar {found}",
+                f"dates of cftime, of the calendar {self.calendar}",
+                "Convert them: cftime.datetime(..., calendar=...).",
+                TypeError,
+            )
+        seconds, rest = _calendar_split(values)
+        return np.asarray((seconds - self.epoch[0]) + (rest - self.epoch[1]) / SECOND)
+
+    def _calendar_dates(self, x: Array) -> Array:
+        """Return positions as dates of cftime, to a microsecond."""
+        import cftime
+
+        start = cftime.datetime(1970, 1, 1, calendar=self.calendar)
+        first = start + datetime.timedelta(
+            seconds=self.epoch[0], microseconds=self.epoch[1] // FRACTIONS["us"]
+        )
+        dates = np.empty(x.shape, dtype=object)
+        dates.ravel()[:] = [
+            first + datetime.timedelta(microseconds=round(1e6 * float(one))) for one in x.ravel()
+        ]
+        return dates
+
     def values(self, positions: Any) -> Array:
         """Return positions as they were given: dates as datetime64, numbers unchanged.
 
-        The unit of dates is that of the first sample, or a finer one if positions need it.
+        The unit of dates is that of the first sample, or a finer one if positions need it. Dates of
+        cftime come back as such.
         """
         x = np.asarray(positions, dtype=np.float64)
         if not self.is_time:
             return x
+        if self.calendar:
+            return self._calendar_dates(x)
         letter = "M8" if self.kind == DATE else "m8"
         whole = np.floor(x)
         seconds = self.epoch[0] + whole.astype(np.int64)
@@ -238,11 +313,22 @@ class AxisLabel:
         rounded = (rest + FRACTIONS[step] // 2) // FRACTIONS[step]
         return (seconds * per + rounded).astype(f"{letter}[{step}]")
 
+    def dates(self, positions: Any) -> Array:
+        """Return positions as `values` does, with NaT where they are NaN."""
+        x = np.asarray(positions, dtype=np.float64)
+        there = np.isfinite(x)
+        known = self.values(x[there])
+        result = np.full(x.shape, "NaT", dtype=known.dtype)
+        result[there] = known
+        return result
+
     def text(self, position: float) -> str:
         """Return one position as text."""
         if not self.is_time:
             return f"{position:g}"
         value = self.values(np.array([position]))[0]
+        if self.calendar:
+            return str(value).removesuffix(" 00:00:00")
         if self.kind == DURATION:
             return f"{position + self.epoch[0] + self.epoch[1] / SECOND:g} s"
         words = str(value)
@@ -267,6 +353,7 @@ class AxisLabel:
             "epoch": list(self.epoch),
             "step": self.step,
             "attrs": dict(self.attrs),
+            "calendar": self.calendar,
         }
 
     @classmethod
@@ -278,7 +365,9 @@ class AxisLabel:
         if not known or not (name is None or isinstance(name, str)):
             raise ValueError(f"an axis of kind {kind!r} and step {step!r}")
         attrs = dict(given["attrs"])
-        return cls(name, str(given["unit"]), kind, (int(seconds), int(rest)), step, attrs)
+        calendar = str(given.get("calendar", ""))  # since 0.2
+        unit, epoch = str(given["unit"]), (int(seconds), int(rest))
+        return cls(name, unit, kind, epoch, step, attrs, calendar)
 
 
 @dataclass(frozen=True)
@@ -373,3 +462,25 @@ def seconds_of(per: Any) -> float:
 def same_names(names: Sequence[str | None], given: Sequence[Any]) -> bool:
     """Return whether the same names are given, in any order."""
     return None not in names and sorted(map(str, names)) == sorted(map(str, given))
+
+
+def drawn_order(
+    names: Sequence[str], axes: Sequence[int], always: bool = False
+) -> tuple[tuple[int, int], bool]:
+    """Return two axes as (vertical, horizontal), and whether the vertical one grows upwards.
+
+    The names decide: x, longitude and time go to the right, y and latitude upwards. Others are rows
+    and columns of a picture, unless ``always``: then they are drawn as on a map too.
+
+    Examples
+    --------
+    >>> drawn_order(["lon", "lat"], (0, 1)), drawn_order(["row", "column"], (0, 1))
+    (((1, 0), True), ((0, 1), False))
+    """
+    if not always and not set(names) <= ACROSS | UP:
+        return (axes[0], axes[1]), False
+    if "row" in names:
+        down = list(names).index("row")
+        return (axes[down], axes[1 - down]), False
+    across = 1 if names[1] in ACROSS and names[0] not in ACROSS else 0
+    return (axes[1 - across], axes[across]), True

@@ -1,4 +1,4 @@
-"""Progress bars on standard error, if it is a terminal; the library itself prints nothing."""
+"""Progress bars on a terminal or in a notebook; the library itself prints nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
+
+
+def in_notebook() -> bool:
+    """Return whether this runs in a notebook, where rich shows bars without a terminal."""
+    shell = sys.modules.get("IPython")
+    running = None if shell is None else shell.get_ipython()
+    return type(running).__name__ == "ZMQInteractiveShell"
 
 
 class Bar:
@@ -34,7 +41,8 @@ class Bar:
     def __init__(
         self, title: str, total: int | None = None, *, shown: bool = True, after: float = 0.0
     ) -> None:
-        self.title, self.total, self.shown = title, total, shown and sys.stderr.isatty()
+        self.title, self.total = title, total
+        self.shown = shown and (sys.stderr.isatty() or in_notebook())
         self._due = time.perf_counter() + after
         self._bar: Any = None
         self._task: Any = None
@@ -54,7 +62,7 @@ class Bar:
             TimeRemainingColumn,
         )
 
-        console = Console(stderr=True)
+        console = Console(stderr=True)  # in a notebook, rich draws in the output of the cell
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -62,9 +70,8 @@ class Bar:
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
         )
-        self._bar = Progress(
-            *columns, console=console, transient=True, disable=not console.is_terminal
-        )
+        hidden = not (console.is_terminal or console.is_jupyter)
+        self._bar = Progress(*columns, console=console, transient=True, disable=hidden)
         self._bar.start()
         self._task = self._bar.add_task(self.title, total=self.total, figures="")
 

@@ -53,6 +53,7 @@ class _Blas:
         self._lock = threading.RLock()
         self._libraries: list[Any] = []
         self._seen: tuple[bool, ...] = ()
+        self._modules = 0  # how many modules were loaded when they were last looked at
         self._depth = 0
         self._before: list[tuple[Any, int]] = []
         self._limit_of_user: int | None = None
@@ -63,6 +64,14 @@ class _Blas:
         from threadpoolctl import ThreadpoolController
 
         self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+
+    def _is_known(self) -> bool:
+        """Return whether the libraries were looked up since a module that brings one was loaded."""
+        count = len(sys.modules)
+        if count == self._modules:
+            return True
+        self._modules = count
+        return self._seen == self._loaded()
 
     def _loaded(self) -> tuple[bool, ...]:
         return tuple([name in sys.modules for name in self.BRING_BLAS])
@@ -79,7 +88,7 @@ class _Blas:
         A call within a call of the same thread finds the limits set, and is only counted.
         """
         depth = getattr(self._own, "depth", 0)
-        if depth and self._seen == self._loaded():
+        if depth and self._is_known():
             self._own.depth = depth + 1
             return
         with self._lock:

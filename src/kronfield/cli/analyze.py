@@ -32,6 +32,7 @@ Examples:
 )
 @click.option(
     "-e",
+    "--encoding",
     "--embedder",
     "specs",
     multiple=True,

@@ -8,6 +8,9 @@ import functools
 import importlib
 import json
 import os
+import shutil
+import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -38,6 +41,24 @@ _REMEDIES = {
 FIELD_SUFFIX = ".field"
 # Key of the context under which a command stores its output path, for errors that name no file.
 _TARGET = "kronfield.target"
+# Key of the context for the temporary file whose content goes to standard output.
+_TAKEN = "kronfield.standard-output"
+# The name that stands for standard input or output.
+STANDARD = "-"
+# The first bytes of formats that are recognised on standard input; anything else is a CSV table.
+_STARTS = (
+    (b"\x89PNG", ".png"),
+    (b"\xff\xd8\xff", ".jpg"),
+    (b"PAR1", ".parquet"),
+    (b"\x93NUMPY", ".npy"),
+    (b"RIFF", ".wav"),
+    (b"fLaC", ".flac"),
+    (b"\x89HDF", ".nc"),
+    (b"CDF", ".nc"),
+    (b"II*\x00", ".tif"),
+    (b"MM\x00*", ".tif"),
+    (b"\x1f\x8b", ".nii.gz"),
+)
 
 
 class Failure(click.ClickException):
@@ -137,9 +158,14 @@ class Output:
             context.find_root().meta["quiet"] = quiet
 
     def say(self, text: str) -> None:
-        """Print a line of text, unless --quiet or --json is given."""
+        """Print a line of text, unless --quiet or --json is given.
+
+        If standard output takes the result, the text goes to standard error.
+        """
         if not self.quiet and not self.as_json:
-            click.echo(text)
+            context = click.get_current_context(silent=True)
+            taken = None if context is None else context.find_root().meta.get(_TAKEN)
+            click.echo(text.replace(taken, "standard output") if taken else text, err=bool(taken))
 
     def result(self, **data: Any) -> None:
         """Print the result as JSON if --json is given."""
@@ -217,6 +243,57 @@ def check_output(path: Path, *, force: bool, field: bool = False) -> None:
             "a folder that can be written",
             "Check its permissions, or choose another.",
         )
+
+
+def received(source: str, *, field: bool = False) -> str:
+    """Return the file to read: standard input, "-", is first copied to a temporary file."""
+    if source != STANDARD:
+        return source
+    folder = _temporary_folder()
+    stream = sys.stdin.buffer
+    start = stream.read(16)
+    if not start:
+        raise Failure("-: got nothing on standard input; expected a file. Write one into the pipe")
+    ending = next((suffix for first, suffix in _STARTS if start.startswith(first)), ".csv")
+    if start.startswith(b"PK"):
+        ending = ".xlsx"
+    path = folder / f"standard-input{FIELD_SUFFIX if field else ending}"
+    with open(path, "wb") as file:
+        file.write(start)
+        shutil.copyfileobj(stream, file)
+    return str(path)
+
+
+def sent(output: Path, ending: str, out: Output) -> Path:
+    """Return the file to write: for standard output, "-", a temporary file.
+
+    It is copied to standard output when the command has ended, if it was written.
+    """
+    if str(output) != STANDARD:
+        return output
+    if out.as_json:
+        raise Failure(
+            "-o: got - with --json; expected standard output for one of them. Name a file"
+        )
+    context = click.get_current_context()
+    path = _temporary_folder() / f"standard-output{ending}"
+    context.find_root().meta[_TAKEN] = str(path)
+
+    def copy() -> None:
+        if path.exists():
+            sys.stdout.buffer.write(path.read_bytes())
+            sys.stdout.buffer.flush()
+
+    context.call_on_close(copy)
+    return path
+
+
+def _temporary_folder() -> Path:
+    """Return a new folder that is removed when the command has ended."""
+    context = click.get_current_context()
+    folder = tempfile.mkdtemp(prefix="kronfield-")
+    context.call_on_close(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return Path(folder)
 
 
 def default_output(source: str, ending: str) -> Path:

@@ -13,12 +13,15 @@ from kronfield.cli.common import (
     FIELD_SUFFIX,
     PATH,
     SOURCE,
+    STANDARD,
     Failure,
     Output,
     check_output,
     default_output,
     given_options,
     output_options,
+    received,
+    sent,
     size_text,
 )
 from kronfield.cli.parsing import Domain, Numbers, Periods, Roughness
@@ -48,6 +51,8 @@ Examples:
   kronfield fit stations.csv --columns temperature --at places.csv --error -o forecast.csv
   kronfield fit stations.csv --loss huber --trend 1 --hold-out blocks -o robust.field
   kronfield fit stations.csv --at places.csv --beyond 2 -o near.csv
+  kronfield fit series.csv --columns level
+  kronfield fit air.nc:t2m
 """,
 )
 @click.argument("source", metavar="INPUT", type=SOURCE)
@@ -179,14 +184,21 @@ def command(
 
     Only INPUT is required: settings that are not given are chosen from the data. Coordinates are
     pixel and sample numbers for pictures and arrays, seconds for video and sound, millimetres for
-    NIfTI, and those of the table for points.
+    NIfTI, and those of the file for tables, NetCDF and zarr. FILE:NAME selects an array, a variable
+    or a sheet. With - as INPUT, POINTS or output, standard input and output are used.
     """
     from kronfield.cli.parsing import parse_encoding
     from kronfield.signals.axes import described
     from kronfield.signals.fit import fit_signal, remember
 
     error = error or noise is not None
+    if source == STANDARD and output is None:
+        raise Failure("-o: got no name, and standard input has none; expected one, or - for a pipe")
     target = output or default_output(source, FIELD_SUFFIX if places is None else "-values.csv")
+    target = sent(target, FIELD_SUFFIX if places is None else ".csv", out)
+    if places is not None:
+        places = _existing(received(places))
+    source = received(source)
     if beyond is not None and places is None:
         raise Failure("--beyond: expected --at POINTS as well. For maps: kronfield render --beyond")
     _check(target, places, error, report, dtype, force)
@@ -249,6 +261,15 @@ def command(
         report_folder=report,
         **(described(field).made or {}),
     )
+
+
+def _existing(places: str) -> str:
+    """Refuse a table of points that is missing, before the fit."""
+    from kronfield.files.guard import check_source
+    from kronfield.files.kinds import split_member
+
+    check_source(split_member(places)[0])
+    return places
 
 
 def _held_out_line(report: Any) -> str:

@@ -43,10 +43,12 @@ class Size(_Kind):
     name, example = "size", "1920x1080, or 40,200,300, or 2000"
 
     def parse(self, text: str) -> int | tuple[int, ...]:
-        """Return the longest side, or numbers in the order of the axes."""
+        """Return the longest side, or numbers in the order of the axes, or the sides of a frame."""
         if "x" in text.lower():
+            from kronfield.signals.view import Within
+
             width, height = (_count(part) for part in text.lower().split("x"))
-            return height, width
+            return Within((height, width))
         parts = tuple(_count(part) for part in text.split(","))
         return parts[0] if len(parts) == 1 else parts
 
@@ -150,25 +152,26 @@ class Crop(_Kind):
 
     name, example = "crop", "row=64:144,column=176:256"
 
-    def parse(self, text: str) -> tuple[tuple[str, Span], ...]:
-        """Return (name, (low, high)) pairs."""
+    def parse(self, text: str) -> tuple[tuple[str, tuple[Any, Any]], ...]:
+        """Return (name, (low, high)) pairs; dates are text."""
         parts = [part.partition("=") for part in text.split(",")]
         if not all(name.strip() and equals for name, equals, _ in parts):
             raise ValueError
-        return tuple((name.strip(), _span(span)) for name, _, span in parts)
+        return tuple((name.strip(), _dated_span(span)) for name, _, span in parts)
 
 
 class Slice(_Kind):
     """NAME=POSITION."""
 
-    name, example = "slice", "time=1.5"
+    name, example = "slice", "time=1.5, or time=2024-02-29"
 
-    def parse(self, text: str) -> tuple[str, float]:
-        """Return name and position."""
+    def parse(self, text: str) -> tuple[str, float | str]:
+        """Return name and position; a date is text."""
         name, equals, value = text.partition("=")
-        if not name.strip() or not equals:
+        position = _position(value)
+        if not name.strip() or not equals or position is None:
             raise ValueError
-        return name.strip(), _finite(value)
+        return name.strip(), position
 
 
 class Rate(_Kind):
@@ -225,6 +228,24 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError
     return number
+
+
+def _position(text: str) -> float | str | None:
+    """Return a number, or a date as text; None of an empty text."""
+    from kronfield.files.dates import parse_dates
+
+    word = text.strip()
+    if not word:
+        return None
+    return word if parse_dates([word], [False]) is not None else _finite(word)
+
+
+def _dated_span(text: str) -> tuple[float | str | None, float | str | None]:
+    """Return the ends of a range of numbers or dates: LOW:HIGH, or LOW..HIGH with times of day."""
+    low, mark, high = text.partition(".." if ".." in text else ":")
+    if not mark:
+        raise ValueError
+    return _position(low), _position(high)
 
 
 def _span(text: str) -> Span:

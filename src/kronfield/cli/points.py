@@ -48,7 +48,10 @@ def write_values(
     names = axis_names(field)
     with out.bar(f"Reading {Path(places).name}") as bar:
         points = read_columns(
-            places, names, progress=lambda done, total: bar.update(done, total=total)
+            places,
+            names,
+            labels=field.labels.axes,
+            progress=lambda done, total: bar.update(done, total=total),
         )
     if not len(points):
         raise Failure(
@@ -70,7 +73,10 @@ def write_values(
             spread[np.isnan(values)] = np.nan
             values = np.concatenate([values, spread], axis=1)
             channels += [f"{name} error" for name in channels]
-    info = Description(kind="table", axes=names, channels=channels, dtype="float64").to_dict()
+    labels = [label.to_dict() for label in field.labels.axes]
+    info = Description(
+        kind="table", axes=names, channels=channels, dtype="float64", labels=labels
+    ).to_dict()
     with writer(target, (len(points),), len(names) + len(channels), info, overwrite=force) as file:
         file.write(np.concatenate([points, values], axis=1))
     where = "outside the domain" if beyond is None else "outside the domain or too far from data"

@@ -16,6 +16,8 @@ from kronfield.cli.common import (
     check_output,
     load_field,
     output_options,
+    received,
+    sent,
 )
 from kronfield.cli.parsing import Crop, Numbers, Range, Rate, Size, Slice
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from kronfield.field import Field
     from kronfield.signals.export import Exported
     from kronfield.signals.view import View
+
+# Values on the longer side of a map that is drawn, unless a size is given.
+DRAWN = 500
 
 
 @click.command(
@@ -58,7 +63,11 @@ Examples:
     "--size",
     type=Size(),
     metavar="WxH|N[,N...]",
-    help="Width x height, or one number per axis of the output, or the longest side.",
+    help="A frame, width x height, into which a picture fits undistorted; or one number per axis "
+    "of the output; or the longest side.",
+)
+@click.option(
+    "--stretch", is_flag=True, help="Fill WxH exactly, instead of fitting into it undistorted."
 )
 @click.option(
     "--scale",
@@ -107,7 +116,7 @@ Examples:
     "tone_range",
     type=Range(),
     metavar="LOW:HIGH",
-    help="The values to draw black and white.",
+    help="The values to draw black and white, or in the first and last colour of a map.",
 )
 @click.option(
     "--beyond",
@@ -116,6 +125,9 @@ Examples:
     help="No values further than this from the data: NaN, empty in tables, black in pictures.",
 )
 @click.option("--channel", help="The name or number of a single channel to write.")
+@click.option(
+    "--plain", is_flag=True, help="For a map: grey pixels alone, without axes and colour bar."
+)
 @click.option(
     "--at",
     "places",
@@ -128,6 +140,7 @@ def command(
     path: Path,
     output: Path,
     size: Any,
+    stretch: bool,
     scale: Any,
     crops: Any,
     cuts: Any,
@@ -137,6 +150,7 @@ def command(
     tone_range: Any,
     beyond: float | None,
     channel: str | None,
+    plain: bool,
     places: str | None,
     force: bool,
     out: Output,
@@ -145,14 +159,17 @@ def command(
 
     The output is a picture, video, volume, sound, array or table. It is written block by block, so
     that memory is bounded at any size. Smaller outputs are averages over cells. Values that are not
-    colours, and derivatives, are written unchanged to TIFF, NumPy, NIfTI and tables. In other
-    pictures they become grey levels, from the smallest to the largest value.
+    colours, and derivatives, are written unchanged to TIFF, NumPy, NetCDF, zarr, NIfTI and tables.
+    In other pictures, fields of tables and NetCDF files are drawn as a map or a line with axes, and
+    other values become grey levels, from the smallest to the largest value.
     """
     from dataclasses import replace
 
     from kronfield.files import kind_of
 
+    path, output = Path(received(str(path), field=True)), sent(output, ".csv", out)
     if places is not None:
+        places = received(places)
         for_grids = (size, scale, crops, cuts, rate, tone_range, channel)
         _write_at(path, places, output, out, force, derivative, beyond, for_grids)
         return
@@ -164,18 +181,85 @@ def command(
         raise Failure(
             f"--fps: got a picture to write, {output}; expected a video or a sound. Leave it out"
         )
-    where = _view(field, size, scale, crops, cuts, rate, slow, upright=target == "image")
+    size = tuple(size) if stretch and isinstance(size, tuple) else size
+    orders, free = _orders(field, derivative), field.dimensions - len(cuts)
+    _check_flat(field, output, target, free)
+    drawn = target == "image" and not plain and _is_drawn(field, free, output)
+    shown = size
+    if drawn and free == 1:  # the size is that of the drawing
+        shown = None
+    elif drawn and size is None and scale is None:
+        shown = DRAWN
+    where = _view(field, shown, scale, crops, cuts, rate, slow, upright=target == "image")
     where = replace(where, beyond=beyond)
+    if drawn:
+        _draw(field, where, output, out, size, orders, tone_range, channel, force)
+        return
     write_view(
         field,
         where,
         output,
         out,
         force=force,
-        derivative=_orders(field, derivative),
+        derivative=orders,
         tones=tone_range,
         channel=channel,
     )
+
+
+def _check_flat(field: Field, output: Path, target: str, axes: int) -> None:
+    """Refuse a picture of more than two axes, and say how to cut it."""
+    if target != "image" or axes <= 2 or output.suffix.lower() in (".tif", ".tiff"):
+        return
+    from kronfield.signals.axes import axis_names
+
+    names = axis_names(field)
+    low, high = field.domain[-1]
+    middle = field.labels.axes[-1].text(round((low + high) / 2, 3))
+    raise Failure(
+        f"-o: got {output}, a picture of two axes, for {', '.join(names)}; expected to cut "
+        f"{axes - 2} of them. For example: --slice {names[-1]}={middle}"
+    )
+
+
+def _is_drawn(field: Field, axes: int, output: Path) -> bool:
+    from kronfield.files.kinds import suffix_of
+    from kronfield.signals.drawing import is_drawn
+
+    return is_drawn(field, axes, suffix_of(output))
+
+
+def _draw(
+    field: Field,
+    where: View,
+    output: Path,
+    out: Output,
+    size: Any,
+    derivative: Any,
+    tone_range: Any,
+    channel: str | None,
+    force: bool,
+) -> None:
+    """Draw a map or a line with axes, and print what was written."""
+    from kronfield.signals.drawing import save_drawing
+    from kronfield.signals.tones import Tones
+
+    sides = size if isinstance(size, tuple) and len(size) == 2 else None
+    if isinstance(size, int):
+        sides = (max(150, round(0.75 * size)), size)
+    with out.working(f"Drawing {output.name}"):
+        height, width = save_drawing(
+            field,
+            output,
+            where,
+            size=sides,
+            derivative=derivative,
+            tones=None if tone_range is None else Tones(*tone_range),
+            channel=channel,
+            overwrite=force,
+        )
+    out.say(f"Wrote {output}, {width} x {height} pixels")
+    out.result(output=output, shape=[height, width], drawn=True)
 
 
 def _write_at(
@@ -230,14 +314,30 @@ def _view(
 
     cropped: dict[int, Any] = {}
     for name, span in (part for crop in crops for part in crop):
-        cropped[axis_named(field, name)] = span
-    cut = {axis_named(field, name): position for name, position in cuts}
+        axis = axis_named(field, name)
+        cropped[axis] = tuple(_placed(field, "--crop", axis, end) for end in span)
+    cut: dict[int, Any] = {}
+    for name, position in cuts:
+        axis = axis_named(field, name)
+        cut[axis] = _placed(field, "--slice", axis, position)
     if slow != 1 and frame_rate(field) is None:
         raise Failure("--slow: got a field without time; expected a video or a sound. Leave it out")
     factor = scale[0] if scale is not None and len(scale) == 1 else scale
     return view(
         field, size=size, scale=factor, crop=cropped, cut=cut, rate=rate, slow=slow, upright=upright
     )
+
+
+def _placed(field: Field, option: str, axis: int, position: float | str | None) -> float | None:
+    """Return a position on an axis as a number; dates only where the axis has dates."""
+    if not isinstance(position, str):
+        return position
+    label = field.labels.axes[axis]
+    if not label.is_time:
+        raise Failure(f"{option}: got {position}; expected a number. This axis has no dates")
+    from kronfield.files.dates import parse_dates
+
+    return float(label.numbers(option, parse_dates([position], [False]))[0])
 
 
 def write_view(

@@ -47,12 +47,23 @@ Examples:
     "--size",
     type=Size(),
     metavar="WxH|N[,N...]",
-    help="Width x height, or one number per axis, or the longest side.",
+    help="A frame, width x height, into which the picture fits undistorted; or one number per "
+    "axis; or the longest side.",
+)
+@click.option(
+    "--stretch", is_flag=True, help="Fill WxH exactly, instead of fitting into it undistorted."
 )
 @frames_option
 @output_options
 def command(
-    source: str, output: Path | None, scale: Any, size: Any, frames: Any, force: bool, out: Output
+    source: str,
+    output: Path | None,
+    scale: Any,
+    size: Any,
+    stretch: bool,
+    frames: Any,
+    force: bool,
+    out: Output,
 ) -> None:
     """Resize a picture, video or volume: fit a field and render it.
 
@@ -80,7 +91,7 @@ def command(
     out.say(text)
     where = view(
         field,
-        size=size,
+        size=tuple(size) if stretch and isinstance(size, tuple) else size,
         scale=scale[0] if scale is not None and len(scale) == 1 else scale,
         upright=True,
     )

@@ -78,6 +78,7 @@ def _table_text(signal: Signal) -> str:
     text = f"{0 if points is None else len(points)} points in {', '.join(known.axes or [])}"
     text += f"; values {', '.join(known.channels or [])}"
     text += f"; {known.dropped} rows without coordinates" if known.dropped else ""
+    text += f"; not used: {', '.join(known.unused)}" if known.unused else ""
     return text + (f"; {known.missing} missing values" if known.missing else "")
 
 
@@ -130,6 +131,8 @@ def fit_line(field: Field) -> str:
     if getattr(report, "form", "grid") == "dual":
         first = report.embedders[0]
         features = f"{first.shape} similarities to {first.size} points in the dual form"
+    if getattr(report, "refined", False):
+        features += ", slopes from the data"
     residual = f"residual {report.residual:.2g} rms"
     return f"Fitted {features}, {penalty}; {residual}{gaps}; {report.seconds:.2f} s"
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   kronfield train photo.png --epochs 50
-  kronfield train photo.png --encoding simple --depth 2 --width 32 --epochs 20 -o deep.field
+  kronfield train photo.png --combine simple --depth 2 --layer-width 32 --epochs 20 -o deep.field
   kronfield train photo.png -e gaussian:width=0.02 --epochs 40 --held-out 0.1 -o wide.field
   kronfield train photo.png --epochs 60 --checkpoint run.checkpoint --resume -o long.field
 """,
@@ -46,7 +46,8 @@ Examples:
     help="The field to write. Default: INPUT's name with -network.field.",
 )
 @click.option(
-    "--encoding",
+    "--combine",
+    "encoding",
     type=click.Choice(["kronecker", "simple"]),
     default="kronecker",
     show_default=True,
@@ -55,6 +56,7 @@ Examples:
 )
 @click.option(
     "-e",
+    "--encoding",
     "--embedder",
     "spec",
     metavar="NAME[:KEY=VALUE,...]",
@@ -67,7 +69,8 @@ Examples:
     help="Hidden layers. Default: 0 for kronecker, 4 for simple.",
 )
 @click.option(
-    "--width",
+    "--layer-width",
+    "width",
     type=click.IntRange(1, 65536),
     default=256,
     show_default=True,

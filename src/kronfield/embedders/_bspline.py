@@ -21,6 +21,7 @@ from kronfield._core.arrays import (
     real_numbers,
     whole,
 )
+from kronfield._core.axes import PackedAxis, pack_axis, unpack_axis
 from kronfield._core.frames import Frame
 from kronfield.embedders._base import FINEST, Embedder
 
@@ -430,8 +431,9 @@ class BSpline(Embedder):
     def made_through(self, axis: Array, frame: Frame) -> None:
         """Note that the knots follow from samples at ``axis``, rising or falling, in ``frame``.
 
-        A pickle then holds these positions instead of uneven knots. If it holds the same array for
-        another object too, the array is stored once. Nothing is noted if other knots would follow.
+        A pickle then holds these positions instead of uneven knots: packed if they have few digits,
+        otherwise once for all objects that hold the same array. Nothing is noted if other knots
+        would follow.
         """
         sites = _Sites(axis, frame)
         if isinstance(self.inner, np.ndarray) and sites.give(self):
@@ -442,7 +444,8 @@ class BSpline(Embedder):
         sites: _Sites | None = self.__dict__.get("_sites")
         # asked again, because the array of positions may have changed in the meantime
         if sites is not None and sites.give(self):
-            return _rebuild_through, (type(self), *self._settings, sites.axis, sites.frame)
+            axis = pack_axis(sites.axis)
+            return _rebuild_through, (type(self), *self._settings, axis, sites.frame)
         return _rebuild, (type(self), *self._settings, self.inner)
 
     def __repr__(self) -> str:
@@ -462,9 +465,16 @@ def _rebuild(
 
 
 def _rebuild_through(
-    kind: type[BSpline], size: int, degree: int, low: float, high: float, axis: Array, frame: Frame
+    kind: type[BSpline],
+    size: int,
+    degree: int,
+    low: float,
+    high: float,
+    axis: PackedAxis,
+    frame: Frame,
 ) -> BSpline:
-    return kind(size, degree, low=low, high=high, inner=_Sites(axis, frame).knots(degree))
+    sites = _Sites(unpack_axis(axis), frame)
+    return kind(size, degree, low=low, high=high, inner=sites.knots(degree))
 
 
 @dataclass(frozen=True, eq=False)

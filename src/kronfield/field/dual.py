@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,23 +11,16 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.frames import Frame
-from kronfield._core.threads import with_one_blas_thread
 from kronfield.field import storage
 from kronfield.field.field import Field, Refit
+from kronfield.field.products import ProductField, even_positions
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.solvers.dual.similarity import (
     SHAPES,
     AxisSimilarity,
     Similarity,
-    on_axes,
-    product_rows,
 )
 from kronfield.solvers.dual.systems import Direct, Inducing, System
-
-# Values are computed from about this many similarities at a time: 16 MB.
-BLOCK = 1 << 21
-# The most positions of `on_grid` without axes.
-MOST_POSITIONS = 4096
 
 
 class DualUncertainty:
@@ -64,7 +57,7 @@ class DualUncertainty:
         return self
 
 
-class DualField(Field):
+class DualField(ProductField):
     """A sum of similarities to points plus a polynomial, made by `fit_points` or read by `load`.
 
     The points are part of the field: it is saved and pickled with them, and knows its standard
@@ -86,12 +79,11 @@ class DualField(Field):
         again: Refit | NeedsSamples | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> None:
-        count = max(1, math.floor(MOST_POSITIONS ** (1 / len(frames)) + 1e-9))
         super().__init__(
             None,  # type: ignore[arg-type]
             coefficients,  # (C, P)
             frames,
-            [np.linspace(f.low, f.high, 2 * count + 1)[1::2] for f in frames],
+            even_positions(frames),
             channels=channels,
             is_complex=is_complex,
             dtype=dtype,
@@ -101,20 +93,14 @@ class DualField(Field):
             info=info,
         )
         self._system, self._variances = system, variances
-        self._similar = on_axes(system.similarity, system.centres)
+        self._similar = system.axes
         self.encoding = DualEncoding(self._similar)  # type: ignore[assignment]
         self.with_trend(trend)
 
     @staticmethod
     def axis_similarities(system: System) -> list[AxisSimilarity]:
         """Return the similarity to the centres of a system on each axis."""
-        return on_axes(system.similarity, system.centres)
-
-    def planes_at(self, points: Array) -> Array:
-        """Return real planes (C, P) of the values at points (P, D), also outside of the domain."""
-        assert self._trend is not None
-        units = [f.unit(points[:, i]) for i, f in enumerate(self.frames)]
-        return self._at_points(units, (0,) * self.dimensions) + self._trend.at(points)
+        return system.axes
 
     @property
     def similarity(self) -> Similarity:
@@ -170,48 +156,28 @@ class DualField(Field):
         }
         return "weights", self._planes, arrays, metadata
 
-    def _grid_blocks(
-        self, units: list[Array], orders: tuple[int, ...]
-    ) -> Iterator[tuple[Any, Array]]:
-        rows = [a.rows(x, n) for a, x, n in zip(self._similar, units, orders, strict=True)]
-        shape = tuple(len(x) for x in units)
-        C, P = self._planes.shape
-        inner = shape[1:-1] if len(shape) > 1 else ()
-        last = rows[-1].T if len(shape) > 1 else None  # (P, M_D)
-        each = max(1, BLOCK // (C * P))
-        for i in range(shape[0]):
-            # sums over points of the product of similarities; the last axis is a matrix product
-            first = self._planes * rows[0][i]  # (C, P)
-            if last is None:
-                yield slice(i, i + 1), first.sum(axis=1)[:, None]
-                continue
-            out = np.empty((C, math.prod(inner), shape[-1]))
-            for start in range(0, out.shape[1], each):
-                part = np.arange(start, min(start + each, out.shape[1]))
-                product = np.ones((len(part), P))
-                for axis, index in enumerate(np.unravel_index(part, inner) if inner else (), 1):
-                    product *= rows[axis][index]
-                out[:, part] = (first[:, None] * product) @ last
-            yield slice(i, i + 1), out.reshape(C, 1, *shape[1:])
+    def _coefficients(self) -> Array:
+        return self._planes.astype(np.float64, copy=False)
 
-    def _at_points(self, units: list[Array], orders: tuple[int, ...]) -> Array:
-        X = np.stack(units, axis=1)
-        out = np.empty((len(self._planes), len(X)))
-        step = max(1, BLOCK // self._planes.shape[1])
-        plain = not any(orders)
-        for start in range(0, len(X), step):
-            part = slice(start, start + step)
-            rows = (
-                self.similarity.between(X[part], self._system.centres)
-                if plain
-                else product_rows(self._similar, X[part], orders)
-            )
-            out[:, part] = self._planes @ rows.T
-        return out
+    def _axis_rows(self, axis: int, x: Array, order: int) -> Array:
+        return self._similar[axis].rows(x, order)
 
-    @with_one_blas_thread
-    def _contracted(self, rows: list[Array]) -> Array:
-        return np.asarray(self._planes.astype(np.float64) @ np.prod(rows, axis=0))
+    def _axis_integral(self, axis: int, low: float, high: float) -> Array:
+        return self._similar[axis].integral(low, high)
+
+    def _axis_products(self, axis: int, low: float, high: float, part: slice) -> Array:
+        return self._similar[axis].products(low, high, part)
+
+    def _axis_kinks(self, axis: int) -> Array:
+        return self._similar[axis].centres
+
+    def _own_values(self, axis: int, x: Array) -> Array:
+        return self._similar[axis].own(x)
+
+    def _products_at(self, units: Sequence[Array], orders: Sequence[int]) -> Array:
+        if any(orders):
+            return super()._products_at(units, orders)
+        return self.similarity.between(np.stack(units, axis=1), self._system.centres)
 
 
 class DualEncoding:

@@ -30,9 +30,9 @@ from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import evaluation, storage
 from kronfield.field.places import Distances, Places, RoundDistances, far_parts
 from kronfield.field.trend import Trend, TrendBasis
-from kronfield.field.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
+    from kronfield.field.uncertainty import Uncertainty
     from kronfield.fitting.report import FitReport, PointReport
 
 OUTSIDE = ("error", "clamp", "extrapolate", "nan")
@@ -199,6 +199,11 @@ class Field:
         }
 
     @property
+    def places(self) -> Places | None:
+        """Where the data are, as far as the field knows; see `distance_to_data`."""
+        return self._places
+
+    @property
     def trend(self) -> int | None:
         """The degree of the polynomial that is part of the field; None if there is none."""
         return None if self._trend is None else self._trend.basis.degree
@@ -357,7 +362,7 @@ class Field:
                     TypeError,
                 )
             points = coordinates
-        X, shape = self._located(points)
+        X, shape = self.located(points)
         orders, lengths = self._orders(derivative), self._lengths(per)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         units = [frame.unit(x) for frame, (x, _) in zip(self.frames, placed, strict=True)]
@@ -394,7 +399,7 @@ class Field:
         >>> np.isnan(field.on_grid((4, 4), beyond=1.0)).sum()
         np.int64(12)
         """
-        X, shape = self._located(points)
+        X, shape = self.located(points)
         return _shaped(self._known_places("distance_to_data").distances(X), shape)
 
     def _known_places(self, name: str) -> Distances:
@@ -464,7 +469,7 @@ class Field:
             )
         if isinstance(self._uncertainty, NeedsSamples):
             raise self._uncertainty.error()
-        X, shape = self._located(points)
+        X, shape = self.located(points)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         inside = np.stack([x for x, _ in placed], axis=1)
         if noise is not None:
@@ -513,6 +518,57 @@ class Field:
             total = total + self._trend.integral(sides)
         result = self._unplanar(total)
         return result if self.has_channels else result[()]
+
+    # Pictures
+    # ------------------------------------------------------------------------------------------
+
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        channel: int | str | None = None,
+        data: Any = None,
+        band: bool = True,
+        size: int | None = None,
+    ) -> Any:
+        """Draw the field with Matplotlib; return its axes.
+
+        A field on one axis is a line with a band of twice its standard error, if it has one. On two
+        axes it is a map with a colour bar and dots where the data are, or a picture if its channels
+        are colours. On three axes it is drawn as slices through the middle, on more as lines
+        through the middle along each axis. Names, units and dates are on the axes.
+
+        Parameters
+        ----------
+        ax : axes of Matplotlib, optional
+            Where to draw, by default in a new figure. Three axes for a field on three axes.
+        channel : int or str, optional
+            The channel to draw, by its number or name; by default colours, or the first one.
+        data : (points, values), optional
+            Samples to draw in the colours of the map, or as dots beside the line. A field does not
+            keep the values of its samples.
+        band : bool
+            Whether to draw the band of a line.
+        size : int, optional
+            Positions along the line, or along the longer side of the map.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kronfield as kf
+        >>> ax = kf.fit(np.sin(np.arange(20.0))).plot()
+        >>> ax.get_xlabel()
+        'axis 0'
+        """
+        from kronfield.plots.fields import draw_field
+
+        return draw_field(self, ax, channel=channel, data=data, band=band, size=size)
+
+    def _repr_html_(self) -> str:
+        """Return a small picture and the key facts, for notebooks."""
+        from kronfield.plots.summary import field_html
+
+        return field_html(self)
 
     # Saving
     # ------------------------------------------------------------------------------------------
@@ -654,7 +710,7 @@ class Field:
         entries = {str(name): entry for name, entry in given.items()}
         return [entries[str(name)] for name in names]
 
-    def _located(self, points: Any) -> tuple[Array, tuple[int, ...] | None]:
+    def located(self, points: Any) -> tuple[Array, tuple[int, ...] | None]:
         """Return points (P, D), and the shape of positions that were given by name."""
         labels = self.labels.axes
         if isinstance(points, Mapping):

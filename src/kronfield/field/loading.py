@@ -10,6 +10,7 @@ from kronfield._core.arrays import problem
 from kronfield._core.labels import Labels
 from kronfield.field import storage
 from kronfield.field.dual import dual_from
+from kronfield.field.factored import factored_from
 from kronfield.field.field import Field, field_from
 from kronfield.field.low_rank import low_rank_from
 from kronfield.field.places import places_from
@@ -46,6 +47,8 @@ def load(
         return _placed(low_rank_from(path, arrays, metadata, functions), arrays, metadata)
     if kind == "dual":
         return _placed(dual_from(path, arrays, metadata), arrays, metadata)
+    if kind == "factored":
+        return _placed(factored_from(path, arrays, metadata), arrays, metadata)
     if kind == "refined":
         from kronfield.fitting.refined import refined_from
 

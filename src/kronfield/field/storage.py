@@ -20,9 +20,10 @@ from kronfield._core.arrays import Array, InputError, problem
 from kronfield._core.atomic import replacing
 
 # The latest layout of the metadata. A reader reads its own version and earlier ones. A file has the
-# version in which its kind last changed, so that earlier readers still read the other kinds: 4 for
-# fields in the dual form, 3 for fields with a trend, 2 for fields that hold samples, 1 for others.
-FORMAT_VERSION, FIRST_VERSION, TREND_VERSION, DUAL_VERSION = 5, 1, 3, 4
+# version in which its kind last changed, so that earlier readers still read the other kinds: 5 for
+# fields with factored weights or of low rank, 4 for those in the dual form, 3 for fields with a
+# trend, 2 for fields that hold samples, 1 for others.
+FORMAT_VERSION, FIRST_VERSION, TREND_VERSION, DUAL_VERSION, FACTORED_VERSION = 5, 1, 3, 4, 5
 LOW_RANK_VERSION = 5
 FORMAT = "kronfield"
 _CHECKSUM = "sha256"

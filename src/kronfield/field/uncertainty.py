@@ -33,6 +33,8 @@ TOLERANCE = 3e-3
 # Random probes for degrees of freedom are added until their relative standard error is below
 # FREEDOM_ERROR, or there are MOST_PROBES of them.
 FREEDOM_ERROR, MOST_PROBES = 0.02, 16
+# A fit interpolates if less than this part of the degrees of freedom is left to the residuals.
+INTERPOLATING = 0.01
 # Exact variances are computed for this many points at a time, to bound the memory.
 BLOCK = 4096
 
@@ -182,17 +184,33 @@ class Uncertainty:
         """The standard deviation of the noise at unit weight, (C,), from the residuals."""
         count, freedom = self.equations.count, self.degrees_of_freedom
         left = count - freedom
-        if left < 0.01 * count or left < 1:
-            raise problem(
-                "standard_error",
-                f"{freedom:.0f} degrees of freedom for {count} points",
-                "a fit that leaves residuals, from which to estimate the noise",
-                "Pass noise=, the standard deviation of the values, or use more roughness.",
-            )
-        if self.robust is not None:
+        resolved = left >= max(INTERPOLATING * count, 3 * self.freedom_error, 1.0)
+        if self.robust is not None and resolved:
             return self.robust.level(count, freedom)
         energy = self.equations.residual_energy(self.solution, self.penalty)
+        if not resolved:
+            # The fit interpolates: residuals do not show the noise, but the penalty knows how
+            # rough the fit is. sigma^2 = (|y - Bx|^2 + x'Px) / (n - q) maximises the likelihood.
+            energy = energy + self.equations.penalty_energy(self.solution, self.penalty)
+            left = count - self._free_columns
+            if left < 1 or not np.all(energy > 0) or self.robust is not None:
+                raise problem(
+                    "standard_error",
+                    f"{freedom:.0f} degrees of freedom for {count} points",
+                    "a fit whose residuals or roughness tell how large errors are",
+                    "Pass noise=, the standard deviation of the values, or use more points.",
+                )
         return np.asarray(self.scale * np.sqrt(energy / left) * 2.0 ** (self.weight_exponent / 2))
+
+    @property
+    def _free_columns(self) -> int:
+        """The number of polynomials that the penalty leaves alone."""
+        D = len(self.equations.encoding.shape)
+        if self.trend is not None:
+            return len(self.trend[0].powers)
+        if self.penalty.ridge:
+            return int(self.free is not None)
+        return 1 if self.penalty.roughness[0] else D + 1
 
     def _draws(self, count: int, seed: int) -> Solution:
         """Return ``count`` random weights (count, K_1, ..., K_D) with covariance A^-1."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.labels import AxisLabel
+from kronfield.files.dates import looks_like_date, positions
 from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import nearest
 from kronfield.files.signal import Signal
@@ -31,11 +33,10 @@ _USUAL = {
     "easting",
     "northing",
 }
-_USUAL |= {"row", "column", "col"}
+_USUAL |= {"row", "column", "col", "date", "datetime", "timestamp", "year"}
 _UNIT = re.compile(r"^(.*?)\s*[\[(]([^\])]*)[\])]\s*$")
-_DATE = re.compile(
-    r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2})"
-)
+# The most coordinates that are taken without their names: of more columns, no one can know.
+MOST_GUESSED = 3
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,9 @@ class Unfit:
     what : str
         The entry that is not a number and its place, or the type of the column.
     date : bool
-        Whether the entry is a date.
+        Whether the entry is a date, in a form that is not read.
     mixed : bool
-        Whether other entries of the column are numbers.
+        Whether most other entries of the column are numbers.
     remedy : str
         What the user can do.
     """
@@ -74,7 +75,7 @@ def unfit_cell(cell: str, line: int, *, mixed: bool) -> Unfit:
         return Unfit(
             f"{cell!r} in line {line}", mixed=True, remedy="Write numbers with a decimal point."
         )
-    return Unfit(f"{cell[:40]!r} in line {line}", bool(_DATE.match(cell)), mixed)
+    return Unfit(f"{cell[:40]!r} in line {line}", looks_like_date(cell), mixed)
 
 
 def name_list(argument: str, names: Any, known: Sequence[str]) -> list[str] | None:
@@ -129,22 +130,23 @@ def choose(
     path: Path,
     names: Sequence[str],
     unfit: Mapping[str, Unfit],
+    dates: Collection[str],
     coordinates: list[str] | None,
     values: list[str] | None,
 ) -> ColumnChoice:
     """Return which columns to use.
 
-    Columns that the user named are used. Otherwise the coordinates are the columns with common
-    names (x, y, lat, ...), except for the last column if all have common names. If no column has a
-    common name, the coordinates are all numeric columns except the last. The values are all other
-    numeric columns.
+    Columns that the user named are used. Otherwise the coordinates are the columns of numbers or
+    dates with common names (x, y, lat, time, ...), except for the last column if all have common
+    names. If no column has a common name, the coordinate is the column of ``dates``, or else all
+    numeric columns except the last, up to `MOST_GUESSED`. The values are all other numeric columns.
     """
-    _check_named(unfit, coordinates, values)
-    if coordinates is None or values is None:
-        _check_left_out(unfit, coordinates)
-    numbers = [name for name in names if name not in unfit]
+    _check_named(unfit, dates, coordinates, values)
+    numbers = [name for name in names if name not in unfit and name not in dates]
+    usual = _with_usual_names([name for name in names if name not in unfit])
+    _check_left_out(unfit, coordinates, values, usual)
     if coordinates is None:
-        coordinates = _coordinates(names, numbers, unfit, values)
+        coordinates = _coordinates(names, numbers, dates, unfit, values)
     if values is None:
         values = [name for name in numbers if name not in coordinates]
     if not coordinates or not values:
@@ -153,21 +155,33 @@ def choose(
             f"{path} with the columns {', '.join(names)}, "
             f"of which numbers: {', '.join(numbers) or 'none'}",
             "at least one column of coordinates and one of values",
-            "Name them: coordinates and columns.",
+            _NAME_THEM,
         )
     return ColumnChoice(coordinates, values)
 
 
+_NAME_THEM = "Name them: coordinates (--coordinates A,B) and columns (--columns C)."
+
+
 def _check_named(
     unfit: Mapping[str, Unfit],
+    dates: Collection[str],
     coordinates: list[str] | None,
     values: list[str] | None,
 ) -> None:
-    """Raise an error for named columns that are not numeric, or that are named twice."""
+    """Raise an error for named columns that cannot be used, or that are named twice."""
     for argument, named in (("coordinates", coordinates), ("columns", values)):
         for name in named or ():
             if name in unfit:
                 raise _refusal(argument, name, unfit[name])
+    for name in values or ():
+        if name in dates:
+            raise problem(
+                "columns",
+                f"dates in column {name}",
+                "numbers as values",
+                "Dates can be coordinates: coordinates (--coordinates).",
+            )
     both = set(coordinates or ()) & set(values or ())
     if both:
         raise problem(
@@ -178,31 +192,58 @@ def _check_named(
         )
 
 
-def _check_left_out(unfit: Mapping[str, Unfit], coordinates: list[str] | None) -> None:
+def _check_left_out(
+    unfit: Mapping[str, Unfit],
+    coordinates: list[str] | None,
+    values: list[str] | None,
+    usual: list[str],
+) -> None:
     """Raise an error for columns that are not named but must not be ignored silently.
 
-    These are columns of dates, and columns of numbers with some other cells. Ignoring them would
-    change the meaning of the other columns.
+    These are columns of numbers with some other cells unless values are named, and columns of
+    dates that cannot be read unless other columns are coordinates. Ignoring them would change the
+    meaning of the other columns.
     """
     for name, reason in unfit.items():
-        if reason.mixed or (reason.date and coordinates is None):
+        named_usually = bool(_with_usual_names([name]))
+        wanted = values is None or (coordinates is None and named_usually)
+        unread = coordinates is None and (named_usually or not usual)
+        if (reason.mixed and wanted) or (reason.date and unread):
             raise _refusal("columns" if coordinates else "coordinates", name, reason)
 
 
 def _coordinates(
-    names: Sequence[str], numbers: list[str], unfit: Mapping[str, Unfit], values: list[str] | None
+    names: Sequence[str],
+    numbers: list[str],
+    dates: Collection[str],
+    unfit: Mapping[str, Unfit],
+    values: list[str] | None,
 ) -> list[str]:
     """Return the coordinates if the user named none; leave one column for the values if needed."""
-    if values is not None:
-        free = [name for name in numbers if name not in values]
-        return _with_usual_names(free) or free
-    usual = _with_usual_names(numbers)
-    if len(usual) < len(numbers):
-        return usual or numbers[:-1]
+    free = [name for name in numbers if name not in (values or ())]
+    usual = _with_usual_names([name for name in names if name in free or name in dates])
+    if not usual and dates:
+        if len(dates) > 1:
+            several = ", ".join(name for name in names if name in dates)
+            raise problem(
+                "coordinates", f"dates in the columns {several}", "one of them", _NAME_THEM
+            )
+        return list(dates)
+    if usual and (values is not None or set(numbers) - set(usual)):
+        return usual
+    guessed = usual or free
+    guessed = guessed if values is not None else guessed[:-1]
     # y would become the value instead of the last column, which is text
-    if len(usual) == 2 and names[-1] in unfit:
+    if usual and len(usual) == 2 and names[-1] in unfit:
         raise _refusal("columns", names[-1], unfit[names[-1]])
-    return usual[:-1]
+    if not usual and len(guessed) > MOST_GUESSED:
+        raise problem(
+            "coordinates",
+            f"{len(numbers)} columns of numbers: {', '.join(numbers)}",
+            "the names of those that are coordinates",
+            _NAME_THEM,
+        )
+    return guessed
 
 
 def _with_usual_names(names: Iterable[str]) -> list[str]:
@@ -211,15 +252,32 @@ def _with_usual_names(names: Iterable[str]) -> list[str]:
 
 
 def table_signal(
-    path: Path, choice: ColumnChoice, columns: Mapping[str, Array], raw_bytes: int
+    path: Path,
+    choice: ColumnChoice,
+    columns: Mapping[str, Array],
+    raw_bytes: int,
+    names: Sequence[str] = (),
 ) -> Signal:
-    """Return the signal of the rows that have all coordinates."""
-    points = np.stack([columns[name].astype(np.float64) for name in choice.coordinates], axis=1)
+    """Return the signal of the rows that have all coordinates; ``names`` are all columns."""
+    given = [columns[name] for name in choice.coordinates]
     values = np.stack([columns[name] for name in choice.values], axis=1)
-    if not len(points):
+    if not len(values):
         raise problem(
             "path", f"{path} with no rows", "at least one row of numbers", "Export it again."
         )
+    labels = tuple(
+        AxisLabel.of(
+            column if column.dtype.kind != "M" else column[~np.isnat(column)], *split_unit(name)
+        )
+        for name, column in zip(choice.coordinates, given, strict=True)
+    )
+    points = np.stack(
+        [
+            positions(label, name, column)
+            for label, name, column in zip(labels, choice.coordinates, given, strict=True)
+        ],
+        axis=1,
+    )
     present = np.isfinite(points).all(axis=1)
     dropped = len(points) - int(present.sum())
     points, values = points[present], values[present]
@@ -239,14 +297,15 @@ def table_signal(
         path.name,
         values,
         axes=choice.coordinates,
-        units=[split_unit(name)[1] for name in choice.coordinates],
+        units=[label.unit for label in labels],
         channels=choice.values,
         levels=None,
         dtype=values.dtype,
         raw_bytes=raw_bytes,
     )
-    described = replace(described, dropped=dropped, missing=missing)
-    return Signal("table", values, channels, None, points, described)
+    unused = [one for one in names if one not in (*choice.coordinates, *choice.values)]
+    described = replace(described, dropped=dropped, missing=missing, unused=unused or None)
+    return Signal("table", values, channels, None, points, described, labels)
 
 
 def header_names(count: int, described: Description) -> list[str]:
@@ -266,8 +325,13 @@ def split_unit(name: str) -> tuple[str, str]:
 
 def _refusal(argument: str, name: str, reason: Unfit) -> Exception:
     if reason.date:
-        remedy = "Convert them to numbers first, such as seconds or days, or name other columns."
-        return problem(argument, f"dates in column {name} ({reason.what})", "numbers", remedy)
+        remedy = "Write them with the year first, as 2024-02-29 12:30, or name other columns."
+        return problem(
+            argument,
+            f"dates in column {name} that cannot be read ({reason.what})",
+            "numbers, or dates with the year first",
+            remedy,
+        )
     return problem(
         argument, f"no number in column {name} ({reason.what})", "numbers", reason.remedy
     )

@@ -54,6 +54,10 @@ def _record(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def _list(value: Any) -> list[Any] | None:
+    return value if isinstance(value, list) else None
+
+
 def _numbers(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
@@ -111,6 +115,10 @@ class Description:
         The name of the array in a .npz file.
     dropped, missing : int
         The number of rows of a table without coordinates, and the number of missing values.
+    unused : list of str
+        The columns of a table that are neither coordinates nor values.
+    labels : list
+        The kinds of the axes as data (`AxisLabel.to_dict`), of a file that holds dates.
     range : list of two floats
         The smallest and the largest value.
     multiplied : bool
@@ -145,6 +153,8 @@ class Description:
     member: str | None = field(default=None, metadata=_by(_text))
     dropped: int | None = field(default=None, metadata=_by(_integer))
     missing: int | None = field(default=None, metadata=_by(_integer))
+    unused: list[str] | None = field(default=None, metadata=_by(_names))
+    labels: list[Any] | None = field(default=None, metadata=_by(_list))
     range: list[float] | None = field(default=None, metadata=_by(_pair))
     multiplied: bool | None = field(default=None, metadata=_by(_flag))
     points: int | None = field(default=None, metadata=_by(_integer))

@@ -27,7 +27,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def check_source(path: Path) -> None:
-    """Raise an error if a path is not a file, is empty, or must not be read."""
+    """Raise an error if a path is not a file, is empty, or must not be read.
+
+    The arrays of zarr are in a folder.
+    """
+    if path.is_dir() and path.suffix.lower() == ".zarr":
+        return
     if path.is_dir():
         raise problem("path", path, "a file", "It is a folder: name a file in it.")
     if not path.exists():

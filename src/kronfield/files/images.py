@@ -192,6 +192,15 @@ def to_bytes(values: Array) -> Array:
     return np.clip(np.rint(np.asarray(values, dtype=np.float32) * 255), 0, 255).astype(np.uint8)
 
 
+def png_of(pixels: Array) -> bytes:
+    """Return pixels (H, W, 3) of 8 bits as a PNG."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
 def write_image(path: str | os.PathLike[str], values: Array, *, overwrite: bool = True) -> None:
     """Write values in [0, 1], (H, W) or (H, W, 1, 3 or 4), as an 8-bit image, atomically."""
     from PIL import Image

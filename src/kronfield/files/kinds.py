@@ -11,10 +11,12 @@ _KINDS = {
     "image": (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
     "video": (".mp4", ".webm", ".mkv", ".mov", ".avi"),
     "volume": (".nii", ".nii.gz"),
-    "array": (".npy", ".npz"),
+    "array": (".npy", ".npz", ".nc", ".zarr"),
     "audio": (".wav", ".flac", ".ogg"),
-    "table": (".csv", ".tsv", ".parquet"),
+    "table": (".csv", ".tsv", ".parquet", ".xlsx"),
 }
+# Formats that hold several arrays or tables: file.npz:name selects one.
+_WITH_MEMBERS = (".npz", ".nc", ".zarr", ".xlsx")
 # The extra that installs the required library, if any.
 _EXTRAS = {
     **dict.fromkeys((".tif", ".tiff"), "volume"),
@@ -22,6 +24,9 @@ _EXTRAS = {
     **dict.fromkeys(_KINDS["volume"], "nifti"),
     **dict.fromkeys(_KINDS["audio"], "audio"),
     ".parquet": "parquet",
+    ".xlsx": "excel",
+    ".nc": "netcdf",
+    ".zarr": "zarr",
 }
 
 
@@ -68,15 +73,17 @@ def suffix_of(path: Path) -> str:
 
 
 def split_member(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """Split ``file.npz:name`` into the file and the name of an array in it."""
+    """Split ``file.npz:name`` into the file and the name of an array, variable or sheet in it."""
     text = os.fspath(path)
     if not isinstance(text, str):
         raise problem(
             "path", repr(text), "a str or a pathlib.Path", "Decode it with os.fsdecode.", TypeError
         )
-    at = text.lower().rfind(".npz:")
-    if at >= 0 and not os.path.exists(text):
-        return Path(text[: at + 4]), text[at + 5 :]
+    for suffix in _WITH_MEMBERS:
+        at = text.lower().rfind(f"{suffix}:")
+        if at >= 0 and not os.path.exists(text):
+            end = at + len(suffix)
+            return Path(text[:end]), text[end + 1 :]
     return Path(text), None
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, whole
+from kronfield._core.labels import AxisLabel
 from kronfield.files.description import Description
 
 # The function that a format provides for writing the next rows.
@@ -21,14 +22,18 @@ _LONG = {"float64", "float128", "longdouble", "int32", "int64", "uint32", "uint6
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape of the grid, the number of channels (None: no channel axis), and the metadata."""
+    """The shape of the grid, the number of channels (None: no channel axis), and the metadata.
+
+    ``axes`` are the positions on each axis, for formats that hold them.
+    """
 
     shape: tuple[int, ...]
     channels: int | None
     description: Description
+    axes: tuple[Array, ...] | None = None
 
     @classmethod
-    def checked(cls, shape: Any, channels: Any, info: Any) -> Layout:
+    def checked(cls, shape: Any, channels: Any, info: Any, axes: Any = None) -> Layout:
         """Check the arguments of a user and return their layout."""
         if not isinstance(info, Mapping):
             raise problem(
@@ -52,7 +57,15 @@ class Layout:
             raise problem("shape", "()", "at least one axis", "For example: (480, 640)")
         sizes = tuple(whole(f"shape[{i}]", n, at_least=1) for i, n in enumerate(lengths))
         count = None if channels is None else whole("channels", channels, at_least=1)
-        return cls(sizes, count, Description.from_dict(info))
+        if axes is not None and tuple(map(len, axes)) != sizes:
+            raise problem(
+                "axes",
+                f"{[len(x) for x in axes]} positions",
+                f"{list(sizes)}, as in the given shape",
+                "Pass one array of positions per axis.",
+            )
+        positions = None if axes is None else tuple(np.asarray(x) for x in axes)
+        return cls(sizes, count, Description.from_dict(info), positions)
 
     @property
     def full(self) -> tuple[int, ...]:
@@ -80,6 +93,14 @@ class Layout:
                 remedy,
             )
         return count
+
+    def column_labels(self, count: int) -> dict[int, AxisLabel]:
+        """Return the labels of the columns of a table that hold dates, by column number."""
+        given = self.description.labels or []
+        if len(given) > count:
+            return {}
+        labels = [AxisLabel.from_dict(one) for one in given]
+        return {i: label for i, label in enumerate(labels) if label.is_date}
 
     def levels(self, most: int) -> int:
         """Return the largest integer of a pixel: 255, or ``most`` if the source had over 8 bits."""

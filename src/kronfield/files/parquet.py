@@ -37,20 +37,21 @@ def read_parquet(path: Path, columns: Any, coordinates: Any) -> Signal:
         }
         names = list(schema.names)
         places = name_list("coordinates", coordinates, names)
-        choice = choose(path, names, unfit, places, name_list("columns", columns, names))
+        dates = [field.name for field in schema if _is_date(field.type)]
+        choice = choose(path, names, unfit, dates, places, name_list("columns", columns, names))
         taken = choice.coordinates + choice.values
         check_memory(path, file.metadata.num_rows * len(taken) * 16.0, "Take fewer columns.")
         table = file.read(columns=taken)
-        numbers = {name: _floats(table.column(name)) for name in taken}
+        found = {name: numbers_or_dates(table.column(name)) for name in taken}
         raw_bytes = (
             sum(max(1, schema.field(name).type.bit_width // 8) for name in taken)
             * file.metadata.num_rows
         )
-    return table_signal(path, choice, numbers, raw_bytes)
+    return table_signal(path, choice, found, raw_bytes, names)
 
 
-def read_parquet_columns(path: Path, names: Sequence[str]) -> Array:
-    """Read some columns, (P, len(names))."""
+def read_parquet_columns(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    """Read some columns of numbers or dates, by the names in ``names``."""
     with extra("parquet"):
         import pyarrow.parquet
 
@@ -61,13 +62,16 @@ def read_parquet_columns(path: Path, names: Sequence[str]) -> Array:
         }
         wanted = named_columns(list(schema.names), unfit, names)
         table = file.read(columns=wanted)
-        return np.stack([_floats(table.column(name)).astype(np.float64) for name in wanted], axis=1)
+        columns = [numbers_or_dates(table.column(name)) for name in wanted]
+        return dict(zip(names, columns, strict=True))
 
 
 def _unfit(kind: Any) -> Unfit | None:
-    """Return the reason why a column of this type is not numeric; None if it is numeric."""
+    """Return the reason why a column of this type cannot be used; None for numbers and dates."""
     from pyarrow import types
 
+    if _is_date(kind):
+        return None
     if types.is_temporal(kind):
         return Unfit(f"type {kind}", date=True)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
@@ -75,8 +79,23 @@ def _unfit(kind: Any) -> Unfit | None:
     return Unfit(f"type {kind}")
 
 
-def _floats(column: Any) -> Array:
-    """Return a column as floats, with NaN for missing values."""
+def _is_date(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_timestamp(kind) or types.is_date(kind))
+
+
+def numbers_or_dates(column: Any) -> Array:
+    """Return a column of pyarrow as floats with NaN, or as datetime64 (of UTC) with NaT."""
+    from pyarrow import types
+
+    if _is_date(column.type):
+        if types.is_timestamp(column.type):  # as integers: to_numpy may convert to nanoseconds
+            unit, missing = column.type.unit, column.is_null().to_numpy()
+            ticks = column.cast("int64").fill_null(0).to_numpy().copy()
+            ticks[missing] = np.iinfo(np.int64).min  # NaT
+            return ticks.view(f"M8[{unit}]")
+        return np.asarray(column.cast("date32").to_numpy(), dtype="M8[D]")
     values = column.to_numpy()
     single = values.dtype.kind == "f" and values.dtype.itemsize <= 4
     return np.asarray(values, dtype=np.float32 if single else np.float64)
@@ -92,16 +111,22 @@ def open_parquet(path: Path, layout: Layout) -> Iterator[Put]:
         "a table", 1, range(1, 1 << 20), "Write points and values as rows (P, columns)."
     )
     dtype = layout.float_dtype()
-    names = header_names(count, layout.description)
-    schema = pyarrow.schema([(name, pyarrow.from_numpy_dtype(dtype)) for name in names])
+    names, labels = header_names(count, layout.description), layout.column_labels(count)
+    kinds = [
+        pyarrow.timestamp("ns") if i in labels else pyarrow.from_numpy_dtype(dtype)
+        for i in range(count)
+    ]
+    schema = pyarrow.schema(list(zip(names, kinds, strict=True)))
     with pyarrow.parquet.ParquetWriter(path, schema) as file:
 
         def put(block: Array) -> None:
-            rows = block.reshape(len(block), count).astype(dtype, copy=False)
-            file.write_table(
-                pyarrow.table(
-                    [np.ascontiguousarray(rows[:, i]) for i in range(count)], schema=schema
-                )
-            )
+            rows = block.reshape(len(block), count)
+            columns = [
+                labels[i].dates(rows[:, i]).astype("M8[ns]")
+                if i in labels
+                else np.ascontiguousarray(rows[:, i].astype(dtype, copy=False))
+                for i in range(count)
+            ]
+            file.write_table(pyarrow.table(columns, schema=schema))
 
         yield put

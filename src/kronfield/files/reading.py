@@ -6,13 +6,19 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.labels import AxisLabel
 from kronfield.files.arrays import read_array
 from kronfield.files.audio import read_audio
 from kronfield.files.csv_files import read_csv, read_csv_columns
+from kronfield.files.dates import positions
+from kronfield.files.excel import read_excel, read_excel_columns
 from kronfield.files.guard import check_source
 from kronfield.files.images import read_image
 from kronfield.files.kinds import kind_of, split_member, suffix_of
+from kronfield.files.netcdf import read_netcdf
 from kronfield.files.nifti import read_nifti
 from kronfield.files.parquet import read_parquet, read_parquet_columns
 from kronfield.files.signal import Progress, Signal
@@ -35,11 +41,13 @@ def read(
     ----------
     path : str or path
         An image, video, volume, sound, array or table; the suffix determines the format, see
-        `kind_of`. ``file.npz:name`` selects an array of a .npz file with several arrays.
+        `kind_of`. ``file.npz:name`` selects an array of a file with several: .npz, a variable of
+        NetCDF (.nc) or zarr, a sheet of .xlsx.
     columns, coordinates : sequence of str, optional
         The value columns and the coordinate columns of a table. By default the coordinates are the
-        columns with common names (x, y, z, t, lat, lon, ...), or else all numeric columns except
-        the last; the values are the other numeric columns. ``info`` lists the columns used. Rows
+        columns of numbers or dates with common names (x, y, z, t, lat, lon, time, ...), or else the
+        column of dates, or else all numeric columns except the last, if these are at most three;
+        the values are the other numeric columns. ``info`` lists the columns used and unused. Rows
         without coordinates are dropped and counted; missing values are NaN.
     frames : pair, optional
         The first frame of a video to read, and the frame before which to stop; either may be None.
@@ -85,12 +93,16 @@ def read(
         return read_video(file, frames, progress)
     if kind == "audio":
         return read_audio(file, progress)
+    if suffix in (".nc", ".zarr"):
+        return read_netcdf(file, member)
     if kind == "array":
         return read_array(file, member, raw=raw)
     if kind == "volume":
         return read_nifti(file)
     if suffix == ".parquet":
         return read_parquet(file, columns, coordinates)
+    if suffix == ".xlsx":
+        return read_excel(file, member, columns, coordinates)
     if kind == "table":
         return read_csv(file, columns, coordinates, progress)
     reader = read_tiff if suffix in (".tif", ".tiff") else read_image
@@ -98,7 +110,11 @@ def read(
 
 
 def read_columns(
-    path: str | os.PathLike[str], names: Sequence[str], *, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    *,
+    labels: Sequence[AxisLabel] | None = None,
+    progress: Progress | None = None,
 ) -> Array:
     """Read columns of a table by name, for example the points at which to evaluate a field.
 
@@ -108,6 +124,8 @@ def read_columns(
         A table.
     names : sequence of str
         The columns. If the table has none of these names but as many columns, all are read.
+    labels : sequence of AxisLabel, optional
+        The labels of the axes with these names: dates become positions on their axis.
     progress : callable, optional
         As in `read`.
 
@@ -120,14 +138,28 @@ def read_columns(
         raise problem(
             "path",
             os.fspath(path),
-            "a table: .csv, .tsv or .parquet",
+            "a table: .csv, .tsv, .parquet or .xlsx",
             "Save the points as a table.",
         )
-    file, _ = split_member(path)
+    file, member = split_member(path)
     check_source(file)
     if suffix_of(file) == ".parquet":
-        return read_parquet_columns(file, names)
-    return read_csv_columns(file, names, progress)
+        columns = read_parquet_columns(file, names)
+    elif suffix_of(file) == ".xlsx":
+        columns = read_excel_columns(file, member, names)
+    else:
+        columns = read_csv_columns(file, names, progress)
+    kinds = labels if labels is not None else [AxisLabel()] * len(columns)
+    for label, (name, column) in zip(kinds, columns.items(), strict=True):
+        if column.dtype.kind == "M" and not label.is_time:
+            raise problem(
+                "columns",
+                f"dates in column {name}",
+                "numbers, as the field was fitted to",
+                "Fit a table with dates, or convert the column.",
+            )
+    placed = zip(kinds, columns.items(), strict=True)
+    return np.stack([positions(label, name, column) for label, (name, column) in placed], axis=1)
 
 
 def announced_shape(

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import AxisLabel
 from kronfield.files.description import Description
 
 # A function that is called with the amount done and the total, or None if it is unknown.
@@ -43,6 +44,9 @@ class Signal:
         The coordinates of a table's rows, float64.
     description : Description
         Further metadata, such as names, units and levels.
+    labels : tuple of AxisLabel, or None
+        The name, unit and kind of each axis, if the file has them. Dates are positions in seconds
+        since the first one.
     """
 
     kind: str
@@ -51,6 +55,7 @@ class Signal:
     axes: tuple[Array, ...] | None
     points: Array | None
     description: Description
+    labels: tuple[AxisLabel, ...] | None = None
 
     @property
     def info(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import AxisLabel
 from kronfield.files.description import describe_signal
 from kronfield.files.guard import check_memory, damaged, decoding, extra
 from kronfield.files.images import image_signal, pillow_pixels, upright
@@ -21,6 +22,8 @@ _WHAT = "a TIFF file"
 _NAMES = {"Y": "row", "X": "column", "Z": "slice", "T": "frame", "I": "page", "Q": "page"}
 # Numbers of photometric interpretations in the standard.
 _WHITE_IS_ZERO, _PALETTE, _SEPARATED, _LAB = 0, 3, 5, (8, 9, 10)
+# GeoTIFF: the tag of the value that means no data, and codes of the standard.
+_NODATA, _GEOGRAPHIC, _PIXEL_IS_POINT = 42113, 2, 2
 
 
 def read_tiff(path: Path, *, raw: bool = False) -> Signal:
@@ -35,6 +38,10 @@ def read_tiff(path: Path, *, raw: bool = False) -> Signal:
         if pixels.size == 0:
             raise damaged(path, "no pixels", _WHAT)
         orientation = int(tiff.pages.first.tags.valueof("Orientation", default=1))
+        geo = None if raw else _map_axes(tiff, axes, pixels.shape)
+        empty = tiff.pages.first.tags.valueof(_NODATA, default=None)
+    if geo is not None:
+        return _map_signal(path, pixels, axes, geo, empty)
     if axes.removesuffix("S") == "YX" and pixels.dtype.kind in "ubf":
         flat = upright(pixels, orientation)
         found = levels or number_values("path", flat[:1, :1])[1]
@@ -45,6 +52,59 @@ def read_tiff(path: Path, *, raw: bool = False) -> Signal:
     else:
         values, found = number_values("path", pixels, raw=raw)
     return _stack_signal(path, pixels, values, found, axes)
+
+
+def _map_axes(
+    tiff: Any, axes: str, shape: tuple[int, ...]
+) -> tuple[tuple[AxisLabel, ...], tuple[Array, ...]] | None:
+    """Return the labels and positions of the rows and columns of a GeoTIFF; None of others.
+
+    Column i is at x0 + (i - i0 + 1/2) sx, row j at y0 - (j - j0 + 1/2) sy; without the halves if
+    the tie point (i0, j0) is the centre of a pixel. Rotated maps are read as pictures.
+    """
+    known = tiff.geotiff_metadata or {}
+    scale, tie = known.get("ModelPixelScale"), known.get("ModelTiepoint")
+    if axes.removesuffix("S") != "YX" or scale is None or tie is None or len(tie) != 6:
+        return None
+    if min(scale[:2]) <= 0:
+        return None
+    half = 0.0 if int(known.get("GTRasterTypeGeoKey", 1)) == _PIXEL_IS_POINT else 0.5
+    column, row, _, x, y, _ = map(float, tie)
+    places = (
+        y - (np.arange(shape[0]) - row + half) * float(scale[1]),
+        x + (np.arange(shape[1]) - column + half) * float(scale[0]),
+    )
+    if int(known.get("GTModelTypeGeoKey", 0)) == _GEOGRAPHIC:
+        return (AxisLabel("lat", "degrees"), AxisLabel("lon", "degrees")), places
+    return (AxisLabel("y"), AxisLabel("x")), places
+
+
+def _map_signal(
+    path: Path,
+    pixels: Array,
+    axes: str,
+    geo: tuple[tuple[AxisLabel, ...], tuple[Array, ...]],
+    empty: Any,
+) -> Signal:
+    """Return the signal of a GeoTIFF: numbers with coordinates, NaN where there are no data."""
+    labels, places = geo
+    wide = pixels.dtype.itemsize > (4 if pixels.dtype.kind == "f" else 2)
+    values = pixels.astype(np.float64 if wide else np.float32)
+    with contextlib.suppress(TypeError, ValueError):
+        values[pixels == pixels.dtype.type(float(empty))] = np.nan
+    channels = axes.endswith("S")
+    described = describe_signal(
+        "array",
+        path.name,
+        values,
+        axes=[str(label.name) for label in labels],
+        units=[label.unit for label in labels],
+        channels=[f"band {i + 1}" for i in range(values.shape[-1])] if channels else None,
+        levels=None,
+        dtype=pixels.dtype.newbyteorder("="),
+        raw_bytes=pixels.nbytes,
+    )
+    return Signal("array", values, channels, places, None, described, labels)
 
 
 def _check_pages(path: Path, tiff: Any) -> None:

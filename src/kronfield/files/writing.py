@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from kronfield.files.arrays import open_npy, open_npz
 from kronfield.files.audio import open_audio
 from kronfield.files.csv_files import open_csv
 from kronfield.files.description import Description
+from kronfield.files.excel import open_excel
 from kronfield.files.guard import output
 from kronfield.files.images import open_pillow
 from kronfield.files.kinds import kind_of, suffix_of
 from kronfield.files.layout import Blocks, Layout, Put
+from kronfield.files.netcdf import open_netcdf, open_zarr
 from kronfield.files.nifti import open_nifti
 from kronfield.files.parquet import open_parquet
 from kronfield.files.png import open_png
@@ -37,6 +39,9 @@ _OPEN: dict[str, Callable[[Path, Layout], AbstractContextManager[Put]]] = {
     **dict.fromkeys((".wav", ".flac", ".ogg"), open_audio),
     **dict.fromkeys((".csv", ".tsv"), open_csv),
     ".parquet": open_parquet,
+    ".xlsx": open_excel,
+    ".nc": open_netcdf,
+    ".zarr": open_zarr,
 }
 
 
@@ -47,6 +52,7 @@ def writer(
     channels: int | None,
     info: Mapping[str, Any],
     *,
+    axes: Sequence[Any] | None = None,
     overwrite: bool = False,
 ) -> Iterator[Blocks]:
     """Write a file in blocks along its first axis, with little memory.
@@ -65,6 +71,8 @@ def writer(
         The info of the `Signal` that was read, changed if needed. These entries matter: ``levels``
         (above 255: 16 bits in PNG and TIFF; None: floats in TIFF), ``fps`` of a video, ``rate`` of
         a sound, ``affine`` of NIfTI, and for a table the names in ``axes`` and ``channels``.
+    axes : sequence of arrays, optional
+        The positions on each axis, which NetCDF and zarr hold.
     overwrite : bool
         Whether to replace an existing file.
 
@@ -89,7 +97,7 @@ def writer(
     array([0.   , 0.333, 0.667, 1.   ], dtype=float32)
     """
     opened = _OPEN[suffix_of(Path(path))]
-    layout = Layout.checked(shape, channels, info)
+    layout = Layout.checked(shape, channels, info, axes)
     with output(path, overwrite=overwrite) as temporary, opened(temporary, layout) as put:
         blocks = Blocks(put, layout)
         yield blocks

@@ -119,16 +119,21 @@ class Removal:
     def level(self, values: Array) -> Array:
         """Return the mean of each channel, which is subtracted before values become float32."""
         axes = tuple(range(1, values.ndim))
-        means = np.asarray(np.mean(values / self.unit, axis=axes, dtype=np.float64))
+        means = np.asarray(np.mean(self._in_units(values), axis=axes, dtype=np.float64))
         if self.stabilisers is not None:
             means = np.array([one(m) for one, m in zip(self.stabilisers, means, strict=True)])
         return means.reshape(-1, *[1] * (values.ndim - 1))
+
+    def _in_units(self, values: Array) -> Array:
+        """Return values over ``unit``, in float32 or float64: never in float16."""
+        wide = np.float32 if values.dtype == np.float32 else np.float64
+        return np.divide(values, self.unit, dtype=wide)
 
     def slab(
         self, values: Array, slab: shrinkage.Slab, shape: Sequence[int], level: Array
     ) -> Array:
         """Return all rows that a slab needs without noise; those near to its ends are less so."""
-        values = values / self.unit
+        values = self._in_units(values)
         if self.stabilisers is not None:
             values = np.stack([f(x) for f, x in zip(self.stabilisers, values, strict=True)])
         planes = np.tensordot(self.whiten, values - level, axes=1).astype(np.float32)

@@ -33,6 +33,8 @@ PART, FEWEST_NODES = 1 << 18, 1 << 12
 
 Parity = tuple[int, ...]
 Direction = tuple[int, ...]
+# For each axis, the axis on which boxes with index 1 have one sample less: see `fill_middles`.
+Shorter = Sequence[int | None]
 # The first index and the one past the last, for each axis.
 Box = tuple[tuple[int, int], ...]
 
@@ -42,6 +44,7 @@ def fill_middles(
     finer: Sequence[bool],
     nodes: Array,
     settings: DirectionalSettings = SETTINGS,
+    shorter: Shorter = (),
 ) -> None:
     """Write samples, and the middles between them, into ``nodes``.
 
@@ -56,6 +59,10 @@ def fill_middles(
         the arithmetic.
     settings : DirectionalSettings
         The constants.
+    shorter : sequence of D int or None, optional
+        Values may be boxes side by side, on axes of two that are not finer. An axis that names one
+        of these has a sample less in the boxes with index 1 there: its last one is ignored, and
+        the nodes next to it have no meaning.
 
     Examples
     --------
@@ -70,7 +77,7 @@ def fill_middles(
            [1. , 1. , 0.5],
            [1. , 1. , 1. ]])
     """
-    _Fill(values, tuple(finer), nodes, settings)()
+    _Fill(values, tuple(finer), nodes, settings, tuple(shorter))()
 
 
 # Levels and directions
@@ -289,9 +296,15 @@ class _Fill:
     """
 
     def __init__(
-        self, values: Array, finer: tuple[bool, ...], nodes: Array, settings: DirectionalSettings
+        self,
+        values: Array,
+        finer: tuple[bool, ...],
+        nodes: Array,
+        settings: DirectionalSettings,
+        shorter: tuple[int | None, ...] = (),
     ) -> None:
         self.values, self.finer, self.nodes, self.settings = values, finer, nodes, settings
+        self.shorter = shorter or (None,) * len(finer)
         self.shape = values.shape[1:]
         self.levels = range(sum(finer))
         widest = 1 + max(_reach(level, finer, settings) for level in self.levels)
@@ -347,15 +360,17 @@ class _Fill:
         sides = zip(self.shape, self.pad, parity, strict=True)
         inner = [slice(pad, pad + n - e) for n, pad, e in sides]
         filled = [slice(None), *inner]  # past the ends of later axes there is nothing yet
-        for axis, side in enumerate(inner, start=1):
+        for axis, (side, boxes) in enumerate(zip(inner, self.shorter, strict=True), start=1):
             filled[axis] = slice(None)
-            lines = np.moveaxis(self.lattices[parity][tuple(filled)], axis, 0)
-            first, last = side.start, side.stop - 1
-            # on short axes this reads nodes past the other end, which earlier turns have filled
-            for i in range(1, len(lines) - last):
-                lines[last + i] = 2 * lines[last] - lines[last - i]
-                if i <= first:
-                    lines[first - i] = 2 * lines[first] - lines[first + i]
+            if not self.finer[axis - 1]:
+                continue
+            lines = self.lattices[parity][tuple(filled)]
+            if boxes is None:
+                _extend(lines.swapaxes(0, axis), side.start, side.stop - 1)
+                continue
+            for i in (0, 1):
+                some = lines[(slice(None),) * (boxes + 1) + (slice(i, i + 1),)]
+                _extend(some.swapaxes(0, axis), side.start, side.stop - 1 - i)
 
     def fill_tile(self, level: int, tile: Box) -> None:
         """Fill the nodes of a tile in all lattices of a level."""
@@ -397,6 +412,15 @@ class _Fill:
         np.divide(found, self.scale, out=self.in_nodes(parity, inside))
 
 
+def _extend(lines: Array, first: int, last: int) -> None:
+    """Continue lines (N, ...), known from index first to last, past both ends."""
+    # on short axes this reads nodes past the other end, which earlier turns have filled
+    for i in range(1, len(lines) - last):
+        lines[last + i] = 2 * lines[last] - lines[last - i]
+        if i <= first:
+            lines[first - i] = 2 * lines[first] - lines[first + i]
+
+
 def _scale(values: Array, dtype: np.dtype[np.floating]) -> np.floating:
     """Return the power of two that brings the largest values to about 1."""
     largest = max(abs(float(values.max())), abs(float(values.min())))
@@ -422,6 +446,8 @@ def _differences(sources: Mapping[Parity, Array], along: _Along) -> Array:
 
 def _norm(differences: Array) -> Array:
     """Return the Euclidean norm over channels (C, ...)."""
+    if len(differences) == 1:
+        return np.abs(differences[0])
     total = np.add.reduce(differences * differences, axis=0)
     return np.sqrt(total, out=total)
 

@@ -6,6 +6,7 @@ interpolated as `fit` does with samples that are not noisy, so that known sample
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -26,11 +27,15 @@ from kronfield.fitting.filling_choice import (
 from kronfield.fitting.grid import GridFit
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, exponent_beyond
+from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.point_choice import PointChoice
 from kronfield.fitting.point_grids import Lattice
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import Settings
+
+# The samples that are looked at together, so that they stay within the caches.
+PART = 1 << 16
 
 
 class LatticeFiller:
@@ -46,6 +51,8 @@ class LatticeFiller:
         The expected error of a linear fit at a missing sample, and its standard error, if known.
     ratio : float or None
         The ratio of first to second derivatives in the penalty that suits the holes, if known.
+    line : LineSmoother or None
+        The penalty of a line, if it is known.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class LatticeFiller:
         self.reasons: list[str] = []
         self.expected = (math.nan, math.nan)
         self.ratio: float | None = None
+        self.line: LineSmoother | None = None
 
     @classmethod
     def of_grid(
@@ -131,9 +139,11 @@ class LatticeFiller:
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
             self.expected, self.ratio = (found.error, found.uncertainty), found.ratio
+            self.line = found.line
             return None
         grid = GridInput.on(self.layout, self._as_given(found.planes))
-        options = GridOptions(ridge=0.0, settings=self.settings)  # known samples are met
+        # known samples are met
+        options = GridOptions(ridge=0.0, settings=_with_small_crop(self.settings))
         choice = choose(grid.planar(), grid.axes, self.layout.frames, options)
         again = FilledFit(self.layout, self.missing, choice, found, self.settings)
         candidates = [*rivals, *found.candidates, *choice.candidates]
@@ -145,9 +155,24 @@ class LatticeFiller:
         return _as_given(planes, layout.channels, layout.is_complex)[_rising(layout)]
 
 
+def _with_small_crop(settings: Settings) -> Settings:
+    """Return the settings with which the fit between samples is chosen."""
+    own, most = settings.grid, settings.filling.crop_samples
+    grid = replace(
+        own,
+        crop_samples=min(own.crop_samples, most),
+        direction_samples=min(own.direction_samples, most),
+    )
+    return replace(settings, grid=grid)
+
+
 def _exponent(planes: Array, missing: Array) -> int:
     """Return the exponent of 2 that scales known values to about 1; 0 if they are moderate."""
-    largest = float(np.abs(planes[:, ~missing]).max(initial=0.0))
+    largest, rows = 0.0, max(1, PART * len(missing) // max(missing.size, 1))
+    for plane, first in itertools.product(planes, range(0, len(missing), rows)):
+        part = slice(first, first + rows)
+        known = np.where(missing[part], planes.dtype.type(0), plane[part])
+        largest = max(largest, float(known.max(initial=0.0)), -float(known.min(initial=0.0)))
     return exponent_beyond(largest) if largest and math.isfinite(largest) else 0
 
 

@@ -4,7 +4,13 @@ The missing samples start from a coarse guess. In every round, shifted blocks ar
 cosines, weights below a threshold are set to zero, and the blocks are put together again. The
 missing samples take the result, the known ones are kept. The threshold falls from round to round:
 strong features are continued into the gaps first, details later (Guleryuz, 2006; Elad, Starck,
-Querre and Donoho, 2005). Rounds use several sizes of blocks in turn, the last one all of them.
+Querre and Donoho, 2005). Rounds use several sizes of blocks: in turn where samples are scattered,
+the largest first in holes. The last round uses all of them.
+
+A round is a projection, and projections in turn approach their limit slowly. So a round moves the
+missing samples further than its result, by a step that falls from 2 to 1 (over-relaxation: Youla
+and Webb, 1982). Steps above 1 also keep more of what a shift of the blocks has added by chance,
+therefore the last ones are short.
 
 Only blocks with missing samples are expanded, so a small gap in a large lattice takes about as much
 time as in a small one. Blocks at the border of the lattice are moved inside.
@@ -16,7 +22,6 @@ along the first axis of the lattice, and blocks have one sample along it.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +31,10 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.threads import in_threads
 from kronfield.fitting.settings import DEFAULT, FillingSettings
-from kronfield.fitting.shrinkage import cosines, samples_of, weights_of
+from kronfield.fitting.shrinkage import cosines
 
 # The most numbers of blocks that are transformed together: they stay within the caches.
 CHUNK = 1 << 15
-# Blocks of up to this many samples are transformed by one product with a Kronecker matrix.
-ONE_PRODUCT = 64
 # Different shifts of the blocks of a size. More of them are hardly better, and take longer: the
 # blocks of a shift are found once.
 SHIFTS = 8
@@ -143,7 +146,9 @@ def fill(
     rounds: int,
     sizes: Sequence[tuple[int, ...]],
     settings: FillingSettings = DEFAULT.filling,
+    of_holes: bool = False,
     rotation: Array | None = None,
+    share: float = 1.0,
 ) -> Array:
     """Return planes (C, N_1, ..., N_D) with their missing samples filled; others are unchanged.
 
@@ -161,10 +166,14 @@ def fill(
         The samples of a block along each axis, for every size: see `block_sizes`.
     settings : FillingSettings
         The thresholds.
+    of_holes : bool
+        Whether missing samples are holes that hold a good guess, or scattered.
     rotation : array (R, C), optional
         Orthonormal rows that decorrelate the channels; by default those of the known samples. If
         there are fewer than C, only these combinations of channels are filled, and what is
         orthogonal to them stays as it was guessed.
+    share : float
+        The share of the filling in the result; the rest is the first guess.
 
     Examples
     --------
@@ -190,14 +199,15 @@ def fill(
     x = np.zeros((len(rotation), *planes.shape[1:]), dtype=np.float32)
     for plane, row in zip(x, rotation, strict=True):
         for r, p, m in zip(row, planes, means, strict=True):
-            plane += (p - p.dtype.type(m)) * p.dtype.type(r / error)
+            # in two steps: values may be far from 0
+            part = p - p.dtype.type(m)
+            part *= p.dtype.type(r / error)
+            plane += part
     start = x.reshape(len(x), -1).take(places, axis=1)
-    found = _rounds(x, missing, places, rounds, sizes, settings)
-    if len(rotation) == C:
-        values = rotation.T @ found * error + means[:, None]
-    else:  # what is orthogonal to the rows stays as it was
-        values = planes.reshape(C, -1)[:, places] + rotation.T @ (found - start) * error
-    filled.reshape(C, -1)[:, places] = values
+    found = _filled(x, missing, places, planned(rounds, sizes, settings, of_holes=of_holes))
+    change = (share * error) * (rotation.T @ (found - start))
+    flat = filled.reshape(C, -1)
+    flat[:, places] = flat.take(places, axis=1) + change
     return filled
 
 
@@ -215,37 +225,84 @@ def decorrelating(planes: Array, missing: Array) -> Array:
     return np.linalg.eigh(np.cov(flat[:, known].astype(np.float64)))[1].T
 
 
-def _rounds(
-    x: Array,
-    missing: Array,
-    places: Array,
-    rounds: int,
-    sizes: Sequence[tuple[int, ...]],
-    settings: FillingSettings,
-) -> Array:
-    """Return the missing samples (C, M); x (C, N_1, ..., N_D) is changed.
+@dataclass(frozen=True)
+class Round:
+    """A round of filling.
 
-    A round uses one size of blocks, the sizes in turn. The last one is the mean of all sizes.
+    Attributes
+    ----------
+    threshold : float
+        Relative to the expected error.
+    sizes : tuple of tuples
+        The sizes of blocks, over whose results the mean is taken.
+    step : float
+        How far missing samples move towards the result.
     """
+
+    threshold: float
+    sizes: tuple[tuple[int, ...], ...]
+    step: float
+
+
+def planned(
+    count: int,
+    sizes: Sequence[tuple[int, ...]],
+    settings: FillingSettings = DEFAULT.filling,
+    *,
+    of_holes: bool = False,
+) -> list[Round]:
+    """Return the rounds: their thresholds and steps fall, and the last one has all sizes.
+
+    Sizes take turns where samples are scattered. Holes have the largest first: only those blocks
+    have known samples on all sides of a hole.
+
+    Examples
+    --------
+    >>> from kronfield.fitting.filling import planned
+    >>> [one.sizes for one in planned(4, [(8, 8), (16, 16)], of_holes=True)]
+    [((16, 16),), ((16, 16),), ((8, 8),), ((8, 8), (16, 16))]
+    >>> [one.step for one in planned(4, [(8, 8)])]
+    [1.75, 1.5, 1.25, 1.0]
+    """
+    first, last = settings.first, settings.last
+    turns = [sizes[i % len(sizes)] for i in range(count - 1)]
+    if of_holes:
+        first, last = settings.first_of_holes, settings.last_of_holes
+        turns = [sizes[-1 - i * len(sizes) // (count - 1)] for i in range(count - 1)]
+    thresholds = np.geomspace(first, last, count)
+    steps = 1 + (settings.step - 1) * np.arange(count - 1, -1, -1) / count
+    every = [*((size,) for size in turns), tuple(sizes)]
+    return [
+        Round(float(threshold), used, float(step))
+        for threshold, used, step in zip(thresholds, every, steps, strict=True)
+    ]
+
+
+def _filled(x: Array, missing: Array, places: Array, rounds: Sequence[Round]) -> Array:
+    """Return the missing samples (C, M) after all rounds; x (C, N_1, ..., N_D) is changed."""
     along = np.nonzero(missing)
 
     @functools.cache
     def blocks_of(size: tuple[int, ...], turn: int) -> Blocks:
         return Blocks.of(along, missing.shape, size, even_shift(size, turn))
 
-    turns = dict.fromkeys(sizes, 0)
+    turns = dict.fromkeys(rounds[-1].sizes, 0)
     samples = x.reshape(len(x), -1)
-    found = samples.take(places, axis=1)
-    for i, threshold in enumerate(np.geomspace(settings.first, settings.last, rounds)):
-        used = sizes if i == rounds - 1 else [sizes[i % len(sizes)]]
-        found = np.zeros((len(x), len(places)), dtype=np.float32)
-        for size in used:
-            blocks = blocks_of(size, turns[size] % SHIFTS)
+    held = samples.take(places, axis=1)
+    for one in rounds:
+        change = -held
+        for size in one.sizes:
+            found = blocks_of(size, turns[size] % SHIFTS).shrunk(samples, one.threshold)
             turns[size] += 1
-            found += blocks.shrunk(samples, float(threshold))
-        found /= len(used)
-        samples[:, places] = found
-    return found
+            if len(one.sizes) > 1:
+                found /= np.float32(len(one.sizes))
+            change += found
+        # x <- x + step (P(x) - x)
+        if one.step != 1.0:
+            change *= np.float32(one.step)
+        held += change
+        samples[:, places] = held
+    return held
 
 
 def even_shift(size: Sequence[int], turn: int) -> list[int]:
@@ -261,13 +318,20 @@ def even_shift(size: Sequence[int], turn: int) -> list[int]:
     [[3, 2], [1, 6], [7, 3], [5, 7]]
     """
     axes = [axis for axis, b in enumerate(size) if b > 1]
-    ratio = 2.0
-    for _ in range(60):  # the fixed point, to rounding
-        ratio = (1 + ratio) ** (1 / (len(axes) + 1))
+    ratio = _golden(len(axes))
     shift = [0] * len(size)
     for k, axis in enumerate(axes, start=1):
         shift[axis] = int((turn + 0.5) * ratio**-k % 1 * size[axis])
     return shift
+
+
+@functools.cache
+def _golden(D: int) -> float:
+    """Return the generalised golden ratio g, g^(D + 1) = g + 1."""
+    ratio = 2.0
+    for _ in range(60):  # the fixed point, to rounding
+        ratio = (1 + ratio) ** (1 / (D + 1))
+    return ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +347,7 @@ class Blocks:
     offsets : array (n,)
         From there to each of its samples.
     of_missing : array (M,)
-        Where the missing samples are, among the samples of all blocks.
+        Where the missing samples are, among the samples (n, B) of all blocks.
     """
 
     sizes: tuple[int, ...]
@@ -311,37 +375,37 @@ class Blocks:
         >>> blocks = Blocks.of([np.array([0, 7, 8, 19])], [20], (6,), [4])
         >>> blocks.starts  # of blocks at -2, 4, 10, 16
         array([ 0,  4, 14])
-        >>> blocks.of_missing  # the first sample, two of the second block, the last one
-        array([ 0,  9, 10, 17])
+        >>> blocks.of_missing  # of (6, 3): sample 0 of block 0, 3 and 4 of block 1, 5 of block 2
+        array([ 0, 10, 13, 17])
         """
-        n = math.prod(sizes)
         firsts: list[Array] = []
         counts = []
         for length, b, s in zip(shape, sizes, shift, strict=True):
             before = (b - s) % b  # samples of the first block that precede sample 0
             counts.append((length - 1 + before) // b + 1)
             firsts.append(np.clip(np.arange(counts[-1]) * b - before, 0, length - b))
-        # the sum over axes of the number of the block, times n, and of the place in the block
-        samples = np.zeros(len(places[0]), dtype=np.intp)
+        # the number of the block and, in the lowest bits, the place in it: a sum over axes
+        bits = math.prod(sizes).bit_length()
+        both = np.zeros(len(places[0]), dtype=np.intp)
         for k, (place, length, b, s) in enumerate(zip(places, shape, sizes, shift, strict=True)):
             every = np.arange(length)
             owner = (every + (b - s) % b) // b
-            inside = every - firsts[k][owner]
-            table = owner * (n * math.prod(counts[k + 1 :])) + inside * math.prod(sizes[k + 1 :])
-            samples += table.take(place)
-        number = samples // n
+            inside = (every - firsts[k][owner]) * math.prod(sizes[k + 1 :])
+            both += ((owner * math.prod(counts[k + 1 :]) << bits) + inside).take(place)
+        number = both >> bits
         touched = np.zeros(math.prod(counts), dtype=bool)
         touched[number] = True
         used = np.flatnonzero(touched)
         if len(used) < len(touched):  # renumber them
-            skipped = np.cumsum(~touched) * n
-            samples -= skipped.take(number)
+            renumbered = np.cumsum(touched) - 1
+            number = renumbered.take(number)
         starts, offsets = np.zeros(len(used), dtype=np.intp), np.zeros(1, dtype=np.intp)
         each = zip(firsts, np.unravel_index(used, counts), shape, sizes, strict=True)
         for first, i, length, b in each:
             starts = starts * length + first[i]
             offsets = (offsets[:, None] * length + np.arange(b)).ravel()
-        return cls(sizes, starts, offsets, samples)
+        both &= (1 << bits) - 1
+        return cls(sizes, starts, offsets, both * len(used) + number)
 
     def shrunk(self, samples: Array, threshold: float) -> Array:
         """Return the missing samples (C, M) of blocks without small weights.
@@ -349,52 +413,48 @@ class Blocks:
         ``samples`` (C, N) are all samples of the lattice.
         """
         C, count, n = len(samples), len(self.starts), len(self.offsets)
-        results = np.empty((C, count, n), dtype=np.float32)
+        results = np.empty((C, n, count), dtype=np.float32)
         step = max(1, CHUNK // (C * n))
 
         def shrink(first: int) -> None:
             part = slice(first, first + step)
-            cut = samples.take(self.starts[part, None] + self.offsets, axis=1)
-            results[:, part] = _thresholded(cut, self.sizes, threshold)
+            cut = samples.take(self.offsets[:, None] + self.starts[part], axis=1)
+            results[..., part] = _thresholded(cut, self.sizes, threshold)
 
         in_threads(shrink, range(0, count, step))
         return results.reshape(C, -1).take(self.of_missing, axis=1)
 
 
-def _thresholded(blocks: Array, sizes: tuple[int, ...], threshold: float) -> Array:
-    """Return blocks (C, B, n) without weights that are small in all channels.
+def _thresholded(blocks: Array, sizes: Sequence[int], threshold: float) -> Array:
+    """Return blocks (C, n, B) without weights that are small in all channels.
 
     Others become smaller by the squared threshold over their energy: large weights hardly change,
     and there is no jump at the threshold (the garrote of Breiman, 1995).
     """
-    C, B, n = blocks.shape
-    product = n <= ONE_PRODUCT
-    if product:
-        weights = blocks.reshape(C * B, n) @ _joint(sizes).T
-    else:
-        weights = weights_of(blocks.reshape(C * B, *_alternating(sizes)), sizes)
-    weights = weights.reshape(C, B, n)
+    C = len(blocks)
+    weights = _along_axes(blocks, [cosines(b) for b in sizes])
     # the energy of errors in some of the channels
     least = np.float32(threshold**2 * (1 + (C - 1) / 4))
-    keep = weights[0] * weights[0] if C == 1 else np.einsum("cbn,cbn->bn", weights, weights)
+    keep = weights[0] * weights[0]
+    for plane in weights[1:]:
+        keep += plane * plane
     np.maximum(keep, least, out=keep)
     np.divide(least, keep, out=keep)
     np.subtract(1, keep, out=keep)
-    keep[:, 0] = 1  # the mean of a block
+    keep[0] = 1  # the mean of a block
     weights *= keep
-    if product:
-        found = weights.reshape(C * B, n) @ _joint(sizes)
-    else:
-        found = samples_of(weights.reshape(C * B, *_alternating(sizes)), sizes)
-    return found.reshape(C, B, n)
+    return _along_axes(weights, [cosines(b).T for b in sizes])
 
 
-def _alternating(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of a single block as `shrinkage` has it: (1, b_1, 1, b_2, ...)."""
-    return tuple(itertools.chain.from_iterable((1, b) for b in sizes))
+def _along_axes(blocks: Array, matrices: Sequence[Array]) -> Array:
+    """Return blocks (C, n, B) with every axis of a block times its matrix.
 
-
-@functools.cache
-def _joint(sizes: tuple[int, ...]) -> Array:
-    """Return the cosines of all axes together, the Kronecker product: (n, n)."""
-    return functools.reduce(np.kron, [cosines(b) for b in sizes])
+    Blocks are along the last axis, so that products of matrices have long rows.
+    """
+    found, before = blocks, len(blocks)
+    for matrix in matrices:
+        b = len(matrix)
+        if b > 1:
+            found = np.matmul(matrix, found.reshape(before, b, -1))
+        before *= b
+    return found.reshape(blocks.shape)

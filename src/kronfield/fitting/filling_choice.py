@@ -6,9 +6,9 @@ Holes that are a small part of the lattice are judged at samples hidden in the s
 they are moved and flipped onto known samples nearby. The linear fits are then the surfaces of least
 roughness through the known samples, with some ratios of first to second differences: see
 `least_roughness`. Filling starts from the best of them, and the result is a mixture of both: the
-share of the filling is that with the least error at hidden samples, less its standard error. If
-nothing is left of it, the fit is linear, and the best ratio is that of the penalty. Holes in noisy
-samples are not filled: thresholds keep the noise of the known samples.
+share of the filling is that with the least error at hidden samples, shrunk by its standard error.
+If nothing is left of it, the fit is linear, and the best ratio is that of the penalty. Holes in
+noisy samples are not filled: thresholds keep the noise of the known samples.
 
 If most samples are missing, some of the others are hidden at random, and the linear fit is the
 penalised one that `point_choice` has chosen. Filling is chosen if it predicts better, by more than
@@ -29,6 +29,7 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
 from kronfield.fitting.least_roughness import least_roughness
+from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import FillingSettings, Settings
@@ -44,6 +45,8 @@ TRIES, REACH = 4, 2
 GOLDEN = (math.sqrt(5) - 1) / 2
 # The distances of neighbours whose differences tell how large errors are.
 NEIGHBOURS = (2, 4, 8)
+# Missing samples, spread evenly, that are enough for the mean of their activity.
+ENOUGH_PLACES = 1 << 12
 # Of which there is one for each axis of a lattice that is filled.
 PRIMES = (2, 3, 5, 7)
 # Fewer windows than this do not tell a standard error.
@@ -87,6 +90,8 @@ class Filling:
         The share of the filling; the rest is the linear fit.
     rotation : array (R, C) or None
         The combinations of channels that are filled in holes; others are linear.
+    line : LineSmoother or None
+        The linear fit of a line, also if it was chosen.
     """
 
     candidates: list[Candidate]
@@ -100,6 +105,7 @@ class Filling:
     ratio: float | None = None
     weight: float = 1.0
     rotation: Array | None = None
+    line: LineSmoother | None = None
 
     def without_samples(self) -> Filling:
         """Return this without the lattice."""
@@ -120,6 +126,15 @@ class Hidden:
 
     windows: list[tuple[slice, ...]]
     hidden: Array
+
+    def different(self) -> Hidden:
+        """Return the windows without repetitions: a short line is in all of them."""
+        keys = [
+            (*((p.start, p.stop) for p in w), h.tobytes())
+            for w, h in zip(self.windows, self.hidden, strict=True)
+        ]
+        index = list({key: i for i, key in enumerate(keys)}.values())
+        return Hidden([self.windows[i] for i in index], self.hidden[index])
 
     def widened(self, shape: Sequence[int], margin: int) -> Hidden:
         """Return the same hidden samples in windows with more known samples around them."""
@@ -216,18 +231,16 @@ class MeanError:
         return cls(mean, math.sqrt(W / (W - 1) * math.fsum(d * d for d in off)) / count)
 
     @classmethod
-    def elsewhere(
-        cls, parts: Sequence[Array], known: Sequence[Array], there: Array | None
-    ) -> MeanError:
+    def elsewhere(cls, parts: Sequence[Array], known: Sequence[Array], there: Array) -> MeanError:
         """Return the mean of squared errors elsewhere, where something in proportion is known.
 
         ``parts`` and ``known`` are squared errors, and what is about in proportion to them, (n,) in
         each window; ``there`` (m,) is the latter elsewhere. The mean is multiplied by the ratio of
-        the known means (Cochran, 1977, chapter 6). Without ``there`` it is that of `of`.
+        the known means (Cochran, 1977, chapter 6).
         """
         found = cls.of(parts)
         pairs = [(a, b) for a, b in zip(parts, known, strict=True) if len(a)]
-        if there is None or len(pairs) < FEWEST_WINDOWS:
+        if len(pairs) < FEWEST_WINDOWS:
             return found
         total = math.fsum(float(b.sum(dtype=np.float64)) for _, b in pairs)
         count, mean = sum(len(a) for a, _ in pairs), float(there.mean(dtype=np.float64))
@@ -259,6 +272,8 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     if missing.mean() > own.holes:
         return None
     judged = hidden_like(missing, own)
+    if judged is not None and missing.ndim == 1:
+        judged = judged.different()
     if judged is None:
         return Filling([], f"fewer than {own.fewest} samples can be hidden in the shape of holes")
     gaps = judged.stack(missing) | judged.hidden
@@ -269,8 +284,14 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     noise = _noise_near(planes, missing, settings)
     if noise.is_found:
         return Filling([], f"not filled by thresholds, which keep noise; {noise.reason}")
-    ratios = settings.search.ratios[::2]
-    surfaces = dict(zip(ratios, least_roughness(windows, gaps, ratios), strict=True))
+    line = None
+    if missing.ndim == 1:
+        line = LineSmoother.best(planes, missing, settings.search)
+        ratios: tuple[float, ...] = (line.first / line.second,)
+        surfaces = {ratios[0]: line(windows, gaps)}
+    else:
+        ratios = settings.search.ratios[::2]
+        surfaces = dict(zip(ratios, least_roughness(windows, gaps, ratios), strict=True))
     errors = {ratio: _errors(found, windows, judged.hidden) for ratio, found in surfaces.items()}
     squares = {ratio: _mean_squares(parts) for ratio, parts in errors.items()}
     best = min(squares, key=lambda ratio: MeanError.of(squares[ratio]).mean)
@@ -283,12 +304,16 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     ]
     rotation = telling_rows(decorrelating(planes, missing), errors[best], own.least_share)
     wide = are_wide(missing, own)
-    rounds = own.rounds if wide else own.rounds_of_holes
-    plan = Plan(rounds, wide, own, best, 1.0, rotation)
+    plan = Plan(own.rounds_of_holes, wide, own, best, 1.0, rotation, line)
     filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
     others = _errors(filled, windows, judged.hidden)
-    weight, deviation = best_share(errors[best], others)
-    taken = min(max(weight - deviation, 0.0), 1.0)
+    if line is None:
+        weight, deviation = best_share(errors[best], others)
+        is_clear = True
+    else:
+        weight, deviation = best_share(*alike(errors[best], others, gaps, judged.hidden))
+        is_clear = weight > own.line_chance * deviation
+    taken = certain_share(weight, deviation) if is_clear else 0.0
     reason = (
         f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
         f"{len(judged.windows)} windows, relative to the variance; the best share of the filling "
@@ -298,14 +323,14 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     candidates.append(Candidate(KIND, parameters, *_relative(_mean_squares(others), scale)))
     if taken == 0.0:
         expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
-        return Filling(candidates, reason, None, *expected.root, ratio=best)
+        ratio = best if line is None else None
+        return Filling(candidates, reason, None, *expected.root, ratio=ratio, line=line)
     mixed = _mean_squares(
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
     plan = replace(plan, weight=taken)
     complete = plan.fill_lattice(planes, missing, linear.root[0])
-    # in wide holes, what is near a sample is not known either
-    there = None if wide else activity(complete[:, None], missing[None])
+    there = activity(complete[:, None], missing[None], ENOUGH_PLACES)
     here = activity((1 - taken) * surfaces[best] + taken * filled, judged.hidden)
     ends = np.cumsum([int(one.sum()) for one in judged.hidden])[:-1]
     expected = MeanError.elsewhere(mixed, np.split(here, ends), there)
@@ -322,7 +347,42 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         best,
         taken,
         rotation,
+        line,
     )
+
+
+def alike(
+    errors: Sequence[Array], others: Sequence[Array], gaps: Array, hidden: Array
+) -> tuple[list[Array], list[Array]]:
+    """Return errors (C, n) of each hole of a line in units in which they vary alike.
+
+    Errors grow with the distance from the nearest known sample. Those whose distances are within a
+    factor of 2 have the root mean square of the first errors as their unit, so that a few wide gaps
+    do not decide for all narrow ones.
+    """
+    import scipy.ndimage
+
+    far = [
+        scipy.ndimage.distance_transform_edt(gap)[hid]
+        for gap, hid in zip(gaps, hidden, strict=True)
+    ]
+    classes = [np.floor(np.log2(part)).astype(int) for part in far]
+    squares, labels = np.concatenate(_mean_squares(errors)), np.concatenate(classes)
+    counts = np.maximum(np.bincount(labels), 1)
+    units = np.sqrt(np.bincount(labels, weights=squares) / counts)
+    units[units == 0] = 1.0
+    # runs of neighbours are the independent observations
+    places = [np.flatnonzero(hid) for hid in hidden]
+    ends = [np.flatnonzero(np.diff(place) > 1) + 1 for place in places]
+    scaled = [
+        [
+            run
+            for part, own, at in zip(one, classes, ends, strict=True)
+            for run in np.split(part / units[own], at, axis=1)
+        ]
+        for one in (errors, others)
+    ]
+    return scaled[0], scaled[1]
 
 
 def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
@@ -335,13 +395,17 @@ def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
     return find_noise(planes[(slice(None), *part)], settings.noise, ~missing[part])
 
 
-def activity(stack: Array, places: Array) -> Array:
+def activity(stack: Array, places: Array, most: int | None = None) -> Array:
     """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
 
     It is the sum of squared differences between samples on either side, at a few distances: errors
-    of samples that are filled are about in proportion to it.
+    of samples that are filled are about in proportion to it. With ``most``, only about so many of
+    the places are used, spread evenly.
     """
-    index, flat = np.nonzero(places), stack.reshape(len(stack), -1)
+    every, flat = np.flatnonzero(places), stack.reshape(len(stack), -1)
+    if most is not None:
+        every = every[:: max(1, len(every) // most)]
+    index = np.unravel_index(every, places.shape)
     total = np.zeros(len(index[0]))
     for axis in range(1, places.ndim):
         for distance in NEIGHBOURS:
@@ -399,6 +463,24 @@ def best_share(errors: Sequence[Array], others: Sequence[Array]) -> tuple[float,
     return share, math.sqrt(W / (W - 1) * float(off @ off)) / float(sizes.sum())
 
 
+def certain_share(share: float, deviation: float) -> float:
+    """Return a share that is known with a standard error, shrunk towards 0 and at most 1.
+
+    It is w (1 - 2 (e/w)²) for a share w of standard error e, or 0 if this is negative. The positive
+    part of the estimate of James and Stein (1961) has 1 in place of 2, but to take too much of the
+    filling is worse than to take too little.
+
+    Examples
+    --------
+    >>> from kronfield.fitting.filling_choice import certain_share
+    >>> [certain_share(0.5, error) for error in (0.0, 0.25, 0.5)]
+    [0.5, 0.25, 0.0]
+    """
+    if not share > deviation:
+        return 0.0
+    return min(max(share * (1 - 2 * (deviation / share) ** 2), 0.0), 1.0)
+
+
 def consider_scattered(
     planes: Array, missing: Array, judged: Hidden, linear: Sequence[Array], settings: Settings
 ) -> Filling:
@@ -439,6 +521,7 @@ def fill_again(planes: Array, missing: Array, filling: Filling, settings: Settin
         filling.ratio,
         filling.weight,
         filling.rotation,
+        filling.line,
     )
     return plan.fill_lattice(planes, missing, filling.linear)
 
@@ -500,6 +583,8 @@ class Plan:
         The share of the filling in the result; the rest is the first guess.
     rotation : array (R, C) or None
         The combinations of channels that are filled; if None, all.
+    line : LineSmoother or None
+        Makes the first guess of a line.
     """
 
     rounds: int
@@ -508,12 +593,15 @@ class Plan:
     ratio: float | None = None
     weight: float = 1.0
     rotation: Array | None = None
+    line: LineSmoother | None = None
 
     def fill_stack(
         self, stack: Array, gaps: Array, error: float, rotation: Array | None = None
     ) -> Array:
         """Return stacked windows (C, W, N_1, ..., N_D) with their gaps filled."""
-        if self.ratio is None:
+        if self.line is not None:
+            guess = self.line(stack, gaps)
+        elif self.ratio is None:
             guess = coarse_guess(stack, gaps, gaps.ndim - 1)
         else:
             guess = least_roughness(stack, gaps, (self.ratio,))[0]
@@ -523,19 +611,17 @@ class Plan:
         self, guess: Array, gaps: Array, error: float, rotation: Array | None = None
     ) -> Array:
         """Return stacked windows with their gaps filled, which hold a first guess."""
-        found = fill(
+        return fill(
             guess,
             gaps,
             error,
             rounds=self.rounds,
             sizes=block_sizes(gaps.shape, self.settings, stacked=True, all_sizes=self.all_sizes),
             settings=self.settings,
+            of_holes=self.ratio is not None,
             rotation=rotation if self.rotation is None else self.rotation,
+            share=self.weight,
         )
-        if self.weight != 1.0:
-            share = guess.dtype.type(self.weight)
-            found[:, gaps] = share * found[:, gaps] + (1 - share) * guess[:, gaps]
-        return found
 
     def fill_lattice(self, planes: Array, missing: Array, error: float) -> Array:
         """Return the filled lattice; work is done in boxes around the holes if these are few."""
@@ -597,7 +683,8 @@ def are_wide(missing: Array, settings: FillingSettings) -> bool:
 def _missing_in_cells(missing: Array, cell: int) -> Array:
     """Return the number of missing samples in each cell of a side; no pass for each axis."""
     counts = [-(-n // cell) for n in missing.shape]
-    number = np.ravel_multi_index([place // cell for place in np.nonzero(missing)], counts)
+    places = np.unravel_index(np.flatnonzero(missing), missing.shape)
+    number = np.ravel_multi_index([place // cell for place in places], counts)
     return np.bincount(number, minlength=math.prod(counts)).reshape(counts)
 
 
@@ -635,8 +722,9 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
         side *= 2  # holes are wider than the windows
     windows, hidden, total = [], [], 0
     # in an order in which any first part is spread over all
+    draws = rng.random((count, TRIES, 2, D))
     for k in np.argsort((np.arange(count) * GOLDEN) % 1, kind="stable"):
-        tries = [_moved(missing, sources[k], rng) for _ in range(TRIES)]
+        tries = [_moved(missing, sources[k], *draw) for draw in draws[k].tolist()]
         target, held = max(tries, key=lambda one: np.count_nonzero(one[1]))
         held &= ~_near(missing[target])
         number = int(np.count_nonzero(held))
@@ -666,18 +754,21 @@ def _around(place: int, shape: Sequence[int], extent: Sequence[int]) -> tuple[sl
 
 
 def _moved(
-    missing: Array, window: tuple[slice, ...], rng: np.random.Generator
+    missing: Array, window: tuple[slice, ...], moves: Sequence[float], flips: Sequence[float]
 ) -> tuple[tuple[slice, ...], Array]:
-    """Return a window nearby, at random, and the holes of ``window``, flipped at random."""
-    holes, target = missing[window], []
-    for axis, (part, n) in enumerate(zip(window, missing.shape, strict=True)):
+    """Return a window nearby, at random, and the holes of ``window``, flipped at random.
+
+    ``moves`` and ``flips`` are random numbers from 0 to 1, for each axis.
+    """
+    target, turns = [], []
+    for part, n, move, flip in zip(window, missing.shape, moves, flips, strict=True):
         extent = part.stop - part.start
-        low = part.start + int(rng.integers(-REACH * extent, REACH * extent + 1))
+        low = part.start + int((2 * move - 1) * (REACH * extent + 1))
         low = min(max(low, 0), n - extent)
         target.append(slice(low, low + extent))
-        if rng.random() < 0.5:
-            holes = np.flip(holes, axis)
-    return tuple(target), holes & ~missing[tuple(target)]
+        turns.append(slice(None, None, -1 if flip < 0.5 else 1))
+    place = tuple(target)
+    return place, missing[window][tuple(turns)] & ~missing[place]
 
 
 def _near(missing: Array) -> Array:
@@ -743,7 +834,10 @@ def _step(values: Array) -> float:
 
 def _errors(found: Array, truth: Array, hidden: Array) -> list[Array]:
     """Return the errors (C, n) at the hidden samples of each window."""
-    return [found[:, i, hid] - truth[:, i, hid] for i, hid in enumerate(hidden)]
+    places = np.flatnonzero(hidden)
+    one, other = (planes.reshape(len(planes), -1).take(places, axis=1) for planes in (found, truth))
+    ends = np.cumsum(np.count_nonzero(hidden.reshape(len(hidden), -1), axis=1))
+    return np.split(one - other, ends[:-1], axis=1)
 
 
 def _mean_squares(errors: Sequence[Array]) -> list[Array]:

@@ -26,7 +26,6 @@ from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_ma
 from kronfield.fitting.labelled import labelled_grid
 from kronfield.fitting.low_rank import LowRankFit, RankLimit
 from kronfield.fitting.options import GridOptions, PointOptions
-from kronfield.fitting.point_grids import even_lattice
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
 from kronfield.fitting.settings import GridSettings, Settings
@@ -35,7 +34,6 @@ from kronfield.fitting.smoothing import best_ridge
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver
-from kronfield.solvers.points.lattice import lattice_freedom, smooth_lattice
 
 # How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
 # smaller than the error of the solution.
@@ -700,6 +698,8 @@ class GridFit:
             return float(np.mean([self.solver.freedom(part) for part in parts]))
         if self._line is not None:
             return float(np.mean([self._line.freedom(part) for part in self.smoothing.roughness]))
+        from kronfield.solvers.points.lattice import lattice_freedom
+
         axes = _InUnits.of(self.layout, self.smoothing.units).axes
         return float(np.mean([lattice_freedom(axes, r) for r in self.smoothing.roughness]))
 
@@ -713,6 +713,8 @@ def _long_smooth(
     removes from all samples must not exceed the noise (Morozov, 1966): it is lowered until the root
     mean square of the difference is at most ``most``.
     """
+    from kronfield.solvers.points.lattice import smooth_lattice
+
     for _ in range(LOWERED):
         smoothed = smooth_lattice(plane, steps, roughness)
         removed = math.sqrt(float(np.mean(np.square(plane - smoothed, dtype=np.float64))))
@@ -835,7 +837,9 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         if found is not None:
             return found
         remark = f"; {why}"
-    from kronfield.fitting.points import fit_checked  # grids without gaps do not need it
+    # grids without gaps do not need them
+    from kronfield.fitting.point_grids import even_lattice
+    from kronfield.fitting.points import fit_checked
 
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
     periods = [frame.period for frame in layout.frames]

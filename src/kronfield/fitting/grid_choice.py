@@ -13,7 +13,6 @@ All of it is judged on one central crop, so that a large array is decided like i
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.frames import Frame, centre, is_even, sample_frame
+from kronfield._core.frames import Frame, centre, is_even, smallest_gap
 from kronfield.encoding import Kronecker
 from kronfield.fitting.circles import CircleFamily, circle_errors
 from kronfield.fitting.ends import RULES
@@ -34,10 +33,11 @@ from kronfield.fitting.prediction import (
     AxisErrors,
     SplineFamily,
     leave_one_out,
+    leave_one_out_of_all,
 )
 from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import GridSettings, Settings
-from kronfield.fitting.slopes import Refinement
+from kronfield.fitting.slopes import Refinement, along_axes, along_edges
 from kronfield.fitting.smoothing import Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
 
@@ -136,11 +136,12 @@ class Crop:
         sizes = np.abs(crop).reshape(len(crop), -1).max(axis=1)
         largest = float(sizes.max()) or 1.0
         crop = crop / largest
-        crop = crop - crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+        crop -= crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
         rest = float(np.abs(crop).max()) or 1.0
+        crop /= rest
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
         eps = float(np.finfo(np.result_type(values.dtype, np.float32)).eps)
-        return cls(crop / rest, inside, largest * rest, sizes / largest / rest, eps)
+        return cls(crop, inside, largest * rest, sizes / largest / rest, eps)
 
 
 def choose(
@@ -168,9 +169,12 @@ def choose(
     @functools.cache
     def errors() -> list[AxisErrors | None]:
         """Judge every axis, if a decision needs it."""
+        if close:
+            return [None] * len(axes)
+        if not any(frame.wraps for frame in frames):
+            return leave_one_out_of_all(crop.balanced, crop.axes, options.settings.prediction)
         return [
-            None if close else _axis_errors(crop, i, axes[i], frames[i], options.settings)
-            for i in range(len(axes))
+            _axis_errors(crop, i, axes[i], frames[i], options.settings) for i in range(len(axes))
         ]
 
     if any(options.ends):
@@ -217,7 +221,7 @@ def _kinds(axes: Sequence[Array]) -> str:
 
 def _nearly_coincide(x: Array) -> bool:
     """Tell whether gaps are so small that a spline through both samples has huge slopes."""
-    return len(x) > 1 and float(np.diff(x).min()) < NEARLY * float(x[-1] - x[0]) / len(x)
+    return len(x) > 1 and smallest_gap(x) < NEARLY * float(x[-1] - x[0]) / len(x)
 
 
 def _noise(
@@ -557,71 +561,101 @@ def _along_edges_or_axes(
 def _halved_errors(crop: Crop, settings: Settings) -> tuple[float, float, float]:
     """Return mean squared errors of every other sample, filled in from every second one.
 
-    Those of slopes along axes, of slopes along edges, and the mean product of the two errors. Known
-    samples can start at the first or at the second sample of an axis. All combinations are judged,
-    so that a flipped grid is judged alike. Those of one shape are filled at once.
+    Those of slopes along axes, of slopes along edges, and the mean product of the two errors.
     """
     fewest = settings.grid.shortest_refined
-    lengths = crop.values.shape[1:]
-    # an axis of n samples from `start` on has this many known ones, the last held-out one between
-    each = [[(s, (n - s + 1) // 2) for s in (0, 1)] if n >= fewest else [(0, n)] for n in lengths]
-    halved = [n >= fewest for n in lengths]
-    alike: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    for combination in itertools.product(*each):
-        starts, counts = zip(*combination, strict=True)
-        alike.setdefault(counts, []).append(starts)
-    total = np.zeros(3)
-    for counts, starts_of in alike.items():
-        a, e = (
-            _filled_errors(crop, starts_of, counts, halved, along, settings)
-            for along in (False, True)
-        )
-        if a is None or e is None:
+    halved = [len(x) >= fewest for x in crop.axes]
+    # positions of a nearly even axis may be less even if every second one is left out
+    for x, half in zip(crop.axes, halved, strict=True):
+        if half and not (is_even(x[::2]) and is_even(x[1::2])):
             return math.inf, math.inf, math.inf
-        held_out = len(a) * (math.prod(a.shape[2:]) - math.prod(counts))
-        total += [float(np.sum(x * y)) / held_out for x, y in ((a, a), (e, e), (a, e))]
-    axes, edges, both = (total / sum(map(len, alike.values()))).tolist()
+    halves = _Halves.of(crop.values, halved)
+    a, e = (halves.errors(fill, settings) for fill in (along_axes, along_edges))
+    axes, edges, both = (halves.mean(x * y) for x, y in ((a, a), (e, e), (a, e)))
     return axes, edges, both
 
 
-def _filled_errors(
-    crop: Crop,
-    starts_of: Sequence[Sequence[int]],
-    counts: Sequence[int],
-    halved: Sequence[bool],
-    directional: bool,
-    settings: Settings,
-) -> Array | None:
-    """Return the errors of the samples between every second one, of boxes that start at several.
+@dataclass(frozen=True, eq=False)
+class _Halves:
+    """Every second sample of a grid, from the first or from the second one of each axis on.
 
-    They are (C, boxes, N_1, ..., N_D), and 0 at the known samples. The boxes lie side by side on an
-    axis of their own, on which nothing is filled in.
+    All combinations are judged, so that a flipped grid is judged alike. They are boxes that lie
+    side by side: for each axis of the grid there is one more, of two boxes, on which nothing is
+    filled in. An axis of odd length has one known sample less from its second one on.
+
+    Attributes
+    ----------
+    known, truth : arrays (C, 2, ..., 2, L_1, ..., L_D) and (C, 2, ..., 2, M_1, ..., M_D)
+        The known samples, and those between their ends, M = 2 L - 1. Axes that are not halved have
+        one box.
+    is_judged : array of bool (2, ..., 2, M_1, ..., M_D)
+        Which of them are held out.
+    finer, shorter : tuples
+        As in `fill_middles`.
     """
-    sizes = [2 * n - 1 if half else n for n, half in zip(counts, halved, strict=True)]
-    boxes = np.stack(
-        [
-            crop.values[
-                (slice(None), *(slice(a, a + n) for a, n in zip(starts, sizes, strict=True)))
-            ]
-            for starts in starts_of
-        ],
-        axis=1,
-    )
-    steps = [2 if half else 1 for half in halved]
-    known = tuple(slice(None, None, step) for step in steps)
-    axes = [
-        axis[a : a + n : step]
-        for axis, a, n, step in zip(crop.axes, starts_of[0], sizes, steps, strict=True)
-    ]
-    side = np.arange(float(len(starts_of)))
-    axes = [side, *axes]
-    frames = [sample_frame(axis) for axis in axes]
-    finer = Refinement.of(axes, frames, [False, *halved], directional, settings.directional)
-    if finer is None:  # every second position of a nearly even axis may be less even
-        return None
-    # the nodes past either end are not judged
-    inner = tuple(slice(1, -1) if half else slice(None) for half in halved)
-    every = (slice(None), slice(None))
-    errors = finer(np.ascontiguousarray(boxes[(*every, *known)]))[(*every, *inner)] - boxes
-    errors[(*every, *known)] = 0.0
-    return np.ascontiguousarray(errors)
+
+    known: Array
+    truth: Array
+    is_judged: Array
+    finer: tuple[bool, ...]
+    shorter: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, values: Array, halved: Sequence[bool]) -> _Halves:
+        """Return the boxes of values (C, N_1, ..., N_D)."""
+        D, known, truth = len(halved), values, values
+        is_known, is_inside = np.ones((1,) * (2 * D), bool), np.ones((1,) * (2 * D), bool)
+        shorter: list[int | None] = [None] * (2 * D)
+        for i, (n, half) in enumerate(zip(values.shape[1:], halved, strict=True)):
+            at = 1 + 2 * i  # the axes before it have boxes already
+            if not half:
+                known, truth = np.expand_dims(known, at), np.expand_dims(truth, at)
+                continue
+            count = (n + 1) // 2
+            size = 2 * count - 1
+            known = _side_by_side(known, at, [slice(s, None, 2) for s in (0, 1)], count)
+            truth = _side_by_side(truth, at, [slice(s, s + size) for s in (0, 1)], size)
+            node = np.arange(size)
+            sizes = np.array([[size], [2 * (n // 2) - 1]])
+            shape = [1] * (2 * D)
+            shape[i], shape[D + i] = 2, size
+            is_inside = is_inside & (node < sizes).reshape(shape)
+            shape[i] = 1
+            is_known = is_known & (node % 2 == 0).reshape(shape)
+            shorter[D + i] = i if n % 2 else None
+        turned = (0, *range(1, 2 * D, 2), *range(2, 2 * D + 1, 2))
+        return cls(
+            np.ascontiguousarray(known.transpose(turned)),
+            truth.transpose(turned),
+            is_inside & ~is_known,
+            (*(False,) * D, *halved),
+            tuple(shorter),
+        )
+
+    def errors(self, fill: Callable[..., Array], settings: Settings) -> Array:
+        """Return the errors of the samples that are held out, and 0 for the others."""
+        nodes = fill(self.known, self.finer, settings.directional, self.shorter)
+        # the nodes past either end are not judged
+        inner = tuple(slice(1, -1) if more else slice(None) for more in self.finer)
+        return np.where(self.is_judged, nodes[(slice(None), *inner)] - self.truth, 0.0)
+
+    def mean(self, products: Array) -> float:
+        """Return the mean over the boxes of the means of their held-out samples."""
+        D = len(self.finer) // 2
+        inside = tuple(range(D, 2 * D))
+        counts = np.broadcast_to(self.is_judged, products.shape[1:]).sum(axis=inside)
+        sums = products.sum(axis=(0, *(1 + axis for axis in inside)))
+        return float(np.mean(sums / (len(products) * counts)))
+
+
+def _side_by_side(values: Array, axis: int, parts: Sequence[slice], size: int) -> Array:
+    """Return parts of an axis as boxes on a new axis before it.
+
+    Where a part has fewer samples than ``size``, its last one is repeated.
+    """
+    lines = values.swapaxes(0, axis)
+    boxes = np.empty((len(parts), size, *lines.shape[1:]))
+    for box, part in zip(boxes, parts, strict=True):
+        some = lines[part]
+        box[: len(some)], box[len(some) :] = some, some[-1]
+    return np.moveaxis(boxes.swapaxes(1, 1 + axis), 0, axis)

@@ -22,7 +22,7 @@ from kronfield._core.arrays import (
     sum_is_finite,
 )
 from kronfield._core.axes import SampleAxes
-from kronfield._core.frames import Frame, cell_centres, check_length, sample_frame
+from kronfield._core.frames import Frame, cell_centres, check_length, sample_frame, smallest_gap
 from kronfield._core.labels import Labels
 from kronfield._core.slabs import last_axis_first
 from kronfield.embedders import Embedder, LocalEmbedder
@@ -306,7 +306,7 @@ def _checked_values(values: Any) -> Array:
             "an array with at least one axis",
             "Pass the samples as an array.",
         )
-    inexact = np.issubdtype(array.dtype, np.inexact)
+    inexact = array.dtype.kind in "fc"
     # The sum detects NaN and inf in one pass without a copy. They are counted only if it is not
     # finite.
     if inexact and array.size and not sum_is_finite(array):
@@ -386,7 +386,7 @@ def _checked_axes(axes: Any, domain: Any, shape: tuple[int, ...]) -> tuple[list[
             )
         falling = n > 1 and bool(x[0] > x[-1])
         x = x[::-1] if falling else x
-        if np.any(np.diff(x) <= 0):
+        if n > 1 and not smallest_gap(x) > 0:
             raise problem(
                 f"axes[{i}]",
                 describe(x),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -155,7 +155,7 @@ def plain_domain(domain: Any, labels: Sequence[AxisLabel]) -> Any:
 
 
 def _renamed(label: AxisLabel, name: str) -> AxisLabel:
-    return AxisLabel(name, label.unit, label.kind, label.epoch, label.step, label.attrs)
+    return replace(label, name=name)
 
 
 def _refuse_twice(names: Sequence[str | None]) -> None:

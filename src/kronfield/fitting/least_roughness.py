@@ -26,6 +26,8 @@ TINY = 1e-12
 MOST_WORK, MOST_NUMBERS = 4e9, 3e7
 # Conjugate gradients: the residual relative to the right-hand side, and the most steps.
 TOLERANCE, MOST_STEPS = 1e-6, 2000
+# Rows of the equations that are made together: they stay within the caches.
+ROWS = 1 << 11
 # The reach of second differences.
 REACH = 2
 
@@ -94,48 +96,45 @@ class _System:
         from scipy.sparse.csgraph import reverse_cuthill_mckee
 
         M = len(places)
+        stencil = _Stencil(missing.shape, places)
+        flat = np.where(missing, 0.0, planes).reshape(len(planes), -1)
         rank = np.full(missing.size, -1, dtype=np.int32)
         rank[places] = np.arange(M, dtype=np.int32)
-        flat = np.where(missing, 0.0, planes).reshape(len(planes), -1)
-        stencil = _Stencil(missing.shape, places)
-        by_second, by_first = np.zeros((len(planes), M)), np.zeros((len(planes), M))
-        rows, columns = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-        entries = ([np.zeros(0)], [np.zeros(0)])
-        for step, forward, backward in stencil.steps():
-            for here, (second, first, outside) in ((step, forward), (-step, backward)):
-                neighbours = places + here
-                if outside is not None:
-                    neighbours[outside] = places[outside]  # itself is missing: 0 in flat
-                values = flat.take(neighbours, axis=1)
-                by_second -= second * values
-                if first is not None:
-                    by_first -= first * values
-                if here > 0:
-                    other = rank.take(neighbours)
-                    if outside is not None:
-                        other[outside] = -1
-                    pair = np.flatnonzero(other >= 0)
-                    rows.append(pair.astype(np.int32))
-                    columns.append(other[pair])
-                    for kept, one in zip(entries, (second, first), strict=True):
-                        kept.append(_picked(0.0 if one is None else one, pair))
-        row, column = np.concatenate(rows), np.concatenate(columns)
-        both = np.concatenate([row, column]), np.concatenate([column, row])
-        graph = csr_matrix((np.ones(2 * len(row), dtype=np.int8), both), (M, M))
+        known = np.empty((2, len(planes), M))
+        counts = np.empty(M, dtype=np.int32)
+        parts = []
+        for first in range(0, M, ROWS):
+            part = slice(first, min(first + ROWS, M))
+            # the samples (m, S) around missing ones, and their values
+            columns, values, outside = stencil.rows(part)
+            around = flat.take(columns, axis=1)
+            for k in range(2):
+                np.einsum("cms,ms->cm", around, -values[k], out=known[k, :, part])
+            others = rank.take(columns)
+            others[outside] = -1
+            is_pair = others >= 0
+            np.sum(is_pair, axis=1, out=counts[part])
+            at = np.flatnonzero(is_pair)
+            parts.append([one.ravel().take(at) for one in (others, *values)])
+        neighbours, *entries = (np.concatenate(one) for one in zip(*parts, strict=True))
+        ends = np.append(0, np.cumsum(counts)).astype(np.int32)
+        ones = np.ones(len(neighbours), dtype=np.int8)
+        graph = csr_matrix((ones, neighbours, ends), (M, M))
         order = reverse_cuthill_mckee(graph, symmetric_mode=True)
         position = np.empty(M, dtype=np.int32)
         position[order] = np.arange(M, dtype=np.int32)
-        row, column = position[row], position[column]
-        row, column = np.maximum(row, column), np.minimum(row, column)
-        band = int((row - column).max()) if len(row) else 0
+        # one triangle: every pair once
+        row, column = np.repeat(position, counts), position.take(neighbours)
+        lower = np.flatnonzero(row > column)
+        row, column = row.take(lower), column.take(lower)
         return cls(
             stencil.diagonal(),
             row,
             column,
-            (np.concatenate(entries[0]), np.concatenate(entries[1])),
-            (by_second, by_first),
+            (entries[0].take(lower), entries[1].take(lower)),
+            (known[0], known[1]),
             order,
-            band,
+            int((row - column).max()) if len(row) else 0,
             missing.ndim - 1,
         )
 
@@ -146,12 +145,7 @@ class _System:
         right = (self.known[0] + ratio * self.known[1])[:, self.order].T
         M, width = len(diagonal), self.band + 1
         if M * width <= MOST_NUMBERS and M * width**2 <= MOST_WORK:
-            matrix = np.zeros((width, M))
-            matrix[0] = diagonal[self.order]
-            matrix[self.row_of_band, self.columns] = entries
-            solved = scipy_linalg().solveh_banded(
-                matrix, right, lower=True, overwrite_ab=True, check_finite=False
-            )
+            solved = self._by_band(diagonal[self.order], entries, right)
         elif self.dimensions <= 2:
             solved = self._by_factors(diagonal[self.order], entries, right)
         else:
@@ -160,10 +154,17 @@ class _System:
         found[:, self.order] = solved.T
         return found
 
-    @property
-    def row_of_band(self) -> Array:
-        """The diagonal of every entry."""
-        return self.rows - self.columns
+    def _by_band(self, diagonal: Array, entries: Array, right: Array) -> Array:
+        """Solve by a banded factor."""
+        lapack, width = scipy_linalg().lapack, self.band + 1
+        # columns of the lower triangle, one after the other
+        band = np.zeros((len(diagonal), width))
+        band[:, 0] = diagonal
+        band.reshape(-1)[self.columns * np.intp(width - 1) + self.rows] = entries
+        factor, failed = lapack.dpbtrf(band.T, lower=1, overwrite_ab=1)
+        if failed:
+            raise np.linalg.LinAlgError("the roughness of the missing samples is not positive")
+        return np.asarray(lapack.dpbtrs(factor, right, lower=1)[0])
 
     def _matrix(self, diagonal: Array, entries: Array) -> Any:
         """Return the sparse matrix (M, M)."""
@@ -212,92 +213,116 @@ class _System:
         return x
 
 
-def _picked(values: Array | float, index: Array) -> Array:
-    return np.full(len(index), values) if isinstance(values, float) else values[index]
-
-
-# The values at a step, of second and first differences (None if there are none), and where the step
-# leads out of the lattice.
-_Values = tuple[Array | float, Array | float | None, Array | None]
+# Of samples near the border: values of second and first differences, and what lies outside.
+_Side = tuple[Array, Array, Array]
 
 
 class _Stencil:
-    """The rows of the normal equations: values at the steps to neighbours.
+    """Makes the rows of the normal equations: the samples around missing ones, and their values.
 
-    Values are numbers. If samples near the border of the lattice are missing, where there are fewer
-    differences, they are arrays (M,).
+    Near the border of the lattice there are fewer differences.
     """
 
     def __init__(self, shape: Sequence[int], places: Array) -> None:
         self.axes = range(1, len(shape))
-        self.shape = shape
+        self.shape, self.places = shape, places
         self.strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        index = np.unravel_index(places, shape)
-        near = np.zeros(len(places), dtype=bool)
-        for axis in self.axes:
-            near |= (index[axis] < REACH) | (index[axis] >= shape[axis] - REACH)
-        self.count, self.near = len(places), np.flatnonzero(near)
-        at = [one[self.near] for one in index]
+        self.near = np.flatnonzero(_near_border(shape, places))
+        self.at = np.unravel_index(places[self.near], shape)
         # along an axis: D'D of second differences (its diagonal and the next), and of first ones
-        tables = [_bands(n) for n in shape]
-        self.at, self.tables = at, tables
-        self.first = {axis: tables[axis][2][at[axis]] for axis in self.axes}
+        self.tables = [_bands(n) for n in shape]
+        self.first = {axis: self.tables[axis][2][self.at[axis]] for axis in self.axes}
         self.all_first = sum(self.first.values(), np.zeros(len(self.near)))
+        found = [
+            (sign * step, inner, side)
+            for step, inner, sides in self._steps()
+            for sign, side in zip((1, -1), sides, strict=True)
+        ]
+        self.steps = np.array([step for step, *_ in found], dtype=np.intp)  # (S,)
+        self.inner = [np.array([inner[k] for _, inner, _ in found]) for k in range(2)]
+        # of samples near the border: values (n, S), and where a step leads out of the lattice
+        columns = [
+            np.zeros((3, len(self.near), 0)),
+            *(np.stack(side)[..., None] for *_, side in found),
+        ]
+        self.beside = np.concatenate(columns, axis=-1)
+
+    def rows(self, part: slice) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
+        """Return rows of some missing samples.
+
+        These are the samples (m, S) around them, or itself where there is none, their values of
+        second and first differences, and the index of those that lie outside of the lattice.
+        """
+        columns = self.places[part, None] + self.steps
+        low, high = np.searchsorted(self.near, (part.start, part.stop))
+        near = self.near[low:high] - part.start
+        row, step = np.nonzero(self.beside[2][low:high])
+        outside = near[row], step
+        columns[outside] = self.places[part][outside[0]]
+        values = []
+        for inner, beside in zip(self.inner, self.beside, strict=False):
+            every = np.empty(columns.shape)
+            every[:] = inner
+            every[near] = beside[low:high]
+            values.append(every)
+        return columns, (values[0], values[1]), outside
 
     def diagonal(self) -> tuple[Array, Array]:
-        """Return the values at the sample itself."""
+        """Return the values at the sample itself, of second and first differences."""
         D = len(self.axes)
         second = sum(
             (self.tables[axis][0][self.at[axis]] for axis in self.axes), np.zeros(len(self.near))
         )
         for a, b in itertools.combinations(self.axes, 2):
             second = second + 2 * self.first[a] * self.first[b]
-        inner = 6.0 * D + 8.0 * math.comb(D, 2)
-        return (
-            np.asarray(self._spread(inner, second, whole=True)),
-            np.asarray(self._spread(2.0 * D, self.all_first, whole=True)),
-        )
+        found = []
+        for inner, near in ((6.0 * D + 8.0 * math.comb(D, 2), second), (2.0 * D, self.all_first)):
+            values = np.full(len(self.places), inner)
+            values[self.near] = near
+            found.append(values)
+        return found[0], found[1]
 
-    def steps(self) -> Iterator[tuple[int, _Values, _Values]]:
-        """Yield steps forward, with the values at the neighbours forward and backward."""
+    def _steps(self) -> Iterator[tuple[int, tuple[float, float], list[_Side]]]:
+        """Yield steps forward, with the values of inner samples, of second and first differences.
+
+        Then follow those of samples near the border, forward and backward, and where the step leads
+        out of the lattice.
+        """
         D = len(self.axes)
         for axis in self.axes:
             n, i = self.shape[axis], self.at[axis]
-            rest = 2 * (self.all_first - self.first[axis])
-            values = []
-            for last, low in ((i >= n - 1, i), (i <= 0, np.maximum(i - 1, 0))):
-                second = np.where(last, 0.0, self.tables[axis][1][low] - rest)
-                one = self._spread(-4.0 - 4.0 * (D - 1), second)
-                values.append((one, self._spread(-1.0, np.where(last, 0.0, -1.0)), self._of(last)))
             if n > 1:
-                yield self.strides[axis], values[0], values[1]
+                rest = 2 * (self.all_first - self.first[axis])
+                sides: list[_Side] = []
+                for last, low in ((i >= n - 1, i), (i <= 0, np.maximum(i - 1, 0))):
+                    second = np.where(last, 0.0, self.tables[axis][1][low] - rest)
+                    sides.append((second, np.where(last, 0.0, -1.0), last))
+                yield self.strides[axis], (-4.0 * D, -1.0), sides
             if n > REACH:
-                ends = [i >= n - REACH, i < REACH]
-                two = [(self._spread(1.0, 1.0 - end), None, self._of(end)) for end in ends]
-                yield REACH * self.strides[axis], two[0], two[1]
+                ends = (i >= n - REACH, i < REACH)
+                sides = [(1.0 - end, np.zeros(len(end)), end) for end in ends]
+                yield REACH * self.strides[axis], (1.0, 0.0), sides
         for a, b in itertools.combinations(self.axes, 2):
             if min(self.shape[a], self.shape[b]) < 2:
                 continue
             for sign in (1, -1):
                 over = [self._ends(a, side) | self._ends(b, sign * side) for side in (1, -1)]
-                mixed = [(self._spread(2.0, 2.0 * ~out), None, self._of(out)) for out in over]
-                yield self.strides[a] + sign * self.strides[b], mixed[0], mixed[1]
+                sides = [(2.0 - 2.0 * out, np.zeros(len(out)), out) for out in over]
+                yield self.strides[a] + sign * self.strides[b], (2.0, 0.0), sides
 
     def _ends(self, axis: int, side: int) -> Array:
         """Return where samples near the border are the last ones on a side of an axis."""
         return self.at[axis] == (self.shape[axis] - 1 if side > 0 else 0)
 
-    def _spread(self, inner: float, near: Array, *, whole: bool = False) -> Array | float:
-        """Return the value of inner samples, with those near the border if there are any."""
-        if not len(self.near) and not whole:
-            return inner
-        values = np.full(self.count, inner)
-        values[self.near] = near
-        return values
 
-    def _of(self, outside: Array) -> Array | None:
-        """Return the samples whose neighbour lies outside."""
-        return self.near[outside] if outside.any() else None
+def _near_border(shape: Sequence[int], places: Array) -> Array:
+    """Tell which places are near the border of the lattice along an axis, but for the first."""
+    near = np.zeros(len(places), dtype=bool)
+    rest = places
+    for axis in range(len(shape) - 1, 0, -1):
+        rest, i = np.divmod(rest, shape[axis])
+        near |= (i < REACH) | (i >= shape[axis] - REACH)
+    return near
 
 
 def _bands(n: int) -> tuple[Array, Array, Array]:

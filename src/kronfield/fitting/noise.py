@@ -11,6 +11,7 @@ A signal is weaker in differences of close samples than in those of distant ones
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -123,8 +124,10 @@ def find_noise(
     With ``known``, an array of bool (N_1, ..., N_D), only differences of known samples count.
     ``positions`` are the rising positions of the samples on each axis, even ones by default.
 
-    Channels are rotated by `decorrelated`, and the weakest plane decides. It is examined as a
-    whole, and in the part where its signal changes least. Noise is found if in either of them
+    Channels whose sizes differ by more than a factor of ``settings.unlike`` are in different units:
+    they are examined apart. Others are rotated by `decorrelated`, and the weakest plane decides. It
+    is examined as a whole, and in the part where its signal changes least. Noise is found if in
+    either of them
 
     - the finest differences are as strong as those at twice (or four times) the spacing: a
       confidence bound from the number of samples must exceed ``settings.ratio`` for each doubling;
@@ -150,6 +153,10 @@ def find_noise(
     """
     planes = np.asarray(planes)
     C = len(planes)
+    groups = _alike(planes, settings, known)
+    if len(groups) > 1:
+        found = [find_noise(planes[group], settings, known, positions) for group in groups]
+        return _together(C, groups, found)
     crop, unit = _prepared(planes, settings, known)
     places = _uneven(planes, positions, settings)
     if known is not None:
@@ -167,7 +174,8 @@ def find_noise(
     floors = np.maximum(settings.least_steps * steps, settings.least_part)
     # rounding to a step has a standard deviation of step / √12
     empty = np.maximum(steps / (settings.ratio * math.sqrt(12)), settings.least_part)
-    count = bands.count(int(np.isfinite(bands.finest[0]).sum()), 1)
+    finest = bands.finest[0]
+    count = bands.count(finest.size if known is None else int(np.isfinite(finest).sum()), 1)
     judged = _weakest(strengths, strengths > empty, count, settings)
     if judged:
         verdict = _verdict(bands, judged, float(floors[judged].max()))
@@ -184,6 +192,45 @@ def find_noise(
 
 def _nothing(C: int, reason: str) -> Noise:
     return Noise(np.zeros(C), np.zeros(C), np.eye(C), 0.0, False, reason)
+
+
+def _alike(planes: Array, settings: NoiseSettings, known: Array | None = None) -> list[list[int]]:
+    """Return the channels in groups of about the same largest deviation from the mean.
+
+    Constant channels are of any size.
+    """
+    if planes.ndim < 2 or len(planes) < 2:
+        return [list(range(len(planes)))]
+    part = centre(planes.shape[1:], _most_samples(len(planes), settings))
+    crop = planes[(slice(None), *part)].astype(np.float64).reshape(len(planes), -1)
+    if known is not None:
+        crop = crop[:, known[part].ravel()]
+    if not crop.size:
+        return [list(range(len(planes)))]
+    # the halves of extremes do not overflow
+    sizes = crop.max(axis=1) / 2 - crop.min(axis=1) / 2
+    # a channel that varies by rounding alone is constant
+    varies = sizes > CONSTANT * np.abs(crop).max(axis=1)
+    order = sorted(np.flatnonzero(varies).tolist(), key=lambda k: float(sizes[k]))
+    groups = [order[:1]]
+    for last, k in itertools.pairwise(order):
+        if sizes[k] / settings.unlike > sizes[last]:
+            groups.append([])
+        groups[-1].append(k)
+    groups[0] += np.flatnonzero(~varies).tolist()
+    return [sorted(group) for group in groups]
+
+
+def _together(C: int, groups: Sequence[Sequence[int]], found: Sequence[Noise]) -> Noise:
+    """Return what was found in groups of channels; those of a group without noise have none."""
+    is_found = any(one.is_found for one in found)
+    sigma, sigmas, rotation = np.zeros(C), np.zeros(C), np.zeros((C, C))
+    for group, one in zip(groups, found, strict=True):
+        kept = one.is_found or not is_found
+        rotation[np.ix_(group, group)] = one.rotation
+        sigma[group], sigmas[group] = (one.sigma, one.sigmas) if kept else (0.0, 0.0)
+    first = next((one for one in found if one.is_found), found[0])
+    return Noise(sigma, sigmas, rotation, first.ratio, is_found, first.reason)
 
 
 def _weakest(strengths: Array, telling: Array, count: float, settings: NoiseSettings) -> list[int]:
@@ -219,7 +266,8 @@ def _sigmas(
     if not verdict.is_found:
         return strengths
     sigma = verdict.sigma
-    sigmas = np.minimum(strengths, sigma)
+    # a plane within rounding has none
+    sigmas = np.where(strengths > floors, np.minimum(strengths, sigma), 0.0)
     sigmas[judged] = sigma
     for k in np.flatnonzero(settings.ratio * strengths > sigma):
         own = _judge(bands, [int(k)], bands.whole([int(k)]), float(floors[k]))
@@ -305,9 +353,11 @@ def _rotation(differences: Array, axes: Sequence[int]) -> Array:
 
     With fewer independent differences than channels there is no rotation.
     """
+    if len(differences) == 1:
+        return np.eye(1)
     rows = differences.reshape(len(differences), -1).astype(np.float64)
     rows = rows[:, np.isfinite(rows[0])]
-    if len(rows) == 1 or len(rows) >= _count(rows.shape[1], axes, 1) or not rows.any():
+    if len(rows) >= _count(rows.shape[1], axes, 1) or not rows.any():
         return np.eye(len(rows))
     rotation = np.linalg.eigh(rows @ rows.T)[1].T
     # the sign of an eigenvector is arbitrary: make its largest component positive
@@ -488,9 +538,15 @@ def _log_variance(count: float) -> float:
 
 def _strength(differences: Array, kept: float) -> float:
     """Return the standard deviation of normal differences, from the smallest part of them."""
-    count = max(1, round(kept * differences.size))
-    smallest = np.partition(np.square(differences), count - 1)[:count]
-    return math.sqrt(float(smallest.mean(dtype=np.float64)) / _trimmed(kept)[0])
+    return _strength_of_squares(np.square(differences), kept)
+
+
+def _strength_of_squares(squares: Array, kept: float) -> float:
+    """Return the same from the squares of the differences, which are sorted in part in place."""
+    count = max(1, round(kept * squares.size))
+    squares.partition(count - 1)
+    mean = float(np.add.reduce(squares[:count], dtype=np.float64)) / count
+    return math.sqrt(mean / _trimmed(kept)[0])
 
 
 def _all_known(known: Array, axes: Sequence[int], level: int) -> Array:
@@ -531,6 +587,7 @@ class _Bands:
         self.unit, self.axes, self.order, self.settings = unit, axes, _order(axes), settings
         self.known, self.places = known, places or {}
         self._stencils: dict[int, list[_Stencil | None] | None] = {}
+        self._kept: dict[tuple[int, int], Array] = {}
         finest = self._of_known(_finest(crop, axes, self.stencils(1)), 1)
         self.rotation = _rotation(finest, axes)
         self.planes, self.finest = self._rotated(crop), self._rotated(finest)
@@ -644,9 +701,11 @@ class _Bands:
     def _differences(self, k: int, level: int) -> Array:
         if level == 1:
             return self.finest[k]
-        axes = [axis - 1 for axis in self.axes]
-        found = _differences(self.planes[k], axes, self.order, level, self.stencils(level))
-        return self._of_known(found, level)
+        if (k, level) not in self._kept:
+            axes = [axis - 1 for axis in self.axes]
+            found = _differences(self.planes[k], axes, self.order, level, self.stencils(level))
+            self._kept[k, level] = self._of_known(found, level)
+        return self._kept[k, level]
 
     def _selected(self, values: Array, level: int, mask: Array | None, margin: int) -> Array:
         """Return the differences whose centre is in the mask.
@@ -708,10 +767,11 @@ class _Bands:
             values = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
             if not values.size:
                 break
-            strengths.append(_strength(values, self.settings.kept))
+            squares = np.square(values)
+            strengths.append(_strength_of_squares(squares, self.settings.kept))
             counts.append(self.count(values.size, level))
             if level == 1:
-                quiet = _strength(values, self.settings.quiet)
+                quiet = _strength_of_squares(squares, self.settings.quiet)
         return _Part(tuple(strengths), tuple(counts), quiet)
 
 
@@ -917,52 +977,66 @@ def _judge(
 
     ``where`` names the part in words; all samples have none.
     """
-    settings, unit, needed = bands.settings, bands.unit, bands.settings.ratio
-    strength, bounds = max(part.strengths[:1], default=0.0), part.bounds(bands.settings)
-    bound = max((low ** (1 / j) for j, low in enumerate(bounds, start=1)), default=0.0)
-    bound = max(bound, part.near_ratio(settings, settings.confidence))
-    ratio = max(part.ratio, part.near_ratio(settings))
-    most = part.near_ratio(settings, -settings.confidence)
-    share = part.quiet / max(strength, TINY)
-    finest = f"{where}the finest differences"
-    times = f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing"
-    objection, unsure = "", False
-    if strength <= floor:
-        objection = f"{finest}, {strength * unit:.2g}, are within rounding, {floor * unit:.2g}"
-    elif not bounds:
-        objection = "there are too few samples to compare two spacings"
-    elif max(bounds) > 1 / needed:
-        objection = f"{finest} are {max(bounds):.2g} times as strong as those at a larger spacing"
-    elif 0 < most < needed:
-        objection = "close samples differ less than others do"
-    elif ratio < needed:
-        objection = f"{times}, and {needed:g} is needed"
-    elif share < needed:
-        objection = (
-            f"{finest} are not everywhere: the smaller ones show {share:.2f} of the strength"
-        )
-    elif bound < needed:
-        sure = (1 + math.erf(settings.confidence / math.sqrt(2))) / 2
-        objection = f"{times}, but {needed:g} for each doubling is not certain to {sure:.0%}"
-        unsure = True
-    elif part.ratio < needed and bands.is_short_line:
-        # few close samples may differ as much as others by chance: the likelihood must agree
-        objection, unsure = f"{times}, and {needed:g} is needed", True
-    if objection and not unsure:
+    settings = bands.settings
+    times = (
+        f"{where}the finest differences are {part.ratio:.2f} times as strong as those at twice the "
+        f"spacing"
+    )
+    objection = _objection(bands, part, floor, where)
+    if objection:
         return _Verdict(part, False, f"no noise: {objection}")
+    doubt = _doubt(bands, part, times)
     sigma, more = part.sigma(settings), ""
     if bands.is_short_line and not where:
         lines = bands.smooth_lines(judged)
         # a likelihood as much greater as that of a mean so many standard errors away
-        if unsure and lines.gain > settings.confidence**2 / 2:
-            unsure, more = False, ", and a smooth line with noise is likelier than a rough one"
+        if doubt and lines.gain > settings.confidence**2 / 2:
+            doubt, more = "", ", and a smooth line with noise is likelier than a rough one"
         # The more accurate one, unless edges or outliers are in it: the two then differ by far more
         # than the error of differences.
         error = math.sqrt(_log_variance(part.counts[0] / _trimmed(settings.kept)[1]))
         far = 2 * settings.confidence * error
-        if lines.sigma and abs(math.log(lines.sigma / strength)) <= far:
+        if lines.sigma and abs(math.log(lines.sigma / part.strengths[0])) <= far:
             sigma = lines.sigma
-    if unsure:
-        return _Verdict(part, False, f"no noise: {objection}")
-    reason = f"noise of standard deviation {unit * sigma:.3g}: {times}{more}"
+    if doubt:
+        return _Verdict(part, False, f"no noise: {doubt}")
+    reason = f"noise of standard deviation {bands.unit * sigma:.3g}: {times}{more}"
     return _Verdict(part, True, reason, sigma)
+
+
+def _objection(bands: _Bands, part: _Part, floor: float, where: str) -> str:
+    """Return why one part of the samples is not noisy, whatever else is found; empty if nothing."""
+    settings, unit, needed = bands.settings, bands.unit, bands.settings.ratio
+    strength, bounds = max(part.strengths[:1], default=0.0), part.bounds(settings)
+    finest = f"{where}the finest differences"
+    if strength <= floor:
+        return f"{finest}, {strength * unit:.2g}, are within rounding, {floor * unit:.2g}"
+    if not bounds:
+        return "there are too few samples to compare two spacings"
+    if max(bounds) > 1 / needed:
+        return f"{finest} are {max(bounds):.2g} times as strong as those at a larger spacing"
+    if 0 < part.near_ratio(settings, -settings.confidence) < needed:
+        return "close samples differ less than others do"
+    if max(part.ratio, part.near_ratio(settings)) < needed:
+        return (
+            f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing, and "
+            f"{needed:g} is needed"
+        )
+    share = part.quiet / max(strength, TINY)
+    if share < needed:
+        return f"{finest} are not everywhere: the smaller ones show {share:.2f} of the strength"
+    return ""
+
+
+def _doubt(bands: _Bands, part: _Part, times: str) -> str:
+    """Return why the noise in one part is not certain, unless the likelihood shows it; or empty."""
+    settings, needed = bands.settings, bands.settings.ratio
+    steps = enumerate(part.bounds(settings), start=1)
+    bound = max((low ** (1 / j) for j, low in steps), default=0.0)
+    if max(bound, part.near_ratio(settings, settings.confidence)) < needed:
+        sure = (1 + math.erf(settings.confidence / math.sqrt(2))) / 2
+        return f"{times}, but {needed:g} for each doubling is not certain to {sure:.0%}"
+    # few close samples may differ as much as others by chance
+    if part.ratio < needed and bands.is_short_line:
+        return f"{times}, and {needed:g} is needed"
+    return ""

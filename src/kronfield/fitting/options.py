@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from kronfield._core.arrays import Array, describe, problem, real, real_numbers,
 from kronfield.fitting import settings as defaults
 from kronfield.fitting.inputs import checked_penalty, checked_roughness
 from kronfield.fitting.settings import Settings
-from kronfield.solvers.points.normal import Penalty
+
+if TYPE_CHECKING:
+    from kronfield.solvers.points.normal import Penalty
 
 Progress = Callable[[int, float], Any]
 LOSSES = ("squared", "huber")
+HOLD_OUT = ("points", "blocks")
 
 
 @dataclass(frozen=True)
@@ -79,28 +82,19 @@ class PointOptions:
         hold_out: Any = None,
     ) -> PointOptions:
         """Return the options for points in D dimensions; wrong ones raise an error."""
-        if units is not None:
-            units = tuple(real_numbers("units", units).tolist())
-            if len(units) != D or not all(unit > 0 for unit in units):
-                raise problem("units", units, f"{D} positive lengths", "One per axis.")
+        units = _checked_units(units, D)
         penalty = None
         if ridge is not None or roughness is not None:
+            from kronfield.solvers.points.normal import Penalty
+
             penalty = Penalty(
                 checked_penalty("ridge", ridge or 0.0), checked_roughness(roughness), units
             )
         if tolerance is not None:
             remedy = "It is relative to the spread of the field."
             tolerance = real("tolerance", tolerance, low=1e-15, high=0.5, remedy=remedy)
-        if trend is not None and not (
-            isinstance(trend, int | np.integer) and not isinstance(trend, bool) and 0 <= trend <= 2
-        ):
-            remedy = "It is the degree of a polynomial; leave it out to have none."
-            raise problem("trend", repr(trend), "0, 1, 2 or None", remedy)
-        if hold_out is not None and not (
-            isinstance(hold_out, str) and hold_out in ("points", "blocks")
-        ):
-            remedy = "Blocks in space are for clustered points."
-            raise problem("hold_out", repr(hold_out), '"points", "blocks" or None', remedy)
+        if hold_out is not None:
+            hold_out = one_of("hold_out", hold_out, HOLD_OUT, "Blocks are for clustered points.")
         used = checked_settings(settings)
         iterations = used.points.iterations if iterations is None else iterations
         return cls(
@@ -113,7 +107,7 @@ class PointOptions:
             progress,
             used,
             checked_loss(loss),
-            None if trend is None else int(trend),
+            _checked_trend(trend),
             hold_out,
         )
 
@@ -128,16 +122,36 @@ class PointOptions:
         return self.loss == "huber"
 
 
+def one_of(argument: str, name: Any, names: Sequence[str], remedy: str) -> str:
+    """Return a name if it is one of ``names``; otherwise raise an error."""
+    if not isinstance(name, str) or name not in names:
+        expected = " or ".join(f'"{one}"' for one in names)
+        raise problem(argument, repr(name), expected, remedy)
+    return name
+
+
 def checked_loss(loss: Any) -> str:
     """Return the name of a loss."""
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise problem(
-            "loss",
-            repr(loss),
-            '"squared" or "huber"',
-            "Huber's loss weights outliers down.",
-        )
-    return loss
+    return one_of("loss", loss, LOSSES, "Huber's loss weights outliers down.")
+
+
+def _checked_units(units: Any, D: int) -> tuple[float, ...] | None:
+    if units is None:
+        return None
+    found = tuple(real_numbers("units", units).tolist())
+    if len(found) != D or not all(unit > 0 for unit in found):
+        raise problem("units", found, f"{D} positive lengths", "One per axis.")
+    return found
+
+
+def _checked_trend(trend: Any) -> int | None:
+    if trend is None:
+        return None
+    is_whole = isinstance(trend, int | np.integer) and not isinstance(trend, bool)
+    if not is_whole or not 0 <= trend <= 2:
+        remedy = "It is the degree of a polynomial; leave it out to have none."
+        raise problem("trend", repr(trend), "0, 1, 2 or None", remedy)
+    return int(trend)
 
 
 @dataclass(frozen=True)

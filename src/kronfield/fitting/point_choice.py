@@ -18,6 +18,7 @@ from kronfield._core.frames import Frame
 from kronfield.encoding import Kronecker
 from kronfield.fitting.filling_choice import Hidden
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
+from kronfield.fitting.line_choice import LineFolds, LineSmoother, line_penalty
 from kronfield.fitting.nested import ChosenGrid
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.periods import Periods
@@ -45,6 +46,7 @@ from kronfield.fitting.point_search import (
 from kronfield.fitting.point_units import directional_units
 from kronfield.fitting.report import Candidate, choose_lowest
 from kronfield.fitting.settings import PointSettings
+from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.normal import Penalty
 
 
@@ -125,10 +127,12 @@ def choose_points(
     lattice: list[Lattice] | None,
     options: PointOptions,
     periods: Periods = (),
+    line: LineSmoother | None = None,
 ) -> PointChoice:
     """Return features, their grid and, unless it is given, the penalty for points in ``box``.
 
-    The box is one period long on axes that wrap.
+    The box is one period long on axes that wrap. ``line`` has the penalty of a lattice that is a
+    line, if it was searched before.
     """
     count, settings = len(samples.points), options.settings
     units = options.units or _units(box, count, lattice)
@@ -162,7 +166,8 @@ def choose_points(
     searched = searched and not any(periods)
     gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
-    walks = _walks(trial, box, grids, units, options, score)
+    on_line = _is_line(samples, options, periods)
+    walks = _walks(trial, box, grids, units, options, score, samples, on_line, line)
     best = min(range(len(walks)), key=lambda i: walks[i].lowest)
     tried = [one for walk in walks for one in walk.candidates()]
     if gaussians is not None:
@@ -282,8 +287,14 @@ def _walks(
     units: tuple[float, ...],
     options: PointOptions,
     score: float,
+    samples: PointSamples,
+    on_line: bool,
+    known: LineSmoother | None = None,
 ) -> list[Walk]:
-    """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians."""
+    """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians.
+
+    On a line all samples choose the penalty, and the held-out points of the trial tell its error.
+    """
     walks: list[Walk] = []
     for grid in grids:
         # If Gaussians are better than splines, the values are too smooth for hats: skip them.
@@ -293,11 +304,33 @@ def _walks(
         if len(walks) > 1 and walks[0].lowest <= walks[-1].lowest:
             break
         equations = trial.systems(grid.make, box, grid.counts, options.rows)
-        ladder = ladder_for(equations[0], units, options.penalty, options.settings.search)
+        search, penalty = options.settings.search, options.penalty
+        if on_line and known is not None:
+            penalty = known.penalty(len(samples.points), box[0], grid.counts[0], units)
+        elif on_line:
+            rule = RowRule.choose(*grid_of(grid.make, box, grid.counts), "exact")
+            own = samples.points, samples.values, samples.weights
+            folds = LineFolds(rule, *own, search.line_points, options.seed)
+            penalty = line_penalty(folds, units, search)
+        ladder = ladder_for(equations[0], units, penalty, search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # Finer steps gain little. Skip them if the coarse steps do not beat Gaussians.
         walks.append(walk.run(walks[-1].best if walks else None, worth=score))
     return walks
+
+
+def _is_line(samples: PointSamples, options: PointOptions, periods: Periods) -> bool:
+    """Return whether the penalty is searched as on a line, unless blocks are to decide.
+
+    The matrices of a circle are not bands.
+    """
+    return (
+        samples.points.shape[1] == 1
+        and not any(periods)
+        and options.penalty is None
+        and options.blocks is None
+        and options.rows in (None, "exact")
+    )
 
 
 def choose_penalty(

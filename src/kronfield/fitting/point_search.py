@@ -205,8 +205,20 @@ class Walk:
 
     @property
     def penalty(self) -> Penalty:
-        """The penalty with the lowest score."""
-        return self.ladder.penalty(self.best)
+        """The penalty with the lowest score, at the minimum of a parabola along the decades.
+
+        The parabola goes through the best score and those of the finest step on either side.
+        """
+        if not self.ladder.steps:
+            return self.ladder.penalty(self.best)
+        decade, rung = self.best
+        step = self.ladder.steps[-1]
+        below, above = (self.known.get((decade + s * step, rung), math.inf) for s in (-1, 1))
+        bend = below - 2 * self.lowest + above
+        if not (math.isfinite(bend) and bend > 0):
+            return self.ladder.penalty(self.best)
+        # no further than half a step: both neighbours have a higher score
+        return self.ladder.penalty((decade + step * (below - above) / (2 * bend), rung))
 
     @property
     def lowest(self) -> float:

@@ -18,10 +18,10 @@ from kronfield.fitting.point_grids import mean_distances
 
 # Neighbours of each point. They lie in all directions, and most of them in the ring of the nearest.
 NEIGHBOURS = 8
+# A perfect regression leaves no variance, or by rounding a negative one: this part at least.
+LEAST_LEFT = 1e-12
 # The steps of the search, as powers of two of one axis, coarse to fine: the last is far below what
 # the differences of a few thousand points can tell apart.
-# By rounding, a perfect regression may leave less than nothing of the variance.
-LEAST_LEFT = 1e-12
 STEPS = (1.0, 0.5, 0.25)
 
 

@@ -23,10 +23,11 @@ from kronfield.field.places import PointPlaces
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting.calibration import Coverage
-from kronfield.fitting.dual import check_features, checked_form, fit_dual, select_form
 from kronfield.fitting.filling_choice import MeanError
+from kronfield.fitting.forms import check_features, checked_form, select_form
 from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.labelled import labelled_points
+from kronfield.fitting.many import fit_many
 from kronfield.fitting.nested import nested_start
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_choice import (
@@ -153,12 +154,15 @@ def fit_points(
         What is held out together to choose settings: single points, or all points in blocks of
         space, for clustered points whose error between the clusters matters. With either, if
         settings are chosen, ``field.report.expected_error`` is the error at the held-out points.
-    form : "grid" or "dual", optional
+    form : "grid", "dual" or "factored", optional
         Weights on a grid of features, whose number grows as K^D, or in the dual form a weight for
         the similarity to each point, whatever D is. The dual form has a similarity of its own
         width on each axis, a constant or trend that is left alone, and exact standard errors;
-        widths and ridge are those of the highest likelihood. By default a grid below 4 dimensions,
-        or for points on a lattice, and the dual form above; the report says which and why.
+        widths and ridge are those of the highest likelihood. Factored weights are a function of
+        each axis and a sum of products of such functions. By default a grid below 4 dimensions, or
+        for points on a lattice; above, the dual form, or of more than 5000 points the one of the
+        two that predicts held-out points better. `select_form` says which, and its cost; the
+        report says which and why.
     rows : "exact", "blending", "similarity" or "linear", optional
         How the features of a point are computed: exactly, by the paper's blending on a virtual
         grid, or with other weights on that grid: of the similarity, or linear (see `Blending`). By
@@ -230,12 +234,13 @@ def fit_points(
     elif not any(given.periods):
         lattice = find_lattice(given.points, options.settings.points)
         nodes = None if lattice is None else math.prod(axis.count for axis in lattice)
-        selected = select_form(given.D, len(given.points), form, options, nodes)
-        if selected.name == "dual":
-            dual = fit_dual(given, options, selected, started)
+        P = len(given.points) if given.weights is None else int(np.count_nonzero(given.weights))
+        selected = select_form(given.D, P, form, options, nodes, len(given.values))
+        if selected.name != "grid":
+            many = fit_many(given, options, selected, started)
             known = given.points if given.weights is None else given.points[given.weights > 0]
             places = PointPlaces(known, options.units)
-            return dual.with_places(places).with_labels(plain.labels)
+            return many.with_places(places).with_labels(plain.labels)
         if lattice is not None and given.domain is not None:
             lattice = [
                 _covering(axis, *pair) for axis, pair in zip(lattice, given.domain, strict=True)
@@ -325,7 +330,8 @@ def fit_checked(
             # suit wide gaps
             fixed = changed(options.settings, "search", "ratios", (filler.ratio,))
             options = replace(options, settings=fixed)
-        choice = choose_points(samples, box, lattice, options, given.periods)
+        line = None if filler is None else filler.line
+        choice = choose_points(samples, box, lattice, options, given.periods, line)
         if filler is not None and choice.held is not None:
             field = filler.scattered(choice, scale)
             if field is not None:

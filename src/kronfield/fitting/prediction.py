@@ -267,20 +267,92 @@ def leave_one_out(
     float64 can hold. ``axis`` counts the axes of ``values``, so that the first of the grid is 1. Of
     many lines or samples, some are judged: spread evenly, and symmetric about the middle.
     """
-    n = len(x)
-    if n < settings.fewest:
-        return None
-    on_line = values.ndim == 2
+    task = _Task.of(values, axis, x, settings)
+    return None if task is None else task.errors()
+
+
+def leave_one_out_of_all(
+    values: Array, axes: Sequence[Array], settings: PredictionSettings = DEFAULT.prediction
+) -> list[AxisErrors | None]:
+    """Return the errors along every axis, those of axes that are alike computed together."""
+    tasks = [_Task.of(values, i, x, settings) for i, x in enumerate(axes, start=1)]
+    alike: dict[object, list[int]] = {}
+    for i, task in enumerate(tasks):
+        if task is not None:
+            shape = task.lines.shape if task.is_one_matrix else i
+            alike.setdefault(shape, []).append(i)
+    found: list[AxisErrors | None] = [None] * len(tasks)
+    for numbers in alike.values():
+        group = [task for i in numbers if (task := tasks[i]) is not None]
+        for i, errors in zip(numbers, _errors_of_alike(group), strict=True):
+            found[i] = errors
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _able(
+    settings: PredictionSettings, count: int, even: bool, on_line: bool
+) -> tuple[Family, ...]:
+    """Return the families that suit an axis of a grid."""
     able = [one for one in families(settings) if on_line or isinstance(one, SplineFamily)]
-    even = is_even(x)
-    judged = tuple(one for one in able if one.suits(n, even))
-    samples = np.arange(1, n - 1) if even else 1 + spread(n - 2, settings.most_uneven)
-    lines = some_lines(values, axis, max(1, settings.most_judged // len(samples)))  # (N, R)
-    if even:
-        samples = 1 + spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
-    squares = _squares(judged, x, lines, samples, even)  # (F, J)
-    slopes = _slopes_error(lines, samples) if even and n >= FEWEST_FOR_SLOPES else math.nan
-    return AxisErrors(judged, squares.mean(axis=1), slopes, lines.shape[1] * len(samples))
+    return tuple(one for one in able if one.suits(count, even))
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What is predicted along one axis: some samples of some lines (N, R), by some families."""
+
+    judged: tuple[Family, ...]
+    x: Array
+    even: bool
+    samples: Array
+    lines: Array
+
+    @classmethod
+    def of(cls, values: Array, axis: int, x: Array, settings: PredictionSettings) -> _Task | None:
+        """Return the task of an axis; None if it is too short."""
+        n = len(x)
+        if n < settings.fewest:
+            return None
+        even = is_even(x)
+        judged = _able(settings, n, even, values.ndim == 2)
+        count = n - 2 if even else min(n - 2, settings.most_uneven)
+        samples = 1 + spread(n - 2, count)
+        lines = some_lines(values, axis, max(1, settings.most_judged // len(samples)))
+        if even:
+            samples = 1 + spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
+        return cls(judged, x, even, samples, lines)
+
+    @property
+    def is_one_matrix(self) -> bool:
+        """Whether the predictions of all samples of the axis are one cached matrix."""
+        n = len(self.x)
+        return self.even and n <= ONE_MATRIX_UP_TO and len(self.samples) == n - 2
+
+    def errors(self) -> AxisErrors:
+        """Return the mean squares of the errors."""
+        return _errors_of_alike([self])[0]
+
+
+def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
+    """Return the errors along axes of one length, on which one matrix predicts all samples.
+
+    One task may be of any kind.
+    """
+    one, A = tasks[0], len(tasks)
+    n, count = one.lines.shape
+    lines = one.lines if A == 1 else np.concatenate([task.lines for task in tasks], axis=1)
+    if one.is_one_matrix:
+        errors = (_matrix(one.judged, n) @ lines).reshape(len(one.judged), n - 2, A, count)
+        squares = np.einsum("fjar,fjar->af", errors, errors) / (count * (n - 2))
+    else:
+        squares = _squares(one.judged, one.x, lines, one.samples, one.even).mean(axis=1)[None]
+    slopes = [math.nan] * A
+    if one.even and n >= FEWEST_FOR_SLOPES:
+        slopes = _slopes_errors(lines, one.samples, A)
+    return [
+        AxisErrors(one.judged, squares[i], slopes[i], count * len(one.samples)) for i in range(A)
+    ]
 
 
 def spread(count: int, most: int) -> Array:
@@ -294,7 +366,8 @@ def spread(count: int, most: int) -> Array:
 
 def some_lines(values: Array, axis: int, most: int) -> Array:
     """Return lines along ``axis`` as columns (N, R): all, or some that are spread over the grid."""
-    lines = np.moveaxis(values, axis, 0)
+    # the axis first, then the channels and the other axes
+    lines = values.transpose(axis, *(i for i in range(values.ndim) if i != axis))
     other = list(lines.shape[2:])
     each = max(1, math.floor((most / max(lines.shape[1], 1)) ** (1 / max(len(other), 1))))
     for i, count in enumerate(other):
@@ -305,9 +378,6 @@ def some_lines(values: Array, axis: int, most: int) -> Array:
 
 def _squares(judged: Sequence[Family], x: Array, lines: Array, samples: Array, even: bool) -> Array:
     """Return the mean over lines (N, R) of the squared error at each sample, (F, J)."""
-    if even and len(x) <= ONE_MATRIX_UP_TO and len(samples) == len(x) - 2:
-        errors = _matrix(tuple(judged), len(x)) @ lines  # (F J, R)
-        return np.einsum("ij,ij->i", errors, errors).reshape(len(judged), -1) / lines.shape[1]
     splines = tuple(one for one in judged if isinstance(one, SplineFamily))
     squares = np.empty((len(judged), len(samples)))
     local = iter(_spline_squares(splines, x, lines, samples, even))
@@ -400,24 +470,31 @@ def error_rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
     return rows
 
 
-def _slopes_error(lines: Array, samples: Array) -> float:
-    """Return the mean squared error of cubics with slopes from the data, on an even axis.
+def _slopes_errors(lines: Array, samples: Array, parts: int) -> list[float]:
+    """Return the mean squared errors of cubics with slopes from the data, on an even axis.
 
-    A sample is predicted in the middle of the cubic between its neighbours, a gap of two spacings,
-    whose slopes are the means of PCHIP's and Akima's there: see `slopes`. Past the ends differences
-    continue along a straight line.
+    There is one for each of so many equal ``parts`` of the lines. A sample is predicted in the
+    middle of the cubic between its neighbours, a gap of two spacings, whose slopes are the means of
+    PCHIP's and Akima's there: see `slopes`. Past the ends differences continue along a straight
+    line.
     """
     n = len(lines)
-    # two differences past each end, which are replaced below: difference i is in row i + 2
-    differences = np.zeros((n + 3, *lines.shape[1:]))
+    # differences, and two past each end, which are replaced below: difference i is in row i + 2
+    differences = np.zeros((n + 3, lines.shape[1]))
     np.subtract(lines[1:], lines[:-1], out=differences[2:-2])
-    before, after = lines[samples - 1], lines[samples + 1]
+    # neighbours k samples on; a slice where all samples are judged, which copies nothing
+    every = len(samples) == n - 2
+    before, here, after = (
+        lines[1 + k : n - 1 + k] if every else lines[samples + k] for k in (-1, 0, 1)
+    )
     # at each sample: two differences before the gap, the one over it per spacing, and two after it
     m = np.empty((5, *before.shape))
-    m[0], m[1], m[3], m[4] = (differences[samples + k] for k in (-1, 0, 3, 4))
+    for row, k in ((0, -1), (1, 0), (3, 3), (4, 4)):
+        m[row] = differences[1 + k : n - 1 + k] if every else differences[samples + k]
     np.subtract(after, before, out=m[2])
-    m[2] /= 2
-    for k in np.flatnonzero((samples <= 2) | (samples >= n - 3)).tolist():
+    m[2] *= 0.5
+    count = len(samples)
+    for k in sorted({0, min(1, count - 1), max(count - 2, 0), count - 1}):  # those near the ends
         sample = int(samples[k])
         if sample == 1:
             m[1, k] = 2 * m[2, k] - m[3, k]
@@ -430,10 +507,13 @@ def _slopes_error(lines: Array, samples: Array) -> float:
     slopes = _akima_slopes(m)
     slopes += _harmonic_slopes(m[1:4])
     # (y_0 + y_1)/2 + gap (d_0 - d_1)/8, with the gap 2 and twice the slopes
-    errors = (before + after) / 2
-    errors += (slopes[0] - slopes[1]) / 8
-    errors -= lines[samples]
-    return float(np.mean(errors * errors))
+    errors = slopes[0] - slopes[1]
+    errors *= 0.125
+    errors += (before + after) * 0.5
+    errors -= here
+    each = errors.reshape(count, parts, -1)
+    squares = np.einsum("jar,jar->a", each, each) / (count * each.shape[2])
+    return [float(square) for square in squares]
 
 
 def _akima_slopes(m: Array) -> Array:

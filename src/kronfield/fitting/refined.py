@@ -491,7 +491,7 @@ class RefinedField(Field):
                 arrays[f"axis{i}"] = np.frombuffer(packed.rounding, dtype=np.uint8)
             else:
                 ends.append(None)
-                arrays[f"axis{i}"] = packed
+                arrays[f"axis{i}"] = axis
         if self._axes is not layout.given_axes:  # set by `with_axes`
             arrays |= {f"grid{i}": axis for i, axis in enumerate(self._axes)}
         finer = samples.finer

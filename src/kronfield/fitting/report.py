@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from kronfield._core.labels import Labels
 from kronfield._core.spectra import stable_rank
 from kronfield._core.threads import one_blas_thread
 from kronfield.embedders import BSpline, Embedder
-from kronfield.fitting.calibration import Coverage
-from kronfield.fitting.robust import RobustReport
-from kronfield.solvers.points.cg import Convergence, ConvergenceError
-from kronfield.solvers.points.normal import Penalty
+
+if TYPE_CHECKING:
+    from kronfield.fitting.calibration import Coverage
+    from kronfield.fitting.robust import RobustReport
+    from kronfield.solvers.points.cg import Convergence
+    from kronfield.solvers.points.normal import Penalty
 
 # The stable rank of an axis is computed from its features up to this many samples. For more samples
 # the closed form is as accurate and takes no time.
@@ -269,6 +271,63 @@ class Report(ABC):
         lines.append(f"  {self.seconds:.3f} s")
         return "\n".join(lines)
 
+    def summary(self) -> list[tuple[str, str]]:
+        """Return the key facts as pairs of a name and a text; none takes long to compute."""
+        rows = [("samples", self._count())]
+        if self.noise is not None:
+            rows.append(("noise", str(self.noise)))
+        if self.chosen is not None:
+            rows.append(("chosen", f"{self.chosen}{self.lead}"))
+        rows.append(("chosen by", self.chosen_by))
+        rows.append(("penalty", self._penalty()))
+        if self.filled:
+            rows.append(("filled", f"{self.filled} missing samples"))
+        if not math.isnan(self.expected_error):
+            rows.append(("expected error", f"{self.expected_text} rms where nothing was given"))
+        if self.robust is not None:
+            rows.append(("outliers", str(self.robust)))
+        rows.append(("time", f"{self.seconds:.3g} s"))
+        return rows
+
+    @property
+    def lead(self) -> str:
+        """How clearly the chosen candidate is ahead of the next one, as text; '' if unknown."""
+        chosen = self.chosen
+        others = [
+            one.score
+            for one in self.candidates
+            if not one.chosen and math.isfinite(one.score) and one.score > 0
+        ]
+        if chosen is None or not others or not math.isfinite(chosen.score) or chosen.score <= 0:
+            return ""
+        ratio = min(others) / chosen.score
+        # a lower score was measured in another way, and is not comparable
+        return f"; the next scores {ratio:.3g} times as much" if ratio >= 1 else ""
+
+    @abstractmethod
+    def _count(self) -> str:
+        """Return the number of samples and channels as text."""
+
+    def _repr_html_(self) -> str:
+        """Return the report as a table, for notebooks."""
+        from kronfield.plots.summary import report_html
+
+        return report_html(self)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the score of each candidate with Matplotlib; return the axes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kronfield as kf
+        >>> kf.fit(np.sin(np.arange(30.0))).report.plot().get_xlabel()
+        'score: lower is better'
+        """
+        from kronfield.plots.choices import draw_candidates
+
+        return draw_candidates(self.candidates, ax)
+
     def _labelled(self) -> list[str]:
         if self.labels is None:
             return []
@@ -400,9 +459,11 @@ class FitReport(Report):
             "seconds": self.seconds,
         }
 
+    def _count(self) -> str:
+        return f"{' x '.join(map(str, self.samples))} samples, {_channels(self.channels)}"
+
     def _head(self) -> list[str]:
-        grid = " x ".join(map(str, self.samples))
-        lines = [f"fit of {grid} samples, {_channels(self.channels)}"]
+        lines = [f"fit of {self._count()}"]
         rows = zip(self.embedders, self.methods, self.ranks, self.stable_ranks, strict=True)
         for axis, (emb, method, rank, stable) in enumerate(rows):
             lines.append(f"  axis {axis}: {emb!r}, {method}, rank {rank}, stable rank {stable:.1f}")
@@ -458,7 +519,7 @@ class PointReport(Report):
         The duration of the fit.
     """
 
-    #: The form of the fit, "grid" or "dual", and the memory that the dual form needs, in bytes.
+    #: The form of the fit, "grid", "dual" or "factored", and the memory it needs without a grid.
     form: str = "grid"
     memory: int | None = None
 
@@ -567,9 +628,12 @@ class PointReport(Report):
             "seconds": self.seconds,
         }
 
-    def _head(self) -> list[str]:
+    def _count(self) -> str:
         missing = f" ({self.dropped} more had no value)" if self.dropped else ""
-        lines = [f"fit of {self.points} points{missing}, {_channels(self.channels)}"]
+        return f"{self.points} points{missing}, {_channels(self.channels)}"
+
+    def _head(self) -> list[str]:
+        lines = [f"fit of {self._count()}"]
         lines += [f"  axis {axis}: {embedder!r}" for axis, embedder in enumerate(self.embedders)]
         end = self.convergence
         lines.append(f"  {self.rows}; solved by {self.method}: {self.reason}")
@@ -584,6 +648,8 @@ class PointReport(Report):
         return lines
 
     def _freedom(self) -> str:
+        from kronfield.solvers.points.cg import ConvergenceError
+
         try:
             if not self.knows_freedom:
                 return "not computed before pickling:"

@@ -295,6 +295,14 @@ class NoiseSettings(_Group):
         script="noise.py",
         sides=(0.0, 1e-2),
     )
+    unlike: float = decision(
+        100.0,
+        "Channels whose deviations from their means differ by more than this factor are in "
+        "different units: noise is looked for in each of them.",
+        data="by design: channels of pictures have about the same contrast",
+        script="noise.py",
+        sides=(1.0, 1e9),
+    )
     shortest: int = decision(
         8,
         "Axes with fewer samples take no part in the differences.",
@@ -585,10 +593,11 @@ class PointSettings(_Group):
         sides=(2.0, 1024.0),
     )
     chance: float = decision(
-        2.0,
+        1.0,
         "Gaussians are chosen unless others predict better by this over the root of the number of "
         "points held out: they have one score, the others the best of many.",
-        data="smooth functions at random points",
+        data="Franke's function, steps and random fields at 40 to 350 random, jittered, repeated "
+        "points and tracks: 2 loses 2 % of the error, 0 and 0.5 are level",
         script="sweep.py",
         sides=(0.0, 100.0),
     )
@@ -743,6 +752,21 @@ class SearchSettings(_Group):
         data="by design; swept on kodim01 to 08: the sides lose 0.01 and 0.04 dB",
         script="sweep.py",
         sides=((1.0, 0.25), (1.0,)),
+    )
+    line_ratios: tuple[float, float] = decision(
+        (-6.0, 4.0),
+        "The lowest and the highest ratio of first to second derivatives on a line, as powers of "
+        "ten: from an integrated random walk to a random walk.",
+        data="by design; random walks, cycles, seasons and smooth lines with noise: lines.py",
+        script="none",
+        sides=((-1.0, 4.0), (-6.0, 0.0)),
+    )
+    line_points: int = decision(
+        5000,
+        "On a line, tenths of the points are held out in turn until this many were.",
+        data="by design: the error is then known to some percent, in a second",
+        script="none",
+        sides=(50, 1_000_000),
     )
     ridge_decades: tuple[float, float] = decision(
         (-12.0, 4.0),
@@ -1130,31 +1154,62 @@ class FillingSettings(_Group):
         script="filling.py",
         sides=(((4,), (4,), (2,), (2,)), ((256,), (64,), (32,), (16,))),
     )
+    line_chance: float = decision(
+        2.0,
+        "Gaps of a line are filled by thresholds if their best share is more than this many "
+        "standard errors: a linear fit knows its own errors.",
+        data="by design: once in forty by chance",
+        script="none",
+        sides=(0.0, 1000.0),
+    )
     rounds: int = decision(
         32,
-        "The number of rounds where samples are scattered, or holes wide.",
-        data="kodim01 to 08: a quarter of the pixels, holes of 16 pixels",
+        "The number of rounds where samples are scattered.",
+        data="kodim01 to 08: a quarter and half of the pixels",
         script="filling.py",
         sides=(6, 200),
     )
     rounds_of_holes: int = decision(
-        20,
-        "The number of rounds where holes are small parts of the lattice, and narrow.",
-        data="kodim01 to 08: text, scratches",
+        18,
+        "The number of rounds where holes are small parts of the lattice.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(3, 40),
     )
+    step: float = decision(
+        2.0,
+        "How far the first round moves missing samples towards its result; steps fall to 1.",
+        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.5, 4.0),
+    )
     first: float = decision(
         3.0,
-        "The threshold of the first round, relative to the expected error.",
-        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        "The threshold of the first round where samples are scattered, relative to the expected "
+        "error.",
+        data="kodim01 to 08: a quarter and half of the pixels",
         script="filling.py",
         sides=(0.3, 100.0),
     )
     last: float = decision(
         0.3,
-        "The threshold of the last round, relative to the expected error.",
-        data="kodim01 to 08: a quarter of the pixels, text, scratches, holes of 16 pixels",
+        "The threshold of the last round where samples are scattered, relative to the expected "
+        "error.",
+        data="kodim01 to 08: a quarter and half of the pixels",
+        script="filling.py",
+        sides=(0.01, 3.0),
+    )
+    first_of_holes: float = decision(
+        2.5,
+        "The threshold of the first round in holes, relative to the expected error.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
+        script="filling.py",
+        sides=(0.3, 100.0),
+    )
+    last_of_holes: float = decision(
+        0.4,
+        "The threshold of the last round in holes, relative to the expected error.",
+        data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.01, 3.0),
     )
@@ -1168,7 +1223,7 @@ class FillingSettings(_Group):
         sides=(0.1, 0.6),
     )
     windows: int = decision(
-        24,
+        16,
         "The most windows in which known samples are hidden; they are spread over the missing "
         "samples.",
         data="by design: at most half of the time of filling a photograph",
@@ -1191,7 +1246,7 @@ class FillingSettings(_Group):
         sides=(1 << 12, 1 << 18),
     )
     least_share: float = decision(
-        0.05,
+        0.1,
         "Of decorrelated channels, the weakest stay linear in holes as long as they have together "
         "at most this part of the squared error of the linear fit.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
@@ -1199,8 +1254,16 @@ class FillingSettings(_Group):
         sides=(0.0, 0.6),
     )
     noise_samples: int = decision(
-        1 << 15,
+        1 << 14,
         "The samples around holes in which noise is looked for.",
+        data="by design: a small part of the time of filling a photograph",
+        script="filling.py",
+        sides=(1 << 9, 1 << 20),
+    )
+    crop_samples: int = decision(
+        1 << 12,
+        "The samples of the central crop on which the fit between the samples of a filled lattice "
+        "is chosen.",
         data="by design: a small part of the time of filling a photograph",
         script="filling.py",
         sides=(1 << 9, 1 << 20),
@@ -1279,6 +1342,109 @@ class DualSettings(_Group):
         script="none",
         sides=(300, 3000),
     )
+    width_prior: float = decision(
+        1.0,
+        "The prior of widths: minus its logarithm is this number times the sum over axes of the "
+        "standard deviation of positions over the width.",
+        data="seven functions of 6 to 10 variables of their own, with much noise and idle axes",
+        script="dimensions.py",
+        sides=(0.0, 10.0),
+    )
+    most_pairs: int = decision(
+        12_000_000,
+        "Widths in many dimensions are chosen on fewer points, so that the table of distances of "
+        "all pairs on all axes has at most about this many numbers.",
+        data="by design: 100 MB, twice",
+        script="none",
+        sides=(1_000_000, 100_000_000),
+    )
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class FactoredSettings(_Group):
+    """Factored weights: their splines, their number, and the points they are chosen on."""
+
+    splines: int = decision(
+        12,
+        "The number of splines on an axis to begin with.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(6, 24),
+    )
+    most_splines: int = decision(
+        48,
+        "The most splines on an axis, if held-out points want more than the first.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(12, 96),
+    )
+    few_values: int = decision(
+        12,
+        "An axis with at most this many different positions has one hat for each.",
+        data="by design: months and smaller numbers of categories",
+        script="none",
+        sides=(3, 40),
+    )
+    most_products: int = decision(
+        16,
+        "The most products.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(4, 40),
+    )
+    settings_points: int = decision(
+        8000,
+        "Rank, penalty and splines are chosen on at most this many points, a quarter of them held "
+        "out.",
+        data="by design: 20,000 points in 10-D within 10 s",
+        script="dimensions.py",
+        sides=(2000, 40_000),
+    )
+    settings_share: float = decision(
+        0.05,
+        "Of many points they are chosen on this share, if that is more, up to five times as many.",
+        data="by design: 10^6 points in 6-D within 2 minutes",
+        script="none",
+        sides=(0.01, 0.2),
+    )
+    most_work: float = decision(
+        1.6e10,
+        "No further product is tried after about this many multiplications, for 8000 points.",
+        data="by design: some seconds",
+        script="none",
+        sides=(1e9, 2e11),
+    )
+    last_sweeps: int = decision(
+        5,
+        "The most sweeps over all points.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(2, 20),
+    )
+    most_points: int = decision(
+        4_000_000,
+        "Of more points than this, as many are used, at random.",
+        data="by design: 2 to 4 GB in 6 dimensions",
+        script="none",
+        sides=(1_000_000, 20_000_000),
+    )
+    judged_points: int = decision(
+        100_000,
+        "Whether the dual form or factored weights are better is judged on at most this many "
+        "points.",
+        data="by design: 10^6 points in 6-D within 2 minutes",
+        script="none",
+        sides=(20_000, 500_000),
+    )
+
+    def work(self, points: int) -> float:
+        """Return the work of the choice, for as many points as it is made on."""
+        return self.most_work * max(0.3, points / self.settings_points)
+
+    def part(self, points: int) -> int:
+        """Return on how many of the points settings are chosen."""
+        some = self.settings_points
+        return min(points, max(some, min(5 * some, int(self.settings_share * points))))
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -1299,6 +1465,7 @@ class Settings(_Group):
     robust: RobustSettings = RobustSettings()
     signals: SignalSettings = SignalSettings()
     dual: DualSettings = DualSettings()
+    factored: FactoredSettings = FactoredSettings()
 
 
 DEFAULT = Settings()

@@ -18,6 +18,7 @@ from kronfield._core.frames import EVEN, Frame, is_even, mean_step
 from kronfield._core.threads import in_threads
 from kronfield.fitting.directional import (
     SETTINGS,
+    Shorter,
     fill_middles,
     reach_in_samples,
 )
@@ -111,33 +112,63 @@ class Refinement:
         of the box are then the same as those of the whole lattice.
         """
         if not self.is_along_edges:
-            return self._along_axes(values)
-        nodes = self._directional(values)
+            return along_axes(values, self.finer, self.settings)
+        nodes = along_edges(values, self.finer, self.settings)
         if self.directional < 1:
-            _mix(nodes, self._along_axes(values), 1 - self.directional)
+            others = along_axes(values, self.finer, self.settings)
+            _mix(nodes, others, 1 - self.directional)
         return nodes
 
-    def _along_axes(self, values: Array) -> Array:
-        """Return values at the nodes, with middles along the axes."""
-        # from the last axis, whose lines are the longest runs in memory, while the array is small
-        for axis in range(len(self.axes), 0, -1):
-            if self.finer[axis - 1]:
-                values = _refine(values, axis, self.settings.past_the_end)
-        return values
 
-    def _directional(self, values: Array) -> Array:
-        """Return values at the nodes, with middles along the directions of least change."""
-        dtype = np.result_type(values.dtype, np.float32)
-        sides = zip(values.shape[1:], self.finer, strict=True)
-        shape = (2 * n + 1 if more else n for n, more in sides)
-        nodes = np.empty((len(values), *shape), dtype=dtype)
-        inner = [slice(None), *(slice(1, -1) if more else slice(None) for more in self.finer)]
-        fill_middles(values, self.finer, nodes[tuple(inner)], self.settings)
-        for axis, more in enumerate(self.finer, start=1):
-            if more:
-                inner[axis] = slice(None)
-                _fill_rim(np.moveaxis(nodes[tuple(inner)], axis, 0), self.settings.past_the_end)
-        return nodes
+def along_axes(
+    values: Array,
+    finer: Sequence[bool],
+    settings: DirectionalSettings = SETTINGS,
+    shorter: Shorter = (),
+) -> Array:
+    """Return values at the nodes of ``finer`` axes, with middles along the axes.
+
+    ``shorter`` is as in `fill_middles`.
+    """
+    # from the last axis, whose lines are the longest runs in memory, while the array is small
+    for axis in range(len(finer), 0, -1):
+        if finer[axis - 1]:
+            side = shorter[axis - 1] if shorter else None
+            if side is not None:
+                values = _with_one_more(values, axis, side + 1)
+            values = _refine(values, axis, settings.past_the_end)
+    return values
+
+
+def _with_one_more(values: Array, axis: int, side: int) -> Array:
+    """Return values whose last one on ``axis``, in the boxes that end before it, goes on straight.
+
+    That is how the differences continue past the ends of other boxes: see `slopes`.
+    """
+    values = values.copy()
+    y = values[(slice(None),) * side + (1,)].swapaxes(0, axis - (axis > side))
+    y[-1] = 3 * (y[-2] - y[-3]) + y[-4]
+    return values
+
+
+def along_edges(
+    values: Array,
+    finer: Sequence[bool],
+    settings: DirectionalSettings = SETTINGS,
+    shorter: Shorter = (),
+) -> Array:
+    """Return values at the nodes, with middles along the directions of least change."""
+    dtype = np.result_type(values.dtype, np.float32)
+    sides = zip(values.shape[1:], finer, strict=True)
+    shape = (2 * n + 1 if more else n for n, more in sides)
+    nodes = np.empty((len(values), *shape), dtype=dtype)
+    inner = [slice(None), *(slice(1, -1) if more else slice(None) for more in finer)]
+    fill_middles(values, finer, nodes[tuple(inner)], settings, shorter)
+    for axis, more in enumerate(finer, start=1):
+        if more:
+            inner[axis] = slice(None)
+            _fill_rim(nodes[tuple(inner)].swapaxes(0, axis), settings.past_the_end)
+    return nodes
 
 
 def _mix(nodes: Array, others: Array, weight: float) -> None:

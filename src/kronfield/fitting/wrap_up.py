@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +11,10 @@ from kronfield._core.arrays import Array, fit_overflow, sum_is_finite
 from kronfield._core.frames import Frame
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
-from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting.report import Report
+
+if TYPE_CHECKING:
+    from kronfield.field.uncertainty import Uncertainty
 
 
 def wrap_up(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.labels import Labels, is_time, plain
+from kronfield._core.labels import Labels, calendar_of, is_time, plain
 from kronfield.field import Field
 from kronfield.fitting import grid as grids
 from kronfield.interop.labelled import axis_positions, coordinate_label, has_positions
@@ -39,11 +39,12 @@ class ArrayAccessor:
     def interp(
         self, coords: Mapping[Any, Any] | None = None, *, outside: str = "nan", **names: Any
     ) -> Any:
-        """Return the values at other coordinates, as ``da.interp`` does.
+        """Return the values at other coordinates, as ``da.interp`` does: noise is kept.
 
-        A number removes its dimension, an array replaces its coordinate. DataArrays with other
-        dimensions are points, as in xarray. Positions outside of the domain, which extends half a
-        step beyond the samples, become NaN, or as ``outside`` says: see `Field.on_grid`.
+        To remove it, use `denoise` first. A number removes its dimension, an array replaces its
+        coordinate. DataArrays with other dimensions are points, as in xarray. Positions outside of
+        the domain, which extends half a step beyond the samples, become NaN, or as ``outside``
+        says: see `Field.on_grid`.
         """
         import xarray
 
@@ -68,7 +69,8 @@ class ArrayAccessor:
         def grid(field: Field) -> Array:
             return field.on_grid(positions, outside=outside)
 
-        result = self._result(dims, [len(x) for x in positions], self._evaluated(dims, grid))
+        values = self._evaluated(dims, grid, _through_samples)
+        result = self._result(dims, [len(x) for x in positions], values)
         result = result.assign_coords(
             {
                 dim: (dim, x, self._coordinate_attrs(dim))
@@ -258,7 +260,9 @@ class ArrayAccessor:
             for label, dim, one in zip(labels, dims, wide, strict=True)
         ]
         points = np.stack(columns, axis=1)
-        values = self._evaluated(dims, lambda field: field(points, outside=outside))  # (P, C)
+        values = self._evaluated(
+            dims, lambda field: field(points, outside=outside), _through_samples
+        )  # (P, C)
         data = self._data
         others = [dim for dim in data.dims if dim not in dims]
         kept = {
@@ -361,6 +365,12 @@ class SetAccessor:
         return xarray.Dataset(done, attrs=self._data.attrs)
 
 
+def _through_samples(values: Array, axes: Any, **options: Any) -> Field:
+    """Return the fit that passes through the samples; a gap is filled by a penalised one."""
+    ridge = None if options.get("mask") is not None else 0.0
+    return grids.fit(values, axes, ridge=ridge, **options)
+
+
 def _shared(one: Any, dims: Any) -> list[Any] | None:
     """Return those of ``dims`` that a variable has."""
     if dims is None:
@@ -384,6 +394,8 @@ def _missing(values: Array) -> Array | None:
 
 def _plain(new: Any) -> Any:
     """Return positions as an array; words are dates."""
+    if calendar_of(new) is not None:
+        return np.asarray(new, dtype=object)
     if isinstance(new, str) or (isinstance(new, list) and new and isinstance(new[0], str)):
         return np.asarray(new, dtype="M8[ns]")
     return np.asarray(new, dtype="M8[ns]") if is_time(new) and not _has_dtype(new) else new

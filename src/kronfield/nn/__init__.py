@@ -3,6 +3,7 @@
 from kronfield.nn.concatenated import ConcatenatedLinear
 from kronfield.nn.data import Samples
 from kronfield.nn.encode import Encode
+from kronfield.nn.factored import FactoredLinear
 from kronfield.nn.field import NetworkField, as_field
 from kronfield.nn.grid import Grid
 from kronfield.nn.kronecker import KroneckerLinear
@@ -16,6 +17,7 @@ __all__ = [
     "DivergenceError",
     "Encode",
     "Epoch",
+    "FactoredLinear",
     "Grid",
     "KroneckerLinear",
     "NetworkField",

@@ -1,9 +1,10 @@
-"""Plots of results. Only this package imports Matplotlib, on use; nothing is computed here."""
+"""Plots of results. Only this package imports Matplotlib; it computes nothing but fields."""
 
 from kronfield.plots.base import COLOURS, DASHES, check_target
 from kronfield.plots.changes import change_pictures
 from kronfield.plots.contests import save_contest
 from kronfield.plots.curves import save_comparison
+from kronfield.plots.fields import draw_field
 from kronfield.plots.fits import fit_pictures
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "DASHES",
     "change_pictures",
     "check_target",
+    "draw_field",
     "fit_pictures",
     "save_comparison",
     "save_contest",

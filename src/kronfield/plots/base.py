@@ -45,6 +45,14 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def shown_figure(width: float = 6.4, height: float = 4.2) -> Any:
+    """Return a figure that notebooks and windows show."""
+    new_figure(1.0, 1.0)  # says how to install Matplotlib if it is missing
+    from matplotlib import pyplot
+
+    return pyplot.figure(figsize=(width, height), layout="constrained")
+
+
 def picture_frame(
     height: float, width: float, title: str, names: tuple[str, str], *, bar: bool
 ) -> tuple[Any, Any]:

@@ -15,10 +15,12 @@ from kronfield.plots.base import (
     png_bytes,
     tidy,
 )
+from kronfield.plots.choices import candidates_height, draw_candidates
 
 if TYPE_CHECKING:
     from kronfield.signals.report.curves import ScoreCurve
     from kronfield.signals.report.diagnosis import Diagnosis, Shown
+    from kronfield.signals.report.held_out import HeldOut
 
 # The colour scale of errors ends at this quantile: a few outliers must not make the rest grey.
 MOST = 0.998
@@ -27,8 +29,9 @@ MOST = 0.998
 def fit_pictures(found: Diagnosis) -> dict[str, bytes]:
     """Return the pictures of a report as PNG, by name.
 
-    The names are input, reconstruction, error, spectrum and choice. The last two are left out if
-    there is nothing to show.
+    The names are input, reconstruction, error, between, held-out, uncertainty, spectrum and choice.
+    Those with nothing to show are left out: reconstruction and error where the field passes through
+    the samples.
     """
     shown = found.shown
     draw = {
@@ -39,6 +42,16 @@ def fit_pictures(found: Diagnosis) -> dict[str, bytes]:
         "scatter": _scatter,
     }[shown.form]
     pictures: dict[str, Any] = draw(shown)
+    if found.interpolates:  # the field at the samples is the samples: show what is not
+        del pictures["error"]
+        if shown.form in ("picture", "map"):
+            del pictures["reconstruction"]
+    if found.zooms:
+        pictures["between"] = _between(found)
+    if found.held_out is not None:
+        pictures["held-out"] = _held_out(found.held_out, shown)
+    if found.spread is not None:
+        pictures["uncertainty"] = _uncertainty(found)
     if found.power is not None or found.axes:
         pictures["spectrum"] = _spectra(found)
     if found.curves:
@@ -194,6 +207,114 @@ def _scatter(shown: Shown) -> dict[str, Any]:
     return result
 
 
+# Where nothing was given
+# ------------------------------------------------------------------------------------------
+
+
+def _between(found: Diagnosis) -> Any:
+    """Draw the samples and the field in the places with most detail, above each other."""
+    count, shown = len(found.zooms), found.shown
+    if shown.form == "line":
+        figure = new_figure(3.4 * count, 2.8)
+        for ax, zoom in zip(np.atleast_1d(figure.subplots(1, count)), found.zooms, strict=True):
+            ax.plot(zoom.fine_x, zoom.fine, color=COLOURS[0], linewidth=1.4)
+            ax.plot(zoom.x, zoom.samples, "o", color=COLOURS[7], markersize=4)
+            ax.set(xlabel=shown.names[0])
+            tidy(ax)
+        return figure
+    figure = new_figure(2.6 * count + 0.4, 5.6)
+    places = np.reshape(figure.subplots(2, count), (2, count))
+    colours = shown.form == "picture"
+    for column, zoom in zip(places.T, found.zooms, strict=True):
+        low, high = (
+            (0.0, 1.0)
+            if colours
+            else (float(np.nanmin(zoom.samples)), float(np.nanmax(zoom.samples)))
+        )
+        where = f"{shown.names[1]} {zoom.rows.start}, {shown.names[0]} {zoom.columns.start}"
+        for ax, values, title in (
+            (column[0], zoom.samples, f"samples from\n{where}" if colours else "samples"),
+            (column[1], zoom.fine, "the field"),
+        ):
+            ax.imshow(
+                np.clip(values, 0, 1) if colours else values,
+                cmap="gray" if colours else "viridis",
+                vmin=low,
+                vmax=high if high > low else low + 1,
+                interpolation="nearest",
+                aspect="auto",
+            )
+            ax.set_title(title, fontsize=9)
+            ax.set_xticks([])
+            ax.set_yticks([])
+    return figure
+
+
+def _held_out(found: HeldOut, shown: Shown) -> Any:
+    """Draw the errors of the field at held-out samples, beside the error of other methods."""
+    figure = new_figure(9.4, 3.9)
+    left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+    factor = 255.0 if shown.form == "picture" else 1.0
+    limit = _limit(found.error) * factor
+    style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    if found.points is not None and found.points.shape[1] == 2:
+        (a, b) = (1, 0) if shown.turned else (0, 1)
+        image = left.scatter(found.points[:, a], found.points[:, b], c=found.error, s=9, **style)
+        left.set(xlabel=shown.names[0], ylabel=shown.names[1])
+        figure.colorbar(image, ax=left, extend="both")
+    elif found.error.ndim >= 2 and found.points is None:
+        plane = found.error[(*[n // 4 * 2 + 1 for n in _lead(found.error)],)]
+        image = left.imshow(factor * plane, interpolation="nearest", aspect="auto", **style)
+        left.set(xticks=[], yticks=[])
+        figure.colorbar(image, ax=left, label=shown.unit, extend="both")
+    elif found.x is not None:
+        left.plot(found.x, found.error, ".", color=COLOURS[1], markersize=4)
+        left.axhline(0, color="black", linewidth=0.6)
+        left.set(xlabel=shown.names[0], ylabel="error")
+        tidy(left)
+    else:
+        left.hist(found.error, bins=60, color=COLOURS[1])
+        left.set(xlabel="error", ylabel="points")
+        tidy(left)
+    left.set_title(f"Error of the field where {found.given}", fontsize=10)
+    names, errors = list(found.errors), factor * np.array(list(found.errors.values()))
+    bars = right.barh(names[::-1], errors[::-1], color=COLOURS[0])
+    right.bar_label(bars, fmt="%.3g", padding=3, fontsize=9)
+    right.set_xlim(0, 1.25 * float(errors.max()) or 1.0)
+    right.set_title(f"rms error{f' [{shown.unit}]' if factor > 1 else ''}", fontsize=10)
+    tidy(right)
+    return figure
+
+
+def _lead(error: Any) -> tuple[int, ...]:
+    """Return the lengths of the axes before the last two, through which the middle is shown."""
+    return tuple(error.shape[:-2])
+
+
+def _uncertainty(found: Diagnosis) -> Any:
+    """Draw the standard error: a band around a line, or a map."""
+    spread, shown = found.spread, found.shown
+    assert spread is not None
+    if spread.x is not None:
+        assert spread.mean is not None
+        figure = new_figure(9.0, 3.2)
+        ax = figure.subplots()
+        twice = 2 * spread.values
+        ax.fill_between(
+            spread.x, spread.mean - twice, spread.mean + twice, color=COLOURS[0], alpha=0.25
+        )
+        ax.plot(spread.x, spread.mean, color=COLOURS[0], linewidth=1.2)
+        ax.set(title="The field, and twice its standard error", xlabel=shown.names[0])
+        tidy(ax)
+        return figure
+    figure = new_figure(7.0, 5.0)
+    ax = figure.subplots()
+    image = ax.imshow(spread.values, extent=spread.extent, cmap="magma", aspect="auto")
+    ax.set(title="Standard error of the field", xlabel=shown.names[0], ylabel=shown.names[1])
+    figure.colorbar(image, ax=ax)
+    return figure
+
+
 # Spectra and choices
 # ------------------------------------------------------------------------------------------
 
@@ -274,22 +395,7 @@ def _plain_ticks(axes: Any, x: Any) -> None:
 
 
 def _candidates(found: Diagnosis) -> Any:
-    """Draw the score of each candidate on its own line, chosen candidates in another colour."""
-    scores = np.array([one.score for one in found.candidates])
-    best = np.array([one.chosen for one in found.candidates])
-    figure = new_figure(9.0, 1.4 + 0.24 * len(scores))
-    axes = figure.subplots()
-    rows = np.arange(len(scores))[::-1]
-    axes.hlines(rows, 0, scores, color="#dddddd", linewidth=1.0)
-    axes.plot(scores, rows, "o", color=COLOURS[0], markersize=5)
-    axes.plot(scores[best], rows[best], "o", color=COLOURS[1], markersize=7, label="chosen")
-    axes.set_yticks(rows, [str(one) for one in found.candidates], fontsize=8)
-    finite = scores[np.isfinite(scores) & (scores > 0)]
-    if finite.size and finite.max() > 20 * finite.min():
-        axes.set_xscale("log")
-    else:
-        axes.set_xlim(left=0)
-    axes.set(title="Candidates", xlabel="score: lower is better")
-    axes.legend(frameon=False, fontsize=9)
-    tidy(axes)
+    """Draw the score of each candidate."""
+    figure = new_figure(9.0, candidates_height(len(found.candidates)))
+    draw_candidates(found.candidates, figure.subplots())
     return figure

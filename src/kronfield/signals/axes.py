@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import problem
+from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import drawn_order
 from kronfield.field import Field
 from kronfield.files import Description
-
-# Names of axes that are drawn to the right, and of axes that are drawn upwards.
-_ACROSS = {"x", "lon", "lng", "long", "longitude", "easting", "t", "time", "column", "col"}
-_UP = {"y", "z", "lat", "latitude", "northing"}
 
 
 def described(field: Field) -> Description:
@@ -80,13 +77,14 @@ def is_numbered(field: Field, axis: int) -> bool:
     return bool(np.array_equal(x, np.arange(len(x)))) and field.domain[axis] == (-0.5, len(x) - 0.5)
 
 
+def drawn_positions(field: Field, axis: int, positions: Array) -> Array:
+    """Return positions as Matplotlib draws them: dates as datetime64, numbers unchanged."""
+    label = field.labels.axes[axis]
+    return label.values(positions).astype("M8[us]") if label.is_date else positions
+
+
 def map_order(field: Field, order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes as (vertical, horizontal), and the axes to flip so that they grow upwards."""
     names = [axis_names(field)[i].split("[")[0].split("(")[0].strip().lower() for i in order]
-    if described(field).kind != "table" and not set(names) <= _ACROSS | _UP:
-        return order, ()
-    if "row" in names:
-        down = names.index("row")
-        return (order[down], order[1 - down]), ()
-    across = 1 if names[1] in _ACROSS and names[0] not in _ACROSS else 0
-    return (order[1 - across], order[across]), (order[1 - across],)
+    drawn, up = drawn_order(names, order, described(field).kind == "table")
+    return drawn, (drawn[0],) if up else ()

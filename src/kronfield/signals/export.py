@@ -23,7 +23,8 @@ from kronfield.signals.tones import Tones, measured_tones
 from kronfield.signals.view import View, view
 
 # Formats that hold any number; other formats hold brightness or sound.
-RAW = {".tif", ".tiff", ".npy", ".npz", ".nii", ".nii.gz", ".csv", ".tsv", ".parquet"}
+RAW = {".tif", ".tiff", ".npy", ".npz", ".nc", ".zarr", ".nii", ".nii.gz"}
+RAW |= {".csv", ".tsv", ".parquet", ".xlsx"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def export(
         count: int | None = len(where.shape) + len(job.names)
     else:
         shape, count = where.shape, len(job.names) if job.has_channels else None
-    with writer(path, shape, count, written.to_dict(), overwrite=overwrite) as file:
+    axes = None if target == "table" else where.positions
+    with writer(path, shape, count, written.to_dict(), axes=axes, overwrite=overwrite) as file:
         done = 0
         for block in where.blocks(field, job.derivative):
             values = job.values(block, chosen)
@@ -176,7 +178,9 @@ class _Job:
         names, count = self.known.channels or [], self.field.channel_count
         if len(names) == count:
             return names
-        return [str(i) for i in range(count)] if count > 1 else ["value"]
+        if count > 1:
+            return [str(i) for i in range(count)]
+        return [self.field.labels.name or "value"]
 
     def _picked(self, channel: str | None) -> list[int]:
         """Return the channels to write; derivatives leave out alpha."""
@@ -239,11 +243,14 @@ class _Job:
     def description(self, suffix: str, tones: Tones | None) -> Description:
         """Return the description of the file: that of the field, adapted to the view."""
         order, names, units = self.where.order, axis_names(self.field), axis_units(self.field)
+        labels = self.field.labels.axes
+        dated = any(label.is_time for label in labels)
         known = replace(
             self.known,
             axes=[names[i] for i in order],
             units=[units[i] for i in order],
-            channels=self.names if self.derivative is None else self._derivative_names(),
+            labels=[labels[i].to_dict() for i in order] if dated else None,
+            channels=self.names if self.derivative is None else self.derivative_names(),
             made=None,
             range=None,
         )
@@ -260,7 +267,8 @@ class _Job:
         own: Any = self.known.rate
         return max(1, round(self.where.rate or own or 44100))
 
-    def _derivative_names(self) -> list[str]:
+    def derivative_names(self) -> list[str]:
+        """Return the names of the channels, differentiated."""
         assert self.derivative is not None
         names = axis_names(self.field)
         by = " ".join(
@@ -287,6 +295,16 @@ class _Job:
             step[i, i], step[i, 3] = length / float(unit), start / float(unit)
         placed = np.array(self.known.affine) @ step if from_source else step
         return replace(known, spacing=lengths, affine=placed.tolist(), shape=list(self.where.shape))
+
+
+def drawn_channel(
+    field: Field, derivative: Sequence[int] | None, channel: str | None
+) -> tuple[int, str]:
+    """Return the number and the name of the channel to draw; an error if there are several."""
+    orders = derivative if derivative is not None and any(derivative) else None
+    job = _Job(field, view(field), orders, channel, "image", ".png")
+    name = job.names[0] if orders is None else job.derivative_names()[0]
+    return job.pick[0], name
 
 
 def _rows(where: View, start: int, values: Array, channels: bool) -> Array:

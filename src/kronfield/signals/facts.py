@@ -10,7 +10,7 @@ from typing import Any
 from kronfield._core.spectra import stable_rank
 from kronfield.field import Field, storage
 from kronfield.fitting.refined import RefinedField
-from kronfield.fitting.report import MEASURED_UP_TO
+from kronfield.fitting.report import MEASURED_UP_TO, Candidate
 from kronfield.signals.axes import axis_names, axis_units, described
 
 
@@ -58,15 +58,18 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
 
 def _plain_axis_facts(field: Field) -> list[dict[str, Any]]:
     """Return the name, unit, domain and number of samples of each axis."""
-    axes = zip(axis_names(field), axis_units(field), field.domain, field.axes, strict=True)
+    labels = field.labels.axes
+    axes = zip(axis_names(field), axis_units(field), field.domain, field.axes, labels, strict=True)
     return [
         {
             "name": name,
             "unit": unit,
+            "kind": label.kind,
             "domain": list(ends),
+            "dates": [label.text(end) for end in ends] if label.is_time else None,
             "samples": len(x),
         }
-        for name, unit, ends, x in axes
+        for name, unit, ends, x, label in axes
     ]
 
 
@@ -117,7 +120,8 @@ def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def _axis_line(axis: dict[str, Any], kind: str) -> tuple[str, str]:
     """Return the name of an axis, and its ends, samples and embedder as text."""
     low, high = axis["domain"]
-    text = f"{low:g} to {high:g} {axis['unit']}".rstrip()
+    dates = axis.get("dates")
+    text = " to ".join(dates) if dates else f"{low:g} to {high:g} {axis['unit']}".rstrip()
     text += f", {axis['samples']} samples" if kind != "table" else ""
     if "embedder" in axis:
         rank = axis["stable_rank"]
@@ -169,6 +173,20 @@ def _disk_lines(size: int | None, raw: int | None) -> Iterator[tuple[str, str]]:
         yield "on disk", f"{size} bytes{compared}"
 
 
+def _chosen(report: dict[str, Any]) -> str | None:
+    """Return the chosen candidates of a report as text, as the report itself shows them."""
+    found = []
+    for one in report.get("candidates") or []:
+        if isinstance(one, dict) and one.get("chosen"):
+            parameters = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in sorted((one.get("parameters") or {}).items())
+                if value is not None
+            }
+            found.append(str(Candidate(str(one.get("kind")), parameters)))
+    return "\n".join(found) or None
+
+
 def _report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     if not report:
         return []
@@ -178,6 +196,11 @@ def _report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(
             ("penalty", f"ridge {report['ridge']:.3g}, roughness ({first:.3g}, {second:.3g})")
         )
+    chosen = _chosen(report)
+    if chosen is not None:
+        lines.append(("chosen", chosen))
+    if report.get("expected_error") is not None:
+        lines.append(("expected error", f"{report['expected_error']:.3g} rms at held-out samples"))
     if report.get("chosen_by"):
         lines.append(("chosen by", report["chosen_by"]))
     if report.get("residual") is not None:

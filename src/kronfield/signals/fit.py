@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import Labels
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
@@ -100,7 +101,7 @@ def fit_signal(
         }
         field = _fit_points(signal.points, signal.values, encoding, **options)
         field.info = replace(signal.description, range=value_range(signal.values)).to_dict()
-        return field
+        return _labelled(field, signal)
     holes = (
         missing_samples(signal)
         if missing is None
@@ -124,7 +125,19 @@ def fit_signal(
     if known.has_alpha:
         known = replace(known, multiplied=True)
     field.info = known.to_dict()
-    return field
+    return _labelled(field, signal)
+
+
+def _labelled(field: Field, signal: Signal) -> Field:
+    """Set the names, units and kinds of the axes, if the file has them; return the field."""
+    if signal.labels is None:
+        return field
+    known = signal.description
+    channels = tuple(known.channels) if signal.channels and known.channels else None
+    name = known.member if channels is None and not known.channels else None
+    if channels is None and known.channels:
+        name = known.channels[0]
+    return field.with_labels(Labels(signal.labels, name, {}, channels))
 
 
 def _fit_grid(

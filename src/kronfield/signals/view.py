@@ -31,6 +31,12 @@ BLOCK_NUMBERS = 1 << 22
 MOST_ON_LINE, MOST_ON_AXIS, MOST_IN_ALL = 10**9, 10**7, 10**12
 
 
+class Within(tuple[int, ...]):
+    """The height and width of a frame into which a picture must fit, in its own proportions."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class View:
     """The positions at which a field is evaluated, and the layout of the result.
@@ -148,9 +154,10 @@ def view(
     ----------
     field : Field
         Its ``info`` may hold the kind of the signal and the names of the axes.
-    size : int or one per axis, optional
+    size : int, one per axis, or Within, optional
         The longest side (other than the time of a video), or the number of positions on each axis
-        of the result.
+        of the result, or a frame into which it must fit in its own proportions. A table has no
+        proportions and fills the frame.
     scale : float or one per axis, optional
         Factor on the number of samples. A single factor leaves the time of a video unchanged.
     crop : dict, optional
@@ -170,7 +177,7 @@ def view(
     cuts, crops = dict(cut or {}), dict(crop or {})
     free = _uncut(field, cuts, crops)
     order, turned = _order(field, tuple(free), upright)
-    wanted = _wanted(field, list(order), size, scale)
+    wanted = _wanted(field, list(order), _fitted(field, order, crops, size), scale)
     real("slow", slow, low=0.0, high=1e6, open_low=True, remedy="2 is half the speed.")
     request = _Request(field, cuts, crops, wanted, rate, slow)
     lines = [request.line(i) for i in range(field.dimensions)]
@@ -368,6 +375,26 @@ def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
         drawn = max(defaults.DEFAULT.signals.points_side, *(len(field.axes[i]) for i in sides))
         return _Wanted(counts=_counts(field, free, sides, drawn))
     return _Wanted()
+
+
+def _fitted(
+    field: Field,
+    order: Sequence[int],
+    crops: Mapping[int, tuple[float | None, float | None]],
+    size: Any,
+) -> Any:
+    """Return the size of a picture in its own proportions inside a frame; other sizes as given."""
+    kind = described(field).kind
+    sides = [i for i in order if not (kind == "video" and i == time_axis(field))]
+    if not isinstance(size, Within) or kind == "table" or len(sides) != 2:
+        return size
+    own = []
+    for axis in sides:
+        low, high = _ends(field, axis, crops.get(axis, (None, None)))
+        whole_low, whole_high = field.domain[axis]
+        own.append(len(field.axes[axis]) * (high - low) / (whole_high - whole_low))
+    factor = min(most / n for most, n in zip(size, own, strict=True))
+    return tuple(max(1, round(n * factor)) for n in own)
 
 
 def _counts(field: Field, free: list[int], sides: list[int], size: Any) -> dict[int, int]:

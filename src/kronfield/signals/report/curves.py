@@ -75,7 +75,7 @@ def choice_curves(values: Array, channels: bool, field: Field) -> list[ScoreCurv
     report = field.report
     if not isinstance(report, FitReport):
         return []
-    part = _Part.middle(values, channels, field, report)
+    part = Part.middle(values, channels, field, report)
     if not np.isfinite(part.values).all() or min(map(len, part.axes)) < FEWEST:
         return []
     found = _shapes(part, report), _penalties(part, report)
@@ -83,7 +83,7 @@ def choice_curves(values: Array, channels: bool, field: Field) -> list[ScoreCurv
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """The central part of the samples, on which settings are compared.
 
     ``density`` is the number of features per sample on each axis of the fit.
@@ -95,7 +95,7 @@ class _Part:
     density: list[float]
 
     @classmethod
-    def middle(cls, values: Array, channels: bool, field: Field, report: FitReport) -> _Part:
+    def middle(cls, values: Array, channels: bool, field: Field, report: FitReport) -> Part:
         """Return about `JUDGED` samples from the middle of the samples of a fit."""
         D = field.dimensions
         side = min(LONGEST, max(2 * FEWEST, math.floor(JUDGED ** (1 / D))))
@@ -110,7 +110,7 @@ class _Part:
         volume = math.prod((x[-1] - x[0]) / (len(x) - 1) for x in self.axes)
         return float(volume ** (1 / len(self.axes)))
 
-    def known(self, split: Split) -> _Part:
+    def known(self, split: Split) -> Part:
         """Return the samples of this part that are not held out."""
         values, axes = split.known(self.values), split.axes(self.axes)
         return dataclasses.replace(self, values=values, axes=axes)
@@ -181,7 +181,7 @@ def _padded(embedder: Embedder) -> int:
 # Shapes -----------------------------------------------------------------------------------
 
 
-def _shapes(part: _Part, report: FitReport) -> ScoreCurve | None:
+def _shapes(part: Part, report: FitReport) -> ScoreCurve | None:
     """Return the held-out error against the shape of the features, reported or computed."""
     degrees = [
         one
@@ -220,7 +220,7 @@ def _shapes_to_try(embedder: Embedder, name: str, own: float) -> list[float]:
     return [own * factor for factor in FACTORS]
 
 
-def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> float:
+def _held_out_error(part: Part, embedders: list[Embedder], shape: float) -> float:
     """Fit every second sample with features of this shape; return the rms error at the others."""
     split = Split.of([len(x) for x in part.axes])
     known = part.known(split)
@@ -232,7 +232,7 @@ def _held_out_error(part: _Part, embedders: list[Embedder], shape: float) -> flo
 # Penalties --------------------------------------------------------------------------------
 
 
-def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:
+def _penalties(part: Part, report: FitReport) -> ScoreCurve | None:
     """Return generalised cross-validation against the penalty, reported or computed."""
     title, label = "Cross-validation against the penalty", "generalised cross-validation"
     ridges = _tried([one for one in report.candidates if one.kind == "ridge"], "ridge")
@@ -250,7 +250,7 @@ def _penalties(part: _Part, report: FitReport) -> ScoreCurve | None:
     return ScoreCurve(title, setting, label, weights, np.array(scores), chosen)
 
 
-def _cross_validation(part: _Part, encoding: Kronecker, weight: float, order: int) -> float:
+def _cross_validation(part: Part, encoding: Kronecker, weight: float, order: int) -> float:
     """Return the score of generalised cross-validation (Craven and Wahba, 1979).
 
     It is n^2 r^2 / (n - f)^2 for n samples, the rms residual r and f degrees of freedom, and NaN if

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field as dataclass_field
 from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array
+from kronfield._core.arrays import Array, InputError
 from kronfield._core.frames import cell_centres
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.field import Field
 from kronfield.files import Signal
 from kronfield.fitting.report import MEASURED_UP_TO, Candidate
-from kronfield.signals.axes import axis_names, axis_units, described, map_order
+from kronfield.signals.axes import (
+    axis_names,
+    axis_units,
+    described,
+    drawn_positions,
+    map_order,
+)
 from kronfield.signals.fit import straight_colours
+from kronfield.signals.report.between import Zoom, detailed_windows, fine_positions
 from kronfield.signals.report.curves import ScoreCurve, choice_curves
+from kronfield.signals.report.held_out import HeldOut, held_out
 
 # The longest side of a picture in a report, samples of a line, and points of a table.
 SIDE, LINE, POINTS = 900, 240, 20_000
-# Positions of the field per sample of a line, and on the side of a map.
-FINE, MAP = 8, 300
+# Positions of the field per sample of a line, and on the side of a map, and of one of errors.
+FINE, MAP, COARSE = 8, 300, 80
+# A field passes through its samples if its rms error there is below this part of their spread.
+PASSES = 1e-3
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,8 @@ class Shown:
         Finer positions, and the field there; for points, ``fine`` is a map of the field.
     extent : tuple, optional
         The ends of the axes: left, right, bottom, top.
+    turned : bool
+        Whether the second coordinate of points is drawn to the right.
     """
 
     form: str
@@ -58,6 +70,7 @@ class Shown:
     fine_x: Array | None = None
     fine: Array | None = None
     extent: tuple[float, float, float, float] | None = None
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,14 +96,50 @@ class AxisSpectrum:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Standard errors: along a line, or on a map with the first row at the top."""
+
+    values: Array
+    x: Array | None = None
+    mean: Array | None = None
+    extent: tuple[float, float, float, float] | None = None
+
+
+@dataclass(frozen=True)
 class Diagnosis:
-    """The content of a report."""
+    """The content of a report.
+
+    Attributes
+    ----------
+    shown : Shown
+        Samples, field and error at the samples.
+    power, axes, curves, candidates
+        Spectra, and the scores of settings.
+    held_out : HeldOut or None
+        The error where nothing was given.
+    zooms : list of Zoom
+        What lies between the samples.
+    spread : Spread or None
+        Where the field is uncertain.
+    """
 
     shown: Shown
     power: Power | None
     axes: list[AxisSpectrum]
     curves: list[ScoreCurve]
     candidates: list[Candidate]
+    held_out: HeldOut | None = None
+    zooms: list[Zoom] = dataclass_field(default_factory=list)
+    spread: Spread | None = None
+
+    @property
+    def interpolates(self) -> bool:
+        """Whether the field passes through the samples, so that its error there says nothing."""
+        samples, error = self.shown.samples, self.shown.error
+        levels = 255.0 if self.shown.form == "picture" else 1.0
+        scale = float(np.nanstd(samples)) * levels
+        finite = error[np.isfinite(error)]
+        return bool(finite.size and np.sqrt(np.mean(finite**2)) < PASSES * scale)
 
 
 def diagnose(signal: Signal, field: Field) -> Diagnosis:
@@ -113,12 +162,69 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
     ['Error of samples left out, by degree', 'Cross-validation against the penalty']
     """
     candidates = list(getattr(field.report, "candidates", []))
+    known, spread = held_out(signal, field), _spread(field)
     if signal.points is not None:
-        return Diagnosis(_table(signal, field), None, _axis_spectra(field), [], candidates)
+        shown = _table(signal, field)
+        return Diagnosis(shown, None, _axis_spectra(field), [], candidates, known, spread=spread)
     shown = _line(signal, field) if field.dimensions == 1 else _picture(signal, field)
     curves = choice_curves(signal.values, signal.channels, field)
     power = power_of(shown.samples, shown.fitted)
-    return Diagnosis(shown, power, _axis_spectra(field), curves, candidates)
+    zooms = _zooms(signal, field, shown)
+    return Diagnosis(shown, power, _axis_spectra(field), curves, candidates, known, zooms, spread)
+
+
+def _zooms(signal: Signal, field: Field, shown: Shown) -> list[Zoom]:
+    """Return the places of the shown samples with most detail, and the field between them."""
+    if shown.form == "line":
+        start = max(0, (len(signal.values) - LINE) // 2)
+        x, found = field.axes[0][start : start + LINE], []
+        for (part,) in detailed_windows(shown.samples.astype(np.float64)):
+            fine_x = fine_positions(x, part)
+            fine = _first(field, field.on_grid([fine_x], outside="clamp"))
+            places = [drawn_positions(field, 0, one) for one in (x[part], fine_x)]
+            found.append(Zoom(part, part, shown.samples[part], fine, *places))
+        return found
+    section = _Section.of(field, signal.values.shape[: field.dimensions])
+    grey = shown.samples.astype(np.float64)
+    grey = grey[..., :3].mean(axis=-1) if grey.ndim == 3 else grey
+    found = []
+    positions = section.positions(field)
+    rows = positions[section.down][::-1] if section.up else positions[section.down]
+    for down, across in detailed_windows(grey):
+        where = list(positions)
+        where[section.down] = np.sort(fine_positions(rows, down))
+        where[section.across] = fine_positions(positions[section.across], across)
+        if rows[0] > rows[-1] and not section.up:
+            where[section.down] = where[section.down][::-1]
+        fine = np.asarray(field.on_grid(where, outside="clamp"))
+        fine = straight_colours(fine) if described(field).multiplied else fine
+        fine = section.drawn(fine)
+        if shown.samples.ndim == 2 and fine.ndim == 3:
+            fine = fine[..., 0]
+        found.append(Zoom(down, across, shown.samples[down, across], fine))
+    return found
+
+
+def _spread(field: Field) -> Spread | None:
+    """Return standard errors on a line or a map; None if the field has none."""
+    if field.dimensions > 2:
+        return None
+    try:
+        if field.dimensions == 1:
+            x = np.linspace(*field.domain[0], LINE)
+            error = _first(field, field.standard_error(x[:, None]))
+            mean = _first(field, field.on_grid([x]))
+            return Spread(error, drawn_positions(field, 0, x), mean)
+        (down, across), turned = map_order(field, (0, 1))
+        lines = [cell_centres(*ends, COARSE) for ends in field.domain]
+        points = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, 2)
+        error = _first(field, field.standard_error(points)).reshape(COARSE, COARSE)
+    except InputError:
+        return None
+    error = error.T if down > across else error
+    (left, right), (low, high) = field.domain[across], field.domain[down]
+    extent = (left, right, low, high) if turned else (left, right, high, low)
+    return Spread(error[::-1] if turned else error, extent=extent)
 
 
 # Samples and field
@@ -173,8 +279,8 @@ class _Section:
 
 
 def _label(field: Field, axis: int) -> str:
-    """Return the name of an axis, with its unit."""
-    unit = axis_units(field)[axis]
+    """Return the name of an axis, with its unit; dates have none."""
+    unit = "" if field.labels.axes[axis].is_date else axis_units(field)[axis]
     return f"{axis_names(field)[axis]}{f' [{unit}]' if unit else ''}"
 
 
@@ -207,6 +313,7 @@ def _line(signal: Signal, field: Field) -> Shown:
     if signal.channels:
         fitted, fine = fitted[:, 0], fine[:, 0]
     names = (_label(field, 0), signal.description.first_channel)
+    x, fine_x = drawn_positions(field, 0, x), drawn_positions(field, 0, fine_x)
     return Shown("line", values[part], fitted, fitted - values[part], names, "", x, fine_x, fine)
 
 
@@ -233,8 +340,8 @@ def _table(signal: Signal, field: Field) -> Shown:
             fitted - values,
             (names[0], column),
             "",
-            points[:, 0],
-            fine_x,
+            drawn_positions(field, 0, points[:, 0]),
+            drawn_positions(field, 0, fine_x),
             fine,
         )
     if field.dimensions > 2:
@@ -258,6 +365,7 @@ def _table(signal: Signal, field: Field) -> Shown:
         None,
         drawn,
         (*ends[0], *ends[1]),
+        across == 1,
     )
 
 

@@ -25,6 +25,13 @@ _CAPTIONS = {
     "reconstruction": "The field, evaluated at the samples.",
     "error": "Red where the field is above the samples, blue where it is below. The few largest "
     "errors are cut off.",
+    "between": "The places where the samples have most detail: above the samples, below the field "
+    "at eight times as many positions per axis; along a line, both.",
+    "held-out": "Left: the error at samples that were held out, where the others were given. Of "
+    "grids a part in the middle is judged. Right: the same error by other methods. Fewer samples "
+    "were given than to the field above, which is better than this.",
+    "uncertainty": "Where the field is uncertain: its standard error, given the noise of the "
+    "samples and the penalty.",
     "spectrum": "Left, for grids: the power of the samples, of the field and of the error at each "
     "frequency. Right: the singular values of the features of an axis at its samples.",
     "choice": "The scores of other settings on the middle of the samples; lower is better.",
@@ -91,6 +98,10 @@ def write_report(
     found = diagnose(signal, field)
     title = f"{signal.description.source or 'A field'}, fitted by kronfield"
     facts = told_facts(field_facts(field))
+    if found.held_out is not None:
+        facts.append(("error where nothing was given", str(found.held_out)))
+    if found.interpolates:
+        facts.append(("at the samples", "the field passes through the samples"))
     return write_folder(folder, title, facts, fit_pictures(found), found.candidates)
 
 

@@ -59,6 +59,9 @@ class Likelihood:
         Orthonormal columns that are left alone.
     shape : str
         The shape of the similarity.
+    prior : float
+        The prior of widths: -log p is this number times the sum over axes of spread over width, as
+        of exponential distributions of 1 / width. Of many axes, few matter.
     """
 
     pairs: Pairs
@@ -66,6 +69,7 @@ class Likelihood:
     noise: Array
     columns: Array
     shape: str
+    prior: float = 0.0
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:
         """Return -log L and its gradient by the logarithms of the D widths and of the ridge."""
@@ -102,7 +106,7 @@ class Likelihood:
     def maximum(
         self, start: Similarity, ridge: float, spread: Array, steps: int, fixed: bool = False
     ) -> tuple[Similarity, float, float]:
-        """Return the likeliest widths and ridge, and -log L there, by L-BFGS.
+        """Return the likeliest widths and ridge, and -log L with the prior there, by L-BFGS.
 
         Parameters
         ----------
@@ -117,13 +121,19 @@ class Likelihood:
         """
         from scipy.optimize import minimize
 
+        def penalised(parameters: Array) -> tuple[float, Array]:
+            value, slope = self(parameters)
+            prior = self.prior * spread * np.exp(-parameters[:-1])
+            slope[:-1] -= prior
+            return value + float(prior.sum()), slope
+
         ends = [(math.log(s * NARROWEST), math.log(s * WIDEST)) for s in spread]
         known = math.log(ridge)
         ends.append((known, known) if fixed else (math.log(LEAST_RIDGE), math.log(MOST_RIDGE)))
         first = np.array([*np.log(start.widths), known])
         low, high = np.array(ends).T
         found = minimize(
-            self,
+            penalised,
             np.clip(first, low, high),
             jac=True,
             method="L-BFGS-B",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +23,8 @@ from kronfield._core.arrays import Array, problem
 SHAPES = ("gaussian", "twice", "once", "rough")
 # The factor of |dx| / width in s.
 _FACTOR = {"gaussian": 1.0, "twice": math.sqrt(5.0), "once": math.sqrt(3.0), "rough": 1.0}
+# The polynomial in s before exp(-s).
+_POLYNOMIALS = {"rough": (1.0,), "once": (1.0, 1.0), "twice": (1.0, 1.0, 1.0 / 3.0)}
 # The highest derivative of the fit that is offered.
 _SMOOTHNESS = {"gaussian": 16, "twice": 2, "once": 2, "rough": 0}
 # Similarities are computed for about this many pairs at a time: 2 MB, which stay in the cache.
@@ -48,8 +49,21 @@ class Similarity:
     def __repr__(self) -> str:
         return f"Similarity({self.shape}, widths {', '.join(f'{w:.3g}' for w in self.widths)})"
 
-    def between(self, left: Array, right: Array) -> Array:
-        """Return the similarities (M, P) of points (M, D) and (P, D)."""
+    def between(self, left: Array, right: Array, quick: bool = False) -> Array:
+        """Return the similarities (M, P) of points (M, D) and (P, D).
+
+        Those of Gaussians may be ``quick``: with a matrix product, to about 1e-12.
+        """
+        if quick and self.shape == "gaussian":
+            # |a - b|^2 = |a|^2 + |b|^2 - 2 ab
+            middle = right.mean(axis=0)
+            a, b = ((x - middle) / np.asarray(self.widths) for x in (left, right))
+            away = a @ (2.0 * b.T)
+            away -= np.sum(a * a, axis=1)[:, None]
+            away -= np.sum(b * b, axis=1)
+            np.minimum(away, 0.0, out=away)
+            away *= 0.5
+            return np.asarray(np.exp(away, out=away))
         factor = _FACTOR[self.shape] / np.asarray(self.widths)
         a, b = left * factor, right * factor
         out = np.empty((len(a), len(b)))
@@ -135,6 +149,65 @@ class AxisSimilarity:
         scale = _FACTOR[self.shape] / self.width
         ends = [_antiderivative(self.shape, (end - self.centres) * scale) for end in (low, high)]
         return np.asarray((ends[1] - ends[0]) / scale)
+
+    def own(self, x: Array) -> Array:
+        """Return the similarity (P,) of each centre to its own position (P,)."""
+        return _derivative(self.shape, (x - self.centres) * _FACTOR[self.shape] / self.width, 0)
+
+    def products(self, low: float, high: float, part: slice = slice(None)) -> Array:
+        """Return the integrals (n, P) of products of similarities from low to high.
+
+        The product of each of ``part`` of the centres and each centre, in closed form.
+        """
+        scale = _FACTOR[self.shape] / self.width
+        left, right = self.centres[part, None] * scale, self.centres * scale
+        found = _product_integral(self.shape, left, right, low * scale, high * scale)
+        return np.asarray(found / scale)
+
+
+def _product_integral(shape: str, c: Array, e: Array, low: float, high: float) -> Array:
+    """Return the integral of the product of similarities to c and e, in units of 1 / scale."""
+    from scipy import special
+
+    if shape == "gaussian":
+        # exp(-(x - c)^2 / 2 - (x - e)^2 / 2) = exp(-(c - e)^2 / 4) exp(-(x - (c + e) / 2)^2)
+        middle = (c + e) / 2.0
+        ends = special.erf(high - middle) - special.erf(low - middle)
+        return np.asarray(math.sqrt(math.pi) / 2.0 * np.exp(-((c - e) ** 2) / 4.0) * ends)
+    u, v = np.minimum(c, e), np.maximum(c, e)
+    gap = v - u
+    p = _POLYNOMIALS[shape]
+    # the second factor as a polynomial in t: p(gap + t) outside of the two, p(gap - t) between
+    shifted = [
+        sum(math.comb(k, n) * p[k] * gap ** (k - n) for k in range(n, len(p)))
+        for n in range(len(p))
+    ]
+    outside = [np.zeros_like(gap) for _ in range(2 * len(p) - 1)]
+    between = [np.zeros_like(gap) for _ in range(2 * len(p) - 1)]
+    for k, factor in enumerate(p):
+        for n, other in enumerate(shifted):
+            outside[k + n] += factor * other
+            between[k + n] += factor * (-1.0) ** n * other
+    total = np.zeros_like(gap)
+    for end, sign in ((u - low, 1.0), (u - high, -1.0), (high - v, 1.0), (low - v, -1.0)):
+        away = _decaying(end)
+        for q, a in zip(outside, away, strict=False):
+            total += sign * q * a
+    start, stop = np.clip(low - u, 0.0, gap), np.clip(high - u, 0.0, gap)
+    for n, q in enumerate(between):
+        total += q * (stop ** (n + 1) - start ** (n + 1)) / (n + 1)
+    return np.asarray(total * np.exp(-gap))
+
+
+def _decaying(T: Array) -> list[Array]:
+    """Return the integrals of t^n exp(-2 t) from 0 to T, n = 0 to 4; 0 if T is not positive."""
+    T = np.maximum(T, 0.0)
+    e = np.exp(-2.0 * T)
+    found, power = [(1.0 - e) / 2.0], np.ones_like(T)
+    for n in range(1, 5):
+        power = power * T
+        found.append((n * found[-1] - power * e) / 2.0)
+    return found
 
 
 def _derivative(shape: str, t: Array, order: int) -> Array:
@@ -231,11 +304,3 @@ def on_axes(similarity: Similarity, centres: Array) -> list[AxisSimilarity]:
         AxisSimilarity(similarity.shape, width, np.ascontiguousarray(centres[:, i]))
         for i, width in enumerate(similarity.widths)
     ]
-
-
-def product_rows(axes: Sequence[AxisSimilarity], points: Array, orders: Sequence[int]) -> Array:
-    """Return the similarities (M, P), or their derivatives, of points (M, D)."""
-    rows = np.ones((len(points), axes[0].size))
-    for i, (axis, order) in enumerate(zip(axes, orders, strict=True)):
-        rows *= axis.rows(points[:, i], order)
-    return rows

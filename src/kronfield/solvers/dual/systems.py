@@ -18,7 +18,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.dual.likelihood import LEAST_RIDGE, MOST_RIDGE, orthonormal
-from kronfield.solvers.dual.similarity import Similarity
+from kronfield.solvers.dual.similarity import AxisSimilarity, Similarity, on_axes
 
 # Added to the diagonal of K_mm, relative to it, so that rounding errors do not make it singular.
 JITTER = 1e-8
@@ -55,7 +55,27 @@ class DualSolution:
     left_out_weights: Array
 
 
-class Direct:
+class _Centred:
+    """A system with centres, whose similarities on each axis are those of the field.
+
+    A pickle holds the positions once: the field and its report refer to the same `axes`, and the
+    centres are put together from them.
+    """
+
+    similarity: Similarity
+    centres: Array
+
+    @functools.cached_property
+    def axes(self) -> list[AxisSimilarity]:
+        """The similarities to the centres on each axis."""
+        return on_axes(self.similarity, self.centres)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.centres = np.stack([axis.centres for axis in self.axes], axis=1)
+
+
+class Direct(_Centred):
     """The system of all points.
 
     Parameters
@@ -79,8 +99,8 @@ class Direct:
         self.noise, self.columns = noise, columns
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("similarity", "ridge", "centres", "noise", "columns")
-        return {name: self.__dict__[name] for name in names}
+        names = ("similarity", "ridge", "axes", "noise", "columns")
+        return {name: getattr(self, name) for name in names}
 
     @functools.cached_property
     def _factor(self) -> Array:
@@ -198,7 +218,7 @@ class _Sums:
     count: int
 
 
-class Inducing:
+class Inducing(_Centred):
     """The system with m inducing points.
 
     Parameters
@@ -217,8 +237,8 @@ class Inducing:
         self.similarity, self.ridge, self.centres, self.sums = similarity, ridge, centres, sums
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("similarity", "ridge", "centres", "sums")
-        return {name: self.__dict__[name] for name in names}
+        names = ("similarity", "ridge", "axes", "sums")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def fitted(
@@ -230,8 +250,12 @@ class Inducing:
         values: Array,
         noise: Array,
         columns: Array,
+        judged: Array | None = None,
     ) -> tuple[Inducing, DualSolution]:
-        """Return the system and the solution for values (C, n); a ridge of None is chosen."""
+        """Return the system and the solution for values (C, n); a ridge of None is chosen.
+
+        Leave-one-out errors are those of the points ``judged``, by default of some.
+        """
         X, way = orthonormal(columns)
         root = 1.0 / np.sqrt(noise)
         m = len(centres)
@@ -257,7 +281,9 @@ class Inducing:
         # |y - X b|^2 - z'(B + ridge)^-1 z, over the ridge
         left = np.sum(((values - (X @ b).T) * root) ** 2, axis=1)
         squares = (left - np.sum(z * inner, axis=0)) / new.ridge
-        some = np.unique(np.linspace(0, len(points) - 1, MOST_LEFT_OUT).astype(int))
+        some = judged
+        if some is None:
+            some = np.unique(np.linspace(0, len(points) - 1, MOST_LEFT_OUT).astype(int))
         V = new.whitened(points[some]) * root[some]
         leverage = np.sum((vectors.T @ V) ** 2 / (e + new.ridge)[:, None], axis=0)
         away = (values[:, some] - (X[some] @ b).T) * root[some] - inner.T @ V
@@ -279,7 +305,7 @@ class Inducing:
 
     def whitened(self, points: Array) -> Array:
         """Return L^-1 K_mn, (m, n)."""
-        K = self.similarity.between(self.centres, points)
+        K = self.similarity.between(self.centres, points, quick=True)
         found = scipy_linalg().solve_triangular(self.factor, K, lower=True, check_finite=False)
         return np.asarray(found)
 

@@ -84,15 +84,7 @@ def lower_band(matrix: Any) -> Array:
 def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | None:
     linalg = scipy_linalg()
 
-    band = _penalty_band(
-        penalty.shape,
-        penalty.spacings,
-        penalty.first,
-        penalty.second,
-        penalty.ridge,
-        len(data),
-        penalty.wraps,
-    ).copy("F")
+    band = penalty_band(penalty, len(data)).copy("F")
     band[: len(data)] += data
     try:
         factor = linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
@@ -104,6 +96,14 @@ def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | 
     flat = np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64)
     solved = linalg.cho_solve_banded((factor, True), flat, check_finite=False)
     return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
+
+
+def penalty_band(penalty: DifferencePenalty, least: int) -> Array:
+    """Return the lower diagonals of a penalty, at least ``least`` of them; not to be changed."""
+    own = penalty
+    return _penalty_band(
+        own.shape, own.spacings, own.first, own.second, own.ridge, least, own.wraps
+    )
 
 
 # The last two are kept: all folds of a cross-validation need the same penalty.

@@ -317,6 +317,14 @@ class NormalEquations:
             np.sum((x * self.data_of(x, penalty)).reshape(len(x), -1), axis=1, dtype=np.float64)
         )
 
+    def penalty_energy(self, solution: Solution, penalty: Penalty) -> Array:
+        """Return x'Px, (C,): what the penalty adds to the sum of squared residuals."""
+        x = solution.unknowns.astype(np.float64)
+        if self.nodes is None:
+            return self.differences(penalty).energy(x)
+        squares = self.basis_system(penalty).symbol * x**2
+        return np.asarray(np.sum(squares.reshape(len(x), -1), axis=1))
+
     def residual_energy(self, solution: Solution, penalty: Penalty) -> Array:
         """Return the sum of w (y - fit)^2, (C,): y'Wy - 2 x'B'Wy + x'B'WB x."""
         x = solution.unknowns

@@ -160,6 +160,14 @@ class DifferencePenalty:
             )
         return out
 
+    def energy(self, tensor: Array) -> Array:
+        """Return the penalty (C,) of each of the weights (C, K_1, ..., K_D)."""
+        total = np.zeros(len(tensor))
+        for weight, orders in self.factors():
+            squares = differences(tensor, orders).astype(np.float64) ** 2
+            total += weight * np.sum(squares.reshape(len(tensor), -1), axis=1)
+        return total
+
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """Return ``count`` random tensors whose covariance is the penalty matrix."""
         out = np.zeros((count, *self.shape))

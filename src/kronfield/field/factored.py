@@ -1,0 +1,233 @@
+"""Fields with factored weights: main effects, and a sum of products of one function per axis."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield._core.copies import NeedsSamples, shared_copy
+from kronfield._core.frames import Frame
+from kronfield.embedders import BSpline, Embedder
+from kronfield.field import storage
+from kronfield.field.field import Field, Refit
+from kronfield.field.products import ProductField, even_positions
+from kronfield.field.trend import Trend, TrendBasis
+from kronfield.solvers.factored.als import Factors
+from kronfield.solvers.factored.axes import gram
+
+
+class FactoredField(ProductField):
+    """A constant, a function of each axis, and products of one function per axis.
+
+    `fit_points` makes it from many points in many dimensions. Functions of an axis are splines. The
+    weights of a Kronecker encoding with these splines would be the sum of the outer products.
+
+    Parameters
+    ----------
+    embedders : sequence of BSpline
+        The splines of each axis, on the unit interval of its frame.
+    planes : array (C, K_1 + ... + K_D, 1 + R)
+        The weights of the splines, axis after axis: main effects, then R factors.
+    frames, trend, channels, is_complex, dtype, report, again, uncertainty, info
+        As for other fields; the trend is a constant.
+    """
+
+    def __init__(
+        self,
+        embedders: Sequence[BSpline],
+        planes: Array,
+        frames: Sequence[Frame],
+        *,
+        trend: Trend,
+        channels: bool,
+        is_complex: bool = False,
+        dtype: Any = None,
+        report: Any = None,
+        again: Refit | NeedsSamples | None = None,
+        uncertainty: Any = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            FactoredEncoding(embedders),  # type: ignore[arg-type]
+            planes,
+            frames,
+            even_positions(frames),
+            channels=channels,
+            is_complex=is_complex,
+            dtype=dtype,
+            report=report,
+            again=again,
+            uncertainty=uncertainty,
+            info=info,
+        )
+        self.with_trend(trend)
+
+    @property
+    def rank(self) -> int:
+        """The number R of products."""
+        return int(self._planes.shape[2]) - 1
+
+    @property
+    def embedders(self) -> tuple[BSpline, ...]:
+        """The splines of each axis."""
+        embedders: tuple[BSpline, ...] = self.encoding.embedders  # type: ignore[assignment]
+        return embedders
+
+    @property
+    def factors(self) -> list[Factors]:
+        """The weights of each plane, axis by axis (K_d, 1 + R)."""
+        ends = np.cumsum([emb.size for emb in self.embedders])[:-1]
+        return [Factors(tuple(np.split(plane, ends))) for plane in self._planes]
+
+    @property
+    def constants(self) -> Array:
+        """The constant (C,) of each plane."""
+        assert self._trend is not None
+        return self._trend.coefficients[:, 0]
+
+    @property
+    def number_count(self) -> int:
+        """How many numbers the field holds to compute its values from."""
+        assert self._trend is not None
+        return self._planes.size + self._trend.coefficients.size
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(str(emb.size) for emb in self.embedders)
+        return (
+            f"FactoredField({self._values_text()}on {self._box_text()}, {self.rank} products, "
+            f"{sizes} splines)"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: x for name, x in self.__dict__.items() if name != "_expanded"}
+        again, uncertainty = self._again, self._uncertainty
+        return {
+            **state,
+            "_again": None if again is None else again.without_samples(),
+            "_uncertainty": None if uncertainty is None else uncertainty.without_samples(),
+        }
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Field:
+        return shared_copy(self, memo, shared=("_again", "_uncertainty", "encoding"))
+
+    def _contents(self) -> tuple[str, Array, dict[str, Array], dict[str, Any]]:
+        assert self._trend is not None
+        basis = self._trend.basis
+        metadata = {
+            "version": storage.FACTORED_VERSION,
+            "kind": "factored",
+            "embedders": [emb.to_dict() for emb in self.embedders],
+            "frames": [[f.origin, f.length, f.low, f.high] for f in self.frames],
+            "trend": [basis.degree, list(basis.centre), list(basis.length)],
+            "channels": self.has_channels,
+            "complex": self.is_complex,
+            "weights_dtype": str(self._planes.dtype),
+            "values_dtype": str(self._real),
+            "info": self.info,
+        }
+        return "weights", self._planes, {"trend": self._trend.coefficients}, metadata
+
+    # The products: D main effects, whose functions of other axes are 1, and R others, per plane
+    # ------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _expanded(self) -> tuple[list[Array], Array]:
+        """Return weights (K_d, N) of each axis, and the factors (C, N) of the products."""
+        D, C, R = self.dimensions, len(self._planes), self.rank
+        columns = [np.ones((emb.size, C, D + R)) for emb in self.embedders]  # splines sum to 1
+        for c, factors in enumerate(self.factors):
+            for d, W in enumerate(factors.weights):
+                columns[d][:, c, d] = W[:, 0]
+                columns[d][:, c, D:] = W[:, 1:]
+        return (
+            [x.reshape(len(x), C * (D + R)) for x in columns],
+            np.kron(np.eye(C), np.ones(D + R)),
+        )
+
+    def _coefficients(self) -> Array:
+        return self._expanded[1]
+
+    def _axis_rows(self, axis: int, x: Array, order: int) -> Array:
+        rows = self.embedders[axis].derivative(x, order) if order else self.embedders[axis](x)
+        return np.asarray(rows @ self._expanded[0][axis])
+
+    def _axis_integral(self, axis: int, low: float, high: float) -> Array:
+        return np.asarray(self.embedders[axis].integral(low, high) @ self._expanded[0][axis])
+
+    def _axis_products(self, axis: int, low: float, high: float, part: slice) -> Array:
+        E = self._expanded[0][axis]
+        return np.asarray(E[:, part].T @ gram(self.embedders[axis], low, high) @ E)
+
+    def _contracted(self, rows: list[Array]) -> Array:
+        pairs = zip(rows, self._expanded[0], strict=True)
+        return super()._contracted([row @ E for row, E in pairs])
+
+
+class FactoredEncoding:
+    """The splines of each axis, in the place of an encoding."""
+
+    def __init__(self, embedders: Sequence[BSpline]) -> None:
+        self.embedders = tuple(embedders)
+
+    @property
+    def dimensions(self) -> int:
+        """The number of axes."""
+        return len(self.embedders)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of splines on each axis."""
+        return tuple(emb.size for emb in self.embedders)
+
+    def __repr__(self) -> str:
+        return f"FactoredEncoding({', '.join(map(repr, self.embedders))})"
+
+
+def factored_from(
+    path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any]
+) -> FactoredField:
+    """Return the field that `FactoredField.save` wrote, from the contents of its file."""
+    remedy = "It is damaged or altered: save it again from the field."
+    dtypes = {"float32": np.float32, "float64": np.float64}
+    try:
+        frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
+        embedders = [Embedder.from_dict(one) for one in metadata["embedders"]]
+        degree, centre, length = metadata["trend"]
+        basis = TrendBasis(int(degree), tuple(map(float, centre)), tuple(map(float, length)))
+        planes = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
+        trend = arrays["trend"].astype(np.float64)
+        is_complex = bool(metadata["complex"])
+        C, K, T = planes.shape
+        splines = [emb for emb in embedders if isinstance(emb, BSpline)]
+        valid = (
+            len(splines) == len(embedders) == len(frames) == len(basis.centre) == len(basis.length)
+            and sum(emb.size for emb in splines) == K
+            and min(K, T) >= 1
+            and basis.degree == 0
+            and all(0 < x < math.inf for x in basis.length)
+            and trend.shape == (C, 1)
+            and 1 + is_complex <= C
+            and all(f.length > 0 and f.low < f.high for f in frames)
+            and all(np.all(np.isfinite(a)) for a in (planes, trend))
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise problem(
+            "path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy
+        ) from error
+    if not valid:
+        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
+    return FactoredField(
+        splines,
+        planes,
+        frames,
+        trend=Trend(basis, trend),
+        channels=bool(metadata["channels"]),
+        is_complex=is_complex,
+        dtype=dtypes[metadata["values_dtype"]],
+        info=dict(metadata.get("info") or {}),
+    )

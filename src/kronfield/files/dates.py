@@ -1,0 +1,94 @@
+"""Dates in the cells of tables."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.labels import AxisLabel
+
+# Year first, as in 2024-02-29, 2024/2/29 12:30, 2024-02-29T12:30:00.5Z or 2024-02.
+_ISO = re.compile(
+    r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?"
+    r"(?:[T ]\s*(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?)\s*(Z|[+-]\d{2}:?\d{2})?)?"
+)
+# Day first, with points: 29.2.2024.
+_POINTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:\s+(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?))?")
+# Anything that looks like a date or a time of day, also where day and month cannot be told apart.
+_LIKE = re.compile(
+    r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2})"
+)
+
+
+def looks_like_date(cell: str) -> bool:
+    """Return whether a cell looks like a date or a time, whether or not `parse_dates` reads it."""
+    return bool(_LIKE.match(cell))
+
+
+def parse_dates(cells: Sequence[str], missing: Sequence[bool]) -> Array | None:
+    """Return cells as datetime64, NaT where they are ``missing``; None if one is not a date.
+
+    Years come first, or days with points between. Dates with a time zone become those of UTC.
+
+    Examples
+    --------
+    >>> parse_dates(["2024-02-29", "1.3.2024 12:00"], [False, False])
+    array(['2024-02-29T00:00', '2024-03-01T12:00'], dtype='datetime64[m]')
+    """
+    plain = []
+    for cell, empty in zip(cells, missing, strict=True):
+        text = "NaT" if empty else _plain(cell.strip())
+        if text is None:
+            return None
+        plain.append(text)
+    try:
+        return np.array(plain, dtype="M8")
+    except ValueError:  # such as the 30th of February
+        return None
+
+
+def _plain(cell: str) -> str | None:
+    """Return one date as NumPy reads it; None if it is not a date."""
+    match = _ISO.fullmatch(cell)
+    zone = None
+    if match:
+        year, month, day, clock, zone = match.groups()
+    else:
+        match = _POINTS.fullmatch(cell)
+        if not match:
+            return None
+        day, month, year, clock = match.groups()
+    text = f"{year}-{int(month):02d}" + ("" if day is None else f"-{int(day):02d}")
+    if clock is None:
+        return text
+    text += f"T{clock if clock[1] != ':' else f'0{clock}'}"
+    if zone in (None, "Z"):
+        return text
+    try:
+        return str(datetime.datetime.fromisoformat(text + zone).astimezone(datetime.UTC))[:-6]
+    except ValueError:
+        return None
+
+
+def short_dates(dates: Array) -> Array:
+    """Return dates in the longest unit that holds them exactly, which has the shortest text."""
+    for unit in ("D", "m", "s", "ms", "us"):
+        short = dates.astype(f"M8[{unit}]")
+        if np.array_equal(short[~np.isnat(short)], dates[~np.isnat(dates)]):
+            return short
+    return dates
+
+
+def positions(label: AxisLabel, name: str, column: Array) -> Array:
+    """Return a column of numbers or dates as positions on an axis; NaN where it is missing."""
+    if column.dtype.kind not in "mM":
+        return column.astype(np.float64)
+    result = np.full(len(column), np.nan)
+    there = ~np.isnat(column)
+    if there.any():
+        result[there] = label.numbers(name, column[there])
+    return result

@@ -1,0 +1,156 @@
+"""Reading and writing NetCDF files and zarr folders through xarray, with their coordinates."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import DATE, AxisLabel, is_time
+from kronfield.files.description import describe_signal
+from kronfield.files.guard import check_memory, decoding, extra, nearest
+from kronfield.files.layout import Layout, Put
+from kronfield.files.signal import Signal
+
+_WHAT = "variables on a grid"
+
+
+def read_netcdf(path: Path, member: str | None) -> Signal:
+    """Read a variable of a NetCDF file or a zarr folder: its only one, or ``member``.
+
+    Dimensions of length 1 are dropped. Other dimensions are axes, with their coordinates.
+    """
+    folder = path.suffix.lower() == ".zarr"
+    with extra("zarr" if folder else "netcdf"):
+        import xarray
+
+        if folder:
+            import zarr  # noqa: F401
+        else:
+            import netCDF4  # noqa: F401
+    with decoding(path, _WHAT):
+        opened = (
+            xarray.open_zarr(path, chunks=None, consolidated=None)
+            if folder
+            else xarray.open_dataset(path, chunks=None)
+        )
+        with opened as data:
+            array = _variable(path, data, member).squeeze()
+            check_memory(path, array.size * 8.0, "Cut the file first.")
+            array = array.load()
+    return _signal(path, array)
+
+
+def _variable(path: Path, data: Any, member: str | None) -> Any:
+    numeric = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "fiub"]
+    gridded = [name for name in numeric if data[name].squeeze().ndim > 0]
+    names = ", ".join(gridded) or "none"
+    if member is None and len(gridded) != 1:
+        raise problem(
+            "path",
+            f"{path} with {len(gridded)} variables ({names})",
+            "one variable",
+            f"Name it: {path.name}:{(gridded or ['name'])[0]}",
+        )
+    if member is not None and member not in gridded:
+        raise problem(
+            "path",
+            f"no variable {member!r} of numbers in {path}",
+            f"one of {names}",
+            nearest(member, gridded) or "Choose one of these names.",
+        )
+    return data[gridded[0] if member is None else member]
+
+
+def _signal(path: Path, array: Any) -> Signal:
+    values = array.values
+    if values.dtype.kind != "f":  # numbers, not pixels
+        values = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
+    labels, axes = [], []
+    for dim in array.dims:
+        coordinate = array.coords.get(dim)
+        if coordinate is None:
+            labels.append(AxisLabel(str(dim)))
+            axes.append(np.arange(array.sizes[dim], dtype=np.float64))
+            continue
+        if not (coordinate.dtype.kind in "fiumM" or is_time(coordinate.values)):
+            raise problem(
+                "path",
+                f"{path} with words on the axis {dim}",
+                "numbers or dates on each axis",
+                "Select one of them first.",
+            )
+        unit = str(coordinate.attrs.get("units", ""))
+        label = AxisLabel.of(coordinate.values, str(dim), unit, coordinate.attrs)
+        labels.append(label)
+        axes.append(label.numbers(str(dim), coordinate.values))
+    described = describe_signal(
+        "array",
+        path.name,
+        values,
+        axes=[label.name or "" for label in labels],
+        units=[label.unit for label in labels],
+        channels=None,
+        levels=None,
+        dtype=array.dtype,
+        raw_bytes=array.nbytes,
+    )
+    described = replace(described, member=str(array.name))
+    return Signal("array", values, False, tuple(axes), None, described, tuple(labels))
+
+
+@contextlib.contextmanager
+def open_netcdf(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write a grid with its coordinates as a NetCDF file, held in memory once."""
+    with extra("netcdf"):
+        import netCDF4  # noqa: F401
+        import xarray  # noqa: F401
+    blocks: list[Array] = []
+    yield lambda block: blocks.append(block.copy())
+    _dataset(layout, blocks).to_netcdf(path, engine="netcdf4")
+
+
+@contextlib.contextmanager
+def open_zarr(path: Path, layout: Layout) -> Iterator[Put]:
+    """Write a grid with its coordinates as a zarr folder, held in memory once."""
+    with extra("zarr"):
+        import xarray  # noqa: F401
+        import zarr  # noqa: F401
+    blocks: list[Array] = []
+    yield lambda block: blocks.append(block.copy())
+    path.unlink()  # the place was taken by a file
+    _dataset(layout, blocks).to_zarr(path, mode="w", zarr_format=2)
+
+
+def _dataset(layout: Layout, blocks: list[Array]) -> Any:
+    """Return the grid as a Dataset of one variable, with the coordinates of its axes."""
+    import xarray
+
+    known, D = layout.description, len(layout.shape)
+    values = np.concatenate(blocks).astype(layout.float_dtype(), copy=False)
+    names = known.axes if known.axes is not None and len(known.axes) == D else None
+    dims = list(names) if names is not None and len(set(names)) == D else _numbered(D)
+    labels = [AxisLabel.from_dict(one) for one in known.labels or []]
+    units = known.units if known.units is not None and len(known.units) == D else [""] * D
+    coords: dict[str, Any] = {}
+    for i, (dim, axis) in enumerate(zip(dims, layout.axes or (), strict=False)):
+        label = labels[i] if len(labels) == D else AxisLabel(unit=units[i])
+        attrs = {"units": label.unit} if label.unit and not label.is_time else {}
+        dates = label.values(axis) if label.kind == DATE else axis
+        dates = dates.astype("M8[ns]") if label.is_date else dates
+        coords[dim] = (dim, dates, {**label.attrs, **attrs} if label.kind != DATE else {})
+    if layout.channels is not None:
+        dims.append("channel")
+        if known.channels is not None and len(known.channels) == layout.channels:
+            coords["channel"] = ("channel", list(known.channels))
+    name = known.member or (known.channels or ["values"])[0]
+    return xarray.Dataset({name: (dims, values)}, coords)
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"axis {i}" for i in range(count)]

@@ -1,0 +1,588 @@
+"""Factored weights of many points: rank, penalty, splines and axes by held-out points."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array, describe, fit_overflow, problem
+from kronfield._core.copies import NeedsSamples
+from kronfield._core.frames import Frame
+from kronfield._core.threads import scipy_linalg
+from kronfield.embedders import BSpline
+from kronfield.field.factored import FactoredField
+from kronfield.field.trend import Trend, TrendBasis
+from kronfield.fitting.forms import Form
+from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.options import PointOptions
+from kronfield.fitting.report import Candidate, PointReport
+from kronfield.fitting.residual import Residual
+from kronfield.solvers.factored.als import (
+    SEARCHED,
+    Factors,
+    Sweeper,
+    bins_of,
+    new_product,
+    values_at,
+)
+from kronfield.solvers.factored.axes import Rows, bend, spline_axis
+from kronfield.solvers.points.cg import Convergence
+from kronfield.solvers.points.normal import Penalty
+
+# The range of the penalty, relative to values of unit variance.
+LEAST, MOST = 1e-9, 1e4
+# A step of the penalty, and where its search starts.
+STEP, FIRST = 10.0, 1e-2
+# Sweeps after each change of the model in the choice, and for main effects alone.
+SWEEPS, FIRST_SWEEPS = 4, 8
+# Penalties are compared again when the number of products is one of these.
+COMPARED_AT = (1, 2, 4, 8, 12, 16)
+# The search ends after this many products in a row that do not help.
+PATIENCE = 3
+# A change of the model is kept if it lowers the held-out error, squared, by this part of it.
+GAIN = 2e-3
+# An axis is left out if that raises the held-out error, squared, by less than this part of it.
+IDLE = 1e-3
+# Standard errors use at most this many points, and weights.
+POINTS_OF_ERRORS, WEIGHTS_OF_ERRORS = 20_000, 8000
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """What is chosen for one plane: splines, weights, penalty, the axes that matter."""
+
+    embedders: tuple[BSpline, ...]
+    factors: Factors
+    penalty: float
+    free: tuple[bool, ...]
+    error: float  # mean square at held-out points, of values of unit variance
+
+
+class _Search:
+    """The choice for one plane, on some of the points.
+
+    Parameters
+    ----------
+    points : array (n, D)
+        Positions between 0 and 1.
+    values : array (n,)
+        Values of about unit variance.
+    weights : array (n,) or None
+        The weights of the points.
+    held : array (n,) of bool
+        The points that are held out.
+    options : PointOptions
+        What was asked for.
+    target : float
+        The mean squared error that another form has. No further products are tried if it would not
+        be reached even if each of them lowered the error as much as the last.
+    """
+
+    def __init__(
+        self,
+        points: Array,
+        values: Array,
+        weights: Array | None,
+        held: Array,
+        options: PointOptions,
+        target: float = 0.0,
+    ) -> None:
+        self.settings, self.target = options.settings.factored, target
+        self.most_work = self.settings.work(len(points))
+        self.kept, self.held = points[~held], points[held]
+        self.values, self.truth = values[~held], values[held]
+        self.weights = None if weights is None else weights[~held]
+        self.held_weights = None if weights is None else weights[held]
+        self.work, self.candidates = 0.0, list[Candidate]()
+        self.sweeper: Sweeper | None = None
+
+    def at(self, model: _Model) -> float:
+        """Return the mean squared error at the held-out points."""
+        away = (self.truth - values_at(model.embedders, model.factors, self.held)) ** 2
+        return float(np.average(away, weights=self.held_weights))
+
+    def rows(self, model: _Model) -> Sweeper:
+        """Return the sweeper for the splines and axes of a model."""
+        rows = Rows(model.embedders, self.kept)
+        self.sweeper = Sweeper(rows, self.values, self.weights, model.free)
+        return self.sweeper
+
+    def swept(self, model: _Model, sweeps: int) -> _Model:
+        """Return the model after some sweeps, with its error."""
+        assert self.sweeper is not None
+        T, K = model.factors.rank + 1, max(emb.size for emb in model.embedders)
+        each = len(self.kept) * (16 * T * T + 100 * T) + (K * T) ** 3 / 3 + 4e6
+        self.work += sweeps * len(self.sweeper.axes) * each
+        factors = self.sweeper.sweeps(model.factors, model.penalty, sweeps)
+        found = replace(model, factors=factors)
+        found = replace(found, error=self.at(found))
+        names = {"products": factors.rank, "splines": K, "penalty": model.penalty}
+        self.candidates.append(Candidate("factored", names, found.error))
+        return found
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the work that was planned is done."""
+        return self.work > self.most_work
+
+    def compared(self, model: _Model, sweeps: int) -> _Model:
+        """Return the model with the best of several penalties, from the same start."""
+        best = self.swept(model, sweeps)
+        for step in (STEP, 1.0 / STEP):
+            penalty, improved = model.penalty, False
+            while LEAST < penalty * step < MOST and not self.is_over:
+                penalty *= step
+                other = self.swept(replace(model, penalty=penalty), sweeps)
+                if other.error >= best.error:
+                    break
+                best, improved = other, True
+            if improved:
+                break
+        return best
+
+    def refined(self, model: _Model) -> _Model:
+        """Return the model with more splines on each axis, if that helps."""
+        while not self.is_over:
+            size = 2 * max(emb.size for emb in model.embedders)
+            if size > self.settings.most_splines:
+                break
+            embedders, weights = [], []
+            for d, (emb, W) in enumerate(zip(model.embedders, model.factors.weights, strict=True)):
+                new = emb
+                if emb.degree == 3 and model.free[d]:
+                    new = spline_axis(self.kept[:, d], size, self.settings.few_values)
+                at = np.clip(new.centres, 0.0, 1.0)
+                embedders.append(new)
+                weights.append(W if new is emb else np.linalg.solve(new(at), emb(at) @ W))
+            if all(new is emb for new, emb in zip(embedders, model.embedders, strict=True)):
+                break
+            other = replace(model, embedders=tuple(embedders), factors=Factors(tuple(weights)))
+            self.rows(other)
+            other = self.swept(other, SWEEPS)
+            if other.error >= (1.0 - 5 * GAIN) * model.error:
+                break
+            model = other
+        self.rows(model)
+        return model
+
+    def with_products(self, model: _Model) -> _Model:
+        """Return the model with products, as long as they help."""
+        assert self.sweeper is not None
+        bins, failed = bins_of(self.kept), 0
+        while model.factors.rank < self.settings.most_products and failed < PATIENCE:
+            if self.is_over:
+                break
+            self.sweeper.start(model.factors)
+            axes = self._strongest(model)
+            left = (self.sweeper.values - self.sweeper.fitted()).astype(np.float64)
+            if self.weights is not None:
+                left = left * self.weights / self.weights.mean()
+            new = new_product(model.embedders, self.kept, bins, left, axes, failed)
+            if new is None:
+                break
+            more = replace(model, factors=model.factors.with_product(new))
+            several = more.factors.rank in COMPARED_AT and not failed
+            more = self.compared(more, SWEEPS) if several else self.swept(more, SWEEPS)
+            if more.error < (1.0 - GAIN) * model.error:
+                ratio, model, failed = more.error / model.error, more, 0
+                steps = self.settings.most_products - model.factors.rank
+                if model.factors.rank > 1 and model.error * ratio**steps > self.target > 0:
+                    break
+            else:
+                failed += 1
+        return model
+
+    def _strongest(self, model: _Model) -> list[int]:
+        """Return the axes that are searched for pairs."""
+        assert self.sweeper is not None
+        axes = self.sweeper.axes
+        if len(axes) <= SEARCHED:
+            return list(axes)
+        effects = [float(np.var(self.sweeper.functions[d][:, 0])) for d in axes]
+        kept = np.argsort(effects)[::-1][:SEARCHED]
+        return sorted(axes[i] for i in kept)
+
+    def without_idle(self, model: _Model) -> _Model:
+        """Return the model without the axes that do not matter, if it is as good."""
+        free, weights = list(model.free), list(model.factors.weights)
+        for d, W in enumerate(model.factors.weights):
+            if not free[d]:
+                continue
+            # functions of this axis replaced by their mean at the points
+            constant = _constant(W, np.asarray(model.embedders[d](self.kept[:2000, d])))
+            changed = list(model.factors.weights)
+            changed[d] = constant
+            if self.at(replace(model, factors=Factors(tuple(changed)))) <= (1 + IDLE) * model.error:
+                free[d], weights[d] = False, constant
+        if all(free) or free == list(model.free) or not any(free):
+            return model
+        other = replace(model, factors=Factors(tuple(weights)), free=tuple(free))
+        self.rows(other)
+        other = self.swept(other, SWEEPS)
+        if other.error <= (1 + IDLE) * model.error:
+            return other
+        self.rows(model)
+        return model
+
+    def best(self, embedders: Sequence[BSpline], free: Sequence[bool]) -> _Model:
+        """Return the model that is chosen."""
+        model = _Model(tuple(embedders), Factors.zeros(embedders), FIRST, tuple(free), math.inf)
+        self.rows(model)
+        model = self.compared(model, FIRST_SWEEPS)
+        model = self.refined(model)
+        model = self.with_products(model)
+        model = self.refined(model)
+        return self.without_idle(model)
+
+
+def _constant(weights: Array, rows: Array) -> Array:
+    """Return weights (K, T) of the constants that are the means of functions at ``rows``."""
+    return np.broadcast_to((rows @ weights).mean(axis=0), weights.shape).copy()
+
+
+class FactoredFit:
+    """Fits values at known points with factored weights."""
+
+    def __init__(self, given: PointInput, options: PointOptions, form: Form) -> None:
+        self.given, self.options, self.form = given, options, form
+        self.settings = options.settings.factored
+        self.known = slice(None) if given.weights is None else given.weights > 0
+        box = given.domain or given.box
+        self.frames = tuple(Frame(low, high - low, low, high) for low, high in box)
+        raw = given.points[self.known]
+        self.points = np.stack([f.unit(raw[:, i]) for i, f in enumerate(self.frames)], axis=1)
+        np.clip(self.points, 0.0, 1.0, out=self.points)  # rounding
+        weights = None if given.weights is None else given.weights[self.known]
+        self.weights = None if weights is None else weights / weights.mean()
+        self.basis = TrendBasis.of(0, box)
+        order = np.random.default_rng(options.seed).permutation(len(self.points))
+        self.used = np.sort(order[: self.settings.most_points])
+        part = order[: self.settings.part(len(order))]
+        self.part = np.sort(part)
+        #: The indices of points that are held out.
+        self.held = np.sort(part[: max(1, len(part) // 4)])
+        size = max(4, min(self.settings.splines, len(order) // 4))
+        few = self.settings.few_values
+        self.embedders = [spline_axis(x, size, few) for x in self.points.T]
+        self.free = [bool(x.max() > x.min()) for x in self.points.T]
+        self.models: list[_Model] | None = None
+        self.candidates: list[Candidate] = []
+        self.memory = 0
+
+    def without_samples(self) -> NeedsSamples:
+        """Return the placeholder for this object in a pickled field."""
+        return NeedsSamples("refit", "the field that fit_points returned", "Call fit_points.")
+
+    def __call__(self, values: Any) -> FactoredField:
+        """Return the field of other values at the same points: only settings are kept."""
+        started, given = time.perf_counter(), self.given
+        new = PointInput(given.points, values, given.weights, None, None)
+        if new.dropped or (new.dtype, new.is_complex, new.channels) != (
+            given.dtype,
+            given.is_complex,
+            given.channels,
+        ):
+            raise problem(
+                "values",
+                describe(values),
+                f"{len(given.points)} values with the same dtype and channels as before",
+                "To fit other values, call fit_points.",
+            )
+        return self.field(new.values, started)
+
+    def _scaled(self, values: Array) -> tuple[Array, Array, Array]:
+        """Return values (C, P) of unit variance, their centres and their factors."""
+        wide = values[:, self.known].astype(np.float64)
+        largest = float(np.abs(wide).max()) or 1.0
+        wide = wide / largest  # avoids overflow
+        centre = np.average(wide, axis=1, weights=self.weights)
+        scales = wide.std(axis=1)
+        scales[scales <= 1e-14] = 1.0
+        return (wide - centre[:, None]) / scales[:, None], centre * largest, scales * largest
+
+    def continued(self, given: PointInput) -> FactoredFit:
+        """Return a fit of more points, with the models that were chosen and fitted to these."""
+        new = FactoredFit(given, self.options, self.form)
+        new.models, new.candidates = self.models, self.candidates
+        return new
+
+    def choose(self, values: Array, target: float = 0.0) -> None:
+        """Choose the model of each of values (C, P), on some of the points.
+
+        With the mean squared error ``target`` of another form, relative to the variance of the
+        values, the search ends where it is out of reach.
+        """
+        scaled, _, _ = self._scaled(values)
+        self.models, self.candidates = [], []
+        part, held = self.part, np.isin(self.part, self.held)
+        weights = None if self.weights is None else self.weights[part]
+        for plane in scaled:
+            if not np.any(plane) or not any(self.free) or len(part) < 8:
+                zeros = Factors.zeros(self.embedders)
+                model = _Model(tuple(self.embedders), zeros, FIRST, tuple(self.free), 0.0)
+                self.models.append(model)
+                continue
+            search = _Search(self.points[part], plane[part], weights, held, self.options, target)
+            best = search.best(self.embedders, self.free)
+            self.models.append(best)
+            kept = min(search.candidates, key=lambda one: abs(one.score - best.error), default=None)
+            self.candidates += [
+                replace(one, chosen=one is kept) for one in _best_of_each_rank(search.candidates)
+            ]
+
+    def errors_at_held(self, values: Array) -> Array:
+        """Return the errors (C, n) at held-out points of models fitted to all other points."""
+        assert self.models is not None
+        scaled, _, factors = self._scaled(values)
+        others = np.setdiff1d(self.used, self.held)
+        found = []
+        for i, plane in enumerate(scaled):
+            self.models[i] = self._swept(self.models[i], plane, others, self.settings.last_sweeps)
+            model = self.models[i]
+            away = plane[self.held] - values_at(
+                model.embedders, model.factors, self.points[self.held]
+            )
+            self.models[i] = replace(model, error=float(np.mean(away**2)))
+            found.append(away * factors[i])
+        return np.array(found)
+
+    def _swept(self, model: _Model, plane: Array, which: Array, most: int) -> _Model:
+        """Return a model after sweeps over the points ``which``."""
+        if not np.any(plane) or not any(model.free):
+            return model
+        rows = Rows(model.embedders, self.points[which])
+        weights = None if self.weights is None else self.weights[which]
+        sweeper = Sweeper(rows, plane[which], weights, model.free)
+        factors = sweeper.sweeps(model.factors, model.penalty, most)
+        self.memory = max(self.memory, sweeper.memory)
+        return replace(model, factors=factors)
+
+    def field(self, values: Array, started: float) -> FactoredField:
+        """Return the field of values (C, P), with its report."""
+        given = self.given
+        scaled, centre, factors = self._scaled(values)
+        if self.models is None:
+            self.choose(values)
+        assert self.models is not None
+        self.models = [
+            self._swept(model, plane, self.used, self.settings.last_sweeps)
+            for model, plane in zip(self.models, scaled, strict=True)
+        ]
+        embedders = self.models[0].embedders
+        same = all(model.embedders == embedders for model in self.models)
+        if not same:  # channels share splines: those of the finest
+            embedders = max(
+                (model.embedders for model in self.models), key=lambda e: sum(x.size for x in e)
+            )
+        rank = max(model.factors.rank for model in self.models)
+        planes = np.zeros((len(scaled), sum(emb.size for emb in embedders), 1 + rank))
+        for plane, model, factor in zip(planes, self.models, factors, strict=True):
+            columns = [
+                _on_splines(W, old, new)
+                for W, old, new in zip(
+                    model.factors.weights, model.embedders, embedders, strict=True
+                )
+            ]
+            columns = _balanced(columns, float(factor))
+            plane[:, : 1 + model.factors.rank] = np.concatenate(columns)
+        trend = Trend(self.basis, centre[:, None])
+        if not np.all(np.isfinite(planes)):
+            raise fit_overflow()
+        report = self._report(scaled, factors, started)
+        field = FactoredField(
+            embedders,
+            planes,
+            self.frames,
+            trend=trend,
+            channels=given.channels,
+            is_complex=given.is_complex,
+            dtype=given.dtype,
+            report=report,
+            again=self,
+            uncertainty=FactoredUncertainty(self, scaled, factors),
+        )
+        report.measure_residual_by(Residual(field, given.points, values, given.weights))
+        report.seconds = time.perf_counter() - started
+        return field
+
+    def _report(self, scaled: Array, factors: Array, started: float) -> PointReport:
+        given, models = self.given, self.models
+        assert models is not None
+        idle = [d for d in range(len(self.frames)) if not any(model.free[d] for model in models)]
+        unused = f", axes without effect: {', '.join(map(str, idle))}" if idle else ""
+        ranks = ", ".join(str(model.factors.rank) for model in models)
+        P, used = len(self.points), len(self.used)
+        some = f" of {used} of the points" if used < P else ""
+        report = PointReport(
+            points=len(given.points),
+            dropped=given.dropped,
+            channels=len(given.values) // (2 if given.is_complex else 1),
+            embedders=list(models[0].embedders),
+            rows=f"factored weights ({self.form.reason}), {ranks} products{unused}",
+            method=f"alternating least squares{some}",
+            reason=f"{P} points, {self.memory / 1e6:.0f} MB",
+            convergence=Convergence(0, 0.0, 0.0),
+            penalty=Penalty(models[0].penalty),
+            chosen_by=f"{len(self.held)} held-out points",
+            candidates=self.candidates,
+            seconds=time.perf_counter() - started,
+            measure_residual=lambda: math.nan,
+            measure_freedom=lambda: FactoredUncertainty(self, scaled, factors).freedom(),
+        )
+        report.form, report.memory = "factored", self.memory
+        if all(math.isfinite(model.error) for model in models):
+            squares = [
+                model.error * factor**2 for model, factor in zip(models, factors, strict=True)
+            ]
+            report.expected_error = math.sqrt(float(np.mean(squares)))
+            report.expected_error_uncertainty = report.expected_error / math.sqrt(
+                2 * len(self.held)
+            )
+            report.held_out = "points"
+        return report
+
+
+def _best_of_each_rank(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidate with the lowest score of each number of products and splines."""
+    best: dict[Any, Candidate] = {}
+    for one in candidates:
+        key = (one.parameters["products"], one.parameters["splines"])
+        if key not in best or one.score < best[key].score:
+            best[key] = one
+    return list(best.values())
+
+
+def _on_splines(weights: Array, old: BSpline, new: BSpline) -> Array:
+    """Return the weights of the same functions for splines that hold them."""
+    if old == new:
+        return weights
+    at = np.clip(new.centres, 0.0, 1.0)
+    return np.linalg.solve(np.asarray(new(at)), np.asarray(old(at)) @ weights)
+
+
+def _balanced(weights: list[Array], factor: float) -> list[Array]:
+    """Return weights in the units of the values, with products shared out among the axes."""
+    rank = weights[0].shape[1] - 1
+    sizes = np.array([np.abs(W[:, 1:]).max(axis=0) if rank else np.zeros(0) for W in weights])
+    sizes = np.where(sizes > 0, sizes, 1.0)
+    logs = np.log(sizes)
+    share = np.exp(logs.sum(axis=0) / len(weights)) * abs(factor) ** (1.0 / len(weights))
+    return [
+        np.column_stack([W[:, :1] * factor, W[:, 1:] * (share / size)])
+        for W, size in zip(weights, sizes, strict=True)
+    ]
+
+
+class FactoredUncertainty:
+    """Standard errors of factored weights, by Gauss and Newton.
+
+    The field is linearised in all its weights at the solution. With the penalty as prior, the
+    covariance is sigma^2 (J'J + penalty)^-1, of at most 20,000 points, whose sum is scaled up. What
+    no sum of products of this rank can represent counts as noise.
+    """
+
+    def __init__(self, fit: FactoredFit, scaled: Array, factors: Array) -> None:
+        assert fit.models is not None
+        self.fit, self.scaled, self.factors = fit, scaled, factors
+        self.models = list(fit.models)
+        self._solved: list[tuple[Array, float, float] | None] = [None] * len(self.models)
+
+    def without_samples(self) -> NeedsSamples:
+        """Return the placeholder for this in a pickled field."""
+        return NeedsSamples(
+            "standard_error",
+            "the field that fit_points returned",
+            "Ask it before it is pickled, or fit the points again.",
+        )
+
+    def _jacobian(self, model: _Model, points: Array) -> Array:
+        """Return the derivatives of the field by its weights at points, (n, weights)."""
+        rows = [np.asarray(emb(points[:, d])) for d, emb in enumerate(model.embedders)]
+        functions = [B @ W for B, W in zip(rows, model.factors.weights, strict=True)]
+        columns = []
+        for d, B in enumerate(rows):
+            if not model.free[d]:
+                continue
+            G = np.ones_like(functions[0])
+            for e, F in enumerate(functions):
+                if e != d:
+                    G[:, 1:] *= F[:, 1:]
+            columns.append((B[:, :, None] * G[:, None, :]).reshape(len(points), -1))
+        return np.concatenate(columns, axis=1) if columns else np.zeros((len(points), 0))
+
+    def _system(self, i: int) -> tuple[Array, float, float]:
+        """Return the factor of J'J + penalty, sigma, and the degrees of freedom of a plane."""
+        known = self._solved[i]
+        if known is not None:
+            return known
+        model, fit = self.models[i], self.fit
+        T = model.factors.rank + 1
+        sizes = [emb.size for d, emb in enumerate(model.embedders) if model.free[d]]
+        count = T * sum(sizes)
+        if count > WEIGHTS_OF_ERRORS:
+            raise problem(
+                "standard_error",
+                f"{count} weights",
+                f"at most {WEIGHTS_OF_ERRORS}",
+                "Fit with form='dual', which has exact standard errors.",
+            )
+        P = len(fit.used)
+        some = fit.used[np.unique(np.linspace(0, P - 1, min(P, POINTS_OF_ERRORS)).astype(int))]
+        H = np.zeros((count, count))
+        left, total = 0.0, 0.0
+        for start in range(0, len(some), 2048):
+            part = some[start : start + 2048]
+            J = self._jacobian(model, fit.points[part])
+            w = np.ones(len(part)) if fit.weights is None else fit.weights[part]
+            H += J.T @ (w[:, None] * J)
+            away = self.scaled[i, part] - values_at(
+                model.embedders, model.factors, fit.points[part]
+            )
+            left, total = left + float(w @ away**2), total + float(w.sum())
+        H *= P / len(some)
+        data = H.copy()
+        start = 0
+        for d, emb in enumerate(model.embedders):
+            if not model.free[d]:
+                continue
+            block = slice(start, start + emb.size * T)
+            # the mean square of the other factors, as in the sweeps
+            mean = np.einsum("itjt->t", H[block, block].reshape(emb.size, T, emb.size, T)) / P
+            H[block, block] += model.penalty * np.kron(bend(emb), np.diag(mean))
+            start += emb.size * T
+        ridge = 1e-8 * float(np.trace(H)) / max(1, count)
+        H[np.diag_indices(count)] += ridge or 1.0
+        L = scipy_linalg().cholesky(H, lower=True, check_finite=False)
+        half = scipy_linalg().solve_triangular(L, data, lower=True, check_finite=False)
+        freedom = float(
+            np.trace(scipy_linalg().solve_triangular(L, half.T, lower=True, check_finite=False))
+        )
+        sigma = math.sqrt(left / max(total, 1e-300) * P / max(P - freedom, 0.1 * P))
+        found = (L, sigma, freedom)
+        self._solved[i] = found
+        return found
+
+    def freedom(self) -> float:
+        """Return the trace of the hat matrix of the linearised fit, mean over planes."""
+        return 1.0 + float(np.mean([self._system(i)[2] for i in range(len(self.models))]))
+
+    def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
+        """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
+        del samples, seed  # nothing is random
+        units = np.stack([f.unit(points[:, i]) for i, f in enumerate(self.fit.frames)], axis=1)
+        out = np.empty((len(points), len(self.models)))
+        for i, model in enumerate(self.models):
+            L, sigma, _ = self._system(i)
+            level = sigma * self.factors[i] if noise is None else noise
+            for start in range(0, len(units), 2048):
+                part = slice(start, start + 2048)
+                J = self._jacobian(model, units[part])
+                half = scipy_linalg().solve_triangular(L, J.T, lower=True, check_finite=False)
+                constant = 1.0 / len(self.fit.used)  # of the mean of the values
+                out[part, i] = level * np.sqrt(np.sum(half**2, axis=0) + constant)
+        return out

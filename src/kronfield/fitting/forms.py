@@ -1,0 +1,210 @@
+"""Which form a fit of points has: a grid, the dual form or factored weights, and at what cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kronfield._core.arrays import problem
+from kronfield.fitting.options import PointOptions
+
+FORMS = ("grid", "dual", "factored")
+# Seconds of one core per multiplication in matrix products and in sweeps, whose matrices are small,
+# and per similarity of two points on one axis.
+PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1e-10, 5e-10, 2e-9
+# Multiplications in the sums over points with inducing points: about a minute of one core.
+MOST_WORK = 4e11
+# The fewest inducing points.
+FEWEST = 200
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of a fit, why it was selected, and what it costs.
+
+    Attributes
+    ----------
+    name : str
+        "grid", "dual", "factored", or "either": dual or factored, decided by points that both
+        predict without having seen them.
+    reason : str
+        Why.
+    seconds : float
+        About how long the fit takes on one core of a common computer; NaN for a grid, whose solver
+        iterates.
+    memory : int
+        The bytes that the fit needs beside points and values; 0 if it is not known (a grid).
+    """
+
+    name: str
+    reason: str
+    seconds: float = math.nan
+    memory: int = 0
+
+
+def select_form(
+    D: int,
+    P: int,
+    form: str | None = None,
+    options: PointOptions | None = None,
+    nodes: int | None = None,
+    channels: int = 1,
+) -> Form:
+    """Return the form in which `fit_points` fits P points in D dimensions, and its cost.
+
+    Examples
+    --------
+    >>> import kronfield as kf
+    >>> kf.select_form(2, 1000).name, kf.select_form(6, 1000).name, kf.select_form(6, 10**6).name
+    ('grid', 'dual', 'either')
+    >>> form = kf.select_form(10, 300)
+    >>> form.seconds < 2, form.memory < 10**8
+    (True, True)
+
+    Parameters
+    ----------
+    D, P : int
+        The numbers of dimensions and of points.
+    form : "grid", "dual", "factored" or None
+        What was asked for.
+    options : PointOptions, optional
+        What else was asked for.
+    nodes : int, optional
+        The number of nodes of the lattice that the points lie on, if any.
+    channels : int
+        The number of real planes of the values.
+
+    Raises
+    ------
+    InputError
+        If the options need a grid, and a grid in D dimensions would not end.
+    """
+    options = options or PointOptions()
+    settings = options.settings.dual
+    needs = _needs_grid(options)
+    if form in ("dual", "factored"):
+        if form == "factored" and not needs and options.trend:
+            needs = f"trend {options.trend}"
+        if form == "factored" and not needs and options.penalty is not None:
+            needs = "ridge"
+        if needs:
+            remedy = "Leave it out, or form='grid'."
+            raise problem("form", f'"{form}"', f"a fit without {needs}", remedy)
+        return _costed(form, "asked for", D, P, channels, options)
+    few = settings.least_dimensions > D
+    if few or (nodes is not None and nodes <= settings.lattice_nodes * P):
+        return Form("grid", f"{D} dimensions" if few else "points on a lattice")
+    if form == "grid" or needs:
+        if settings.most_grid_dimensions < D:
+            got = '"grid"' if form == "grid" else f"{needs}, which needs a grid,"
+            raise problem(
+                "form" if form == "grid" else needs.split()[0],
+                f"{got} with {D} dimensions",
+                f"at most {settings.most_grid_dimensions} dimensions on a grid",
+                "Leave it out: the dual form has no grid.",
+            )
+        return Form("grid", "asked for" if form == "grid" else f"needed for {needs}")
+    reason = f"{D} dimensions, in which a grid would have too many nodes"
+    if settings.direct_points >= P:
+        return _costed("dual", reason, D, P, channels, options)
+    if options.trend or options.penalty is not None:
+        needs = "a trend" if options.trend else "a given ridge"
+        return _costed("dual", f"{reason}; {needs} needs the dual form", D, P, channels, options)
+    return _costed("either", reason, D, P, channels, options)
+
+
+def _costed(name: str, reason: str, D: int, P: int, C: int, options: PointOptions) -> Form:
+    """Return the form with what it costs."""
+    dual = dual_cost(D, P, options)
+    factored = factored_cost(D, P, C, options)
+    if name == "dual":
+        return Form(name, reason, *dual)
+    if name == "factored":
+        return Form(name, reason, *factored)
+    n = min(P, options.settings.factored.judged_points)
+    judged = dual_cost(D, n, options)
+    last = 0.0 if n == P else max(dual[0] - judged[0], 0.0)
+    seconds = judged[0] + factored[0] + last
+    return Form(name, reason, seconds, max(dual[1], factored[1]))
+
+
+def inducing_count(P: int, options: PointOptions) -> int:
+    """Return the number of inducing points for P points."""
+    affordable = int(math.sqrt(MOST_WORK / P))
+    return min(options.settings.dual.inducing_points, max(FEWEST, affordable))
+
+
+def part_counts(D: int, P: int, options: PointOptions) -> tuple[int, int]:
+    """Return on how many points shape and widths are chosen: a table of pairs has D columns."""
+    settings = options.settings.dual
+    most = max(100, int(math.sqrt(2 * settings.most_pairs / D)))
+    return min(P, settings.shape_points, most), min(P, settings.width_points, most)
+
+
+def dual_cost(D: int, P: int, options: PointOptions) -> tuple[float, int]:
+    """Return seconds and bytes of the dual form."""
+    first, more = part_counts(D, P, options)
+    # a step of the likelihood inverts a matrix of n points, and goes over all pairs on each axis
+    steps = [(first, 120)] + ([(more, 15)] if more > first else [])
+    seconds = 0.05 + sum(
+        count * (PER_PRODUCT * n**3 + PER_SIMILARITY * n * n * (D + 3)) for n, count in steps
+    )
+    pairs = 16 * D * more * more // 2 + 40 * more * more
+    if options.settings.dual.direct_points >= P:
+        left_out = min(P, 1000)
+        seconds += PER_PRODUCT * (P**3 / 6 + P * P * left_out) + PER_SIMILARITY * P * P * (D + 3)
+        return seconds, max(pairs, 16 * P * P)
+    m = inducing_count(P, options)
+    seconds += PER_PRODUCT * (P * m * m + 10 * m**3)
+    seconds += PER_SIMILARITY * P * m * (D + 3)
+    return seconds, max(pairs, 8 * (6 * m * m + 4 * 4096 * m + 2 * P * D))
+
+
+def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float, int]:
+    """Return seconds and bytes of factored weights, for half as many products as there may be."""
+    settings = options.settings.factored
+    P = min(P, settings.most_points)
+    T = settings.most_products + 1
+    choice = 0.3 * settings.work(settings.part(P))  # most searches end before
+    T = T // 2
+    sweeps = settings.last_sweeps * D * P * (16 * T * T + 100 * T)
+    size = 4 if P > 100_000 else 8
+    memory = P * D * (4 * size + 12 + T * size) + 8 * (12 * D * T) ** 2
+    return C * PER_SWEEP * (choice + sweeps), memory
+
+
+def _needs_grid(options: PointOptions) -> str:
+    """Return the option that only a grid has; empty if there is none."""
+    if options.is_robust:
+        return "loss 'huber'"
+    if options.rows is not None:
+        return "rows"
+    if options.penalty is not None and any(options.penalty.roughness):
+        return "roughness"
+    return "hold_out 'blocks'" if options.hold_out == "blocks" else ""
+
+
+def checked_form(form: Any, encoding: Any) -> str | None:
+    """Return the form that was asked for."""
+    if form is not None and not (isinstance(form, str) and form in FORMS):
+        remedy = "Leave it out to have it selected."
+        raise problem("form", repr(form), '"grid", "dual", "factored" or None', remedy)
+    if form in ("dual", "factored") and encoding is not None:
+        remedy = "The encoding is that of a grid: leave one of them out."
+        raise problem("form", f'"{form}" with an encoding', "one of the two", remedy)
+    return form
+
+
+def check_features(shape: Sequence[int], options: PointOptions) -> None:
+    """Raise an error if a given encoding has more features than can be solved for."""
+    most, count = options.settings.dual.most_features, math.prod(shape)
+    if count > most:
+        raise problem(
+            "encoding",
+            f"{' x '.join(map(str, shape))} = {count:.3g} features",
+            f"at most {most:.3g}",
+            "Use fewer features per axis, or leave the encoding out: in many dimensions the dual "
+            "form has no grid.",
+        )

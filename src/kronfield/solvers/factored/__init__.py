@@ -1,0 +1,1 @@
+"""Factored weights: sums of products of one function per axis, by alternating least squares."""

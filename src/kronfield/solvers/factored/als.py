@@ -1,0 +1,239 @@
+"""Alternating least squares for a sum of products of one function per axis.
+
+    f(x) = sum over d of m_d(x_d) + sum over r of prod over d of g_rd(x_d)
+
+Each function is a spline. With the functions of all other axes given, f is linear in m_d and all
+g_rd of one axis: a system of K (R + 1) unknowns. A sweep solves it for one axis after the other
+(Carroll and Chang, 1970; Beylkin, Garcke and Mohlenkamp, 2009). The penalty of g_rd is that of the
+function times the root mean square of the others of its product, so that it does not depend on how
+a product is shared out between its factors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.threads import scipy_linalg
+from kronfield.embedders import BSpline
+from kronfield.solvers.factored.axes import Rows, bend
+
+# A ridge relative to the mean of the diagonal: constants may be shared out between main effects.
+RIDGE = 1e-9
+# Bins per axis in the search for the pair of axes of a new product.
+BINS = 5
+# At most this many axes are searched for pairs: those with the strongest effects.
+SEARCHED = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The weights of all functions: for each axis (K_d, 1 + R), main effects first."""
+
+    weights: tuple[Array, ...]
+
+    @property
+    def rank(self) -> int:
+        """The number R of products."""
+        return int(self.weights[0].shape[1]) - 1
+
+    @classmethod
+    def zeros(cls, embedders: Sequence[BSpline]) -> Factors:
+        """Return main effects that are zero, without products."""
+        return cls(tuple(np.zeros((emb.size, 1)) for emb in embedders))
+
+    def with_product(self, new: Sequence[Array]) -> Factors:
+        """Return the same with another product, of the functions with weights (K_d,)."""
+        pairs = zip(self.weights, new, strict=True)
+        return Factors(tuple(np.column_stack([W, w]) for W, w in pairs))
+
+    def only(self, products: Sequence[int]) -> Factors:
+        """Return the main effects with some of the products."""
+        kept = [0, *(1 + r for r in products)]
+        return Factors(tuple(W[:, kept] for W in self.weights))
+
+
+class Sweeper:
+    """Alternating least squares at given points.
+
+    Parameters
+    ----------
+    rows : Rows
+        The features at the points.
+    values : array (P,)
+        The values.
+    weights : array (P,), optional
+        The weights of the points.
+    free : sequence of bool, optional
+        Whether functions of each axis may vary; others are constant.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        values: Array,
+        weights: Array | None = None,
+        free: Sequence[bool] | None = None,
+    ) -> None:
+        self.rows = rows
+        self.values = np.asarray(values, dtype=rows.dtype)
+        self.weights = None if weights is None else np.asarray(weights, dtype=rows.dtype)
+        self.bends = [bend(emb) for emb in rows.embedders]
+        self.axes = [d for d in range(len(rows.embedders)) if free is None or free[d]]
+        self.functions: list[Array] = []
+
+    @property
+    def memory(self) -> int:
+        """The bytes that are held, with the functions of the last sweep."""
+        return self.rows.memory + sum(F.nbytes for F in self.functions)
+
+    def start(self, factors: Factors) -> None:
+        """Evaluate the functions of all axes at the points."""
+        self.functions = [self.rows.times(d, W) for d, W in enumerate(factors.weights)]
+
+    def fitted(self) -> Array:
+        """Return the sum at the points."""
+        total = np.zeros(self.rows.count, dtype=self.rows.dtype)
+        for part in self.rows.parts:
+            product = self.functions[0][part, 1:].copy()
+            main = self.functions[0][part, 0].copy()
+            for F in self.functions[1:]:
+                product *= F[part, 1:]
+                main += F[part, 0]
+            total[part] = main + product.sum(axis=1)
+        return total
+
+    def loss(self) -> float:
+        """Return the weighted sum of squared residuals."""
+        squares = (self.values - self.fitted()).astype(np.float64) ** 2
+        return float(squares.sum() if self.weights is None else squares @ self.weights)
+
+    def sweep(self, factors: Factors, penalty: float) -> Factors:
+        """Return the factors after the least squares of every axis in turn."""
+        weights = list(factors.weights)
+        for d in self.axes:
+            weights[d] = self._solve(d, penalty)
+            self.functions[d] = self.rows.times(d, weights[d])
+            self._normalise(d, weights)
+        return Factors(tuple(weights))
+
+    def sweeps(
+        self, factors: Factors, penalty: float, most: int, tolerance: float = 1e-4
+    ) -> Factors:
+        """Return the factors after sweeps that still lower the loss by ``tolerance`` of it."""
+        self.start(factors)
+        before = self.loss()
+        for _ in range(most):
+            factors = self.sweep(factors, penalty)
+            loss = self.loss()
+            if before - loss <= tolerance * before:
+                break
+            before = loss
+        return factors
+
+    def _others(self, axis: int) -> Iterator[Array]:
+        """Yield the product of the functions of all other axes, part by part; 1 for the main."""
+        for part in self.rows.parts:
+            G = np.ones((part.stop - part.start, self.functions[0].shape[1]), self.rows.dtype)
+            for e, F in enumerate(self.functions):
+                if e != axis:
+                    G[:, 1:] *= F[part, 1:]
+            yield G
+
+    def _solve(self, axis: int, penalty: float) -> Array:
+        """Return the weights (K, 1 + R) of one axis, given those of the others."""
+        K, T = self.bends[axis].shape[0], self.functions[0].shape[1]
+        target = self.values.copy()
+        for e, F in enumerate(self.functions):
+            if e != axis:
+                target -= F[:, 0]
+        gram, right = self.rows.normal(axis, self._others(axis), target, self.weights)
+        # the mean square of each factor, sum over features: splines sum to 1
+        blocks = gram.reshape(K, T, K, T)
+        sizes = np.einsum("itjt->t", blocks) / self._total
+        scales = 1.0 / np.sqrt(np.maximum(sizes, 1e-30))
+        scale = np.tile(scales, K)
+        gram *= scale[:, None]
+        gram *= scale
+        gram += penalty * np.kron(self.bends[axis], np.eye(T))
+        gram[np.diag_indices(K * T)] += RIDGE * self._total / K
+        solved = scipy_linalg().solve(gram, right * scale, assume_a="pos", check_finite=False)
+        return np.asarray((solved * scale).reshape(K, T))
+
+    @property
+    def _total(self) -> float:
+        return float(self.rows.count if self.weights is None else self.weights.sum())
+
+    def _normalise(self, axis: int, weights: list[Array]) -> None:
+        """Share out the products so that no factor grows without bound."""
+        F = self.functions[axis]
+        size = np.sqrt(np.mean(F[:, 1:].astype(np.float64) ** 2, axis=0))
+        size = np.where(size > 1e-12, size, 1.0)
+        if axis == self.axes[-1] or not len(size):
+            return  # the last axis carries the size of the product
+        weights[axis] = weights[axis] / np.concatenate([[1.0], size])
+        F[:, 1:] /= size.astype(F.dtype)
+
+
+def bins_of(points: Array) -> Array:
+    """Return the bin (P, D) of each position: equally many points in each of `BINS`."""
+    found = np.empty(points.shape, dtype=np.int64)
+    for d, x in enumerate(points.T):
+        edges = np.unique(np.quantile(x, np.arange(1, BINS) / BINS))
+        found[:, d] = np.searchsorted(edges, x, side="right")
+    return found
+
+
+def new_product(
+    embedders: Sequence[BSpline],
+    points: Array,
+    bins: Array,
+    residual: Array,
+    axes: Sequence[int],
+    skip: int = 0,
+) -> list[Array] | None:
+    """Return the functions (K_d,) of a product of two axes that explains much of the residual.
+
+    For each pair of axes, means of the residual in 5 x 5 bins are a matrix, whose leading singular
+    vectors are two step functions (a method of interaction detection; Lou et al., 2013). Of all
+    pairs, the one with the largest part of the variance is taken after ``skip`` others.
+    """
+    found: list[tuple[float, int, int, Array, Array]] = []
+    for i, d in enumerate(axes):
+        for e in axes[i + 1 :]:
+            cell = bins[:, d] * BINS + bins[:, e]
+            count = np.bincount(cell, minlength=BINS * BINS).reshape(BINS, BINS)
+            total = np.bincount(cell, weights=residual, minlength=BINS * BINS).reshape(BINS, BINS)
+            # means times the root of the number of points, whose squares are explained variance
+            table = total / np.sqrt(np.maximum(count, 1))
+            found.append((float(np.sum(table**2)), d, e, table, count))
+    found.sort(key=lambda one: -one[0])
+    if skip >= len(found):
+        return None
+    _, d, e, table, count = found[skip]
+    root = np.sqrt(np.maximum(count, 1))
+    u, s, vt = np.linalg.svd(table / root * math.sqrt(float(count.mean())))
+    if not s[0] > 0:
+        return None
+    new = [np.ones(emb.size) for emb in embedders]
+    for axis, vector in ((d, u[:, 0]), (e, vt[0] * s[0])):
+        # the vector at the mean position of each bin, at the centres of the splines
+        at = [float(points[bins[:, axis] == b, axis].mean()) for b in np.unique(bins[:, axis])]
+        kept = vector[np.unique(bins[:, axis])]
+        new[axis] = np.interp(embedders[axis].centres, at, kept)
+    return new
+
+
+def values_at(embedders: Sequence[BSpline], factors: Factors, points: Array) -> Array:
+    """Return the sum (P,) at points (P, D), in float64."""
+    product = np.ones((len(points), factors.rank))
+    main = np.zeros(len(points))
+    for d, (emb, W) in enumerate(zip(embedders, factors.weights, strict=True)):
+        F = emb(points[:, d]) @ W
+        product *= F[:, 1:]
+        main += F[:, 0]
+    return np.asarray(main + product.sum(axis=1))

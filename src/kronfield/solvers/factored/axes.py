@@ -1,0 +1,191 @@
+"""The splines of each axis, and their rows at many points in parts that stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield.embedders import BSpline
+
+# Points are treated in parts of this many.
+PART = 1 << 15
+# More points than this are held in float32; sums over points are float64 always.
+SINGLE = 100_000
+# Knots divide the points and the axis about equally: this is the share of the points.
+SHARE = 0.5
+
+
+def spline_axis(x: Array, size: int, few: int) -> BSpline:
+    """Return the splines of an axis, whose positions are between 0 and 1.
+
+    An axis with up to ``few`` different positions has one hat for each of them, so that integers
+    and categories may have any values. Others have ``size`` cubic splines, with knots between
+    those of even lengths and those of equal numbers of points.
+    """
+    values = _distinct(x, few)
+    if values is not None:
+        if len(values) == 1:  # no function of it can be told
+            return BSpline(2, 1)
+        inner = values[1:-1] if len(values) > 2 else None
+        return BSpline(len(values), 1, low=values[0], high=values[-1], inner=inner)
+    at = np.linspace(0.0, 1.0, 257)
+    share = np.quantile(x, at)  # rising, with repetitions
+    even = np.linspace(0.0, 1.0, 257)
+    below = np.interp(even, *_strictly(share, at))
+    mixed = SHARE * below + (1.0 - SHARE) * even
+    mixed[0], mixed[-1] = 0.0, 1.0  # also if many points are at one end
+    inner = np.interp(np.arange(1, size - 3) / (size - 3), mixed, even)
+    return BSpline(size, 3, inner=inner)
+
+
+def _distinct(x: Array, few: int) -> Array | None:
+    """Return the different positions if there are at most ``few``."""
+    if len(np.unique(x[: 64 * few])) > few:
+        return None
+    values = np.unique(x)
+    return values if len(values) <= few else None
+
+
+def _strictly(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return (x, y) without repeated x, of which the mean of y is kept."""
+    values, inverse = np.unique(x, return_inverse=True)
+    return values, np.bincount(inverse, weights=y) / np.bincount(inverse)
+
+
+def bend(embedder: BSpline) -> Array:
+    """Return the penalty (K, K) of one function: about the integral of its squared second slope.
+
+    Slopes are divided differences of the weights (Eilers and Marx, 1996), as if the knots were
+    even: where there are many points, functions may bend more. A few hundredths of the squared
+    first slope are added: an axis without effect has a constant function.
+    """
+    K = embedder.size
+    x = BSpline(K, embedder.degree).centres  # a straight line has these weights
+    steps = np.diff(x)
+    first = np.diff(np.eye(K), axis=0) / steps[:, None]
+    total = 0.03 * first.T @ (steps[:, None] * first)
+    if K == 2:
+        return np.asarray(total + first.T @ first)
+    widths = (x[2:] - x[:-2]) / 2
+    second = np.diff(first, axis=0) / widths[:, None]
+    return np.asarray(total + second.T @ (widths[:, None] * second))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pieces:
+    """The points of one part on one axis, by the piece of the spline that they are in."""
+
+    order: Array  # the points of the part, sorted by piece
+    back: Array  # where each point of the part is in this order
+    first: Array  # the first feature of each point, in this order
+    values: Array  # the features that are not zero, (n, taps), in this order
+    runs: list[tuple[int, int, int]]  # (first feature, start, stop) of each piece
+
+
+class Rows:
+    """The features of points on all axes.
+
+    Parameters
+    ----------
+    embedders : sequence of BSpline
+        The splines of each axis.
+    points : array (P, D)
+        Positions between 0 and 1.
+    """
+
+    def __init__(self, embedders: Sequence[BSpline], points: Array) -> None:
+        self.embedders, self.count = tuple(embedders), len(points)
+        self.dtype = np.dtype(np.float32 if self.count > SINGLE else np.float64)
+        self.parts = [slice(i, min(i + PART, self.count)) for i in range(0, self.count, PART)]
+        self._pieces = [
+            [self._piece(emb, points[part, d]) for part in self.parts]
+            for d, emb in enumerate(self.embedders)
+        ]
+
+    def _piece(self, embedder: BSpline, x: Array) -> _Pieces:
+        first, values = embedder.run(x)
+        order = np.argsort(first, kind="stable").astype(np.int32)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order), dtype=np.int32)
+        first = first[order].astype(np.int32)
+        starts = np.flatnonzero(np.diff(first, prepend=-1))
+        stops = [*starts[1:].tolist(), len(first)]
+        runs = [
+            (int(first[a]), int(a), int(b)) for a, b in zip(starts.tolist(), stops, strict=True)
+        ]
+        local = np.ascontiguousarray(values.T[order], dtype=self.dtype)
+        return _Pieces(order, back, first, local, runs)
+
+    @property
+    def memory(self) -> int:
+        """The bytes that are held."""
+        taps = sum(emb.taps() for emb in self.embedders)
+        return self.count * (taps * self.dtype.itemsize + 12 * len(self.embedders))
+
+    def times(self, axis: int, weights: Array) -> Array:
+        """Return the functions (P, T) with weights (K, T) at the points."""
+        W = np.asarray(weights, dtype=self.dtype)
+        out = np.empty((self.count, W.shape[1]), dtype=self.dtype)
+        taps = self.embedders[axis].taps()
+        for part, pieces in zip(self.parts, self._pieces[axis], strict=True):
+            sorted_ = np.empty((len(pieces.order), W.shape[1]), dtype=self.dtype)
+            for first, start, stop in pieces.runs:
+                np.matmul(
+                    pieces.values[start:stop], W[first : first + taps], out=sorted_[start:stop]
+                )
+            out[part] = sorted_[pieces.back]
+        return out
+
+    def normal(
+        self, axis: int, factors: Iterator[Array], targets: Array, weights: Array | None
+    ) -> tuple[Array, Array]:
+        """Return A'A (K T, K T) and A'y (K T,), of rows A = features x factors.
+
+        Parameters
+        ----------
+        axis : int
+            The axis.
+        factors : iterator of arrays (n, T)
+            The factor of each function at the points, part by part.
+        targets : array (P,)
+            The values y.
+        weights : array (P,), optional
+            The weights of the points.
+        """
+        emb = self.embedders[axis]
+        taps, gram, right = emb.taps(), np.zeros((0, 0)), np.zeros(0)
+        for part, pieces, G in zip(self.parts, self._pieces[axis], factors, strict=True):
+            T = G.shape[1]
+            if not gram.size:
+                gram = np.zeros((emb.size * T, emb.size * T))
+                right = np.zeros(emb.size * T)
+            y = targets[part]
+            if weights is not None:
+                G = G * np.sqrt(weights[part])[:, None]
+                y = y * np.sqrt(weights[part])
+            G, y = G[pieces.order], y[pieces.order]
+            for first, start, stop in pieces.runs:
+                # rows of one piece have the same features: (n, taps T)
+                A = (pieces.values[start:stop, :, None] * G[start:stop, None, :]).reshape(
+                    stop - start, taps * T
+                )
+                block = slice(first * T, (first + taps) * T)
+                gram[block, block] += A.T @ A
+                right[block] += A.T @ y[start:stop]
+        return gram, right
+
+
+def gram(embedder: BSpline, low: float, high: float) -> Array:
+    """Return the integrals (K, K) of products of splines from low to high, exactly."""
+    inside = embedder.inner_knots
+    inside = inside[(inside > low) & (inside < high)]
+    ends = [float(end) for end in (embedder.low, embedder.high) if low < end < high]
+    breaks = np.unique(np.concatenate([[low, high], inside, ends]))
+    x, w = np.polynomial.legendre.leggauss(embedder.degree + 1)  # exact for degree 2 k + 1
+    half, middle = np.diff(breaks) / 2, (breaks[1:] + breaks[:-1]) / 2
+    rows = np.asarray(embedder((middle[:, None] + half[:, None] * x).ravel()))
+    weights = (half[:, None] * w).ravel()
+    return np.asarray(rows.T @ (weights[:, None] * rows))
