@@ -476,7 +476,11 @@ class GridFit:
         if choice.smoothing is not None and not self.is_long:
             # selects the basis, which all channels share; each has its own weight
             roughness = choice.smoothing.roughness[0]
-        self._settings = {"ridge": choice.ridge, "roughness": roughness, "rcond": rcond}
+        self._settings: dict[str, Any] = {
+            "ridge": choice.ridge,
+            "roughness": roughness,
+            "rcond": rcond,
+        }
         finer = choice.finer
         self._refined = None if finer is None else (finer.finer, finer.directional, finer.settings)
         self.__dict__["finer"] = finer
@@ -537,7 +541,7 @@ class GridFit:
         place: GridLayout | Refinement | _InUnits = self.finer or self.layout
         if self.smoothing is not None:
             place = _InUnits.of(self.layout, self.smoothing.units)
-        return _solver(self.encoding, place, self.layout.dtype, self.smooth, **self._settings)  # type: ignore[arg-type]
+        return _solver(self.encoding, place, self.layout.dtype, self.smooth, **self._settings)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
