@@ -76,8 +76,9 @@ class TensorTrain:
                 U, s, Vt = np.linalg.svd(matrix, full_matrices=False)
             tails = np.append(np.cumsum((s**2)[::-1])[::-1], 0.0)  # left out from each one on
             if most is None:
-                # what earlier axes did not use is shared by those to come
-                allowed = (budget - lost) / (len(shape) - 1 - axis)
+                # what earlier axes did not use is shared by those to come that can lose anything
+                left = sum(math.prod(shape[i + 1 :]) > 1 for i in range(axis, len(shape) - 1))
+                allowed = (budget - lost) / max(left, 1)
                 kept = int(np.flatnonzero(tails <= max(allowed, 0.0))[0])
             else:
                 kept = most

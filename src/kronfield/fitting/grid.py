@@ -14,6 +14,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even, mean_step
+from kronfield._core.memory import check_memory
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import BSpline, Embedder, TensionSpline, Wrapped
 from kronfield.encoding import Kronecker
@@ -37,6 +38,8 @@ from kronfield.solvers.grid.separable import GridSolver
 # How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
 # smaller than the error of the solution.
 LOWERED = 8
+# Matrices (K, N) of the longest axis that are held while its eigenbasis is computed; measured.
+EIGENBASIS = 9
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
 
@@ -473,7 +476,11 @@ class GridFit:
         if choice.smoothing is not None and not self.is_long:
             # selects the basis, which all channels share; each has its own weight
             roughness = choice.smoothing.roughness[0]
-        self._settings = {"ridge": choice.ridge, "roughness": roughness, "rcond": rcond}
+        self._settings: dict[str, Any] = {
+            "ridge": choice.ridge,
+            "roughness": roughness,
+            "rcond": rcond,
+        }
         finer = choice.finer
         self._refined = None if finer is None else (finer.finer, finer.directional, finer.settings)
         self.__dict__["finer"] = finer
@@ -506,13 +513,35 @@ class GridFit:
             else Refinement.of(layout.axes, layout.frames, *self._refined)
         )
 
+    def _check_memory(self) -> None:
+        """Raise an error if the matrices of a penalty do not fit into memory.
+
+        The eigenbasis of an axis takes about EIGENBASIS matrices of its features and samples at its
+        peak, and products of all samples are held three times. Both are float64.
+        """
+        if not (self._settings["ridge"] or self.smoothing or any(self._settings["roughness"])):
+            return
+        if self.is_long and self.smoothing is not None:
+            return
+        lengths = zip(self.encoding.shape, self.layout.shape, strict=True)
+        squares = max(K * N for K, N in lengths) * EIGENBASIS
+        size = math.prod(self.encoding.shape)
+        shape = " x ".join(map(str, self.layout.shape))
+        check_memory(
+            "values",
+            f"a penalised fit of {shape} samples",
+            8.0 * (squares + 3 * size),
+            "Fit parts of the grid, or without a penalty: ridge=0 or noise=0.",
+        )
+
     @functools.cached_property
     def solver(self) -> GridSolver:
         """The factored axes."""
+        self._check_memory()
         place: GridLayout | Refinement | _InUnits = self.finer or self.layout
         if self.smoothing is not None:
             place = _InUnits.of(self.layout, self.smoothing.units)
-        return _solver(self.encoding, place, self.layout.dtype, self.smooth, **self._settings)  # type: ignore[arg-type]
+        return _solver(self.encoding, place, self.layout.dtype, self.smooth, **self._settings)
 
     def __getstate__(self) -> dict[str, Any]:
         return {

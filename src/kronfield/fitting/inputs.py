@@ -558,8 +558,8 @@ class PointInput:
                 "finite numbers, or NaN for missing values",
                 "Remove these points, or replace inf by NaN.",
             )
-        self.periods = checked_periods(periodic, self.D, labels)
         self.domain = None if domain is None else checked_domain(domain, self.D)
+        self.periods = checked_periods(periodic, self.D, labels)
         if any(self.periods):
             self.points = X = self._reduced(X)
         self.box = bounding_box(X)

@@ -190,7 +190,7 @@ class Seam:
                 missing[_first(axis)] = ~(known[0] | known[1])
                 if missing.ndim < values.ndim:
                     known = [one[..., None] for one in known]
-            share: float | Array = 0.5
+            share: Any = 0.5
             if weights is not None:
                 first, last = (np.take(weights, i, axis=axis) for i in (0, -1))
                 total = np.where(first + last > 0, first + last, 1.0)

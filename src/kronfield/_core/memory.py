@@ -1,0 +1,55 @@
+"""How much memory there is, and the refusal of work that needs more before it starts."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from kronfield._core.arrays import problem
+
+# Work up to this size is never refused: asking for the memory takes longer than it is worth.
+SMALL = 1 << 28
+
+
+def available_memory() -> float:
+    """Return the bytes that this process can still take; inf if the system does not say.
+
+    The least of what the machine has left and what a limit of the address space leaves.
+    """
+    left = math.inf
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            known = dict(line.split(":", 1) for line in lines)
+        left = float(known["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError, IndexError):
+        pass
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            with open("/proc/self/statm", encoding="ascii") as line:
+                used = int(line.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            left = min(left, max(float(limit - used), 0.0))
+    except (ImportError, OSError, ValueError, IndexError):
+        pass
+    return left
+
+
+def check_memory(argument: str, what: str, needed: float, remedy: str) -> None:
+    """Raise an error if work needs more bytes than there are.
+
+    Examples
+    --------
+    >>> check_memory("values", "a fit", 1e3, "Use fewer samples.")
+    """
+    if needed <= SMALL:
+        return
+    left = available_memory()
+    if needed > left:
+        raise problem(
+            argument,
+            f"{what}, which needs about {needed / 1e9:.2f} GB",
+            f"at most the {left / 1e9:.2f} GB that are there",
+            remedy,
+        )
