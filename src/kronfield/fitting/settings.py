@@ -596,7 +596,7 @@ class PointSettings(_Group):
         1.0,
         "Gaussians are chosen unless others predict better by this over the root of the number of "
         "points held out: they have one score, the others the best of many.",
-        data="Franke's function, steps and random fields at 40 to 350 random, jittered, repeated "
+        data="Franke's function, steps and random fields at 40 to 150 random, jittered, repeated "
         "points and tracks: 2 loses 2 % of the error, 0 and 0.5 are level",
         script="sweep.py",
         sides=(0.0, 100.0),
