@@ -433,7 +433,8 @@ SPAWNED += ("points, trend", "points, Huber's loss", *DUAL, "denoised", "denoise
 def test_a_spawned_process_gets_the_same():
     fields = [_field(name) for name in SPAWNED]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        there = pool.map(_evaluate, fields)
+        # A pool starts a worker that dies again and again: the time is limited.
+        there = pool.map_async(_evaluate, fields).get(timeout=300)
     for field, (values, text, residual) in zip(fields, there, strict=True):
         assert np.array_equal(values, field.on_grid((7,) * field.dimensions))
         assert residual == field.report.residual

@@ -103,13 +103,18 @@ def test_every_row_must_come(name, tmp_path):
 
 @contextlib.contextmanager
 def small_disk():
-    """Limit all files to some bytes, as on a full disk; this includes a file of test results."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """Limit all files to some bytes, as on a full disk; this includes a file of test results.
+
+    No bytecode is written meanwhile: Python leaves files of it that are cut off.
+    """
+    before, writes_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (700, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = writes_none
 
 
 @every_format

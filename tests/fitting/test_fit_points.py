@@ -526,11 +526,15 @@ def test_not_converging_says_what_to_do():
         )
 
 
-def test_standard_error_needs_residuals():
+def test_standard_errors_of_a_fit_that_interpolates():
+    """Residuals show no noise, but the roughness shows how far the values are off in between."""
     points = square(50)
     field = kf.fit_points(points, wavy(points), kf.Triangle(20, 2 / 20), roughness=(0.0, 1e-15))
-    with pytest.raises(kf.InputError, match="noise="):
-        field.standard_error(points)
+    assert field.standard_error(points).max() < 1e-5
+    between = np.random.default_rng(3).uniform(0.1, 0.9, (300, 2))
+    away, error = np.abs(field(between) - wavy(between)), field.standard_error(between)
+    assert np.mean(away < 2 * error) > 0.9
+    assert np.sqrt(np.mean(error**2)) < 5 * np.sqrt(np.mean(away**2))
     assert np.all(field.standard_error(points, noise=0.1) > 0)
 
 

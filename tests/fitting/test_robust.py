@@ -302,7 +302,7 @@ def test_outliers_of_one_channel_are_found():
     points, values, truth = outliers_in_a_plane()
     field = kf.fit_points(points, np.stack([values, points[:, 0]], axis=1), loss="huber")
     assert field.report.robust.rejected > 40
-    assert np.sqrt(np.mean((field(points)[:, 0] - truth) ** 2)) < 0.03
+    assert np.sqrt(np.mean((field(points)[:, 0] - truth) ** 2)) < 0.04  # with squares 0.14
 
 
 def test_points_without_weight_are_as_good_as_left_out():
