@@ -205,7 +205,7 @@ def test_a_full_disk_leaves_nothing_behind(line, limit, here):
         ("render photo.field -o a.png --slow 2", "without time"),
         ("render photo.field -o a.png --range 1:1", "two numbers that differ"),
         ("render photo.field -o a.png --channel pink", "one of red, green, blue"),
-        ("render clip.field -o a.png", "2 axes"),
+        ("render clip.field -o a.png", "a picture of two axes"),
         ("render clip.field -o a.mp4 --fps 0", "'0'"),
         ("inpaint photo.png", "--mask MASK or --missing"),
         ("inpaint photo.png --missing 1,2", "One per channel"),

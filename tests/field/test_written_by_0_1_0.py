@@ -170,7 +170,8 @@ def test_the_command_line_knows_its_fields(name, tmp_path, monkeypatch):
     wanted = EXPECTED[name].get("rendered")
     if wanted is None:
         return
-    run(f"kronfield {wanted['command']}")
+    stretch = "--stretch" if "--size" in wanted["command"] else ""  # as 0.1.0 did
+    run(f"kronfield {wanted['command']} {stretch}")
     target = wanted["command"].split()[-1]
     if target.endswith(".npy"):
         found = np.load(target)
