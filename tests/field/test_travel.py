@@ -82,6 +82,13 @@ def _fields():
             ridge=1e-3,
             settings=settings.changed(settings.DEFAULT, "dual", "direct_points", 100),
         ),
+        "points, factored": lambda: kf.fit_points(MANY, WAVES, form="factored"),
+        "points, periodic": lambda: kf.fit_points(
+            POINTS, VALUES, periodic=[None, 1.5], roughness=(0.0, 1e-3)
+        ),
+        "periodic": lambda: kf.fit(PICTURE, periodic=[None, 80.0]),
+        "low rank": lambda: kf.fit(PICTURE, rank=3),
+        "weighted": lambda: kf.fit(PICTURE, weights=1 + PICTURE**2, roughness=(0.0, 1e-4)),
         "denoised": lambda: kf.denoise(NOISY_PICTURE),
         "denoised line": lambda: kf.denoise(NOISY),
         "denoised thoroughly": lambda: kf.denoise(NOISY_PICTURE, thorough=True),
@@ -103,7 +110,7 @@ def _fields():
 NOISY_PICTURE = PICTURE + 0.2 * rng.standard_normal(PICTURE.shape)
 MONTHS = pandas.date_range("1990-01-01", periods=400, freq="MS")
 NAMES = list(_fields())
-POINTWISE = [n for n in NAMES if n.startswith(("points", "mask"))]
+POINTWISE = [n for n in NAMES if n.startswith(("points", "mask", "weighted"))]
 DUAL = [n for n in NAMES if n.startswith("dual")]
 # Another standard error, or none at all.
 BY_SHRINKAGE = ("denoised", "denoised thoroughly", "denoised counts")
@@ -150,7 +157,9 @@ def test_pickles(name):
     assert pickle.loads(pickle.dumps(again)).report.residual == field.report.residual
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in (*POINTWISE, *DUAL, "statistics")])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if n not in (*POINTWISE, *DUAL, "statistics", "low rank")]
+)
 def test_refit_after_a_journey(name):
     field = _field(name)
     again = pickle.loads(pickle.dumps(field))
@@ -197,16 +206,16 @@ def test_labels_travel(name):
         assert other.labels == field.labels
 
 
-@pytest.mark.parametrize("name", [*POINTWISE, *DUAL])
+@pytest.mark.parametrize("name", [*POINTWISE, *DUAL, "low rank"])
 def test_what_needs_the_points_says_so(name):
     field = _field(name)
     again = pickle.loads(pickle.dumps(field))
     with pytest.raises(kf.InputError, match="refit: got a pickled field"):
         again.refit(VALUES)
-    if name in DUAL:
-        return  # the points are part of it
+    if name in (*DUAL, "low rank"):
+        return  # the points are part of it; or no standard errors
     with pytest.raises(kf.InputError, match="standard_error: got a pickled field"):
-        again.standard_error(np.array([[0.5, 0.5]]))
+        again.standard_error(np.full((1, field.dimensions), 0.5))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -426,7 +435,18 @@ def _evaluate(field):
     return field.on_grid((7,) * field.dimensions), str(field.report), field.report.residual
 
 
-SPAWNED = ("slopes", "smoothed", "complex", "points", "statistics", "filled", "dates", "xarray")
+SPAWNED = (
+    "slopes",
+    "periodic",
+    "low rank",
+    "smoothed",
+    "complex",
+    "points",
+    "statistics",
+    "filled",
+    "dates",
+    "xarray",
+)
 SPAWNED += ("points, trend", "points, Huber's loss", *DUAL, "denoised", "denoised, gaps")
 
 
