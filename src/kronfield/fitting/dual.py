@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, fit_overflow, problem
+from kronfield._core.arrays import Array, fit_overflow
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame
 from kronfield.field.dual import DualField
@@ -79,20 +79,8 @@ class DualFit:
 
     def __call__(self, values: Any) -> DualField:
         """Return the field of other values at the same points, with the same settings."""
-        started, given = time.perf_counter(), self.given
-        new = PointInput(given.points, values, given.weights, None, None)
-        if new.dropped or (new.dtype, new.is_complex, new.channels) != (
-            given.dtype,
-            given.is_complex,
-            given.channels,
-        ):
-            raise problem(
-                "values",
-                describe(values),
-                f"{len(given.points)} values with the same dtype and channels as before",
-                "To fit other values, call fit_points.",
-            )
-        return self.field(new.values, started)
+        started = time.perf_counter()
+        return self.field(self.given.other_values(values), started)
 
     def field(self, values: Array, started: float) -> DualField:
         """Return the field of values (C, P), with its report."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, fit_overflow, problem
+from kronfield._core.arrays import Array, fit_overflow, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame
 from kronfield._core.threads import scipy_linalg
@@ -280,20 +280,8 @@ class FactoredFit:
 
     def __call__(self, values: Any) -> FactoredField:
         """Return the field of other values at the same points: only settings are kept."""
-        started, given = time.perf_counter(), self.given
-        new = PointInput(given.points, values, given.weights, None, None)
-        if new.dropped or (new.dtype, new.is_complex, new.channels) != (
-            given.dtype,
-            given.is_complex,
-            given.channels,
-        ):
-            raise problem(
-                "values",
-                describe(values),
-                f"{len(given.points)} values with the same dtype and channels as before",
-                "To fit other values, call fit_points.",
-            )
-        return self.field(new.values, started)
+        started = time.perf_counter()
+        return self.field(self.given.other_values(values), started)
 
     def _scaled(self, values: Array) -> tuple[Array, Array, Array]:
         """Return values (C, P) of unit variance, their centres and their factors."""

@@ -574,6 +574,22 @@ class PointInput:
                 check_length("points", low, high)
         self.encoding = periodic_encoding(checked_encoding(encoding, self.D), self.periods)
 
+    def other_values(self, values: Any) -> Array:
+        """Return other values at the same points as checked planes (C, P)."""
+        new = PointInput(self.points, values, self.weights, None, None)
+        if new.dropped or (new.dtype, new.is_complex, new.channels) != (
+            self.dtype,
+            self.is_complex,
+            self.channels,
+        ):
+            raise problem(
+                "values",
+                describe(values),
+                f"{len(self.points)} values with the same dtype and channels as before",
+                "To fit other values, call fit_points.",
+            )
+        return new.values
+
     def _reduced(self, X: Array) -> Array:
         """Return points less whole periods: from the start of the domain, or the lowest, on."""
         X = X.copy()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.arrays import Array, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame, sample_frame
 from kronfield._core.threads import with_one_blas_thread
@@ -422,20 +422,8 @@ class PointFit:
 
     def __call__(self, values: Any) -> Field:
         """Return the field of other values at the same points."""
-        started, given = time.perf_counter(), self.given
-        new = PointInput(given.points, values, given.weights, None, None)
-        if new.dropped or (new.dtype, new.is_complex, new.channels) != (
-            given.dtype,
-            given.is_complex,
-            given.channels,
-        ):
-            raise problem(
-                "values",
-                describe(values),
-                f"{len(given.points)} values with the same dtype and channels as before",
-                "To fit other values, call fit_points.",
-            )
-        return self.field(new.values, [], started)
+        started = time.perf_counter()
+        return self.field(self.given.other_values(values), [], started)
 
     def field(
         self,
