@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 
 # Two halves at once, one thread of linear algebra each: commands, experiments and what runs as a whole, and all the rest.
 # Bytecode is kept, whatever the environment says: each process that a test starts would compile the package again.
-JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/field
+JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/field tests/interop tests/analysis
 
 test: lint
 	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=; \
