@@ -15,15 +15,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, centre, is_even, smallest_gap
+from kronfield._core.records import record
 from kronfield.encoding import Kronecker
-from kronfield.fitting.circles import CircleFamily, circle_errors
 from kronfield.fitting.ends import RULES
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
@@ -54,7 +54,7 @@ AMPLIFIED = 8.0
 ROUNDING = 1e-14
 
 
-@dataclass(frozen=True)
+@record
 class GridChoice:
     """An encoding, a penalty, and how they were found.
 
@@ -98,7 +98,7 @@ class GridChoice:
     noise: RemovedNoise | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Crop:
     """The middle of a grid as float64 (C, N_1, ..., N_D), centred and scaled to at most 1.
 
@@ -207,6 +207,8 @@ def _axis_errors(
     inside, decisions = crop.axes[axis], settings.prediction
     if not frame.wraps:
         return leave_one_out(crop.balanced, axis + 1, inside, decisions)
+    from kronfield.fitting.circles import circle_errors
+
     whole = len(inside) == len(x)
     return circle_errors(crop.balanced, axis + 1, inside, frame, whole, decisions)
 
@@ -443,6 +445,8 @@ def _best_family(
 ) -> AnyFamily:
     """Return the first family to which no other is clearly better."""
     if errors is None and frame.wraps:
+        from kronfield.fitting.circles import CircleFamily
+
         return CircleFamily(3)
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
@@ -575,7 +579,7 @@ def _halved_errors(crop: Crop, settings: Settings) -> tuple[float, float, float]
     return axes, edges, both
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Halves:
     """Every second sample of a grid, from the first or from the second one of each axis on.
 

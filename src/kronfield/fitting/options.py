@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, real, real_numbers, whole
+from kronfield._core.records import record
 from kronfield.fitting import settings as defaults
 from kronfield.fitting.inputs import checked_penalty, checked_roughness
 from kronfield.fitting.settings import Settings
@@ -21,7 +21,7 @@ LOSSES = ("squared", "huber")
 HOLD_OUT = ("points", "blocks")
 
 
-@dataclass(frozen=True)
+@record
 class PointOptions:
     """What the caller of `fit_points` or `Statistics.solve` asked for; None is left open.
 
@@ -154,7 +154,7 @@ def _checked_trend(trend: Any) -> int | None:
     return int(trend)
 
 
-@dataclass(frozen=True)
+@record
 class GridOptions:
     """What the caller of `fit` asked for; None is left open.
 

@@ -6,7 +6,6 @@ The unit interval of an embedder on a periodic axis is one period, and its featu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.axes import SampleAxes
 from kronfield._core.frames import SHORTEST, Frame, is_even
 from kronfield._core.labels import Labels, seconds_of
+from kronfield._core.records import record
 from kronfield.embedders import periodic_form
 from kronfield.encoding import Kronecker
 
@@ -137,7 +137,7 @@ def periodic_encoding(encoding: Kronecker | None, periods: Periods) -> Kronecker
     return Kronecker(*(emb if period is None else periodic_form(emb) for emb, period in pairs))
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Seam:
     """Axes on which the first and the last sample are the same position, a period apart.
 
