@@ -51,8 +51,8 @@ class _Group:
     """What all groups of decisions share.
 
     The methods are written here once, because generating them for each group by `dataclass` took
-    some 40 ms of importing `fit`. Decisions cannot be changed in place. A pickle of decisions holds those that are not the default,
-    which most fields do not have.
+    some 40 ms of importing `fit`. Decisions cannot be changed in place. A pickle of decisions holds
+    those that are not the default, which most fields do not have.
     """
 
     def __init__(self, **values: Any) -> None:
