@@ -46,21 +46,25 @@ def checked_periods(periodic: Any, D: int, labels: Labels | None = None) -> Peri
         periodic = [periodic]
     if not isinstance(periodic, list | tuple | np.ndarray) or len(periodic) != D:
         raise problem("periodic", describe(periodic), f"{D} periods", remedy)
-    found: list[float | None] = []
-    for i, one in enumerate(periodic):
-        if one is None:
-            found.append(None)
-            continue
-        if labels is not None and labels.axes[i].is_time and not isinstance(one, float | int):
-            found.append(seconds_of(one))
-            continue
-        number = not isinstance(one, bool | np.bool_) and isinstance(
-            one, float | int | np.floating | np.integer
-        )
-        if not number or not SHORTEST <= float(one) < 1e60:
-            raise problem(f"periodic[{i}]", describe(one), "a positive length, or None", remedy)
-        found.append(float(one))
-    return tuple(found)
+    timed = [labels is not None and labels.axes[i].is_time for i in range(D)]
+    return tuple(
+        _checked_period(f"periodic[{i}]", one, is_time, remedy)
+        for i, (one, is_time) in enumerate(zip(periodic, timed, strict=True))
+    )
+
+
+def _checked_period(name: str, one: Any, is_time: bool, remedy: str) -> float | None:
+    """Return the period of one axis, of dates in seconds."""
+    if one is None:
+        return None
+    if is_time and not isinstance(one, float | int):
+        return seconds_of(one)
+    number = not isinstance(one, bool | np.bool_) and isinstance(
+        one, float | int | np.floating | np.integer
+    )
+    if not number or not SHORTEST <= float(one) < 1e60:
+        raise problem(name, describe(one), "a positive length, or None", remedy)
+    return float(one)
 
 
 def is_even_circle(x: Array, period: float) -> bool:
