@@ -106,8 +106,8 @@ class GridSettings(_Group):
     )
     direction_samples: int = decision(
         1 << 14,
-        "Whether slopes are taken along axes or along edges is judged on a central crop of about "
-        "this many samples: both fill in every second one.",
+        "Whether slopes are taken along axes or along edges is judged on about this many samples, "
+        "in boxes spread over the crop: both fill in every second one.",
         data="by design: tens of milliseconds",
         script="sweep.py",
         sides=(1 << 12, 1 << 16),
