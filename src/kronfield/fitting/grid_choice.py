@@ -558,7 +558,7 @@ def _along_edges_or_axes(
     return GridChoice(encoding, (2,) * len(finer.axes), decided, candidates, finer)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Boxes:
     """Boxes of a crop: ``values`` (C, B, L_1, ..., L_D), and the axes of the whole crop."""
 
