@@ -1029,7 +1029,7 @@ def found_rank(monkeypatch, *errors):
     monkeypatch.setattr(factored._Search, "swept", next_error)
     monkeypatch.setattr(factored._Search, "refined", lambda self, model: model)
     monkeypatch.setattr(factored._Search, "without_idle", lambda self, model: model)
-    fit = factored_fit(200)
+    fit = factored_fit(200, columns=4)
     fit.choose(fit.given.values)
     return fit.models[0].factors.rank
 
@@ -1046,7 +1046,7 @@ def test_factored_patience(monkeypatch):
 
 def test_factored_idle():
     """The second axis explains a twentieth of the noise, the third nothing."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     x = rng.random((3000, 3))
     values = np.sin(5 * x[:, 0]) + 0.08 * x[:, 1] + 0.1 * rng.standard_normal(3000)
     fit = FactoredFit(
