@@ -15,7 +15,8 @@ Examples
 
 # ruff: noqa: RUF009 - groups of decisions cannot be changed, so they can be defaults
 
-# Annotations are no strings here: `dataclass` would search each of them for its own words.
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
