@@ -189,18 +189,18 @@ class Walk:
         self.best = start or self.ladder.start
         self.score(self.best)
         for step in self.ladder.steps:
-            if step != self.ladder.steps[0] and self.lowest >= worth:
-                break
             while True:
                 before = self.lowest
                 self._along(step, 0)
                 self._along(0.0, 1)
                 if self.lowest >= worth:
+                    return self
+                if step != self.ladder.steps[0]:
                     break
                 # smoother with less weight of first derivatives, or the reverse: errors are often
                 # alike along this diagonal, and a search along the axes alone stops beside it
                 self._along(step, -1)
-                if not self.lowest < (1 - self.gain) * before or step != self.ladder.steps[0]:
+                if not self.lowest < (1 - self.gain) * before:
                     break
         return self
 
