@@ -1289,6 +1289,15 @@ class FillingSettings(_Group):
         script="filling.py",
         sides=(1 << 9, 1 << 20),
     )
+    whole_samples: int = decision(
+        1 << 18,
+        "Small holes that stay linear are filled by the surface of least roughness around them if "
+        "the lattice has more samples than this; otherwise all samples are fitted together, which "
+        "has standard errors.",
+        data="by design: a photograph of 512 x 512 is fitted as a whole in about a second",
+        script="none",
+        sides=(1 << 10, 1 << 24),
+    )
     fewest: int = decision(
         64,
         "Filling is considered if at least this many known samples can be hidden.",
