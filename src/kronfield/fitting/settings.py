@@ -13,12 +13,15 @@ Examples
 (2.0, 4.0)
 """
 
-from __future__ import annotations
+# ruff: noqa: RUF009 - groups of decisions cannot be changed, so they can be defaults
 
+# Annotations are no strings here: `dataclass` would search each of them for its own words.
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from kronfield._core.records import record
 
 _PICTURES = "kodim01 to 08 (colour, grey, at 1/2 and 1/4 of their size, JPEG, demosaiced)"
 
@@ -48,8 +51,8 @@ class _Group:
     """What all groups of decisions share.
 
     The methods are written here once, because generating them for each group by `dataclass` took
-    some 40 ms of importing `fit`. A pickle of decisions holds those that are not the default,
-    which most fields do not have.
+    some 40 ms of importing `fit`. Decisions cannot be changed in place. A pickle of decisions holds
+    those that are not the default, which most fields do not have.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -59,6 +62,12 @@ class _Group:
             raise TypeError(f"{type(self).__name__} has no decision {', '.join(sorted(unknown))}")
         # past __setattr__, which refuses changes
         self.__dict__.update({name: one.default for name, one in names.items()} | values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__
@@ -84,7 +93,7 @@ def _made(kind: type[Any], other: dict[str, Any]) -> Any:
     return kind(**{name: value for name, value in other.items() if name in known})
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class GridSettings(_Group):
     """Samples on a grid: what is judged, and when slopes are taken from the data."""
 
@@ -160,7 +169,7 @@ class GridSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class PredictionSettings(_Group):
     """Samples left out: which features predict them, and how many are judged."""
 
@@ -224,7 +233,7 @@ class PredictionSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class NoiseSettings(_Group):
     """Noise on grids: when differences between neighbours are taken for noise."""
 
@@ -395,7 +404,7 @@ class NoiseSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class SmoothingSettings(_Group):
     """Noisy grids: the penalties that are tried, and where they are judged."""
 
@@ -424,7 +433,7 @@ class SmoothingSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class DirectionalSettings(_Group):
     """Slopes along edges: how the directions between samples are weighted.
 
@@ -493,7 +502,7 @@ class DirectionalSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class PointSettings(_Group):
     """Scattered points: the grids that are tried, and how they are judged."""
 
@@ -771,7 +780,7 @@ class PointSettings(_Group):
         return self.longest_row, self.few_entries
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class SearchSettings(_Group):
     """Scattered points: the penalties that are searched.
 
@@ -861,7 +870,7 @@ class SearchSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class GaussianSettings(_Group):
     """Scattered points of smooth functions: widths and ridge of Gaussians by likelihood."""
 
@@ -917,7 +926,7 @@ class GaussianSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class RobustSettings(_Group):
     """Outliers among points: what counts as one, and what becomes of it."""
 
@@ -984,7 +993,7 @@ class RobustSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class SignalSettings(_Group):
     """Files and the command line: what is done with a signal."""
 
@@ -1100,7 +1109,7 @@ class SignalSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class ShrinkageSettings(_Group):
     """Noise removed by shrinking cosines in blocks: their sizes, shifts and thresholds."""
 
@@ -1216,7 +1225,7 @@ class ShrinkageSettings(_Group):
         return dataclasses.replace(self, first_sizes=first, second_sizes=second)
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class GroupingSettings(_Group):
     """Noise removed from groups of alike patches: the slower setting of `denoise`."""
 
@@ -1264,7 +1273,7 @@ class GroupingSettings(_Group):
         return self.reaches[min(D, len(self.reaches)) - 1]
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class FillingSettings(_Group):
     """Missing samples of a lattice, filled by falling thresholds: see `filling`."""
 
@@ -1411,7 +1420,7 @@ class FillingSettings(_Group):
         return self.sizes_by_dimension[min(D, len(self.sizes_by_dimension)) - 1]
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class DualSettings(_Group):
     """Points in many dimensions: when there is no grid, and what the dual form is chosen on."""
 
@@ -1499,7 +1508,7 @@ class DualSettings(_Group):
     )
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class FactoredSettings(_Group):
     """Factored weights: their splines, their number, and the points they are chosen on."""
 
@@ -1609,7 +1618,7 @@ class FactoredSettings(_Group):
         return min(points, max(some, min(5 * some, int(self.settings_share * points))))
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class Settings(_Group):
     """All decisions. ``fit`` and ``fit_points`` take other settings for experiments."""
 
@@ -1633,7 +1642,7 @@ class Settings(_Group):
 DEFAULT = Settings()
 
 
-@dataclass(frozen=True)
+@record
 class Decision:
     """One decision as a row of the page: group, name, value, and what is known about it."""
 
