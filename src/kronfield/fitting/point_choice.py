@@ -336,8 +336,9 @@ def _walks(
             penalty = line_penalty(folds, units, search)
         ladder = ladder_for(equations[0], units, penalty, search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
-        # Finer steps gain little. Skip them if the coarse steps do not beat Gaussians.
-        walks.append(walk.run(walks[-1].best if walks else None, worth=score))
+        # Finer steps gain little. Skip them if the coarse steps do not beat the other features.
+        worth = min([score, *(one.lowest for one in walks)])
+        walks.append(walk.run(walks[-1].best if walks else None, worth=worth))
     return walks
 
 
