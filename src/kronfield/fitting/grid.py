@@ -32,6 +32,7 @@ from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import best_ridge
 from kronfield.fitting.wrap_up import wrap_up
+from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver
 
@@ -576,24 +577,25 @@ class GridFit:
         """Return the weights of planar values (C, N_1, ..., N_D)."""
         smoothing = self.smoothing
         if smoothing is None:
-            weights = self.solver.solve(values)
-            if any(self.solver.roughness) and self._is_well_conditioned:
-                weights = weights.astype(self.layout.dtype, copy=False)
-            return weights
+            stored = self.layout.dtype if self._is_well_conditioned else np.float64
+            penalised = any(self.solver.roughness)
+            return self.solver.solve(values, dtype=stored if penalised else np.float64)
+        if not self.is_long:
+            return self.solver.solve(
+                values, smoothing.roughness, smoothing.rotation, self.layout.dtype
+            )
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
         sigmas = smoothing.sigmas or (math.inf,) * len(planes)
         most = [self._most_removed * sigma for sigma in sigmas]
         parts = zip(planes, smoothing.roughness, most, strict=True)
         if self._line is not None:
             weights = np.stack([self._line.smoothed(p, r, m, LOWERED) for p, r, m in parts])
-        elif self.is_long:
+        else:
             pairs = zip(self.layout.axes, smoothing.units, strict=True)
             steps = [mean_step(x) / unit if len(x) > 1 else 1.0 for x, unit in pairs]
             weights = self.solver.solve(
                 np.stack([_long_smooth(p, steps, r, m) for p, r, m in parts])
             )
-        else:
-            weights = self.solver.solve(planes, smoothing.roughness)
         joined = np.tensordot(smoothing.rotation.T, weights, axes=1)
         return joined.astype(self.layout.dtype, copy=False)
 
@@ -767,7 +769,9 @@ class GridUncertainty:
         for start in range(0, max(len(points), 1), size):
             some = points[start : start + size]
             axes = zip(solver.encoding.embedders, frames, solver.bases, some.T, strict=True)
-            squares = [(emb(frame.unit(x)) @ basis.back) ** 2 for emb, frame, basis, x in axes]
+            squares = [
+                apply(basis.back.T, emb(frame.unit(x)), 1) ** 2 for emb, frame, basis, x in axes
+            ]
             found.append(np.stack([_contracted(plane, squares) for plane in kept], axis=1))
         # of decorrelated channels (P, C)
         variances = np.concatenate(found) * np.square(np.asarray(sigmas) / unit)
