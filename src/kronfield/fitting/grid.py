@@ -470,6 +470,7 @@ class GridFit:
         decisions: GridSettings,
     ) -> None:
         self._longest, self._most_removed = decisions.longest_basis, decisions.most_removed
+        self._longest_halves = decisions.longest_halves
         self.layout, self.encoding = layout, choice.encoding
         self.smoothing, self.smooth = choice.smoothing, choice.smooth
         self.removal, self.noise = choice.removal, choice.noise
@@ -491,8 +492,11 @@ class GridFit:
         """Whether an axis is too long for its eigenbasis."""
         wraps = any(frame.wraps for frame in self.layout.frames)
         is_band = all(map(is_even, self.layout.axes)) or len(self.layout.shape) == 1
-        is_band = is_band and not wraps
-        return max(self.layout.shape) > self._longest and is_band
+        longest, samples = max(self.layout.shape), math.prod(self.layout.shape)
+        # in halves, and matrices of the longest axis are no larger than the samples
+        in_halves = longest <= self._longest_halves and longest * longest <= samples
+        most = max(self._longest, longest if in_halves and len(self.layout.shape) > 1 else 0)
+        return longest > most and is_band and not wraps
 
     @functools.cached_property
     def _line(self) -> LongLine | None:
@@ -578,8 +582,7 @@ class GridFit:
         smoothing = self.smoothing
         if smoothing is None:
             stored = self.layout.dtype if self._is_well_conditioned else np.float64
-            penalised = any(self.solver.roughness)
-            return self.solver.solve(values, dtype=stored if penalised else np.float64)
+            return self.solver.solve(values, dtype=stored)
         if not self.is_long:
             return self.solver.solve(
                 values, smoothing.roughness, smoothing.rotation, self.layout.dtype

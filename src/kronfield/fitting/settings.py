@@ -144,11 +144,19 @@ class GridSettings(_Group):
     longest_basis: int = decision(
         1024,
         "A penalised fit is exact, in the eigenbasis of the penalty, on axes of up to this many "
-        "samples. If an even axis is longer, the samples are smoothed in cosines, with reflecting "
-        "ends, and then interpolated; an uneven line is solved as a band.",
+        "samples, and of up to longest_halves if all axes are even and no axis has more samples "
+        "than the others together. If an even axis is longer, the samples are smoothed in cosines, "
+        "with reflecting ends, and then interpolated; an uneven line is solved as a band.",
         data="by design: the eigenbasis takes N³ operations, half a second",
         script="none",
         sides=(256, 4096),
+    )
+    longest_halves: int = decision(
+        4096,
+        "The longest even axis of a lattice whose eigenbasis is computed in two halves.",
+        data="by design: two halves of 4096 take a quarter of N³, and less than the iterations",
+        script="none",
+        sides=(1024, 1 << 14),
     )
     most_removed: float = decision(
         1.05,

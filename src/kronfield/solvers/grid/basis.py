@@ -33,6 +33,9 @@ NODES, PANELS = 4, 2
 # The bases of axes up to this many samples or features are cached; larger ones take much memory,
 # and are computed in halves if the axis is its own mirror image.
 KEPT_UP_TO = 1024
+# Singular values from eigenvalues of P P' lose the square of the condition number: up to this one,
+# ten digits are left.
+WELL_CONDITIONED = 1e3
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def _in_halves(embedder: Embedder, x: Array) -> bool:
 def _mirrored_svd(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
     """Return the singular vectors of an axis that is its own mirror image, in halves."""
     halves = list(folded_embedding(embedder, x))
-    found = [np.linalg.svd(halves.pop(0), full_matrices=False) for _ in range(2)]
+    found = [_svd(halves.pop(0)) for _ in range(2)]
     least = rcond * max(float(s[0]) for _, s, _ in found)
     kept = [s > least for _, s, _ in found]
     U, back = [], []
@@ -120,6 +123,20 @@ def _mirrored_svd(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
     return AxisBasis(Mirrored(*U), Mirrored(*back), strength)
 
 
+def _svd(P: Array) -> tuple[Array, Array, Array]:
+    """Return the thin SVD of a half of the features.
+
+    A well-conditioned wide one, as of splines, is found from P P' = U s^2 U', in less memory.
+    """
+    if P.shape[0] <= P.shape[1]:
+        squares, U = _eigh(P @ P.T)
+        if squares[0] > WELL_CONDITIONED**-2 * squares[-1]:
+            s = np.sqrt(squares[::-1])
+            U = U[:, ::-1]
+            return U, s, (U / s).T @ P
+    return np.linalg.svd(P, full_matrices=False)
+
+
 def _mirrored_roughness(
     embedder: Embedder, x: Array, low: float, high: float, rcond: float, smooth: int, order: int
 ) -> AxisBasis | None:
@@ -127,27 +144,36 @@ def _mirrored_roughness(
 
     None if there are more features than samples and no banded inverse, or rank is missing.
     """
-    N, K = len(x), embedder.size
-    exact = None
-    if K > N:
-        exact = _halves_of_inverse(embedder, x, rcond, smooth)
-        if exact is None:
-            return None
-    rows = _half_of_gram(embedder, low, high, order)
-    grams = list(folded_rows(rows, K))
-    del rows
-    inverses = list(exact or _halves_by_svd(embedder, x, rcond))
+    K = embedder.size
+    inverses = (
+        _halves_by_svd(embedder, x, rcond)
+        if len(x) >= K
+        else _halves_of_inverse(embedder, x, rcond, smooth)
+    )
+    if inverses is None:
+        return None
+    # lists are emptied as they are used, so that each half can be freed early
+    grams = list(folded_rows(_half_of_gram(embedder, low, high, order), K))
     U, back, strength = [], [], []
     for _ in range(2):
         Q, E = inverses.pop(0)
-        gram = grams.pop(0) @ E
-        roughness, V = np.linalg.eigh(E.T @ gram)
-        del gram
+        product = grams.pop(0) @ E
+        product = E.T @ product
+        roughness, V = _eigh(product)
+        del product
         strength.append(np.maximum(roughness, 0.0))
         U.append(V if Q is None else Q @ V)
         back.append(E @ V)
     joined = np.concatenate(strength)
     return AxisBasis(Mirrored(*U), Mirrored(*back), joined if order == 1 else np.sqrt(joined))
+
+
+def _eigh(matrix: Array) -> tuple[Array, Array]:
+    """Return eigenvalues and eigenvectors of a symmetric matrix, which is overwritten."""
+    from scipy.linalg import eigh
+
+    # LAPACK overwrites matrices that are stored by columns: the transpose of a symmetric one
+    return eigh(matrix.T, overwrite_a=True, check_finite=False, driver="evd")
 
 
 def _halves_of_inverse(

@@ -17,7 +17,7 @@ from kronfield.solvers.grid.basis import AxisBasis, ridge_basis, roughness_basis
 from kronfield.solvers.grid.inverse import AxisInverse, invert_axis
 
 # Coefficients that are damped at a time, to bound the memory.
-SLAB = 1 << 20
+SLAB = 1 << 18
 # Singular values below this fraction of the largest are rounding.
 ROUNDING = 1e-14
 
