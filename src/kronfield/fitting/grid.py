@@ -490,13 +490,9 @@ class GridFit:
     @property
     def is_long(self) -> bool:
         """Whether an axis is too long for its eigenbasis."""
-        wraps = any(frame.wraps for frame in self.layout.frames)
-        is_band = all(map(is_even, self.layout.axes)) or len(self.layout.shape) == 1
-        longest, samples = max(self.layout.shape), math.prod(self.layout.shape)
-        # in halves, and matrices of the longest axis are no larger than the samples
-        in_halves = longest <= self._longest_halves and longest * longest <= samples
-        most = max(self._longest, longest if in_halves and len(self.layout.shape) > 1 else 0)
-        return longest > most and is_band and not wraps
+        if any(frame.wraps for frame in self.layout.frames):
+            return False
+        return is_long(self.layout.axes, self._longest, self._longest_halves)
 
     @functools.cached_property
     def _line(self) -> LongLine | None:
@@ -711,6 +707,18 @@ class GridFit:
 
         axes = _InUnits.of(self.layout, self.smoothing.units).axes
         return float(np.mean([lattice_freedom(axes, r) for r in self.smoothing.roughness]))
+
+
+def is_long(axes: Sequence[Array], longest: int, longest_halves: int) -> bool:
+    """Tell whether an axis is too long for its eigenbasis, and can be solved without it.
+
+    The bases of even axes are computed in halves, up to ``longest_halves`` samples, if matrices of
+    the longest axis are no larger than the samples.
+    """
+    even, n = all(map(is_even, axes)), max(map(len, axes))
+    if even and len(axes) > 1 and n * n <= math.prod(map(len, axes)):
+        longest = max(longest, longest_halves)
+    return n > longest and (even or len(axes) == 1)
 
 
 def _long_smooth(

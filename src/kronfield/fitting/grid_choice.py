@@ -27,6 +27,7 @@ from kronfield.fitting.circles import CircleFamily, circle_errors
 from kronfield.fitting.ends import RULES
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
+from kronfield.fitting.periods import whole_circles
 from kronfield.fitting.prediction import (
     RCOND,
     AnyFamily,
@@ -318,6 +319,7 @@ def _smoothed(
         may_vary=options.noise is None,
         thorough=options.thorough,
         settings=options.settings,
+        wraps=whole_circles(axes, frames),
     )
     if removed.removal is None:
         about = _about(noise, "a penalised fit", removed)

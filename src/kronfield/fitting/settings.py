@@ -152,9 +152,9 @@ class GridSettings(_Group):
         sides=(256, 4096),
     )
     longest_halves: int = decision(
-        4096,
+        8000,
         "The longest even axis of a lattice whose eigenbasis is computed in two halves.",
-        data="by design: two halves of 4096 take a quarter of N³, and less than the iterations",
+        data="by design: both halves take N³ / 4 operations, and a tenth of the memory of cosines",
         script="none",
         sides=(1024, 1 << 14),
     )

@@ -113,7 +113,7 @@ def _mirrored_svd(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
     """Return the singular vectors of an axis that is its own mirror image, in halves."""
     halves = list(folded_embedding(embedder, x))
     found = [_svd(halves.pop(0)) for _ in range(2)]
-    least = rcond * max(float(s[0]) for _, s, _ in found)
+    least = rcond * max(float(s.max()) for _, s, _ in found)
     kept = [s > least for _, s, _ in found]
     U, back = [], []
     for (left, _, right), some in zip(found, kept, strict=True):
@@ -124,16 +124,17 @@ def _mirrored_svd(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
 
 
 def _svd(P: Array) -> tuple[Array, Array, Array]:
-    """Return the thin SVD of a half of the features.
+    """Return the thin SVD of a half of the features, in any order.
 
     A well-conditioned wide one, as of splines, is found from P P' = U s^2 U', in less memory.
     """
     if P.shape[0] <= P.shape[1]:
         squares, U = _eigh(P @ P.T)
         if squares[0] > WELL_CONDITIONED**-2 * squares[-1]:
-            s = np.sqrt(squares[::-1])
-            U = U[:, ::-1]
-            return U, s, (U / s).T @ P
+            s = np.sqrt(squares)
+            V = U.T @ P
+            V /= s[:, None]
+            return U, s, V
     return np.linalg.svd(P, full_matrices=False)
 
 

@@ -22,6 +22,8 @@ from kronfield.solvers.grid.banded import dense_apply
 SAME = 1e-9
 # Samples near either end and in the middle whose features are compared.
 COMPARED = 16
+# Samples whose features are computed together.
+ROWS = 64
 HALF = math.sqrt(0.5)
 
 
@@ -115,9 +117,15 @@ def is_mirrored(embedder: Embedder, x: Array, low: float = 0.0, high: float = 0.
 
 def folded_embedding(embedder: Embedder, x: Array) -> tuple[Array, Array]:
     """Return both halves of the matrix of the features, from half of its rows."""
-    n = len(x)
-    rows = np.asarray(embedder(x[: (n + 1) // 2]))
-    return folded_rows(rows, n)
+    n, K = len(x), embedder.size
+    even, odd = np.empty(((n + 1) // 2, (K + 1) // 2)), np.empty((n // 2, K // 2))
+    for start in range(0, len(even), ROWS):  # features of many samples take several times as much
+        some = slice(start, min(start + ROWS, len(even)))
+        even[some], part = fold(np.asarray(embedder(x[some])), 1)
+        odd[some] = part[: len(odd[some])]
+    even[: n // 2] *= math.sqrt(2)
+    odd *= math.sqrt(2)
+    return even, odd
 
 
 def folded_rows(rows: Array, n: int) -> tuple[Array, Array]:
