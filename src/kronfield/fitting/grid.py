@@ -33,14 +33,17 @@ from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import best_ridge
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.banded import apply
+from kronfield.solvers.grid.basis import in_halves
 from kronfield.solvers.grid.long_line import LongLine
+from kronfield.solvers.grid.mirrored import is_mirrored
 from kronfield.solvers.grid.separable import GridSolver
 
 # How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
 # smaller than the error of the solution.
 LOWERED = 8
-# Matrices (K, N) of the longest axis that are held while its eigenbasis is computed; measured.
-EIGENBASIS = 9
+# Matrices (K, N) of the longest axis that are held while its eigenbasis is computed, and if it is
+# computed in halves; measured. Those that are kept are U and the way back.
+EIGENBASIS, HALVED, KEPT = 9, 2, 2
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
 
@@ -518,20 +521,28 @@ class GridFit:
         """Raise an error if the matrices of a penalty do not fit into memory.
 
         The eigenbasis of an axis takes about EIGENBASIS matrices of its features and samples at its
-        peak, and products of all samples are held three times. Both are float64.
+        peak, or HALVED in two halves, and then KEPT beside the weights. They are float64.
         """
         if not (self._settings["ridge"] or self.smoothing or any(self._settings["roughness"])):
             return
         if self.is_long and self.smoothing is not None:
             return
-        lengths = zip(self.encoding.shape, self.layout.shape, strict=True)
-        squares = max(K * N for K, N in lengths) * EIGENBASIS
-        size = math.prod(self.encoding.shape)
+        most = kept = 0.0
+        for embedder, x, frame in zip(
+            self.encoding.embedders, self.layout.axes, self.layout.frames, strict=True
+        ):
+            low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
+            halved = in_halves(embedder, x) and is_mirrored(embedder, frame.unit(x), low, high)
+            matrix = 8.0 * embedder.size * len(x)
+            most = max(most, (HALVED if halved else EIGENBASIS) * matrix)
+            kept = max(kept, (KEPT / 2 if halved else KEPT) * matrix)
+        itemsize = self.layout.dtype.itemsize if self._is_well_conditioned else 8
+        weights = itemsize * math.prod(self.encoding.shape)  # of one channel
         shape = " x ".join(map(str, self.layout.shape))
         check_memory(
             "values",
             f"a penalised fit of {shape} samples",
-            8.0 * (squares + 3 * size),
+            max(most, kept + weights),
             "Fit parts of the grid, or without a penalty: ridge=0 or noise=0.",
         )
 

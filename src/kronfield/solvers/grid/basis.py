@@ -64,7 +64,7 @@ def ridge_basis(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
 
     Singular values below ``rcond`` times the largest are dropped.
     """
-    if _in_halves(embedder, x) and is_mirrored(embedder, x):
+    if in_halves(embedder, x) and is_mirrored(embedder, x):
         return _mirrored_svd(embedder, x, rcond)
     U, s, Vt = np.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
     kept = s > rcond * s[0]
@@ -76,7 +76,7 @@ def roughness_basis(
 ) -> AxisBasis:
     """Return `compute_roughness_basis`, cached: penalties of all weights need the same basis."""
     if max(len(x), embedder.size) > KEPT_UP_TO:
-        if _in_halves(embedder, x) and is_mirrored(embedder, x, low, high):
+        if in_halves(embedder, x) and is_mirrored(embedder, x, low, high):
             found = _mirrored_roughness(embedder, x, low, high, rcond, smooth, order)
             if found is not None:
                 return found
@@ -104,7 +104,7 @@ def _kept(
     return basis
 
 
-def _in_halves(embedder: Embedder, x: Array) -> bool:
+def in_halves(embedder: Embedder, x: Array) -> bool:
     """Tell whether an axis is worth two halves, and not too long for them."""
     return KEPT_UP_TO < max(len(x), embedder.size) and len(x) * embedder.size <= LARGEST_DENSE
 
