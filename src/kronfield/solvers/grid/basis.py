@@ -106,7 +106,7 @@ def _kept(
 
 def in_halves(embedder: Embedder, x: Array) -> bool:
     """Tell whether an axis is worth two halves, and not too long for them."""
-    return KEPT_UP_TO < max(len(x), embedder.size) and len(x) * embedder.size <= LARGEST_DENSE
+    return max(len(x), embedder.size) > KEPT_UP_TO and len(x) * embedder.size <= LARGEST_DENSE
 
 
 def _mirrored_svd(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
@@ -120,7 +120,7 @@ def _mirrored_svd(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
         U.append(left if some.all() else left[:, some])
         back.append(right.T if some.all() else right[some].T)
     strength = np.concatenate([s[some] for (_, s, _), some in zip(found, kept, strict=True)])
-    return AxisBasis(Mirrored(*U), Mirrored(*back), strength)
+    return AxisBasis(Mirrored(U[0], U[1]), Mirrored(back[0], back[1]), strength)
 
 
 def _svd(P: Array) -> tuple[Array, Array, Array]:
@@ -166,7 +166,9 @@ def _mirrored_roughness(
         U.append(V if Q is None else Q @ V)
         back.append(E @ V)
     joined = np.concatenate(strength)
-    return AxisBasis(Mirrored(*U), Mirrored(*back), joined if order == 1 else np.sqrt(joined))
+    return AxisBasis(
+        Mirrored(U[0], U[1]), Mirrored(back[0], back[1]), joined if order == 1 else np.sqrt(joined)
+    )
 
 
 def _eigh(matrix: Array) -> tuple[Array, Array]:
@@ -213,6 +215,7 @@ def _halves_by_svd(embedder: Embedder, x: Array, rcond: float) -> list[tuple[Arr
 
 def _half_of_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
     """Return the first half of the rows of `derivative_gram`, of local features."""
+    assert isinstance(embedder, LocalEmbedder)  # `is_mirrored` of no other
     x, w = derivative_nodes(embedder, low, high, order)
     rows = (embedder.size + 1) // 2
     gram = np.zeros((rows, embedder.size))

@@ -84,7 +84,7 @@ class Mirrored:
         return self.even.dtype
 
     @property
-    def T(self) -> Mirrored:
+    def T(self) -> Mirrored:  # noqa: N802 - as that of arrays
         """The transpose."""
         return Mirrored(self.even, self.odd, not self.transposed)
 

@@ -181,7 +181,9 @@ class GridSolver:
     def _sum_of_filter(self, ridge: float, roughness: tuple[float, float]) -> float:
         """Return the sum of the factors of all basis functions, in slabs."""
         return math.fsum(
-            float(self.filter_of(self.strengths(self.bases[0].strength[some]), ridge, roughness).sum())
+            float(
+                self.filter_of(self.strengths(self.bases[0].strength[some]), ridge, roughness).sum()
+            )
             for some in self._rows()
         )
 
