@@ -210,8 +210,9 @@ def test_grid_longest_halves():
     for count, long in ((8000, False), (8001, True)):
         square = [np.arange(count) + 0.5] * 2
         assert is_long(square, part.longest_basis, part.longest_halves) == long
-    thin = [np.arange(1025) + 0.5, np.arange(1024) + 0.5]
-    assert is_long(thin, part.longest_basis, part.longest_halves)
+    for count, long in ((4096, False), (4100, True)):
+        thin = [np.arange(count) + 0.5, np.arange(1024) + 0.5]
+        assert is_long(thin, part.longest_basis, part.longest_halves) == long
 
 
 def test_grid_most_removed():

@@ -44,6 +44,9 @@ LOWERED = 8
 # Matrices (K, N) of the longest axis that are held while its eigenbasis is computed, and if it is
 # computed in halves; measured. Those that are kept are U and the way back.
 EIGENBASIS, HALVED, KEPT = 9, 2, 2
+# The bases of a long axis, two halved matrices, are taken up to this many times the samples: they
+# then need less memory than the iterations.
+ELONGATED = 4
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
 
@@ -723,11 +726,11 @@ class GridFit:
 def is_long(axes: Sequence[Array], longest: int, longest_halves: int) -> bool:
     """Tell whether an axis is too long for its eigenbasis, and can be solved without it.
 
-    The bases of even axes are computed in halves, up to ``longest_halves`` samples, if matrices of
-    the longest axis are no larger than the samples.
+    The bases of even axes are computed in halves, up to ``longest_halves`` samples, unless matrices
+    of the longest axis are much larger than the samples.
     """
     even, n = all(map(is_even, axes)), max(map(len, axes))
-    if even and len(axes) > 1 and n * n <= math.prod(map(len, axes)):
+    if even and len(axes) > 1 and n * n <= ELONGATED * math.prod(map(len, axes)):
         longest = max(longest, longest_halves)
     return n > longest and (even or len(axes) == 1)
 

@@ -1,8 +1,8 @@
 """Matrices of axes that look the same from either end, in two halves.
 
 On an even axis with equal features, sample n - 1 - i sees feature K - 1 - j as sample i sees
-feature j. The basis functions of a penalty are then even or odd about the middle (Andrew, 1973), and
-each kind has an eigenproblem of half the size: a quarter of the time, and half of the memory.
+feature j. The basis functions of a penalty are then even or odd about the middle (Andrew, 1973),
+and each kind has an eigenproblem of half the size: a quarter of the time, half of the memory.
 """
 
 from __future__ import annotations
