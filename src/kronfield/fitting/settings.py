@@ -144,9 +144,10 @@ class GridSettings(_Group):
     longest_basis: int = decision(
         1024,
         "A penalised fit is exact, in the eigenbasis of the penalty, on axes of up to this many "
-        "samples, and of up to longest_halves if all axes are even and no axis has more than "
-        "four times the samples of the others together. If an even axis is longer, the samples are smoothed in cosines, "
-        "with reflecting ends, and then interpolated; an uneven line is solved as a band.",
+        "samples, and of up to longest_halves if all axes are even and no axis has more than four "
+        "times the samples of the others together. If an even axis is longer, the samples are "
+        "smoothed in cosines, with reflecting ends, and then interpolated; an uneven line is "
+        "solved as a band.",
         data="by design: the eigenbasis takes N³ operations, half a second",
         script="none",
         sides=(256, 4096),
