@@ -7,14 +7,15 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even, mean_step
 from kronfield._core.memory import check_memory
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import BSpline, Embedder, TensionSpline, Wrapped
 from kronfield.encoding import Kronecker
@@ -24,7 +25,6 @@ from kronfield.field.places import GridPlaces
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.labelled import labelled_grid
-from kronfield.fitting.low_rank import LowRankFit, RankLimit
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
@@ -37,6 +37,9 @@ from kronfield.solvers.grid.basis import in_halves
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.mirrored import is_mirrored
 from kronfield.solvers.grid.separable import GridSolver
+
+if TYPE_CHECKING:
+    from kronfield.fitting.low_rank import RankLimit
 
 # How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
 # smaller than the error of the solution.
@@ -182,7 +185,7 @@ def fit(
         labels=given.labels,
     )
     ridge = _apply_weights(grid, ridge, noise, rcond)
-    limit = RankLimit.checked(rank, rank_error)
+    limit = _rank_limit(rank, rank_error)
     options = GridOptions.checked(
         ridge=ridge,
         roughness=roughness,
@@ -354,8 +357,19 @@ def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     return field.with_places(GridPlaces())
 
 
+def _rank_limit(rank: Any, rank_error: Any) -> RankLimit | None:
+    """Return the checked limit of the rank; tensor trains are loaded only if one is given."""
+    if rank is None and rank_error is None:
+        return None
+    from kronfield.fitting.low_rank import RankLimit
+
+    return RankLimit.checked(rank, rank_error)
+
+
 def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: float) -> Field:
     """Return the field of checked input whose weights are a tensor train."""
+    from kronfield.fitting.low_rank import LowRankFit
+
     layout = grid.layout
     if grid.missing is not None or grid.weights is not None:
         raise problem(
@@ -387,7 +401,7 @@ def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: 
     return found.with_places(GridPlaces())
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Cleaned:
     """Returns the samples of a fit with a penalty, or without noise, as planes."""
 
@@ -422,7 +436,7 @@ def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _InUnits:
     """The axes of a grid in other units of length."""
 
@@ -755,7 +769,7 @@ def _long_smooth(
     return smoothed
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GridUncertainty:
     """Standard errors of a penalised fit to a noisy grid, with the penalty as prior (Wahba, 1983).
 
@@ -811,7 +825,7 @@ def _contracted(kept: Array, squares: Sequence[Array]) -> Array:
     return total[:, 0]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GridResidual:
     """The root mean square of value minus fit at the samples of a grid, when it is asked for."""
 
@@ -829,7 +843,7 @@ class GridResidual:
         return grid_residual(values, blocks)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class NoiseResidual:
     """The root mean square of the noise that was removed before the fit, when it is asked for."""
 

@@ -8,13 +8,13 @@ and each kind has an eigenproblem of half the size: a quarter of the time, half 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import is_even
+from kronfield._core.records import record
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import dense_apply
 
@@ -56,7 +56,7 @@ def unfold(even: Array, odd: Array, axis: int) -> Array:
     return np.moveaxis(out, 0, axis)
 
 
-@dataclass(frozen=True)
+@record
 class Mirrored:
     """A matrix (M, r) whose columns are even or odd: its even columns, then its odd ones.
 
