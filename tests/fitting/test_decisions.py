@@ -30,6 +30,7 @@ from kronfield.fitting.forms import (
     select_form,
 )
 from kronfield.fitting.gaussians import likely_gaussians
+from kronfield.fitting.grid import is_long
 from kronfield.fitting.grid_choice import _finer
 from kronfield.fitting.hold_out import fold_labels
 from kronfield.fitting.inputs import PointInput
@@ -202,6 +203,16 @@ def test_grid_longest_basis():
         report = kf.fit(noisy, noise=0.2).report
         assert any(report.roughness)
         assert ("eigenbasis" in str(report.methods)) == exact
+
+
+def test_grid_longest_halves():
+    part = settings.DEFAULT.grid
+    for count, long in ((8000, False), (8001, True)):
+        square = [np.arange(count) + 0.5] * 2
+        assert is_long(square, part.longest_basis, part.longest_halves) == long
+    for count, long in ((4096, False), (4100, True)):
+        thin = [np.arange(count) + 0.5, np.arange(1024) + 0.5]
+        assert is_long(thin, part.longest_basis, part.longest_halves) == long
 
 
 def test_grid_most_removed():

@@ -468,3 +468,27 @@ def test_points_refuse_what_has_no_periodic_form():
         kf.fit_points(points, values, periodic=[1.0], trend=1)
     with pytest.raises(kf.InputError, match="one period"):
         kf.Statistics(kf.Triangle(8, 0.25), [(0.0, 2.0)], periodic=[1.0])
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_shrinkage_goes_round_the_seam(gaps):
+    """A rolled picture with edges has a rolled result, with and without gaps."""
+    n, by, rng = 96, 48, np.random.default_rng(0)
+    i, j = np.mgrid[:n, :n]
+    clean = ((i + 11) // 24 + (j + 5) // 24) % 2 * 1.0
+    noisy = clean + 0.15 * rng.standard_normal((n, n))
+    mask = rng.random((n, n)) < 0.1 if gaps else None
+    axes = [np.arange(n) / n] * 2
+
+    def cleaned(values, missing, **options):
+        return kf.denoise(values, axes, noise=0.15, mask=missing, **options)
+
+    def difference(**options):
+        found = cleaned(noisy, mask, **options)
+        assert found.report.noise.method == "shrinkage"
+        turned = None if mask is None else np.roll(mask, (by, by), (0, 1))
+        other = cleaned(np.roll(noisy, (by, by), (0, 1)), turned, **options).on_grid()
+        return np.abs(np.roll(other, (-by, -by), (0, 1)) - found.on_grid()).max()
+
+    assert difference(periodic=[1.0, 1.0]) < (1e-2 if gaps else 1e-5)
+    assert difference() > 0.1

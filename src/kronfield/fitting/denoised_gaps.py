@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import centre
+from kronfield._core.frames import centre, mean_step
 from kronfield.field import Field
+from kronfield.fitting import shrinkage
 from kronfield.fitting.denoising import Removal, expected_error
 from kronfield.fitting.grid import GridFit, fit
 from kronfield.fitting.grid_choice import choose
 from kronfield.fitting.inputs import GridInput, GridLayout
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.options import GridOptions
+from kronfield.fitting.periods import whole_circles
 from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import NoiseSettings, Settings
 
@@ -107,6 +109,8 @@ class GapsDenoiser:
         found = (self.started(planes, missing) if found is None else found) / unit
         planes = planes / unit
         removal = Removal.of(found, noise, settings=self.settings)
+        if missing.shape == self.layout.shape:  # a window is no circle
+            removal = replace(removal, wraps=whole_circles(self.layout.axes, self.layout.frames))
         rounds = self.settings.shrinkage.gap_rounds
         for i in range(rounds):
             last = replace(removal, thorough=self.thorough and i == rounds - 1)
@@ -116,10 +120,26 @@ class GapsDenoiser:
     def started(self, planes: Array, missing: Array) -> Array:
         """Return the penalised fit of the known samples, at all samples."""
         unit = _largest(planes, missing)
-        values = np.moveaxis(np.where(missing, 0.0, planes / unit), 0, -1)
-        axes = self.layout.axes if missing.shape == self.layout.shape else None
-        start = fit(values, axes, channels=True, mask=missing, settings=self.settings)
-        return unit * np.moveaxis(start.on_grid(), -1, 0)
+        shape, pads = missing.shape, [0] * missing.ndim
+        axes = list(self.layout.axes) if shape == self.layout.shape else None
+        if axes is not None:
+            # past the ends of a circle, samples of the other end
+            circles = whole_circles(axes, self.layout.frames)
+            reach = shrinkage.margin(shape, self.settings.shrinkage)
+            pads = [min(reach, n) if one else 0 for one, n in zip(circles, shape, strict=True)]
+            axes = [_longer(x, pad) for x, pad in zip(axes, pads, strict=True)]
+        around = [(pad, pad) for pad in pads]
+        gaps = np.pad(missing, around, mode="wrap")
+        planes = np.pad(planes, [(0, 0), *around], mode="wrap")
+        values = np.moveaxis(np.where(gaps, 0.0, planes / unit), 0, -1)
+        start = fit(values, axes, channels=True, mask=gaps, settings=self.settings)
+        inside = tuple(slice(pad, pad + n) for pad, n in zip(pads, shape, strict=True))
+        return unit * np.moveaxis(start.on_grid()[inside], -1, 0)
+
+
+def _longer(x: Array, pad: int) -> Array:
+    """Return the positions of an even axis with ``pad`` more at either end."""
+    return x if not pad else x[0] + mean_step(x) * np.arange(-pad, len(x) + pad)
 
 
 def _largest(planes: Array, missing: Array) -> float:

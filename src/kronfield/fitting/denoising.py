@@ -52,6 +52,8 @@ class Removal:
         Whether groups of alike patches follow on shrinkage.
     settings : Settings
         The decisions.
+    wraps : tuple of bool
+        Which axes are whole circles, so that blocks go on at the other end; () for none.
     """
 
     unit: float
@@ -60,6 +62,7 @@ class Removal:
     stabilisers: tuple[Stabiliser, ...] | None = None
     thorough: bool = False
     settings: Settings = field(default=DEFAULT)
+    wraps: tuple[bool, ...] = ()
 
     @classmethod
     def of(
@@ -105,6 +108,8 @@ class Removal:
 
     def __call__(self, values: Array, dtype: np.dtype | None = None) -> Array:
         """Return values without noise, in slabs of bounded size."""
+        if any(self.wraps):
+            return self._around(values, dtype)
         shape = values.shape[1:]
         clean = np.empty(values.shape, dtype=values.dtype if dtype is None else dtype)
         level = self.level(values)
@@ -115,6 +120,19 @@ class Removal:
 
         in_threads(work, shrinkage.slabs(values.shape, self.reach(shape)))
         return clean
+
+    def _around(self, values: Array, dtype: np.dtype | None) -> Array:
+        """Return values without noise on circles: samples of the other end are put past each end.
+
+        They are those that affect a result, so that the seam is treated as any other place.
+        """
+        shape = values.shape[1:]
+        reach = max(self.reach((n,) * len(shape)) for n in shape)
+        pads = [reach if wraps else 0 for wraps in self.wraps]
+        longer = np.pad(values, [(0, 0), *((pad, pad) for pad in pads)], mode="wrap")
+        found = replace(self, wraps=())(longer, dtype)
+        inside = (slice(pad, pad + n) for pad, n in zip(pads, shape, strict=True))
+        return np.ascontiguousarray(found[(slice(None), *inside)])
 
     def level(self, values: Array) -> Array:
         """Return the mean of each channel, which is subtracted before values become float32."""
@@ -335,6 +353,7 @@ def compared(
     may_vary: bool,
     thorough: bool,
     settings: Settings,
+    wraps: tuple[bool, ...] = (),
 ) -> Removed:
     """Return shrinkage or a penalised fit, whichever has less risk in some windows.
 
@@ -356,6 +375,8 @@ def compared(
         Whether groups of alike patches follow on shrinkage.
     settings : Settings
         The decisions.
+    wraps : tuple of bool
+        Which axes are whole circles. Windows are judged as if they were not.
     """
     noise = replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
     parts = judged_windows([len(axis) for axis in axes], settings.shrinkage)
@@ -410,7 +431,8 @@ def compared(
     if is_better:
         # of groups it is the risk before them, since it takes long to estimate: they gain 6 %
         found = max(risks[1], _standard_error(shrunk, block) + unsure)
-        return Removed(replace(removal, unit=unit, thorough=thorough), found, candidates)
+        removal = replace(removal, unit=unit, thorough=thorough, wraps=wraps)
+        return Removed(removal, found, candidates)
     if thorough:
         removal = replace(removal, thorough=True)
         terms = Risk.of(middle, noise, stabilisers).terms(removal)
@@ -426,7 +448,7 @@ def compared(
         ]
         if is_better:
             found = max(found, _standard_error([terms], block) + unsure)
-            return Removed(replace(removal, unit=unit), found, candidates)
+            return Removed(replace(removal, unit=unit, wraps=wraps), found, candidates)
     return Removed(None, max(risks[0], _standard_error(linear, block) + unsure), candidates)
 
 

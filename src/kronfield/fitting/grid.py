@@ -32,7 +32,10 @@ from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import best_ridge
 from kronfield.fitting.wrap_up import wrap_up
+from kronfield.solvers.grid.banded import apply
+from kronfield.solvers.grid.basis import in_halves
 from kronfield.solvers.grid.long_line import LongLine
+from kronfield.solvers.grid.mirrored import is_mirrored
 from kronfield.solvers.grid.separable import GridSolver
 
 if TYPE_CHECKING:
@@ -41,8 +44,12 @@ if TYPE_CHECKING:
 # How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
 # smaller than the error of the solution.
 LOWERED = 8
-# Matrices (K, N) of the longest axis that are held while its eigenbasis is computed; measured.
-EIGENBASIS = 9
+# Matrices (K, N) of the longest axis that are held while its eigenbasis is computed, and if it is
+# computed in halves; measured. Those that are kept are U and the way back.
+EIGENBASIS, HALVED, KEPT = 9, 2, 2
+# The bases of a long axis, two halved matrices, are taken up to this many times the samples: they
+# then need less memory than the iterations.
+ELONGATED = 4
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
 
@@ -483,6 +490,7 @@ class GridFit:
         decisions: GridSettings,
     ) -> None:
         self._longest, self._most_removed = decisions.longest_basis, decisions.most_removed
+        self._longest_halves = decisions.longest_halves
         self.layout, self.encoding = layout, choice.encoding
         self.smoothing, self.smooth = choice.smoothing, choice.smooth
         self.removal, self.noise = choice.removal, choice.noise
@@ -502,10 +510,9 @@ class GridFit:
     @property
     def is_long(self) -> bool:
         """Whether an axis is too long for its eigenbasis."""
-        wraps = any(frame.wraps for frame in self.layout.frames)
-        is_band = all(map(is_even, self.layout.axes)) or len(self.layout.shape) == 1
-        is_band = is_band and not wraps
-        return max(self.layout.shape) > self._longest and is_band
+        if any(frame.wraps for frame in self.layout.frames):
+            return False
+        return is_long(self.layout.axes, self._longest, self._longest_halves)
 
     @functools.cached_property
     def _line(self) -> LongLine | None:
@@ -531,20 +538,28 @@ class GridFit:
         """Raise an error if the matrices of a penalty do not fit into memory.
 
         The eigenbasis of an axis takes about EIGENBASIS matrices of its features and samples at its
-        peak, and products of all samples are held three times. Both are float64.
+        peak, or HALVED in two halves, and then KEPT beside the weights. They are float64.
         """
         if not (self._settings["ridge"] or self.smoothing or any(self._settings["roughness"])):
             return
         if self.is_long and self.smoothing is not None:
             return
-        lengths = zip(self.encoding.shape, self.layout.shape, strict=True)
-        squares = max(K * N for K, N in lengths) * EIGENBASIS
-        size = math.prod(self.encoding.shape)
+        most = kept = 0.0
+        for embedder, x, frame in zip(
+            self.encoding.embedders, self.layout.axes, self.layout.frames, strict=True
+        ):
+            low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
+            halved = in_halves(embedder, x) and is_mirrored(embedder, frame.unit(x), low, high)
+            matrix = 8.0 * embedder.size * len(x)
+            most = max(most, (HALVED if halved else EIGENBASIS) * matrix)
+            kept = max(kept, (KEPT / 2 if halved else KEPT) * matrix)
+        itemsize = self.layout.dtype.itemsize if self._is_well_conditioned else 8
+        weights = itemsize * math.prod(self.encoding.shape)  # of one channel
         shape = " x ".join(map(str, self.layout.shape))
         check_memory(
             "values",
             f"a penalised fit of {shape} samples",
-            8.0 * (squares + 3 * size),
+            max(most, kept + weights),
             "Fit parts of the grid, or without a penalty: ridge=0 or noise=0.",
         )
 
@@ -590,24 +605,24 @@ class GridFit:
         """Return the weights of planar values (C, N_1, ..., N_D)."""
         smoothing = self.smoothing
         if smoothing is None:
-            weights = self.solver.solve(values)
-            if any(self.solver.roughness) and self._is_well_conditioned:
-                weights = weights.astype(self.layout.dtype, copy=False)
-            return weights
+            stored = self.layout.dtype if self._is_well_conditioned else np.float64
+            return self.solver.solve(values, dtype=stored)
+        if not self.is_long:
+            return self.solver.solve(
+                values, smoothing.roughness, smoothing.rotation, self.layout.dtype
+            )
         planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
         sigmas = smoothing.sigmas or (math.inf,) * len(planes)
         most = [self._most_removed * sigma for sigma in sigmas]
         parts = zip(planes, smoothing.roughness, most, strict=True)
         if self._line is not None:
             weights = np.stack([self._line.smoothed(p, r, m, LOWERED) for p, r, m in parts])
-        elif self.is_long:
+        else:
             pairs = zip(self.layout.axes, smoothing.units, strict=True)
             steps = [mean_step(x) / unit if len(x) > 1 else 1.0 for x, unit in pairs]
             weights = self.solver.solve(
                 np.stack([_long_smooth(p, steps, r, m) for p, r, m in parts])
             )
-        else:
-            weights = self.solver.solve(planes, smoothing.roughness)
         joined = np.tensordot(smoothing.rotation.T, weights, axes=1)
         return joined.astype(self.layout.dtype, copy=False)
 
@@ -722,6 +737,18 @@ class GridFit:
         return float(np.mean([lattice_freedom(axes, r) for r in self.smoothing.roughness]))
 
 
+def is_long(axes: Sequence[Array], longest: int, longest_halves: int) -> bool:
+    """Tell whether an axis is too long for its eigenbasis, and can be solved without it.
+
+    The bases of even axes are computed in halves, up to ``longest_halves`` samples, unless matrices
+    of the longest axis are much larger than the samples.
+    """
+    even, n = all(map(is_even, axes)), max(map(len, axes))
+    if even and len(axes) > 1 and n * n <= ELONGATED * math.prod(map(len, axes)):
+        longest = max(longest, longest_halves)
+    return n > longest and (even or len(axes) == 1)
+
+
 def _long_smooth(
     plane: Array, steps: Sequence[float], roughness: tuple[float, float], most: float
 ) -> Array:
@@ -781,7 +808,9 @@ class GridUncertainty:
         for start in range(0, max(len(points), 1), size):
             some = points[start : start + size]
             axes = zip(solver.encoding.embedders, frames, solver.bases, some.T, strict=True)
-            squares = [(emb(frame.unit(x)) @ basis.back) ** 2 for emb, frame, basis, x in axes]
+            squares = [
+                apply(basis.back.T, emb(frame.unit(x)), 1) ** 2 for emb, frame, basis, x in axes
+            ]
             found.append(np.stack([_contracted(plane, squares) for plane in kept], axis=1))
         # of decorrelated channels (P, C)
         variances = np.concatenate(found) * np.square(np.asarray(sigmas) / unit)

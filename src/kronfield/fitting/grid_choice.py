@@ -28,6 +28,7 @@ from kronfield.encoding import Kronecker
 from kronfield.fitting.ends import RULES
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
+from kronfield.fitting.periods import whole_circles
 from kronfield.fitting.prediction import (
     RCOND,
     AnyFamily,
@@ -321,6 +322,7 @@ def _smoothed(
         may_vary=options.noise is None,
         thorough=options.thorough,
         settings=options.settings,
+        wraps=whole_circles(axes, frames),
     )
     if removed.removal is None:
         about = _about(noise, "a penalised fit", removed)

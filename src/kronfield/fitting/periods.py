@@ -79,6 +79,14 @@ def is_even_circle(x: Array, period: float) -> bool:
     return is_even(np.append(x, x[0] + period))
 
 
+def whole_circles(axes: Sequence[Array], frames: Sequence[Frame]) -> tuple[bool, ...]:
+    """Return which axes are periodic with equal gaps all the way round."""
+    return tuple(
+        frame.period is not None and is_even_circle(axis, frame.period)
+        for axis, frame in zip(axes, frames, strict=True)
+    )
+
+
 def seam_gap(x: Array, period: float) -> float:
     """Return the gap between the last sample and the first of the next period."""
     return period - float(x[-1] - x[0])

@@ -154,11 +154,20 @@ class GridSettings(_Group):
     longest_basis: int = decision(
         1024,
         "A penalised fit is exact, in the eigenbasis of the penalty, on axes of up to this many "
-        "samples. If an even axis is longer, the samples are smoothed in cosines, with reflecting "
-        "ends, and then interpolated; an uneven line is solved as a band.",
+        "samples, and of up to longest_halves if all axes are even and no axis has more than four "
+        "times the samples of the others together. If an even axis is longer, the samples are "
+        "smoothed in cosines, with reflecting ends, and then interpolated; an uneven line is "
+        "solved as a band.",
         data="by design: the eigenbasis takes N³ operations, half a second",
         script="none",
         sides=(256, 4096),
+    )
+    longest_halves: int = decision(
+        8000,
+        "The longest even axis of a lattice whose eigenbasis is computed in two halves.",
+        data="by design: both halves take N³ / 4 operations, and a tenth of the memory of cosines",
+        script="none",
+        sides=(1024, 1 << 14),
     )
     most_removed: float = decision(
         1.05,
@@ -1213,7 +1222,7 @@ class ShrinkageSettings(_Group):
         first, second = self.first_sizes, self.second_sizes
         return first[min(D, len(first)) - 1], second[min(D, len(second)) - 1]
 
-    def coarser(self, D: int) -> ShrinkageSettings | None:
+    def coarser(self, D: int) -> "ShrinkageSettings | None":
         """Return the settings with the coarser blocks; None unless there are two axes."""
         if D != 2:
             return None

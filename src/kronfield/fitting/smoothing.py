@@ -342,7 +342,7 @@ def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate
     energy = np.sum(solver.coefficients(scaled) ** 2, axis=0)
     total = float(np.sum(np.square(scaled)))
     strengths = solver.strengths()
-    strongest = math.prod(float(basis.strength[0]) for basis in solver.bases) ** 2
+    strongest = math.prod(float(basis.strength.max()) for basis in solver.bases) ** 2
 
     def score(exponent: float) -> float:
         kept = solver.filter_of(strengths, strongest * 10.0**exponent)

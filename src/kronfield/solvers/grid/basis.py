@@ -10,14 +10,31 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder, LocalEmbedder, Wrapped
-from kronfield.solvers.grid.banded import embedding_blocks
-from kronfield.solvers.grid.inverse import dense_embedding, dense_inverse, smoothest
+from kronfield.solvers.grid.banded import BlockBanded, embedding_blocks
+from kronfield.solvers.grid.inverse import (
+    LARGEST_DENSE,
+    dense_embedding,
+    dense_inverse,
+    invert_axis,
+    smoothest,
+)
+from kronfield.solvers.grid.mirrored import (
+    Mirrored,
+    fold,
+    folded_embedding,
+    folded_rows,
+    is_mirrored,
+)
 
 # Integrals of squared derivatives use NODES Gauss-Legendre nodes per panel, and PANELS panels per
 # spacing of the features.
 NODES, PANELS = 4, 2
-# The bases of axes up to this many samples or features are cached; larger ones take much memory.
+# The bases of axes up to this many samples or features are cached; larger ones take much memory,
+# and are computed in halves if the axis is its own mirror image.
 KEPT_UP_TO = 1024
+# Singular values from eigenvalues of P P' lose the square of the condition number: up to this one,
+# ten digits are left.
+WELL_CONDITIONED = 1e3
 
 
 @record
@@ -26,9 +43,9 @@ class AxisBasis:
 
     Attributes
     ----------
-    U : (N, r) array
+    U : (N, r) array or Mirrored
         Orthonormal columns: values at the samples.
-    back : (K, r) array
+    back : (K, r) array or Mirrored
         The weights that give these values: Psi back = U (for a ridge: back = V, and Psi V = U
         diag(strength)).
     strength : (r,) array
@@ -36,8 +53,8 @@ class AxisBasis:
         function that is proportional to its squared frequency.
     """
 
-    U: Array
-    back: Array
+    U: Array | Mirrored
+    back: Array | Mirrored
     strength: Array
 
 
@@ -46,6 +63,8 @@ def ridge_basis(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
 
     Singular values below ``rcond`` times the largest are dropped.
     """
+    if in_halves(embedder, x) and is_mirrored(embedder, x):
+        return _mirrored_svd(embedder, x, rcond)
     U, s, Vt = np.linalg.svd(dense_embedding(embedder, x), full_matrices=False)
     kept = s > rcond * s[0]
     return AxisBasis(U[:, kept], Vt[kept].T, s[kept])
@@ -56,6 +75,10 @@ def roughness_basis(
 ) -> AxisBasis:
     """Return `compute_roughness_basis`, cached: penalties of all weights need the same basis."""
     if max(len(x), embedder.size) > KEPT_UP_TO:
+        if in_halves(embedder, x) and is_mirrored(embedder, x, low, high):
+            found = _mirrored_roughness(embedder, x, low, high, rcond, smooth, order)
+            if found is not None:
+                return found
         return compute_roughness_basis(
             embedder, x, low, high, rcond=rcond, smooth=smooth, order=order
         )
@@ -75,8 +98,133 @@ def _kept(
     x = np.frombuffer(positions, dtype=np.float64)
     basis = compute_roughness_basis(embedder, x, low, high, rcond=rcond, smooth=smooth, order=order)
     for array in (basis.U, basis.back, basis.strength):
+        assert isinstance(array, np.ndarray)
         array.flags.writeable = False
     return basis
+
+
+def in_halves(embedder: Embedder, x: Array) -> bool:
+    """Tell whether an axis is worth two halves, and not too long for them."""
+    return max(len(x), embedder.size) > KEPT_UP_TO and len(x) * embedder.size <= LARGEST_DENSE
+
+
+def _mirrored_svd(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
+    """Return the singular vectors of an axis that is its own mirror image, in halves."""
+    halves = list(folded_embedding(embedder, x))
+    found = [_svd(halves.pop(0)) for _ in range(2)]
+    least = rcond * max(float(s.max()) for _, s, _ in found)
+    kept = [s > least for _, s, _ in found]
+    U, back = [], []
+    for (left, _, right), some in zip(found, kept, strict=True):
+        U.append(left if some.all() else left[:, some])
+        back.append(right.T if some.all() else right[some].T)
+    strength = np.concatenate([s[some] for (_, s, _), some in zip(found, kept, strict=True)])
+    return AxisBasis(Mirrored(U[0], U[1]), Mirrored(back[0], back[1]), strength)
+
+
+def _svd(P: Array) -> tuple[Array, Array, Array]:
+    """Return the thin SVD of a half of the features, in any order.
+
+    A well-conditioned wide one, as of splines, is found from P P' = U s^2 U', in less memory.
+    """
+    if P.shape[0] <= P.shape[1]:
+        squares, U = _eigh(P @ P.T)
+        if squares[0] > WELL_CONDITIONED**-2 * squares[-1]:
+            s = np.sqrt(squares)
+            V = U.T @ P
+            V /= s[:, None]
+            return U, s, V
+    return np.linalg.svd(P, full_matrices=False)
+
+
+def _mirrored_roughness(
+    embedder: Embedder, x: Array, low: float, high: float, rcond: float, smooth: int, order: int
+) -> AxisBasis | None:
+    """Return the basis of an axis that is its own mirror image, in halves.
+
+    None if there are more features than samples and no banded inverse, or rank is missing.
+    """
+    K = embedder.size
+    inverses = (
+        _halves_by_svd(embedder, x, rcond)
+        if len(x) >= K
+        else _halves_of_inverse(embedder, x, rcond, smooth)
+    )
+    if inverses is None:
+        return None
+    # lists are emptied as they are used, so that each half can be freed early
+    grams = list(folded_rows(_half_of_gram(embedder, low, high, order), K))
+    U, back, strength = [], [], []
+    for _ in range(2):
+        Q, E = inverses.pop(0)
+        product = grams.pop(0) @ E
+        product = E.T @ product
+        roughness, V = _eigh(product)
+        del product
+        strength.append(np.maximum(roughness, 0.0))
+        U.append(V if Q is None else Q @ V)
+        back.append(E @ V)
+    joined = np.concatenate(strength)
+    return AxisBasis(
+        Mirrored(U[0], U[1]), Mirrored(back[0], back[1]), joined if order == 1 else np.sqrt(joined)
+    )
+
+
+def _eigh(matrix: Array) -> tuple[Array, Array]:
+    """Return eigenvalues and eigenvectors of a symmetric matrix, which is overwritten."""
+    from scipy.linalg import eigh
+
+    # LAPACK overwrites matrices that are stored by columns: the transpose of a symmetric one
+    return eigh(matrix.T, overwrite_a=True, check_finite=False, driver="evd")
+
+
+def _halves_of_inverse(
+    embedder: Embedder, x: Array, rcond: float, smooth: int
+) -> list[tuple[Array | None, Array]] | None:
+    """Return None (for the identity) and the right inverse of the features, of either half."""
+    inverse = invert_axis(embedder, x, dtype=np.float64, smooth=smooth, rcond=rcond)
+    operator, N = inverse.operator, len(x)
+    if not isinstance(operator, BlockBanded) or inverse.rank < N:
+        return None
+    halves: list[tuple[Array | None, Array]] = []
+    for parity in range(2):
+        unit = np.zeros((N, (N + 1 - parity) // 2))  # columns: the coordinates of `fold`
+        i = np.arange(N // 2)
+        unit[i, i] = math.sqrt(0.5)
+        unit[N - 1 - i, i] = (1 - 2 * parity) * math.sqrt(0.5)
+        if N % 2 and not parity:
+            unit[N // 2, N // 2] = 1.0
+        E = fold(operator.apply(unit, 0), 0)[parity]
+        del unit
+        halves.append((None, E))
+    return halves
+
+
+def _halves_by_svd(embedder: Embedder, x: Array, rcond: float) -> list[tuple[Array | None, Array]]:
+    """Return the range and the pseudo-inverse of the features, of either half."""
+    basis = _mirrored_svd(embedder, x, rcond)
+    assert isinstance(basis.U, Mirrored)
+    assert isinstance(basis.back, Mirrored)
+    even = basis.U.even.shape[1]
+    return [
+        (basis.U.even, basis.back.even / basis.strength[:even]),
+        (basis.U.odd, basis.back.odd / basis.strength[even:]),
+    ]
+
+
+def _half_of_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
+    """Return the first half of the rows of `derivative_gram`, of local features."""
+    assert isinstance(embedder, LocalEmbedder)  # `is_mirrored` of no other
+    x, w = derivative_nodes(embedder, low, high, order)
+    rows = (embedder.size + 1) // 2
+    gram = np.zeros((rows, embedder.size))
+    for block in embedding_blocks(embedder, x, order, rows=256).blocks:
+        first, last = block.column, block.column + block.values.shape[1]
+        if first < rows:
+            part = w[block.row : block.row + block.values.shape[0], None] * block.values
+            inside = min(last, rows) - first
+            gram[first : first + inside, first:last] += block.values[:, :inside].T @ part
+    return gram
 
 
 def compute_roughness_basis(

@@ -17,7 +17,7 @@ from kronfield.solvers.grid.basis import AxisBasis, ridge_basis, roughness_basis
 from kronfield.solvers.grid.inverse import AxisInverse, invert_axis
 
 # Coefficients that are damped at a time, to bound the memory.
-SLAB = 1 << 20
+SLAB = 1 << 18
 # Singular values below this fraction of the largest are rounding.
 ROUNDING = 1e-14
 
@@ -145,7 +145,7 @@ class GridSolver:
     def cut_off(self) -> float:
         """With a ridge, the product of singular values below which some may have been left out."""
         strongest = math.prod(
-            float(basis.strength[0]) for basis in self.bases if len(basis.strength)
+            float(basis.strength.max()) for basis in self.bases if len(basis.strength)
         )
         return self.cut * strongest if self.ridge else 0.0
 
@@ -176,12 +176,29 @@ class GridSolver:
 
     def freedom(self, roughness: tuple[float, float]) -> float:
         """Return the trace of the hat matrix for one channel with this roughness."""
-        return float(self.filter_of(self.strengths(), 0.0, roughness).sum())
+        return self._sum_of_filter(0.0, roughness)
+
+    def _sum_of_filter(self, ridge: float, roughness: tuple[float, float]) -> float:
+        """Return the sum of the factors of all basis functions, in slabs."""
+        return math.fsum(
+            float(
+                self.filter_of(self.strengths(self.bases[0].strength[some]), ridge, roughness).sum()
+            )
+            for some in self._rows()
+        )
+
+    def _rows(self) -> list[slice]:
+        """Return slices of the basis functions of the first axis, of about SLAB numbers each."""
+        count, *others = self.ranks
+        step = max(1, SLAB // max(math.prod(others), 1))
+        return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
     @property
     def degrees_of_freedom(self) -> float:
         """The trace of the hat matrix, for one channel."""
-        return float(self.filter.sum()) if self.bases else float(math.prod(self.ranks))
+        if not self.bases:
+            return float(math.prod(self.ranks))
+        return self._sum_of_filter(self.ridge, self.roughness)
 
     def strengths(self, first: Array | None = None) -> Array:
         """Return the products (ridge) or sums (roughness) of the strengths of the axes.
@@ -207,36 +224,99 @@ class GridSolver:
             values = apply(basis.U.T, values, axis)
         return values
 
-    def solve(self, values: Array, roughness: Sequence[tuple[float, float]] = ()) -> Array:
+    def solve(
+        self,
+        values: Array,
+        roughness: Sequence[tuple[float, float]] = (),
+        rotation: Array | None = None,
+        dtype: Any = np.float64,
+    ) -> Array:
         """Return the weights (C, K_1, ..., K_D) for values (C, N_1, ..., N_D).
 
         With ``roughness``, every channel has its own weights of the penalty, of the same order.
+        With ``rotation`` (C, C), these channels are its product with the given ones. Weights under
+        a penalty have the given ``dtype``; all products are float64.
         """
         if not self.bases:
             for axis, inverse in enumerate(self.inverses, start=1):
                 values = apply(inverse.operator, values, axis)
             return values  # if every operator is the identity, this is the given array
-        weights = self.coefficients(values)  # float64 for values of any dtype
-        each = roughness or [self.roughness] * len(weights)
-        for plane, own in zip(weights, each, strict=True):
-            self._damp(plane, own)
-        for axis, basis in enumerate(self.bases, start=1):
-            weights = apply(basis.back, weights, axis)
-        return weights
+        each = list(roughness) or [self.roughness] * len(values)
+        return self._in_slabs(values, each, rotation, np.dtype(dtype))
 
-    def _damp(self, plane: Array, roughness: tuple[float, float]) -> None:
-        """Multiply coefficients (r_1, ..., r_D) by the gain of each basis function, in slabs."""
-        first = self.bases[0].strength
-        rows = max(1, SLAB // max(plane[0].size, 1))
-        for start in range(0, len(first), rows):
-            some = slice(start, start + rows)
-            strengths = self.strengths(first[some])
-            # ridge: s / (s^2 + ridge), since Psi V = U s
-            # roughness: the filter itself, since Psi back = U
-            if self.ridge:
-                plane[some] *= strengths / (strengths**2 + self.ridge)
-            else:
-                plane[some] *= self.filter_of(strengths, 0.0, roughness)
+    def _in_slabs(
+        self,
+        values: Array,
+        roughness: Sequence[tuple[float, float]],
+        rotation: Array | None,
+        dtype: np.dtype[Any],
+    ) -> Array:
+        """Return the weights under a penalty, in three sweeps over one array.
+
+        1. To the basis along the first axis, in slabs of the second axis.
+        2. Along all other axes to the basis and, damped, back, in slabs of the first axis.
+        3. Back along the first axis, in slabs of the second axis.
+
+        A line is one slab. Slabs are float64; between sweeps numbers are of ``dtype``.
+        """
+        first, *rest = self.bases
+        lengths = [values.shape[1], first.U.shape[1], first.back.shape[0]]
+        others = [(basis.U.shape[0], basis.back.shape[0]) for basis in rest]
+        N, K = ([pair[i] for pair in others] for i in range(2))
+        whole = np.empty((len(values), max(lengths), *map(max, others)), dtype=dtype)
+        inside = [tuple(slice(n) for n in counts) for counts in (N, K)]
+        rank = lengths[1]
+
+        def to_basis(some: tuple[slice, ...]) -> None:
+            part = np.asarray(values[(slice(None), slice(None), *some)], dtype=np.float64)
+            if rotation is not None:
+                part = np.tensordot(rotation, part, axes=1)
+            whole[(slice(None), slice(rank), *some)] = apply(first.U.T, part, 1)
+
+        def damped(rows: slice) -> None:
+            for c, own in enumerate(roughness):
+                part = whole[(slice(c, c + 1), rows, *inside[0])].astype(np.float64)
+                for axis, basis in enumerate(rest, start=2):
+                    part = apply(basis.U.T, part, axis)
+                part *= self._gain(first.strength[rows], own)
+                for axis, basis in enumerate(rest, start=2):
+                    part = apply(basis.back, part, axis)
+                whole[(slice(c, c + 1), rows, *inside[1])] = part
+
+        def back(some: tuple[slice, ...]) -> None:
+            part = whole[(slice(None), slice(rank), *some)].astype(np.float64)
+            part = apply(first.back, part, 1)
+            if rotation is not None:
+                part = np.tensordot(rotation.T, part, axes=1)
+            whole[(slice(None), slice(lengths[2]), *some)] = part
+
+        for some in _slabs(N, len(values) * max(lengths)):
+            to_basis(some)
+        for rows in self._rows():
+            damped(rows)
+        for some in _slabs(K, len(values) * max(lengths)):
+            back(some)
+        weights = whole[(slice(None), slice(lengths[2]), *inside[1])]
+        return np.ascontiguousarray(weights)
+
+    def _gain(self, first: Array, roughness: tuple[float, float]) -> Array:
+        """Return the gain of basis functions, of which those of the first axis are given."""
+        strengths = self.strengths(first)
+        # ridge: s / (s^2 + ridge), since Psi V = U s
+        # roughness: the filter itself, since Psi back = U
+        if self.ridge:
+            return strengths / (strengths**2 + self.ridge)
+        return self.filter_of(strengths, 0.0, roughness)
+
+
+def _slabs(lengths: Sequence[int], numbers: int) -> list[tuple[slice, ...]]:
+    """Return slabs of axes 2 to D of about SLAB numbers; ``numbers`` are those at one position."""
+    if not lengths:
+        return [()]
+    n, *others = lengths
+    step = max(1, SLAB // max(numbers * math.prod(others), 1))
+    rest = tuple(slice(count) for count in others)
+    return [(slice(start, min(start + step, n)), *rest) for start in range(0, n, step)]
 
 
 def _once_each(factor: Callable[..., Any], axes: Sequence[tuple[Any, ...]]) -> list[Any]:
