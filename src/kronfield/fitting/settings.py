@@ -214,6 +214,14 @@ class PredictionSettings(_Group):
         script="lines.py",
         sides=(12, 200),
     )
+    most_channels: int = decision(
+        64,
+        "The most channels in which samples are predicted, if these give `most_judged` "
+        "predictions on the longest axis. Others are not looked at.",
+        data="by design: as many predictions as on an axis of a picture",
+        script="none",
+        sides=(16, 256),
+    )
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
