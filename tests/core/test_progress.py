@@ -56,7 +56,9 @@ def test_notebooks_have_bars_too(monkeypatch):
 def test_notebooks_without_widgets_draw_the_bar_themselves(monkeypatch):
     drawn = []
     handle = SimpleNamespace(update=drawn.append)
-    display = SimpleNamespace(HTML=str, display=lambda text, display_id: drawn.append(text) or handle)
+    display = SimpleNamespace(
+        HTML=str, display=lambda text, display_id: drawn.append(text) or handle
+    )
     shell = type("ZMQInteractiveShell", (), {})()
     notebook = SimpleNamespace(get_ipython=lambda: shell, display=display)
     monkeypatch.setitem(sys.modules, "IPython", notebook)
