@@ -24,7 +24,7 @@ from benchmarks.grid_peers import _akima, _pchip, along_axes
 from kronfield._core.frames import sample_frame
 from kronfield.experiments.data import Item, items
 from kronfield.fitting.directional import SETTINGS, fill_middles
-from kronfield.fitting.grid_choice import Crop, _halved_errors
+from kronfield.fitting.grid_choice import Crop, _halved_errors, _spread_boxes
 from kronfield.fitting.settings import DEFAULT, DirectionalSettings
 from kronfield.fitting.slopes import Refinement
 
@@ -95,8 +95,8 @@ def trust(tasks: Mapping[str, GridTask]) -> None:
     for task in tasks.values():
         values = planar(task)
         axes = [np.arange(float(n)) for n in values.shape[1:]]
-        crop = Crop.of(values, axes, DEFAULT.grid.direction_samples)
-        a, e, both = _halved_errors(crop, DEFAULT)
+        crop = Crop.of(values, axes, DEFAULT.grid.crop_samples)
+        a, e, both = _halved_errors(_spread_boxes(crop, DEFAULT.grid), DEFAULT)
         inner = tuple(slice(2 * n - 1) for n in values.shape[1:])
         errors = [
             (of_nodes(task, refinement(task, along)(values)) - task.values)[inner]

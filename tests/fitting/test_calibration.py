@@ -7,6 +7,7 @@ import pytest
 
 import kronfield as kf
 from kronfield.fitting.calibration import Coverage
+from kronfield.fitting.settings import DEFAULT
 
 
 def normal(count, seed=0):
@@ -16,7 +17,7 @@ def normal(count, seed=0):
 
 def test_normal_errors_are_covered():
     points, z = normal(2000)
-    found = Coverage.of(points, 3 * z, np.full_like(z, 3.0))
+    found = Coverage.of(points, 3 * z, np.full_like(z, 3.0), DEFAULT.points)
     assert found.inside == pytest.approx(0.9545, abs=0.015)
     assert found.factor == pytest.approx(1, abs=0.05)
     assert found.failing is None
@@ -35,7 +36,7 @@ def test_normal_errors_are_covered():
 def test_the_assumption_that_fails_is_named(factor, why):
     points, z = normal(2000)
     errors = z * factor(points, np.random.default_rng(1))
-    found = Coverage.of(points, errors, np.ones_like(z))
+    found = Coverage.of(points, errors, np.ones_like(z), DEFAULT.points)
     assert why in found.failing
     assert why in str(found)
     assert found.calibrated == pytest.approx(0.9545, abs=0.015)  # the factor mends it

@@ -17,6 +17,8 @@ from benchmarks.tuning.mutate import OTHER_TESTS
 from benchmarks.tuning.page import page
 from kronfield._core.frames import sample_frame
 from kronfield.fitting import grid_choice, settings
+from kronfield.fitting.calibration import Coverage
+from kronfield.fitting.circles import _trigonometric_errors
 from kronfield.fitting.dual import DualFit
 from kronfield.fitting.factored import FactoredFit
 from kronfield.fitting.forms import (
@@ -594,9 +596,39 @@ def test_search_probes(monkeypatch):
 
 
 def test_points_lattice_tension():
-    image = np.random.default_rng(0).random((30, 30))
-    field = kf.fit(image, mask=np.random.default_rng(1).random((30, 30)) < 0.3)
-    assert field.encoding.embedders[0].tension == 8.0
+    rng = np.random.default_rng(0)
+    nodes = np.indices((40, 40)).reshape(2, -1).T[rng.random(1600) < 0.7].astype(float)
+    field = kf.fit_points(nodes, np.sin(nodes[:, 0] / 3), roughness=(0.01, 0.01))
+    assert [emb.tension for emb in field.encoding.embedders] == [8.0, 8.0]
+
+
+def test_points_scattered_windows():
+    assert len(trial(40_000).folds) == 8
+
+
+def test_points_window_axes():
+    assert len(trial(40_000, 3).folds) == 8
+    assert len(trial(40_000, 4).folds) == 1
+
+
+def coverage(errors):
+    points = np.random.default_rng(0).random((len(errors), 2))
+    part = settings.DEFAULT.points
+    return Coverage.of(points, errors[:, None], np.ones((len(errors), 1)), part)
+
+
+@pytest.mark.parametrize("share", [0.90, 0.94, 0.96, 0.98])
+def test_points_true_coverage(share):
+    errors = np.where(np.arange(20_000) < share * 20_000, 1.0, 2.1)
+    found = coverage(np.random.default_rng(1).permutation(errors))
+    assert found.inside == pytest.approx(share)
+    assert (found.failing is None) == (share in (0.94, 0.96))
+
+
+def test_points_heavy_tails():
+    rng = np.random.default_rng(1)
+    assert "smaller errors" in coverage(2 * rng.standard_normal(4000)).failing
+    assert "heavier tails" in coverage(2 * rng.laplace(size=4000)).failing  # kurtosis 6
 
 
 def on_lattice(share):
@@ -788,6 +820,22 @@ def test_points_chance():
         assert report.chosen.kind == kind
 
 
+def test_prediction_highest(monkeypatch):
+    """Of 100 frequencies the highest eighth is left out: waves below them are predicted exactly."""
+    from kronfield.fitting import circles
+
+    x = np.arange(200) / 200
+    found = []
+    monkeypatch.setattr(
+        circles, "_trigonometric_errors", lambda *given: found.append(given) or given[0]
+    )
+    kf.fit(np.sin(2 * np.pi * x), axes=[x], periodic=[1.0], noise=0.0)
+    highest = found[0][1]
+    for frequency, exact in ((80, True), (95, False)):
+        wave = np.sin(2 * np.pi * frequency * x)[:, None]
+        assert (np.abs(_trigonometric_errors(wave, highest)).max() < 1e-9) == exact
+
+
 # Many dimensions
 # ------------------------------------------------------------------------------------------
 
@@ -874,6 +922,17 @@ def test_dual_width_prior():
         for prior in (0.0, 1.0)
     ]
     assert min(found[1].widths) > min(found[0].widths)
+
+
+def test_dual_starts():
+    """Waves are found from narrow Gaussians and a small ridge, waves in noise from wide ones."""
+    rng = np.random.default_rng(0)
+    x = rng.random((80, 5))
+    waves = np.sin(25 * x[:, 0]) + 0.3 * x[:, 1]
+    assert kf.fit_points(x, waves, form="dual").report.chosen.score < -2
+    rng.standard_normal(80)
+    noisy = np.sin(12 * x[:, 0]) + 0.7 * rng.standard_normal(80)
+    assert kf.fit_points(x, noisy, form="dual").report.chosen.score < 2.05
 
 
 def test_dual_most_pairs():
@@ -966,3 +1025,43 @@ def test_factored_judged_points():
     both = [select_form(6, 100_000, form, options()).seconds for form in ("dual", "factored")]
     assert seconds[0] == pytest.approx(sum(both))
     assert settings.DEFAULT.factored.judged_points == 100_000
+
+
+def found_rank(monkeypatch, *errors):
+    """Return the rank that is chosen if main effects and each further product have these errors."""
+    from kronfield.fitting import factored
+
+    given = iter(errors)
+
+    def next_error(self, model, _):
+        return replace(model, error=next(given, math.inf))
+
+    monkeypatch.setattr(factored._Search, "compared", next_error)
+    monkeypatch.setattr(factored._Search, "swept", next_error)
+    monkeypatch.setattr(factored._Search, "refined", lambda self, model: model)
+    monkeypatch.setattr(factored._Search, "without_idle", lambda self, model: model)
+    fit = factored_fit(200, columns=4)
+    fit.choose(fit.given.values)
+    return fit.models[0].factors.rank
+
+
+def test_factored_gain(monkeypatch):
+    assert found_rank(monkeypatch, 1.0, 0.99) == 1
+    assert found_rank(monkeypatch, 1.0, 0.9995) == 0
+
+
+def test_factored_patience(monkeypatch):
+    assert found_rank(monkeypatch, 1.0, 1.0, 1.0, 0.5) == 1
+    assert found_rank(monkeypatch, 1.0, 1.0, 1.0, 1.0, 0.5) == 0
+
+
+def test_factored_idle():
+    """The second axis explains a twentieth of the noise, the third nothing."""
+    rng = np.random.default_rng(1)
+    x = rng.random((3000, 3))
+    values = np.sin(5 * x[:, 0]) + 0.08 * x[:, 1] + 0.1 * rng.standard_normal(3000)
+    fit = FactoredFit(
+        PointInput(x, values, None, None, None), options(), Form("factored", "asked for")
+    )
+    fit.choose(fit.given.values)
+    assert fit.models[0].free == (True, True, False)

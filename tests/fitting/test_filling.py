@@ -874,7 +874,9 @@ def test_either_side_of_least_share(monkeypatch):
     assert colours < 2.5 * counted.samples  # of three
     grey = picture(360).mean(axis=-1)
     three = np.stack([grey[:128, :128], grey[110:238, 100:228], grey[232:, 200:328]], axis=-1)
+    alone, counted.samples = counted.samples, 0
     assert fitted_error(three, missing) < LIMITS["three"]
+    assert counted.samples > 2.5 * alone
 
 
 def test_either_side_of_line_chance(monkeypatch):

@@ -9,7 +9,7 @@ from scipy.interpolate import CubicSpline, make_interp_spline
 
 import kronfield as kf
 from kronfield._core.frames import sample_frame
-from kronfield.fitting.grid_choice import Crop, _halved_errors
+from kronfield.fitting.grid_choice import Crop, _Boxes, _halved_errors, _spread_boxes
 from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.slopes import Refinement
 
@@ -217,4 +217,45 @@ def test_halves_filled_at_once_as_one_by_one(shape):
         a, e = errors
         products.append([np.sum(x * y) / count for x, y in ((a, a), (e, e), (a, e))])
     expected = np.mean(products, axis=0)
-    np.testing.assert_allclose(_halved_errors(crop, DEFAULT), expected, rtol=1e-11)
+    boxes = _Boxes(crop.values[:, None], crop.axes)
+    np.testing.assert_allclose(_halved_errors(boxes, DEFAULT), expected, rtol=1e-11)
+
+
+def test_directions_are_judged_in_boxes_all_over_the_crop():
+    shape = (240, 200)
+    axes = [np.arange(float(n)) for n in shape]
+    places = np.stack(np.meshgrid(*axes, indexing="ij"))  # each sample holds its place
+    for flipped in (places, places[:, ::-1], places[:, :, ::-1]):
+        found = _spread_boxes(Crop(flipped, axes, 1.0, np.ones(2), 0.0), DEFAULT.grid).values
+        assert found.shape == (2, 4, 64, 64)
+        middles = sorted(map(tuple, found.mean(axis=(2, 3)).T))
+        quarters = [(59.5, 49.5), (59.5, 149.5), (179.5, 49.5), (179.5, 149.5)]
+        np.testing.assert_allclose(middles, quarters, atol=1.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "boxes"),
+    [
+        ((60, 70), (1, 60, 70)),  # nothing is left out
+        ((30, 2000), (2, 30, 273)),  # the short axis stays whole
+        ((40, 40, 40), (1, 24, 24, 24)),  # halves of 12 are too short
+        ((5, 300, 300), (4, 5, 28, 28)),
+        ((8, 300, 300), (1, 8, 44, 44)),  # halves of 22 are too short
+    ],
+)
+def test_boxes_are_long_enough_to_hold_out_every_second_sample(shape, boxes):
+    crop = Crop(np.zeros((1, *shape)), [np.arange(float(n)) for n in shape], 1.0, np.ones(1), 0.0)
+    assert _spread_boxes(crop, DEFAULT.grid).values.shape == (1, *boxes)
+
+
+def test_a_picture_is_not_judged_by_its_middle_alone():
+    y, x = np.mgrid[:256, :256]
+    edges = np.tanh(np.sin((x + 0.6 * y) / 5) * 4)
+    blocks = np.kron(np.random.default_rng(0).random((32, 32)), np.ones((8, 8)))
+    is_inside = np.maximum(abs(y - 127.5), abs(x - 127.5)) < 64
+    # blocks alone are better filled along axes, oblique edges are not
+    for values, weight in ((blocks, 0.0), (np.where(is_inside, blocks, edges), 0.4)):
+        found = kf.fit(values, noise=0.0).report.candidates
+        edged = next(one for one in found if one.kind == "slopes along edges")
+        assert edged.parameters.get("weight", 0.0) >= weight
+        assert edged.chosen == (weight > 0)

@@ -12,6 +12,7 @@ from effort import examples
 from kronfield.fitting import denoised_gaps, settings as decisions
 from kronfield.fitting.noise import (
     Noise,
+    _Bands,
     _differences,
     _repetition,
     _SmoothLines,
@@ -517,6 +518,23 @@ def varies_box_decides(used):
     few = replace(used, varies_fewest=100)
     short, long = counted(21, 21, 21, lowest=0.02), counted(22, 22, 22, lowest=0.02)
     return not is_varying(short, few) and is_varying(long, few)
+
+
+def bands_of(values, used):
+    return _Bands(values[None], 1.0, list(range(1, 1 + values.ndim)), used)
+
+
+def short_line_decides(used):
+    """A line of 300 samples is smoothed, one of 600 is not."""
+    short, long = (bands_of(white(1.0, n), used) for n in (300, 600))
+    return short.is_short_line and not long.is_short_line
+
+
+def few_zeros_decides(used):
+    """A constant fiftieth of a picture is used as it is, a constant half is left out."""
+    little, much = white(1.0, 128, 128), white(1.0, 128, 128)
+    little[:18, :18], much[:64] = 0.0, 0.0
+    return bands_of(little, used).changing is None and bands_of(much, used).changing is not None
 
 
 def accuracy_decides(used):

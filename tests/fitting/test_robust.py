@@ -346,3 +346,51 @@ def test_an_outlier_at_the_end_of_a_parabola_is_rejected():
     values[0] = 0.1
     robust = kf.fit_points(x[:, None], values, loss="huber").report.robust
     assert robust.rejected == 1
+
+
+def suspected(points, values):
+    return suspects(
+        points, np.asarray(values)[None], None, (1.0,) * points.shape[1], DEFAULT.robust
+    )
+
+
+def test_robust_either_side_fewest_neighbours():
+    """The fifth point has four neighbours; of four points each has three."""
+    values = np.array([0.0, 0.1, 0.0, 0.1, 50.0])
+    assert suspected(np.arange(5.0)[:, None], values).tolist() == [False] * 4 + [True]
+    assert not suspected(np.arange(4.0)[:, None], values[1:]).any()
+
+
+def row_beside_noise(values):
+    """Return whether the first of nine points in a row, far from noisy points, is a suspect."""
+    rng = np.random.default_rng(0)
+    row = np.stack([np.arange(9.0), 0.1 * rng.random(9)], axis=1)
+    points = np.concatenate([row, 1000 + 20 * rng.random((400, 2))])
+    return suspected(points, np.concatenate([values, rng.standard_normal(400)]))[0]
+
+
+def test_robust_either_side_agreeing():
+    """Two neighbours that are nearly as high are enough, one is not."""
+    assert row_beside_noise([9.0, 0, 0, 0, 0, 0, 0, 0, 4.8])
+    assert not row_beside_noise([9.0, 0, 0, 0, 0, 0, 0, 4.8, 4.8])
+
+
+def test_robust_either_side_several():
+    rng = np.random.default_rng(0)
+    points = rng.random((1000, 2))
+    steep = np.tanh(100 * (points[:, 0] - 0.5)) + 0.001 * rng.standard_normal(1000)
+    assert suspected(points, steep).sum() <= 3  # 8 if neighbours that are suspects are left out
+    bad = rng.random(1000) < 0.2
+    noisy = np.where(bad, 5, 0.1) * rng.standard_normal(1000)
+    assert (suspected(points, noisy) & bad).sum() > 120  # 64 if all neighbours are used
+
+
+def test_robust_either_side_spare():
+    """Paraboloids have 3 coefficients on a line, which 8 neighbours tell, but 6 in a plane."""
+    x = np.linspace(0, 1, 60)
+    assert not suspected(x[:, None], x**2).any()  # its end would be one
+    rng = np.random.default_rng(0)
+    points = rng.random((1000, 2))
+    bad = rng.random(1000) < 0.2
+    noisy = np.where(bad, 5, 0.1) * rng.standard_normal(1000)
+    assert (suspected(points, noisy) & bad).sum() > 120  # 99 with paraboloids

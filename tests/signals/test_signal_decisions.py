@@ -18,6 +18,7 @@ from kronfield.fitting import settings
 from kronfield.signals import contest
 from kronfield.signals.contest import GridContest, PointContest
 from kronfield.signals.export import export
+from kronfield.signals.fill import expected_error
 from kronfield.signals.fit import fit_signal
 from kronfield.signals.networks import SignalNetwork, _point_samples
 from kronfield.signals.view import view
@@ -132,3 +133,19 @@ def test_signals_network_features(tmp_path):
     for count, features in ((250, 250), (300, 256)):
         short = SimpleNamespace(values=values[:count], channels=False)
         assert _point_samples(points[:count], short).counts == [features]
+
+
+def error_of_holes(tmp_path, count):
+    """The expected error of the first samples of a line of 100."""
+    holes = np.arange(100) < count
+    return expected_error(signal(tmp_path, np.sin(np.arange(100) / 9)), holes)
+
+
+def test_signals_most_left_out(tmp_path):
+    assert error_of_holes(tmp_path, 30) is not None  # 30 of 70 known samples
+    assert error_of_holes(tmp_path, 38) is None  # 38 of 62
+
+
+def test_signals_fewest_left_out(tmp_path):
+    assert error_of_holes(tmp_path, 4) is not None
+    assert error_of_holes(tmp_path, 3) is None

@@ -15,13 +15,10 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield.fitting.settings import PointSettings
 
 # The probability that a normal variable is within two standard deviations.
 TWO_SIGMA = 0.9545
-# The share of held-out values within two standard deviations that is taken as true.
-TRUE_FROM, TRUE_TO = 0.93, 0.97
-# The kurtosis of normal variables is 3.
-HEAVY = 4.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,8 @@ class Coverage:
         The correlation of their sizes at neighbouring points: 0 if the variance is right.
     half_width : float
         95 % of the held-out values are nearer to their prediction than this.
+    failing : str or None
+        The assumption that fails if the share is wrong beyond chance; None if it is right.
     """
 
     held: int
@@ -53,9 +52,12 @@ class Coverage:
     kurtosis: float
     clustered: float
     half_width: float
+    failing: str | None
 
     @classmethod
-    def of(cls, points: Array, errors: Array, deviations: Array) -> Coverage:
+    def of(
+        cls, points: Array, errors: Array, deviations: Array, settings: PointSettings
+    ) -> Coverage:
         """Return the coverage of errors (P, C) with standard deviations (P, C) at points (P, D)."""
         from scipy.spatial import KDTree
 
@@ -73,29 +75,17 @@ class Coverage:
         clustered = float(np.corrcoef(ranks, ranks[near])[0, 1])
         variance = float(np.var(z))
         kurtosis = float(np.mean((z - z.mean()) ** 4)) / variance**2 if variance else math.nan
+        inside = float(np.mean(size <= 2))
         return cls(
             len(z),
-            float(np.mean(size <= 2)),
+            inside,
             _factor(size),
             float(np.mean(halves)),
             kurtosis,
             clustered,
             float(np.quantile(np.abs(errors), TWO_SIGMA)),
+            _failing(len(z), inside, clustered, kurtosis, settings),
         )
-
-    @property
-    def failing(self) -> str | None:
-        """The assumption that fails if the share is not 93 to 97 %, beyond chance; else None."""
-        chance = 2 * math.sqrt(TWO_SIGMA * (1 - TWO_SIGMA) / self.held)
-        if min(TRUE_FROM, TWO_SIGMA - chance) <= self.inside <= max(TRUE_TO, TWO_SIGMA + chance):
-            return None
-        if self.clustered > 3 / math.sqrt(self.held):
-            return "the variance is not the same everywhere"
-        if self.kurtosis > HEAVY:
-            return "errors have heavier tails than normal ones"
-        if self.inside < TWO_SIGMA:
-            return "the noise and the penalty expect smaller errors"
-        return "the noise and the penalty expect larger errors"
 
     def __str__(self) -> str:
         why = "" if self.failing is None else f", because {self.failing}"
@@ -106,7 +96,24 @@ class Coverage:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can hold."""
-        return {**asdict(self), "failing": self.failing}
+        return asdict(self)
+
+
+def _failing(
+    held: int, inside: float, clustered: float, kurtosis: float, settings: PointSettings
+) -> str | None:
+    """Return the assumption that fails if the share inside is wrong beyond chance, else None."""
+    chance = 2 * math.sqrt(TWO_SIGMA * (1 - TWO_SIGMA) / held)
+    low, high = settings.true_coverage
+    if min(low, TWO_SIGMA - chance) <= inside <= max(high, TWO_SIGMA + chance):
+        return None
+    if clustered > 3 / math.sqrt(held):  # three standard errors of a correlation of 0
+        return "the variance is not the same everywhere"
+    if kurtosis > settings.heavy_tails:
+        return "errors have heavier tails than normal ones"
+    if inside < TWO_SIGMA:
+        return "the noise and the penalty expect smaller errors"
+    return "the noise and the penalty expect larger errors"
 
 
 def _factor(sizes: Array) -> float:

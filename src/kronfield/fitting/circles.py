@@ -38,8 +38,6 @@ from kronfield.fitting.settings import PredictionSettings
 LARGEST_CIRCLE = 128
 # Degrees in the order in which they are preferred, as of `prediction.families`.
 DEGREES = (3, 5, 7, 9, 1)
-# One part of so many of all frequencies is taken to be the highest.
-PARTS = 8
 # Shifts of the samples against the kernel for which its highest cosine is seen at the samples.
 SEEN = 0.1
 
@@ -110,7 +108,9 @@ def circle_errors(
         squares = [np.mean(_errors(family.degree, lines) ** 2) for family in CIRCLES]
         # clearly better only if it is far better: last but linear splines
         both: tuple[AnyFamily, ...] = (*CIRCLES[:-1], TRIGONOMETRIC, CIRCLES[-1])
-        squares.insert(len(squares) - 1, np.mean(_trigonometric_errors(lines) ** 2))
+        squares.insert(
+            len(squares) - 1, np.mean(_trigonometric_errors(lines, settings.highest) ** 2)
+        )
         return AxisErrors(both, np.array(squares), math.nan, lines.size)
     at = spread(n, settings.most_uneven) if whole else 1 + spread(n - 2, settings.most_uneven)
     lines = some_lines(values, axis, max(1, settings.most_judged // len(at)))
@@ -170,11 +170,14 @@ def _uneven_rows(x: Array, at: int, period: float | None) -> tuple[Array, Array]
     return error_rows(lines, x[index] + period * (steps // n), REACH), index
 
 
-def _trigonometric_errors(lines: Array) -> Array:
-    """Return the errors (N, R) of trigonometric polynomials at the samples of an even circle."""
+def _trigonometric_errors(lines: Array, highest: float) -> Array:
+    """Return the errors (N, R) of trigonometric polynomials at the samples of an even circle.
+
+    The ``highest`` frequencies, this part of all, are left out of the polynomial.
+    """
     n = len(lines)
     hat = np.fft.rfft(lines, axis=0)
-    count = max(1, round(n / 2 / PARTS))
+    count = max(1, round(n / 2 * highest))
     hat[:-count] = 0.0
     # every frequency stands for two numbers, but the highest of an even number of samples for one
     share = (2 * count - (n % 2 == 0)) / n  # C_ii

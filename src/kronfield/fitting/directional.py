@@ -29,7 +29,7 @@ from kronfield.fitting.settings import DEFAULT, DirectionalSettings
 SETTINGS = DEFAULT.directional
 # Bytes in one array of a tile: about ten arrays stay in the cache. Tiles of many channels have at
 # least FEWEST_NODES nodes, because every tile computes the changes around it once more.
-PART, FEWEST_NODES = 1 << 18, 1 << 12
+PART, FEWEST_NODES = 1 << 19, 1 << 12
 
 Parity = tuple[int, ...]
 Direction = tuple[int, ...]

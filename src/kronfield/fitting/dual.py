@@ -25,10 +25,9 @@ from kronfield.solvers.dual.systems import Direct, DualSolution, Inducing, Syste
 from kronfield.solvers.points.cg import Convergence
 from kronfield.solvers.points.normal import Penalty
 
-# Where the search starts: widths relative to the standard deviation of positions times sqrt(D),
-# and the ridge. The first is for smooth functions, the second for noise.
-STARTS = ((1.0, 1e-2), (3.0, 1e-1))
-# Widths of the other shapes, relative to those of the Gaussian from which their search starts.
+# Widths of the other shapes, relative to those of the Gaussian from which their search starts. They
+# save iterations: on smooth and broken functions of 5 variables, the search ends at the same
+# maximum from half and from twice these widths.
 WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
 # The most iterations of L-BFGS: in the comparison of shapes, and for the shape that was chosen.
 STEPS, LAST_STEPS = 40, 25
@@ -155,7 +154,7 @@ class DualFit:
         pairs = Pairs(self.points[part])
         found: list[tuple[Similarity, float, float]] = []
         likelihood = self._likelihood(values, part, "gaussian", pairs)
-        for width, ridge in STARTS:
+        for width, ridge in self.options.settings.dual.starts:
             start = Similarity("gaussian", tuple(plain * width))
             ridge = given if fixed else ridge
             found.append(likelihood.maximum(start, ridge, spread, STEPS, fixed))

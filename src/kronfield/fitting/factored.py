@@ -42,12 +42,6 @@ STEP, FIRST = 10.0, 1e-2
 SWEEPS, FIRST_SWEEPS = 4, 8
 # Penalties are compared again when the number of products is one of these.
 COMPARED_AT = (1, 2, 4, 8, 12, 16)
-# The search ends after this many products in a row that do not help.
-PATIENCE = 3
-# A change of the model is kept if it lowers the held-out error, squared, by this part of it.
-GAIN = 2e-3
-# An axis is left out if that raises the held-out error, squared, by less than this part of it.
-IDLE = 1e-3
 # Standard errors use at most this many points, and weights.
 POINTS_OF_ERRORS, WEIGHTS_OF_ERRORS = 20_000, 8000
 
@@ -164,7 +158,7 @@ class _Search:
             other = replace(model, embedders=tuple(embedders), factors=Factors(tuple(weights)))
             self.rows(other)
             other = self.swept(other, SWEEPS)
-            if other.error >= (1.0 - 5 * GAIN) * model.error:
+            if other.error >= (1.0 - 5 * self.settings.gain) * model.error:
                 break
             model = other
         self.rows(model)
@@ -174,7 +168,7 @@ class _Search:
         """Return the model with products, as long as they help."""
         assert self.sweeper is not None
         bins, failed = bins_of(self.kept), 0
-        while model.factors.rank < self.settings.most_products and failed < PATIENCE:
+        while model.factors.rank < self.settings.most_products and failed < self.settings.patience:
             if self.is_over:
                 break
             self.sweeper.start(model.factors)
@@ -188,7 +182,7 @@ class _Search:
             more = replace(model, factors=model.factors.with_product(new))
             several = more.factors.rank in COMPARED_AT and not failed
             more = self.compared(more, SWEEPS) if several else self.swept(more, SWEEPS)
-            if more.error < (1.0 - GAIN) * model.error:
+            if more.error < (1.0 - self.settings.gain) * model.error:
                 ratio, model, failed = more.error / model.error, more, 0
                 steps = self.settings.most_products - model.factors.rank
                 if model.factors.rank > 1 and model.error * ratio**steps > self.target > 0:
@@ -217,14 +211,15 @@ class _Search:
             constant = _constant(W, np.asarray(model.embedders[d](self.kept[:2000, d])))
             changed = list(model.factors.weights)
             changed[d] = constant
-            if self.at(replace(model, factors=Factors(tuple(changed)))) <= (1 + IDLE) * model.error:
+            error = self.at(replace(model, factors=Factors(tuple(changed))))
+            if error <= (1 + self.settings.idle) * model.error:
                 free[d], weights[d] = False, constant
         if all(free) or free == list(model.free) or not any(free):
             return model
         other = replace(model, factors=Factors(tuple(weights)), free=tuple(free))
         self.rows(other)
         other = self.swept(other, SWEEPS)
-        if other.error <= (1 + IDLE) * model.error:
+        if other.error <= (1 + self.settings.idle) * model.error:
             return other
         self.rows(model)
         return model

@@ -13,6 +13,7 @@ All of it is judged on one central crop, so that a large array is decided like i
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -549,12 +550,7 @@ def _along_edges_or_axes(
     share, several = 0.0, sum(finer.finer) > 1
     candidates = _spline_candidates(errors) + _slope_candidates(errors, finer, chosen=not several)
     if several:
-        middle = Crop.of(crop.values, crop.axes, settings.grid.direction_samples)
-        if min(map(len, middle.axes)) < min(
-            2 * settings.grid.shortest_refined, min(map(len, crop.axes))
-        ):
-            middle = crop  # too short to hold out every second sample
-        axes, edges, both = _halved_errors(middle, settings)
+        axes, edges, both = _halved_errors(_spread_boxes(crop, settings.grid), settings)
         if edges < axes:
             best = (axes - both) / (axes + edges - 2 * both)
             # in hundredths: rounding of a flipped grid does not change it
@@ -570,18 +566,52 @@ def _along_edges_or_axes(
     return GridChoice(encoding, (2,) * len(finer.axes), decided, candidates, finer)
 
 
-def _halved_errors(crop: Crop, settings: Settings) -> tuple[float, float, float]:
+@dataclass(frozen=True, eq=False)
+class _Boxes:
+    """Boxes of a crop: ``values`` (C, B, L_1, ..., L_D), and the axes of the whole crop."""
+
+    values: Array
+    axes: list[Array]
+
+
+def _spread_boxes(crop: Crop, settings: GridSettings) -> _Boxes:
+    """Return boxes spread over a crop, of about ``direction_samples`` samples in all.
+
+    One part of a picture may have other edges than the rest, so axes of which only a part is judged
+    have two boxes, around a quarter and three quarters of their length. An axis on which these
+    would be too short to hold out every second sample has one box, in the middle.
+    """
+    fewest = 2 * settings.shortest_refined
+    lengths = [len(x) for x in crop.axes]
+    middle = centre(lengths, settings.direction_samples)
+    sizes = [part.stop - part.start for part in middle]
+    if min(sizes) < min(fewest, *lengths):
+        return _Boxes(crop.values[:, None], crop.axes)
+    sides = []
+    for n, size, part in zip(lengths, sizes, middle, strict=True):
+        half = size // 2
+        if size == n or half < fewest:
+            sides.append([part])
+            continue
+        # both boxes are equally far from the ends, so that a flipped grid has the same boxes
+        start = (n // 2 - half) // 2
+        sides.append([slice(start, start + half), slice(n - start - half, n - start)])
+    boxes = [crop.values[(slice(None), *box)] for box in itertools.product(*sides)]
+    return _Boxes(np.stack(boxes, axis=1), crop.axes)
+
+
+def _halved_errors(boxes: _Boxes, settings: Settings) -> tuple[float, float, float]:
     """Return mean squared errors of every other sample, filled in from every second one.
 
     Those of slopes along axes, of slopes along edges, and the mean product of the two errors.
     """
     fewest = settings.grid.shortest_refined
-    halved = [len(x) >= fewest for x in crop.axes]
+    halved = [n >= fewest for n in boxes.values.shape[2:]]
     # positions of a nearly even axis may be less even if every second one is left out
-    for x, half in zip(crop.axes, halved, strict=True):
+    for x, half in zip(boxes.axes, halved, strict=True):
         if half and not (is_even(x[::2]) and is_even(x[1::2])):
             return math.inf, math.inf, math.inf
-    halves = _Halves.of(crop.values, halved)
+    halves = _Halves.of(boxes.values, [False, *halved])
     a, e = (halves.errors(fill, settings) for fill in (along_axes, along_edges))
     axes, edges, both = (halves.mean(x * y) for x, y in ((a, a), (e, e), (a, e)))
     return axes, edges, both

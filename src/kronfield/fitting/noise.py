@@ -27,15 +27,10 @@ LEVELS = 3
 # The change of the signal around a sample is the difference between means of WINDOW samples whose
 # centres lie REACH samples before and after it, along each axis.
 WINDOW, REACH = 5, 3
-# Constant parts are left out if more than this part of the finest differences is zero.
-FEW_ZEROS = 0.05
 # Samples are compared along all axes if gaps leave this many differences at twice the spacing.
 MANY_KNOWN = 2000
 # More channels than this share the samples of this many.
 MANY_CHANNELS = 4
-# Lines of up to this many samples are smoothed too: see `_SmoothLines`. Longer ones have enough
-# differences, and the eigenvectors of all differences would take time.
-SHORT_LINE = 400
 # The step of the exponents of smoothing weights and power laws that are compared.
 WEIGHT_STEP = 0.25
 # Values that deviate from their mean by less than this part are constant but for rounding.
@@ -594,7 +589,7 @@ class _Bands:
         shortest = min(crop.shape[axis] for axis in axes)
         self.levels = [n for n in range(1, LEVELS + 1) if shortest >= _support(self.order, n)]
         zeros = 1 - np.mean(finest.any(axis=0))
-        self.changing = _changing(crop, axes) if zeros > FEW_ZEROS else None
+        self.changing = _changing(crop, axes) if zeros > settings.few_zeros else None
 
     def stencils(self, level: int) -> list[_Stencil | None] | None:
         """Return the divided differences of each axis, None for an even one."""
@@ -689,7 +684,8 @@ class _Bands:
     @property
     def is_short_line(self) -> bool:
         """Whether the samples are lines that can be smoothed as a whole."""
-        return self.planes.ndim == 2 and self.planes.shape[1] <= SHORT_LINE and self.known is None
+        longest = self.settings.short_line
+        return self.planes.ndim == 2 and self.planes.shape[1] <= longest and self.known is None
 
     def smooth_lines(self, judged: Sequence[int]) -> _SmoothLines:
         """Return what fits some planes of a short line."""

@@ -37,9 +37,6 @@ TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 0.05, 1e-5, 2e-2
 GCV_TOLERANCE = 1e-3
 # Mean squared errors below this part of the variance of the values are rounding.
 ROUNDING_ERROR = 1e-16
-# Windows of scattered points: a power of 2, since their middles are found by halving.
-SCATTERED_WINDOWS = 8
-MOST_AXES = 3
 
 Place = tuple[float, int]
 
@@ -272,10 +269,11 @@ class Trial:
         self.scales: list[float] | None = None
         windows = [np.arange(len(points))]
         if cropped and len(points) > self.settings.judged:
-            # Blocks are held out of one window, in which they are as large as asked for. With more
-            # axes than MOST_AXES, small windows are all ends, and their factors are nearly dense.
-            spread = options.blocks is None and points.shape[1] <= MOST_AXES
-            parts = SCATTERED_WINDOWS if spread else 1
+            # Blocks are held out of one window, in which they are as large as asked for. With many
+            # axes, small windows are all ends, and their factors are nearly dense.
+            most_axes = self.settings.window_axes
+            spread = options.blocks is None and points.shape[1] <= most_axes
+            parts = self.settings.scattered_windows if spread else 1
             margin = self.settings.margin
             windows, inner = scattered_windows(points, self.settings.judged, parts, margin)
         index = np.concatenate(windows)

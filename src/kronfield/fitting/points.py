@@ -695,7 +695,8 @@ class PointFit:
         alone = 2.0 ** (-given.weight_exponent) / weight
         deviations = np.sqrt(relative[:, None] ** 2 + alone[:, None]) * level
         errors = scale * (values - self._fitted(solved))[:, held].T
-        return Coverage.of(given.points[held], errors.astype(np.float64), deviations)
+        points, decisions = given.points[held], self.options.settings.points
+        return Coverage.of(points, errors.astype(np.float64), deviations, decisions)
 
     def _expected(self, values: Array) -> Array:
         """Return the error (C,) that is expected at a point that was held out."""

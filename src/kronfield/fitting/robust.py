@@ -30,14 +30,6 @@ NORMAL_MEDIAN = 0.6745
 SETTLED, MOST = 1e-3, 50
 # Neighbours of points are looked up in chunks of this many, to bound the memory.
 CHUNK = 1 << 16
-# A point is no outlier if it agrees with this many of its neighbours. With fewer neighbours than
-# FEWEST_NEIGHBOURS, one outlier would decide about the median.
-AGREEING, FEWEST_NEIGHBOURS = 2, 4
-# This many suspects among the neighbours of a suspect are no chance: the field is steep there.
-SEVERAL = 3
-# A paraboloid through the neighbours of a suspect has this many fewer coefficients than neighbours:
-# with fewer to spare, its standard error would be no measure.
-SPARE = 4
 # Outliers that a report lists.
 LISTED = 5
 
@@ -216,7 +208,7 @@ def suspects(
         return found
     P = len(points)
     count = min(settings.neighbours, P - 1)
-    if count < FEWEST_NEIGHBOURS:
+    if count < settings.fewest_neighbours:
         return np.zeros(P, dtype=bool)
     positions = points / np.asarray(units)
     tree = KDTree(positions)
@@ -234,9 +226,10 @@ def suspects(
     for i in np.array_split(np.flatnonzero(unlike), 1 + P // CHUNK):
         apart = (values[:, i, None] - values[:, near[i]]) / scales[:, None, None]
         apart = np.sqrt(np.mean(apart**2, axis=0))  # (points, neighbours)
-        # it agrees with AGREEING neighbours, of which one is like its own neighbours: outliers
-        # that agree with each other are not enough
-        several = np.partition(apart, AGREEING - 1, axis=1)[:, AGREEING - 1]
+        # it agrees with some neighbours, of which one is like its own neighbours: outliers that
+        # agree with each other are not enough
+        last = settings.agreeing - 1
+        several = np.partition(apart, last, axis=1)[:, last]
         apart[unlike[near[i]]] = np.inf
         sizes[i] = np.maximum(several, apart.min(axis=1))
         if weights is not None:
@@ -244,11 +237,11 @@ def suspects(
     found = sizes > settings.suspected
     index = np.flatnonzero(found)
     for i in np.array_split(index, 1 + len(index) // CHUNK):
-        found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings.suspected)
+        found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings)
     index = np.flatnonzero(found)
     for i in np.array_split(index, 1 + len(index) // CHUNK):
         # at an end of smooth values a plane goes on straight, where they are curved
-        found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings.suspected, 2)
+        found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings, 2)
     return found
 
 
@@ -258,25 +251,25 @@ def _on_a_plane(
     near: Array,
     index: Array,
     found: Array,
-    suspected: float,
+    settings: RobustSettings,
     degree: int = 1,
 ) -> Array:
-    """Return which suspects (S,) lie within ``suspected`` standard errors of a plane.
+    """Return which suspects (S,) lie within ``settings.suspected`` standard errors of a plane.
 
     It is the plane of least squares through the neighbours that are not suspects themselves. All
     neighbours are used if several are suspects: then the field is steep, or too few are left. With
-    ``degree`` 2 it is a paraboloid, if there are SPARE more neighbours than it has coefficients.
+    ``degree`` 2 it is a paraboloid, if it has enough neighbours more than coefficients.
     """
     if not len(index):
         return np.zeros(0, dtype=bool)
     D, count = positions.shape[1], near.shape[1]
     terms = D + 1 if degree == 1 else (D + 1) * (D + 2) // 2
-    fewest = terms + (1 if degree == 1 else SPARE)
+    fewest = terms + (1 if degree == 1 else settings.spare)
     if count < fewest:
         return np.zeros(len(index), dtype=bool)
     used = ~found[near]  # (S, k)
     kept = used.sum(axis=1)
-    used[(count - kept >= SEVERAL) | (kept < fewest)] = True
+    used[(count - kept >= settings.several) | (kept < fewest)] = True
     kept = used.sum(axis=1)
     away = positions[near] - positions[index, None]
     away = away / np.maximum(np.abs(away).max(axis=(1, 2), keepdims=True), 1e-300)
@@ -296,7 +289,7 @@ def _on_a_plane(
     # of exact values, a paraboloid leaves nothing but rounding
     rounding = 16 * float(np.finfo(values.dtype).eps) * np.abs(values).max(axis=1)
     least = rounding if degree == 2 else float(np.finfo(np.float64).tiny)
-    return np.all(apart <= suspected * (np.sqrt(squares) + least), axis=1)
+    return np.all(apart <= settings.suspected * (np.sqrt(squares) + least), axis=1)
 
 
 def listed(points: Array, residuals: Array, sizes: Array, robust: Array) -> tuple[Outlier, ...]:

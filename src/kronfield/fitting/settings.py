@@ -97,8 +97,8 @@ class GridSettings(_Group):
     )
     direction_samples: int = decision(
         1 << 14,
-        "Whether slopes are taken along axes or along edges is judged on a central crop of about "
-        "this many samples: both fill in every second one.",
+        "Whether slopes are taken along axes or along edges is judged on about this many samples, "
+        "in boxes spread over the crop: both fill in every second one.",
         data="by design: tens of milliseconds",
         script="sweep.py",
         sides=(1 << 12, 1 << 16),
@@ -216,11 +216,19 @@ class PredictionSettings(_Group):
     )
     most_channels: int = decision(
         64,
-        "The most channels in which samples are predicted, if these give `most_judged` "
-        "predictions on the longest axis. Others are not looked at.",
+        "The most channels in which samples are predicted, or more if `most_judged` predictions on "
+        "the longest axis need them. Others are not looked at.",
         data="by design: as many predictions as on an axis of a picture",
         script="none",
         sides=(16, 256),
+    )
+    highest: float = decision(
+        0.125,
+        "Trigonometric polynomials on a circle are judged by the highest frequencies, this part "
+        "of all.",
+        data="by design",
+        script="none",
+        sides=(0.02, 0.5),
     )
 
 
@@ -377,6 +385,21 @@ class NoiseSettings(_Group):
         data="by design: the standard error of 2^14 differences",
         script="none",
         sides=(0.0, 0.1),
+    )
+    short_line: int = decision(
+        400,
+        "Lines of up to this many samples are also judged by smoothing them with several "
+        "weights; longer ones have enough differences.",
+        data="by design: time of the eigenvectors of all differences",
+        script="none",
+        sides=(100, 2000),
+    )
+    few_zeros: float = decision(
+        0.05,
+        "Constant parts are left out if more than this part of the finest differences is zero.",
+        data="by design",
+        script="none",
+        sides=(0.0, 0.9),
     )
 
 
@@ -718,6 +741,37 @@ class PointSettings(_Group):
         script="none",
         sides=(200, 20_000),
     )
+    scattered_windows: int = decision(
+        8,
+        "Settings of many scattered points are chosen in this many windows, spread over all "
+        "points; a power of 2, because the windows are found by halving.",
+        data="by design",
+        script="none",
+        sides=(2, 32),
+    )
+    window_axes: int = decision(
+        3,
+        "In more dimensions than this there is one window, because small ones are all ends.",
+        data="by design",
+        script="none",
+        sides=(1, 5),
+    )
+    true_coverage: tuple[float, float] = decision(
+        (0.93, 0.97),
+        "Bands of two standard deviations are called true if they hold this share of held-out "
+        "values, or if chance explains the difference from 95 %.",
+        data="by design",
+        script="none",
+        sides=((0.8, 0.97), (0.93, 0.99)),
+    )
+    heavy_tails: float = decision(
+        4.0,
+        "If bands are not true, errors are said to have heavy tails if their kurtosis is above "
+        "this; that of normal errors is 3.",
+        data="by design",
+        script="none",
+        sides=(2.0, 12.0),
+    )
 
     @property
     def row_limits(self) -> tuple[int, int]:
@@ -905,6 +959,37 @@ class RobustSettings(_Group):
         script="none",
         sides=(0.5, 100.0),
     )
+    fewest_neighbours: int = decision(
+        4,
+        "No point is set aside if it has fewer neighbours than this: one outlier would decide "
+        "about their median.",
+        data="by design",
+        script="none",
+        sides=(2, 7),
+    )
+    agreeing: int = decision(
+        2,
+        "A point that agrees with this many of its neighbours is no outlier.",
+        data="by design: points beside a jump agree with those on their side",
+        script="none",
+        sides=(1, 4),
+    )
+    several: int = decision(
+        3,
+        "If this many neighbours of a suspect are suspects too, the field is taken to be steep "
+        "there, and all neighbours tell its plane.",
+        data="by design: so many outliers are rarely neighbours",
+        script="none",
+        sides=(1, 9),
+    )
+    spare: int = decision(
+        4,
+        "A suspect is compared with a paraboloid through its neighbours if they are this many "
+        "more than its coefficients.",
+        data="by design: with fewer, the standard error of the paraboloid is no measure",
+        script="none",
+        sides=(1, 7),
+    )
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -1005,6 +1090,21 @@ class SignalSettings(_Group):
         data="by design",
         script="none",
         sides=(64, 1024),
+    )
+    most_left_out: float = decision(
+        0.5,
+        "The expected error of filled samples is not measured if this would leave out more than "
+        "this part of the known samples.",
+        data="by design",
+        script="none",
+        sides=(0.1, 0.95),
+    )
+    fewest_left_out: int = decision(
+        4,
+        "The expected error of filled samples is not measured at fewer samples than this.",
+        data="by design",
+        script="none",
+        sides=(1, 12),
     )
 
 
@@ -1366,6 +1466,15 @@ class DualSettings(_Group):
         script="none",
         sides=(1_000_000, 100_000_000),
     )
+    starts: tuple[tuple[float, float], ...] = decision(
+        ((1.0, 1e-2), (3.0, 1e-1)),
+        "Where the search for widths and ridge starts: widths relative to the standard "
+        "deviation of positions times the root of D, and the ridge. The first is for smooth "
+        "functions, the second for noise.",
+        data="by design: the likelihood can have two maxima",
+        script="none",
+        sides=(((1.0, 1e-2),), ((3.0, 1e-1),)),
+    )
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -1443,6 +1552,29 @@ class FactoredSettings(_Group):
         data="by design: 10^6 points in 6-D within 2 minutes",
         script="none",
         sides=(20_000, 500_000),
+    )
+    gain: float = decision(
+        2e-3,
+        "A product is kept if it lowers the squared error at held-out points by this part; "
+        "twice as many splines are kept if they lower it by five times as much.",
+        data="by design",
+        script="none",
+        sides=(0.0, 0.2),
+    )
+    idle: float = decision(
+        1e-3,
+        "An axis is left out if this raises the squared error at held-out points by at most "
+        "this part.",
+        data="by design",
+        script="none",
+        sides=(-1.0, 0.2),
+    )
+    patience: int = decision(
+        3,
+        "The search for products ends after this many in a row that do not help.",
+        data="by design: time",
+        script="none",
+        sides=(1, 9),
     )
 
     def work(self, points: int) -> float:

@@ -9,14 +9,13 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield.files import Signal
+from kronfield.fitting import settings as defaults
 from kronfield.signals.axes import described
 from kronfield.signals.fit import fit_signal, straight_colours
 
 # How far the mask is moved along each axis, as a part of its length: to another place, and not by
 # a period of masks of 2, 3 or 4 parts.
 MOVED = 0.381966
-# At most this part of the known samples is left out, and at least this many.
-MOST, FEWEST = 0.5, 4
 
 
 def moved_mask(holes: Array) -> Array:
@@ -42,7 +41,8 @@ def expected_error(signal: Signal, holes: Array, *, roughness: Any = None) -> fl
     """
     held = moved_mask(holes)
     known = int((~holes).sum())
-    if held.sum() < FEWEST or held.sum() > MOST * known:
+    settings = defaults.DEFAULT.signals
+    if not settings.fewest_left_out <= held.sum() <= settings.most_left_out * known:
         return None
     field = fit_signal(signal, roughness=roughness, missing=holes | held)
     found = np.asarray(field.on_grid())
