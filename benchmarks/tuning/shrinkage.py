@@ -200,6 +200,7 @@ SHRINKAGE: dict[str, Any] = {
         3: [(4,), (6,), (8,), (12,), (4, 6), (6, 8), (8, 12)],
         4: [(2,), (4,), (6,), (4, 6)],
     },
+    "coarser_sizes": [((8,), (16,)), ((8, 16), (16,)), ((4, 8), (8, 16)), ((8,), (8, 16))],
     "shifts": [1, 2, 4, 6, 8, 16],
     "threshold": [2.1, 2.4, 2.7, 3.0, 3.3],
 }
@@ -236,9 +237,11 @@ def tried(group: str, name: str, kind: str) -> list[tuple[str, Settings]]:
     return found
 
 
-def removed(case: Case, group: str, settings: Settings) -> Array:
+def removed(case: Case, group: str, name: str, settings: Settings) -> Array:
     if group == "shrinkage":
-        return shrink(case.planes, settings.shrinkage)
+        own = settings.shrinkage
+        coarser = own.coarser(case.planes.ndim - 1) if name == "coarser_sizes" else None
+        return shrink(case.planes, own if coarser is None else coarser)
     return regroup(case.planes, case.pilot, settings.grouping)
 
 
@@ -252,7 +255,7 @@ def table(group: str, name: str, data: dict[str, list[Case]]) -> None:
             assert case.pilot is not None  # not part of the time
         for _, settings in every:
             started = time.process_time()
-            found = [removed(case, group, settings) for case in cases]
+            found = [removed(case, group, name, settings) for case in cases]
             spent.append(time.process_time() - started)
             scores.append(
                 np.mean([case.score(one) for case, one in zip(cases, found, strict=True)])

@@ -917,6 +917,26 @@ def test_either_side_of_windows_and_window_samples():
     assert 500 < judged.hidden.sum() < 3000
 
 
+def test_either_side_of_whole_samples(monkeypatch):
+    """A hole that stays linear is filled locally if the lattice is large, else by a whole fit."""
+    monkeypatch.setattr(filling_choice, "certain_share", lambda share, deviation: 0.0)
+    rng, found = np.random.default_rng(0), []
+    for shape in ((512, 512), (520, 512)):
+        i, j = np.ogrid[: shape[0], : shape[1]]
+        truth = np.sin(i / 60) * np.cos(j / 70) + np.where(rng.random(shape) < 1e-3, 1.0, 0.0)
+        missing = np.zeros(shape, dtype=bool)
+        missing[100:116, 200:216] = True
+        planes = np.where(missing, 0.0, truth)[None]
+        found.append(filling_choice.consider_holes(planes, missing, DEFAULT))
+    whole, local = found
+    assert whole.planes is None
+    assert local.weight == 0.0
+    surface = least_roughness(planes[:, None], missing[None], (local.ratio,))[0][:, 0]
+    np.testing.assert_allclose(local.planes, surface, atol=1e-8)
+    again = filling_choice.fill_again(planes, missing, local, DEFAULT)
+    np.testing.assert_array_equal(again, local.planes)
+
+
 def test_either_side_of_judged(monkeypatch):
     """Of large windows there are fewer, and what is judged is a bounded part of the work."""
     missing = square_holes((600, 600), 40, 12)

@@ -241,6 +241,17 @@ def first_sizes_decides(used):
 second_sizes_decides = first_sizes_decides
 
 
+def coarser_sizes_decides(used):
+    """The coarser blocks are good for textures, and better than the others in smooth pictures."""
+    smooth = (
+        4 * np.sin(np.arange(96) / 9)[:, None] * np.cos(np.arange(96) / 14) * np.ones((1, 1, 1))
+    )
+    coarser = used.coarser(2)
+    return mean_error(coarser, texture()) < 1.05 * mean_error(
+        DEFAULT.shrinkage, texture()
+    ) and mean_error(coarser, smooth) < 0.95 * mean_error(DEFAULT.shrinkage, smooth)
+
+
 def threshold_decides(used):
     return mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
 

@@ -328,3 +328,15 @@ def test_a_failure_keeps_the_last_estimate():
         DIAGONAL.solve(equations, ROUGH, equations.rhs, Iterations(1e-11, 20))
     assert caught.value.iterations == 20
     assert np.abs(caught.value.unknowns - exact).max() < np.abs(exact).max()
+
+
+def test_at_once_factors_what_is_affordable():
+    """`at_once` replaces iterations by a factorisation, and the solution is the same."""
+    equations = scattered((60, 60))
+    assert isinstance(equations.strategy(ROUGH).strategy, ConjugateGradients)
+    iterated = equations.solve(ROUGH, tolerance=1e-9, limit=5000)
+    factored = equations.solve(ROUGH, tolerance=1e-9, limit=5000, at_once=True)
+    assert factored.method == Factorisation.name
+    assert factored.reason.startswith("conjugate gradients failed before")
+    scale = np.abs(iterated.weights).max()
+    np.testing.assert_allclose(factored.weights, iterated.weights, atol=1e-5 * scale)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,11 +51,17 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
         yield temporary
         if temporary.is_dir():
             if target.is_dir():
-                shutil.rmtree(target)
+                _remove_folder(target)
         else:
             temporary.chmod(mode)
         os.replace(temporary, target)
     finally:
         if temporary.is_dir():
-            shutil.rmtree(temporary)
+            _remove_folder(temporary)
         temporary.unlink(missing_ok=True)
+
+
+def _remove_folder(path: Path) -> None:
+    import shutil  # here, because it loads all compressors
+
+    shutil.rmtree(path)

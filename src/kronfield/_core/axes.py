@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 
 # Pack positions only if the result is smaller than this fraction of their bytes: even ones, others.
 WORTHWHILE, WORTHWHILE_UNEVEN = 0.25, 0.5
@@ -17,7 +17,7 @@ WORTHWHILE, WORTHWHILE_UNEVEN = 0.25, 0.5
 MOST_DIGITS = 9
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class EvenAxis:
     """Even positions: both ends, the count, and the rounding differences from `linspace`.
 
@@ -38,7 +38,7 @@ class EvenAxis:
         return (line.view(np.int64) + _decompressed(self.rounding, self.count)).view(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class DecimalAxis:
     """Uneven positions with few digits, as measurements, days and hours have.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, real_numbers
+from kronfield._core.records import record
 
 # Attoseconds in a second, and in one step of each unit of NumPy's dates below a second.
 SECOND = 10**18
@@ -148,7 +149,7 @@ def _split(times: Array) -> tuple[Array, Array]:
     return seconds * count + total // per, total % per * FRACTIONS[unit]
 
 
-@dataclass(frozen=True)
+@record
 class AxisLabel:
     """The name, unit and kind of one axis.
 
@@ -370,7 +371,7 @@ class AxisLabel:
         return cls(name, unit, kind, epoch, step, attrs, calendar)
 
 
-@dataclass(frozen=True)
+@record
 class Labels:
     """The labels of a field: of each axis, of its channels, and of its values.
 

@@ -207,7 +207,6 @@ def dual_from(path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any
     try:
         frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
         similarity = Similarity(metadata["shape"], tuple(float(w) for w in metadata["widths"]))
-        D = len(similarity.widths)
         inside = {
             name[7:]: array.astype(np.float64)
             for name, array in arrays.items()
@@ -224,12 +223,8 @@ def dual_from(path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any
         is_complex = bool(metadata["complex"])
         C, P = coefficients.shape
         valid = (
-            similarity.shape in SHAPES
-            and D == len(frames) == len(basis.centre) == len(basis.length)
-            and 0 <= basis.degree <= 2
-            and all(0 < w < math.inf for w in (*similarity.widths, *basis.length))
-            and all(f.length > 0 and f.low < f.high for f in frames)
-            and system.centres.shape == (P, D)
+            _is_valid_similarity(similarity, frames, basis)
+            and system.centres.shape == (P, len(frames))
             and trend.shape == (C, len(basis.powers))
             and variances.shape == (C,)
             and 1 + is_complex <= C
@@ -254,3 +249,16 @@ def dual_from(path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any
     if not valid:
         raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
     return field
+
+
+def _is_valid_similarity(
+    similarity: Similarity, frames: Sequence[Frame], basis: TrendBasis
+) -> bool:
+    """Return whether the axes of a similarity, of frames and of a trend are valid and as many."""
+    return (
+        similarity.shape in SHAPES
+        and len(similarity.widths) == len(frames) == len(basis.centre) == len(basis.length)
+        and 0 <= basis.degree <= 2
+        and all(0 < w < math.inf for w in (*similarity.widths, *basis.length))
+        and all(f.length > 0 and f.low < f.high for f in frames)
+    )

@@ -205,14 +205,12 @@ def factored_from(
         C, K, T = planes.shape
         splines = [emb for emb in embedders if isinstance(emb, BSpline)]
         valid = (
-            len(splines) == len(embedders) == len(frames) == len(basis.centre) == len(basis.length)
+            len(splines) == len(embedders)
+            and _are_valid_axes(splines, frames, basis)
             and sum(emb.size for emb in splines) == K
             and min(K, T) >= 1
-            and basis.degree == 0
-            and all(0 < x < math.inf for x in basis.length)
             and trend.shape == (C, 1)
             and 1 + is_complex <= C
-            and all(f.length > 0 and f.low < f.high for f in frames)
             and all(np.all(np.isfinite(a)) for a in (planes, trend))
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -230,4 +228,14 @@ def factored_from(
         is_complex=is_complex,
         dtype=dtypes[metadata["values_dtype"]],
         info=dict(metadata.get("info") or {}),
+    )
+
+
+def _are_valid_axes(splines: Sequence[BSpline], frames: Sequence[Frame], basis: TrendBasis) -> bool:
+    """Return whether splines, frames and a constant trend are valid and of as many axes."""
+    return (
+        len(splines) == len(frames) == len(basis.centre) == len(basis.length)
+        and basis.degree == 0
+        and all(0 < x < math.inf for x in basis.length)
+        and all(f.length > 0 and f.low < f.high for f in frames)
     )

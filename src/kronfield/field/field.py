@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.frames import Frame, cell_centres
 from kronfield._core.labels import AxisLabel, Labels, is_time, same_names, seconds_of
+from kronfield._core.records import record
 from kronfield._core.slabs import first_axis_last
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import BSpline
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 OUTSIDE = ("error", "clamp", "extrapolate", "nan")
 
 
-@dataclass(frozen=True)
+@record
 class Saved:
     """The result of `Field.save`.
 

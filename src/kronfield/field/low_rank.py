@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import storage
 from kronfield.field.evaluation import BLOCK_NUMBERS, axis_matrix
@@ -23,7 +23,7 @@ from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.points.rows import axis_run
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class TensorTrain:
     """Factors of an array (N_1, ..., N_D): cores (r_(a-1), N_a, r_a), r_0 = r_D = 1.
 

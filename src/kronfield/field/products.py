@@ -266,21 +266,51 @@ class ProductField(Field):
         >>> field.sobol().main.round(2)
         array([0.9, 0.1, 0. , 0. , 0. ])
         """
-        D, sides = self.dimensions, self._sides()
-        basis = self._trend.basis if self._trend is not None else None
-        powers = [p for p in basis.powers if any(p)] if basis is not None else []
-        a = self._coefficients()
-        if powers:  # the constant has no variance
-            assert self._trend is not None
-            kept = [i for i, p in enumerate(basis.powers) if any(p)]  # type: ignore[union-attr]
-            a = np.concatenate([a, self._trend.coefficients[:, kept]], axis=1)
-        N = a.shape[1] - len(powers)
+        D = self.dimensions
+        a, powers = self._with_trend_terms()
         means = []
         for d, mean in enumerate(self._means()):
             extra = [self._power_mean(d, p[d]) for p in powers]
             means.append(np.concatenate([mean, extra]))
         everything = np.prod(means, axis=0)
         level = a @ everything  # (C,)
+        total, less, alone = self._mean_squares(a, powers, means)
+        variance = np.maximum(total - level**2, 0.0)
+        if self.is_complex:  # the parts of a complex value add up
+            total, level2 = (x.reshape(-1, 2).sum(axis=-1) for x in (total, level**2))
+            less, alone = (x.reshape(D, -1, 2).sum(axis=-1) for x in (less, alone))
+            variance = np.maximum(total - level2, 0.0)
+        else:
+            level2 = level**2
+        share = np.where(variance > 1e-12 * np.maximum(level2, 1e-300), variance, np.inf)
+        main = np.clip((alone - level2) / share, 0.0, 1.0)
+        whole = np.clip((variance - (less - level2)) / share, 0.0, 1.0)
+        if not self.has_channels:
+            return Sobol(main[:, 0], whole[:, 0], float(variance[0]))
+        return Sobol(main, whole, variance)
+
+    def _with_trend_terms(self) -> tuple[Array, list[tuple[int, ...]]]:
+        """Return the factors (C, N + T) of all products, and the T powers of the trend last.
+
+        The constant is left out: it has no variance.
+        """
+        a = self._coefficients()
+        if self._trend is None:
+            return a, []
+        every = self._trend.basis.powers
+        kept = [i for i, p in enumerate(every) if any(p)]
+        if kept:
+            a = np.concatenate([a, self._trend.coefficients[:, kept]], axis=1)
+        return a, [every[i] for i in kept]
+
+    def _mean_squares(
+        self, a: Array, powers: Sequence[tuple[int, ...]], means: Sequence[Array]
+    ) -> tuple[Array, Array, Array]:
+        """Return mean squares: of the field (C,), and twice (D, C) of its means over some axes.
+
+        First over each axis alone, then over all axes but each.
+        """
+        D, N, sides = self.dimensions, a.shape[1] - len(powers), self._sides()
         crossed = [self._crossed(d, powers) for d in range(D)] if powers else None
         # sums over n, m of a_n a_m times products over axes of means of phi_n phi_m; less[d] has
         # the product of means instead on axis d, alone[d] on all others
@@ -302,19 +332,7 @@ class ProductField(Field):
                 if d == D - 1:
                     total += _quadratic(a, rows, rest * grams[d])
                 before = before * grams[d]
-        variance = np.maximum(total - level**2, 0.0)
-        if self.is_complex:  # the parts of a complex value add up
-            total, level2 = (x.reshape(-1, 2).sum(axis=-1) for x in (total, level**2))
-            less, alone = (x.reshape(D, -1, 2).sum(axis=-1) for x in (less, alone))
-            variance = np.maximum(total - level2, 0.0)
-        else:
-            level2 = level**2
-        share = np.where(variance > 1e-12 * np.maximum(level2, 1e-300), variance, np.inf)
-        main = np.clip((alone - level2) / share, 0.0, 1.0)
-        whole = np.clip((variance - (less - level2)) / share, 0.0, 1.0)
-        if not self.has_channels:
-            return Sobol(main[:, 0], whole[:, 0], float(variance[0]))
-        return Sobol(main, whole, variance)
+        return total, less, alone
 
     def _gram(
         self,

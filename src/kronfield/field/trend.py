@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class TrendBasis:
     """The monomials of total degree up to ``degree`` in (x - centre) / length, one x per axis."""
 
@@ -56,7 +56,7 @@ class TrendBasis:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Trend:
     """A polynomial for each of C planes: its coefficients (C, T) for a `TrendBasis`."""
 

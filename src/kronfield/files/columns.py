@@ -142,13 +142,13 @@ def choose(
     numeric columns except the last, up to `MOST_GUESSED`. The values are all other numeric columns.
     """
     _check_named(unfit, dates, coordinates, values)
-    numbers = [name for name in names if name not in unfit and name not in dates]
-    usual = _with_usual_names([name for name in names if name not in unfit])
+    numbers = _without(names, unfit, dates)
+    usual = _with_usual_names(_without(names, unfit))
     _check_left_out(unfit, coordinates, values, usual)
     if coordinates is None:
         coordinates = _coordinates(names, numbers, dates, unfit, values)
     if values is None:
-        values = [name for name in numbers if name not in coordinates]
+        values = _without(numbers, coordinates)
     if not coordinates or not values:
         raise problem(
             "path",
@@ -158,6 +158,11 @@ def choose(
             _NAME_THEM,
         )
     return ColumnChoice(coordinates, values)
+
+
+def _without(names: Iterable[str], *others: Collection[str]) -> list[str]:
+    """Return the names that are in none of the others."""
+    return [name for name in names if not any(name in other for other in others)]
 
 
 _NAME_THEM = "Name them: coordinates (--coordinates A,B) and columns (--columns C)."
@@ -220,15 +225,10 @@ def _coordinates(
     values: list[str] | None,
 ) -> list[str]:
     """Return the coordinates if the user named none; leave one column for the values if needed."""
-    free = [name for name in numbers if name not in (values or ())]
+    free = _without(numbers, values or ())
     usual = _with_usual_names([name for name in names if name in free or name in dates])
     if not usual and dates:
-        if len(dates) > 1:
-            several = ", ".join(name for name in names if name in dates)
-            raise problem(
-                "coordinates", f"dates in the columns {several}", "one of them", _NAME_THEM
-            )
-        return list(dates)
+        return _only_dates(names, dates)
     if usual and (values is not None or set(numbers) - set(usual)):
         return usual
     guessed = usual or free
@@ -244,6 +244,14 @@ def _coordinates(
             _NAME_THEM,
         )
     return guessed
+
+
+def _only_dates(names: Sequence[str], dates: Collection[str]) -> list[str]:
+    """Return the column of dates as the coordinate; raise an error if there are several."""
+    if len(dates) > 1:
+        several = ", ".join(name for name in names if name in dates)
+        raise problem("coordinates", f"dates in the columns {several}", "one of them", _NAME_THEM)
+    return list(dates)
 
 
 def _with_usual_names(names: Iterable[str]) -> list[str]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.embedders import Dirichlet, Embedder, Wrapped
 from kronfield.fitting.periods import is_even_circle
 from kronfield.fitting.prediction import (
@@ -42,7 +42,7 @@ DEGREES = (3, 5, 7, 9, 1)
 SEEN = 0.1
 
 
-@dataclass(frozen=True)
+@record
 class CircleFamily:
     """Periodic splines of one degree, with knots at the samples."""
 
@@ -66,7 +66,7 @@ class CircleFamily:
         return True
 
 
-@dataclass(frozen=True)
+@record
 class TrigonometricFamily:
     """Trigonometric polynomials through even samples of one period."""
 

@@ -372,7 +372,11 @@ def compared(
     crop = values[(slice(None), *centre(values.shape[1:], settings.grid.crop_samples))]
     crop = np.asarray(crop, dtype=np.float64) / unit
     removal = Removal.of(crop, noise, stabilisers, settings=settings)
-    linear, shrunk = [], []
+    removals = [removal]
+    coarser = settings.shrinkage.coarser(len(axes))
+    if coarser is not None:
+        removals.append(replace(removal, settings=replace(settings, shrinkage=coarser)))
+    linear, tasks = [], []
     smoothed, even = None, all(map(is_even, axes))  # all windows of even axes have one basis
     for part, window in zip(samples, parts, strict=True):
         own = [axis[some] for axis, some in zip(axes, window, strict=True)]
@@ -380,14 +384,26 @@ def compared(
         if smoothed is None or not even:
             smoothed = smoother(smoothing, own)
         linear.append(risk.terms(smoothed))
-        shrunk.append(risk.terms(removal))
+        tasks += [(risk, one) for one in removals]
+    every = in_threads(lambda task: task[0].terms(task[1]), tasks)
+    by_blocks = [every[i :: len(removals)] for i in range(len(removals))]
+    taken = int(np.argmin([np.mean(terms) for terms in by_blocks]))
+    removal, shrunk = removals[taken], by_blocks[taken]
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
     least = settings.noise.confidence * _standard_error(differences, block)
     is_better = float(np.mean(differences)) < -least
     risks = float(np.mean(linear)), float(np.mean(shrunk))
     candidates = [
         Candidate("penalised fit", {"order": smoothing.order}, risks[0], chosen=not is_better),
-        Candidate("shrinkage", {"stabilised": stabilisers is not None}, risks[1], chosen=is_better),
+        *(
+            Candidate(
+                "shrinkage",
+                {"stabilised": stabilisers is not None, "blocks": _blocks(one, len(axes))},
+                float(np.mean(terms)),
+                chosen=is_better and one is removal,
+            )
+            for one, terms in zip(removals, by_blocks, strict=True)
+        ),
     ]
     # An estimate below its error shows no more than that. Noise of (1 + e) sigma changes it by 2 e.
     unsure = 0.0 if noise.is_given else 2 * settings.noise.accuracy
@@ -405,13 +421,19 @@ def compared(
         found = float(np.mean(terms))
         candidates = [
             replace(candidates[0], chosen=not is_better),
-            candidates[1],
+            *candidates[1:],
             Candidate("groups of alike patches", {"in": "the middle"}, found, chosen=is_better),
         ]
         if is_better:
             found = max(found, _standard_error([terms], block) + unsure)
             return Removed(replace(removal, unit=unit), found, candidates)
     return Removed(None, max(risks[0], _standard_error(linear, block) + unsure), candidates)
+
+
+def _blocks(removal: Removal, D: int) -> str:
+    """Return the sizes of blocks in both estimates, as text for a report."""
+    first, second = removal.settings.shrinkage.sizes(D)
+    return f"{', '.join(map(str, first))}; then {', '.join(map(str, second))}"
 
 
 def expected_error(risk: float, sigma: Array) -> float:

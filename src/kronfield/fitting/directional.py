@@ -18,11 +18,11 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.fitting.settings import DEFAULT, DirectionalSettings
 
@@ -84,7 +84,7 @@ def fill_middles(
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Level:
     """Lattices that are filled together.
 
@@ -162,7 +162,7 @@ def _tiles(shape: Sequence[int], size: int) -> list[Box]:
     return list(itertools.product(*sides))
 
 
-@dataclass(frozen=True)
+@record
 class _Along:
     """Differences y[k + step] - y[k] of a source, from ``start`` to ``stop``.
 
@@ -177,7 +177,7 @@ class _Along:
     offset: int
 
 
-@dataclass(frozen=True)
+@record
 class _Pooling:
     """The part of the changes that is pooled around the nodes of a tile, and the filter."""
 
@@ -187,7 +187,7 @@ class _Pooling:
     factor: float
 
 
-@dataclass(frozen=True)
+@record
 class _Plan:
     """Which numbers are read to fill a tile on one level.
 

@@ -206,14 +206,14 @@ def _as_given(planes: Array, channels: bool, is_complex: bool) -> Array:
 
 
 class NoStandardError:
-    """In place of the `Uncertainty` of a field whose gaps were filled by thresholds."""
+    """In place of the `Uncertainty` of a field whose gaps were filled before the fit."""
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
-        """Raise an error: filling is not linear."""
+        """Raise an error: the fit does not know which samples were filled."""
         del points, noise, samples, seed
         raise problem(
             "standard_error",
-            "a field whose gaps were filled by thresholds",
+            "a field whose gaps were filled first",
             "a linear fit, which has a standard error at every point",
             "Pass roughness= to fit for a linear fit, or use field.report.expected_error, the "
             "expected error at the missing samples.",

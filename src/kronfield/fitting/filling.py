@@ -34,7 +34,7 @@ from kronfield.fitting.settings import DEFAULT, FillingSettings
 from kronfield.fitting.shrinkage import cosines
 
 # The most numbers of blocks that are transformed together: they stay within the caches.
-CHUNK = 1 << 15
+CHUNK = 1 << 17
 # Different shifts of the blocks of a size. More of them are hardly better, and take longer: the
 # blocks of a shift are found once.
 SHIFTS = 8

@@ -7,8 +7,9 @@ they are moved and flipped onto known samples nearby. The linear fits are then t
 roughness through the known samples, with some ratios of first to second differences: see
 `least_roughness`. Filling starts from the best of them, and the result is a mixture of both: the
 share of the filling is that with the least error at hidden samples, shrunk by its standard error.
-If nothing is left of it, the fit is linear, and the best ratio is that of the penalty. Holes in
-noisy samples are not filled: thresholds keep the noise of the known samples.
+If nothing is left of it, the fit is linear, and the best ratio is that of the penalty; in a large
+lattice the surface itself fills the holes, so that the time is that of the holes. Holes in noisy
+samples are not filled: thresholds keep the noise of the known samples.
 
 If most samples are missing, some of the others are hidden at random, and the linear fit is the
 penalised one that `point_choice` has chosen. Filling is chosen if it predicts better, by more than
@@ -329,8 +330,17 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     candidates.append(Candidate(KIND, parameters, *_relative(_mean_squares(others), scale)))
     if taken == 0.0:
         expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
-        ratio = best if line is None else None
-        return Filling(candidates, reason, None, *expected.root, ratio=ratio, line=line)
+        if line is not None:
+            return Filling(candidates, reason, None, *expected.root, line=line)
+        if missing.size <= own.whole_samples or hole_boxes(missing, own) is None:
+            return Filling(candidates, reason, None, *expected.root, ratio=best)
+        # a fit of all samples would take far longer than the holes deserve
+        plan = replace(plan, weight=0.0)
+        complete = plan.fill_lattice(planes, missing, linear.root[0])
+        at = list(squares).index(best)
+        candidates[at] = replace(candidates[at], chosen=True)
+        found = Filling(candidates, reason, complete, *expected.root, linear.root[0])
+        return replace(found, rounds=plan.rounds, all_sizes=plan.all_sizes, ratio=best, weight=0.0)
     mixed = _mean_squares(
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
@@ -634,6 +644,8 @@ class Plan:
         self, guess: Array, gaps: Array, error: float, rotation: Array | None = None
     ) -> Array:
         """Return stacked windows with their gaps filled, which hold a first guess."""
+        if self.weight == 0.0:
+            return guess
         return fill(
             guess,
             gaps,

@@ -85,10 +85,7 @@ def select_form(
     settings = options.settings.dual
     needs = _needs_grid(options)
     if form in ("dual", "factored"):
-        if form == "factored" and not needs and options.trend:
-            needs = f"trend {options.trend}"
-        if form == "factored" and not needs and options.penalty is not None:
-            needs = "ridge"
+        needs = needs or (_needs_dual(options) if form == "factored" else "")
         if needs:
             remedy = "Leave it out, or form='grid'."
             raise problem("form", f'"{form}"', f"a fit without {needs}", remedy)
@@ -97,15 +94,7 @@ def select_form(
     if few or (nodes is not None and nodes <= settings.lattice_nodes * P):
         return Form("grid", f"{D} dimensions" if few else "points on a lattice")
     if form == "grid" or needs:
-        if settings.most_grid_dimensions < D:
-            got = '"grid"' if form == "grid" else f"{needs}, which needs a grid,"
-            raise problem(
-                "form" if form == "grid" else needs.split()[0],
-                f"{got} with {D} dimensions",
-                f"at most {settings.most_grid_dimensions} dimensions on a grid",
-                "Leave it out: the dual form has no grid.",
-            )
-        return Form("grid", "asked for" if form == "grid" else f"needed for {needs}")
+        return _grid_form(D, "" if form == "grid" else needs, settings.most_grid_dimensions)
     reason = f"{D} dimensions, in which a grid would have too many nodes"
     if settings.direct_points >= P:
         return _costed("dual", reason, D, P, channels, options)
@@ -113,6 +102,26 @@ def select_form(
         needs = "a trend" if options.trend else "a given ridge"
         return _costed("dual", f"{reason}; {needs} needs the dual form", D, P, channels, options)
     return _costed("either", reason, D, P, channels, options)
+
+
+def _needs_dual(options: PointOptions) -> str:
+    """Return the option that factored weights do not have, or ""."""
+    if options.trend:
+        return f"trend {options.trend}"
+    return "ridge" if options.penalty is not None else ""
+
+
+def _grid_form(D: int, needs: str, most: int) -> Form:
+    """Return the grid, which was asked for or ``needs`` one; refuse too many dimensions."""
+    if most < D:
+        got = f"{needs}, which needs a grid," if needs else '"grid"'
+        raise problem(
+            needs.split()[0] if needs else "form",
+            f"{got} with {D} dimensions",
+            f"at most {most} dimensions on a grid",
+            "Leave it out: the dual form has no grid.",
+        )
+    return Form("grid", f"needed for {needs}" if needs else "asked for")
 
 
 def _costed(name: str, reason: str, D: int, P: int, C: int, options: PointOptions) -> Form:

@@ -7,14 +7,15 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, Split, centre, is_even, mean_step
 from kronfield._core.memory import check_memory
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import BSpline, Embedder, TensionSpline, Wrapped
 from kronfield.encoding import Kronecker
@@ -24,7 +25,6 @@ from kronfield.field.places import GridPlaces
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.labelled import labelled_grid
-from kronfield.fitting.low_rank import LowRankFit, RankLimit
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
@@ -34,6 +34,9 @@ from kronfield.fitting.smoothing import best_ridge
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver
+
+if TYPE_CHECKING:
+    from kronfield.fitting.low_rank import RankLimit
 
 # How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
 # smaller than the error of the solution.
@@ -178,7 +181,7 @@ def fit(
         labels=given.labels,
     )
     ridge = _apply_weights(grid, ridge, noise, rcond)
-    limit = RankLimit.checked(rank, rank_error)
+    limit = _rank_limit(rank, rank_error)
     options = GridOptions.checked(
         ridge=ridge,
         roughness=roughness,
@@ -352,8 +355,19 @@ def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     return field.with_places(GridPlaces())
 
 
+def _rank_limit(rank: Any, rank_error: Any) -> RankLimit | None:
+    """Return the checked limit of the rank; tensor trains are loaded only if one is given."""
+    if rank is None and rank_error is None:
+        return None
+    from kronfield.fitting.low_rank import RankLimit
+
+    return RankLimit.checked(rank, rank_error)
+
+
 def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: float) -> Field:
     """Return the field of checked input whose weights are a tensor train."""
+    from kronfield.fitting.low_rank import LowRankFit
+
     layout = grid.layout
     if grid.missing is not None or grid.weights is not None:
         raise problem(
@@ -385,7 +399,7 @@ def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: 
     return found.with_places(GridPlaces())
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Cleaned:
     """Returns the samples of a fit with a penalty, or without noise, as planes."""
 
@@ -420,7 +434,7 @@ def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _InUnits:
     """The axes of a grid in other units of length."""
 
@@ -733,7 +747,7 @@ def _long_smooth(
     return smoothed
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GridUncertainty:
     """Standard errors of a penalised fit to a noisy grid, with the penalty as prior (Wahba, 1983).
 
@@ -787,7 +801,7 @@ def _contracted(kept: Array, squares: Sequence[Array]) -> Array:
     return total[:, 0]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GridResidual:
     """The root mean square of value minus fit at the samples of a grid, when it is asked for."""
 
@@ -805,7 +819,7 @@ class GridResidual:
         return grid_residual(values, blocks)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GridHeldOut:
     """The errors where nothing was given: samples of the middle, predicted from every second."""
 
@@ -829,11 +843,7 @@ class GridHeldOut:
         values = np.moveaxis(grid.planar()[(slice(None), *parts)], 0, -1).astype(np.float64)
         split = Split.of(values.shape[:-1])
         known, at = split.known(values), [x[::2] for x in axes]
-        noise = self.options.noise
-        given = None if noise is None else float(np.max(noise))
-        ridge = self.options.ridge
-        fitted = fit(known, at, channels=True, noise=given, ridge=ridge, ends=self._ends())
-        found = {"field": fitted.on_grid(axes)}
+        found = {"field": self._fitted(known, at).on_grid(axes)}
         for name, degree in (("linear", 1), ("cubic", 3)):
             filled = known
             for axis, (x, new) in enumerate(zip(at, axes, strict=True)):
@@ -844,11 +854,26 @@ class GridHeldOut:
             for name, one in found.items()
         }
 
-    def _ends(self) -> tuple[str | None, ...] | None:
-        return tuple(self.options.ends) if any(self.options.ends) else None
+    def _fitted(self, known: Array, axes: list[Array]) -> Field:
+        """Return the fit of other samples with the options that were given."""
+        options, noise = self.options, None
+        if options.noise is not None:
+            sigma = np.atleast_1d(options.noise)
+            # complex channels are two planes
+            noise = np.repeat(sigma, known.shape[-1] // len(sigma)).tolist()
+        return fit(
+            known,
+            axes,
+            channels=True,
+            noise=noise,
+            ridge=options.ridge,
+            roughness="gcv" if options.asks_for_gcv else None,
+            ends=list(options.ends) if any(options.ends) else None,
+            settings=options.settings,
+        )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class NoiseResidual:
     """The root mean square of the noise that was removed before the fit, when it is asked for."""
 

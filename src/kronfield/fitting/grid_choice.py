@@ -16,15 +16,15 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, centre, is_even, smallest_gap
+from kronfield._core.records import record
 from kronfield.encoding import Kronecker
-from kronfield.fitting.circles import CircleFamily, circle_errors
 from kronfield.fitting.ends import RULES
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
@@ -56,7 +56,7 @@ AMPLIFIED = 8.0
 ROUNDING = 1e-14
 
 
-@dataclass(frozen=True)
+@record
 class GridChoice:
     """An encoding, a penalty, and how they were found.
 
@@ -100,7 +100,7 @@ class GridChoice:
     noise: RemovedNoise | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Crop:
     """The middle of a grid as float64 (C, N_1, ..., N_D), centred and scaled to at most 1.
 
@@ -220,6 +220,8 @@ def _axis_errors(
     inside, decisions = crop.axes[axis], settings.prediction
     if not frame.wraps:
         return leave_one_out(crop.balanced, axis + 1, inside, decisions)
+    from kronfield.fitting.circles import circle_errors
+
     whole = len(inside) == len(x)
     return circle_errors(crop.balanced, axis + 1, inside, frame, whole, decisions)
 
@@ -456,6 +458,8 @@ def _best_family(
 ) -> AnyFamily:
     """Return the first family to which no other is clearly better."""
     if errors is None and frame.wraps:
+        from kronfield.fitting.circles import CircleFamily
+
         return CircleFamily(3)
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
@@ -566,7 +570,7 @@ def _along_edges_or_axes(
     return GridChoice(encoding, (2,) * len(finer.axes), decided, candidates, finer)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Boxes:
     """Boxes of a crop: ``values`` (C, B, L_1, ..., L_D), and the axes of the whole crop."""
 
@@ -617,7 +621,7 @@ def _halved_errors(boxes: _Boxes, settings: Settings) -> tuple[float, float, flo
     return axes, edges, both
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Halves:
     """Every second sample of a grid, from the first or from the second one of each axis on.
 

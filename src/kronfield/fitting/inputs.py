@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from kronfield._core.arrays import (
 from kronfield._core.axes import SampleAxes
 from kronfield._core.frames import Frame, cell_centres, check_length, sample_frame, smallest_gap
 from kronfield._core.labels import Labels
+from kronfield._core.records import record
 from kronfield._core.slabs import last_axis_first
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.encoding import Kronecker
@@ -39,7 +39,7 @@ from kronfield.fitting.periods import (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GridLayout:
     """The grid that samples lie on: all that a field keeps of its samples, except the values.
 

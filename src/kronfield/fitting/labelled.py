@@ -64,11 +64,7 @@ def labelled_grid(
         entries = [entries]
     if not isinstance(entries, list | tuple):
         return given
-    known = given.labels.axes if given.labels is not None else None
-    labels = []
-    for i, axis in enumerate(entries):
-        label = known[i] if known is not None and i < len(known) else axis_label(axis)
-        labels.append(label if names is None else _renamed(label, str(names[i])))
+    labels = _axis_labels(entries, names, given.labels)
     if not any(one.name or one.unit or one.is_time for one in labels):
         return given
     _refuse_twice([one.name for one in labels])
@@ -77,14 +73,20 @@ def labelled_grid(
         for i, (label, axis) in enumerate(zip(labels, entries, strict=True))
     ]
     given.domain = plain_domain(given.domain, labels)
-    old = given.labels
-    given.labels = Labels(
-        tuple(labels),
-        None if old is None else old.name,
-        {} if old is None else old.attrs,
-        None if old is None else old.channels,
-    )
+    old = given.labels or Labels(())
+    given.labels = Labels(tuple(labels), old.name, old.attrs, old.channels)
     return given
+
+
+def _axis_labels(
+    entries: Sequence[Any], names: Sequence[Any] | None, labels: Labels | None
+) -> list[AxisLabel]:
+    """Return the label of each axis: as known, else as its positions say, under its given name."""
+    known = labels.axes if labels is not None else ()
+    found = [known[i] if i < len(known) else axis_label(x) for i, x in enumerate(entries)]
+    if names is None:
+        return found
+    return [_renamed(label, str(name)) for label, name in zip(found, names, strict=True)]
 
 
 def labelled_points(points: Any, values: Any, weights: Any, domain: Any) -> LabelledPoints:

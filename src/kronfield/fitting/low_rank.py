@@ -7,13 +7,13 @@ weights, so that all weights are never formed, and the error at the samples is t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem, real, whole
 from kronfield._core.copies import NeedsSamples
+from kronfield._core.records import record
 from kronfield.encoding import Kronecker
 from kronfield.field.low_rank import LowRankField, TensorTrain
 from kronfield.fitting.inputs import GridInput, GridLayout
@@ -21,7 +21,7 @@ from kronfield.fitting.report import FitReport
 from kronfield.solvers.grid.separable import GridSolver
 
 
-@dataclass(frozen=True)
+@record
 class RankLimit:
     """What the caller asked for: the largest rank, or the largest error at the samples."""
 
@@ -29,10 +29,8 @@ class RankLimit:
     error: float = 0.0
 
     @classmethod
-    def checked(cls, rank: Any, rank_error: Any) -> RankLimit | None:
-        """Return the limit; None if none is given."""
-        if rank is None and rank_error is None:
-            return None
+    def checked(cls, rank: Any, rank_error: Any) -> RankLimit:
+        """Return the limit, of which one is given."""
         if rank is not None and rank_error is not None:
             raise problem(
                 "rank",
@@ -46,7 +44,7 @@ class RankLimit:
         return cls(error=real("rank_error", rank_error, low=0.0, high=1e300, remedy=remedy))
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class LowRankFit:
     """From samples to a field of low rank, with every setting; fits other values too.
 
@@ -107,7 +105,7 @@ class LowRankFit:
         return field
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Residual:
     """The root mean square of value minus fit at the samples, computed when called."""
 

@@ -14,12 +14,13 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.frames import centre, is_even
+from kronfield._core.records import record
 from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
 # Spacings at which differences are compared, as powers of two: 1, 2 and 4 samples.
@@ -43,7 +44,7 @@ CLOSEST = 0.05
 COUNTED = 4096
 
 
-@dataclass(frozen=True)
+@record
 class Noise:
     """Whether samples are noisy, and how strong the noise is.
 
@@ -390,7 +391,7 @@ def _part(values: Array, axis: int, start: int, count: int) -> Array:
     return values[(slice(None),) * axis + (slice(start, start + count),)]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Stencil:
     """Divided differences along an uneven axis at a spacing of ``spacing`` samples.
 
@@ -817,7 +818,7 @@ def _uneven_basis(x: Array) -> tuple[Array, Array]:
     return np.maximum(values, 0.0), vectors
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _SmoothLines:
     """Short lines as a smooth line and white noise, or as rough lines without noise.
 
@@ -873,7 +874,7 @@ def _likelihood(squares: Array, shapes: Array) -> Array:
 # The decision
 
 
-@dataclass(frozen=True)
+@record
 class _Near:
     """Strengths of the finest differences of close samples, and of the others, on uneven axes.
 
@@ -895,7 +896,7 @@ class _Near:
         return float(ratio ** (1 / self.doublings))
 
 
-@dataclass(frozen=True)
+@record
 class _Part:
     """Strengths of the differences at rising spacings in a part of the samples.
 
@@ -939,7 +940,7 @@ class _Part:
         return self.strengths[0] * math.sqrt(max(0.0, 1 - share))
 
 
-@dataclass(frozen=True)
+@record
 class _Verdict:
     """The decision on a part of the samples, the noise that was found, and both in words."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, real, real_numbers, whole
+from kronfield._core.records import record
 from kronfield.fitting import settings as defaults
 from kronfield.fitting.inputs import checked_penalty, checked_roughness
 from kronfield.fitting.settings import Settings
@@ -21,7 +21,7 @@ LOSSES = ("squared", "huber")
 HOLD_OUT = ("points", "blocks")
 
 
-@dataclass(frozen=True)
+@record
 class PointOptions:
     """What the caller of `fit_points` or `Statistics.solve` asked for; None is left open.
 
@@ -154,7 +154,7 @@ def _checked_trend(trend: Any) -> int | None:
     return int(trend)
 
 
-@dataclass(frozen=True)
+@record
 class GridOptions:
     """What the caller of `fit` asked for; None is left open.
 
@@ -230,27 +230,34 @@ class GridOptions:
                     "The noise decides how strong a penalty is chosen; leave the others out.",
                 )
         settings, loss = checked_settings(settings), checked_loss(loss)
-        if loss == "huber" and (noise is not None or rcond is not None):
+        found = cls(
+            ridge, roughness, noise, rcond, denoise, thorough, settings, loss, ends, is_low_rank
+        )
+        found._refuse_contradictions(has_encoding)
+        return found
+
+    def _refuse_contradictions(self, has_encoding: bool) -> None:
+        """Raise an error for a loss, ends or a rank beside options that exclude them."""
+        is_robust = self.loss == "huber"
+        if is_robust and (self.noise is not None or self.rcond is not None):
             raise problem(
                 "loss",
                 '"huber" beside noise or rcond',
                 "one of them",
                 "The scale of the noise is found with the outliers; leave the other out.",
             )
-        if any(ends) and (has_encoding or ridge or roughness is not None or loss == "huber"):
+        penalised = self.ridge or self.roughness is not None
+        if any(self.ends) and (has_encoding or penalised or is_robust):
             raise problem(
                 "ends",
                 "ends beside an encoding, a penalty or Huber's loss",
                 "one of them",
                 "Ends are those of splines through all samples; leave the other out.",
             )
-        if is_low_rank and loss == "huber":
+        if self.is_low_rank and is_robust:
             raise problem(
                 "rank", "a rank beside Huber's loss", "one of them", "Leave the other out."
             )
-        return cls(
-            ridge, roughness, noise, rcond, denoise, thorough, settings, loss, ends, is_low_rank
-        )
 
     @property
     def asks_for_gcv(self) -> bool:

@@ -6,7 +6,6 @@ The unit interval of an embedder on a periodic axis is one period, and its featu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.axes import SampleAxes
 from kronfield._core.frames import SHORTEST, Frame, is_even
 from kronfield._core.labels import Labels, seconds_of
+from kronfield._core.records import record
 from kronfield.embedders import periodic_form
 from kronfield.encoding import Kronecker
 
@@ -46,21 +46,25 @@ def checked_periods(periodic: Any, D: int, labels: Labels | None = None) -> Peri
         periodic = [periodic]
     if not isinstance(periodic, list | tuple | np.ndarray) or len(periodic) != D:
         raise problem("periodic", describe(periodic), f"{D} periods", remedy)
-    found: list[float | None] = []
-    for i, one in enumerate(periodic):
-        if one is None:
-            found.append(None)
-            continue
-        if labels is not None and labels.axes[i].is_time and not isinstance(one, float | int):
-            found.append(seconds_of(one))
-            continue
-        number = not isinstance(one, bool | np.bool_) and isinstance(
-            one, float | int | np.floating | np.integer
-        )
-        if not number or not SHORTEST <= float(one) < 1e60:
-            raise problem(f"periodic[{i}]", describe(one), "a positive length, or None", remedy)
-        found.append(float(one))
-    return tuple(found)
+    timed = [labels is not None and labels.axes[i].is_time for i in range(D)]
+    return tuple(
+        _checked_period(f"periodic[{i}]", one, is_time, remedy)
+        for i, (one, is_time) in enumerate(zip(periodic, timed, strict=True))
+    )
+
+
+def _checked_period(name: str, one: Any, is_time: bool, remedy: str) -> float | None:
+    """Return the period of one axis, of dates in seconds."""
+    if one is None:
+        return None
+    if is_time and not isinstance(one, float | int):
+        return seconds_of(one)
+    number = not isinstance(one, bool | np.bool_) and isinstance(
+        one, float | int | np.floating | np.integer
+    )
+    if not number or not SHORTEST <= float(one) < 1e60:
+        raise problem(name, describe(one), "a positive length, or None", remedy)
+    return float(one)
 
 
 def is_even_circle(x: Array, period: float) -> bool:
@@ -137,7 +141,7 @@ def periodic_encoding(encoding: Kronecker | None, periods: Periods) -> Kronecker
     return Kronecker(*(emb if period is None else periodic_form(emb) for emb, period in pairs))
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Seam:
     """Axes on which the first and the last sample are the same position, a period apart.
 

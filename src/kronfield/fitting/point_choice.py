@@ -139,19 +139,8 @@ def choose_points(
     grids = _grids(box, count, lattice, settings.points, units, periods)
     known = options.penalty is not None and lattice is not None
     if known or samples.too_few(settings.points.fewest):
-        encoding, frames = grid_of(grids[0].make, box, grids[0].counts)
-        reason = (
-            "given; the grid is the lattice of the points"
-            if known
-            else "default: too few different values to choose by"
-        )
-        default = Penalty(roughness=(settings.points.default_roughness,) * 2, units=units)
-        return PointChoice(encoding, frames, options.penalty or default, 1e-3, reason, [])
-    trial: Trial | None = None
-    if lattice is not None:
-        trial = LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
-    if trial is None or not trial.folds:  # a window may be too small to hold points out
-        trial = Trial(samples.points, samples.values, samples.weights, options)
+        return _unsearched(grids[0], box, known, options, units)
+    trial = _trial(samples, lattice, options)
     if lattice is None and options.units is None:
         units = directional_units(
             trial.points,
@@ -170,29 +159,15 @@ def choose_points(
     walks = _walks(trial, box, grids, units, options, score, samples, on_line, line)
     best = min(range(len(walks)), key=lambda i: walks[i].lowest)
     tried = [one for walk in walks for one in walk.candidates()]
+    chance = settings.points.chance
+    if (
+        gaussians is not None
+        and score < (1 + chance / math.sqrt(trial.judged)) * walks[best].lowest
+    ):
+        return _of_gaussians(gaussians, score, trial, options, tried)
+    tried = choose_lowest(tried)
     if gaussians is not None:
-        margin = 1 + settings.points.chance / math.sqrt(trial.judged)
-        taken = score < margin * walks[best].lowest
-        tried = [*tried, gaussians.candidate(score)] if taken else choose_lowest(tried)
-        if taken:
-            tried[-1] = replace(tried[-1], chosen=True)
-            ridge = Penalty(ridge=gaussians.ridge)
-            decided = _decided(trial, options) + "; widths and ridge of Gaussians by likelihood"
-            error = math.sqrt(score)
-            encoding, frames = gaussians.encoding, gaussians.frames
-            return PointChoice(
-                encoding,
-                frames,
-                ridge,
-                error,
-                decided,
-                tried,
-                gaussians,
-                expected=_root(score * trial.spread, math.nan),
-            )
         tried.append(gaussians.candidate(score))
-    else:
-        tried = choose_lowest(tried)
     encoding, frames = grid_of(grids[best].make, box, grids[best].counts)
     error, held = math.sqrt(walks[best].lowest), None
     if isinstance(trial, LatticeTrial):
@@ -213,6 +188,53 @@ def choose_points(
         held=held,
         expected=_root(*walks[best].means[walks[best].best]),
         grid=grid,
+    )
+
+
+def _unsearched(
+    grid: _Grid,
+    box: Sequence[tuple[float, float]],
+    known: bool,
+    options: PointOptions,
+    units: tuple[float, ...] | None,
+) -> PointChoice:
+    """Return the choice of a grid if its penalty is given, or nothing can be held out."""
+    encoding, frames = grid_of(grid.make, box, grid.counts)
+    reason = (
+        "given; the grid is the lattice of the points"
+        if known
+        else "default: too few different values to choose by"
+    )
+    default = Penalty(roughness=(options.settings.points.default_roughness,) * 2, units=units)
+    return PointChoice(encoding, frames, options.penalty or default, 1e-3, reason, [])
+
+
+def _trial(samples: PointSamples, lattice: list[Lattice] | None, options: PointOptions) -> Trial:
+    """Return the held-out points, in windows of the lattice if there is one."""
+    if lattice is not None:
+        trial = LatticeTrial(samples.points, samples.values, samples.weights, lattice, options)
+        if trial.folds:  # a window may be too small to hold points out
+            return trial
+    return Trial(samples.points, samples.values, samples.weights, options)
+
+
+def _of_gaussians(
+    gaussians: GaussianFit,
+    score: float,
+    trial: Trial,
+    options: PointOptions,
+    tried: list[Candidate],
+) -> PointChoice:
+    """Return the choice of Gaussians, which predict held-out points at least as well as grids."""
+    return PointChoice(
+        gaussians.encoding,
+        gaussians.frames,
+        Penalty(ridge=gaussians.ridge),
+        math.sqrt(score),
+        _decided(trial, options) + "; widths and ridge of Gaussians by likelihood",
+        [*tried, replace(gaussians.candidate(score), chosen=True)],
+        gaussians,
+        expected=_root(score * trial.spread, math.nan),
     )
 
 
@@ -314,8 +336,9 @@ def _walks(
             penalty = line_penalty(folds, units, search)
         ladder = ladder_for(equations[0], units, penalty, search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
-        # Finer steps gain little. Skip them if the coarse steps do not beat Gaussians.
-        walks.append(walk.run(walks[-1].best if walks else None, worth=score))
+        # Finer steps gain little. Skip them if the coarse steps do not beat the other features.
+        worth = min([score, *(one.lowest for one in walks)])
+        walks.append(walk.run(walks[-1].best if walks else None, worth=worth))
     return walks
 
 

@@ -28,6 +28,7 @@ from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.rows import axis_runs, sparse_rows, taps_in_reach
+from kronfield.solvers.points.strategies import Factorisation
 from kronfield.solvers.points.systems import BasisSystem
 
 # The tolerance of a trial is TRIAL_TOLERANCE times the relative error of the best candidate so far,
@@ -177,20 +178,26 @@ class Walk:
         return self.known[at]
 
     def run(self, start: Place | None = None, worth: float = math.inf) -> Walk:
-        """Search from ``start``; use finer steps only if the score is below ``worth`` by then."""
+        """Search from ``start``.
+
+        The diagonal and finer steps are searched only if the score along the axes is below
+        ``worth``: they gain little.
+        """
         self.best = start or self.ladder.start
         self.score(self.best)
         for step in self.ladder.steps:
-            if step != self.ladder.steps[0] and self.lowest >= worth:
-                break
             while True:
                 before = self.lowest
                 self._along(step, 0)
                 self._along(0.0, 1)
+                if self.lowest >= worth:
+                    return self
+                if step != self.ladder.steps[0]:
+                    break
                 # smoother with less weight of first derivatives, or the reverse: errors are often
                 # alike along this diagonal, and a search along the axes alone stops beside it
                 self._along(step, -1)
-                if not self.lowest < (1 - self.gain) * before or step != self.ladder.steps[0]:
+                if not self.lowest < (1 - self.gain) * before:
                     break
         return self
 
@@ -544,6 +551,8 @@ class HeldOutWalk(Walk):
         self._rows: dict[int, tuple[list[Array], Any]] = {}
         self._starts: list[Array | None] = [None] * len(equations)
         self._last = self._starts
+        # whether conjugate gradients failed on a fold before: its matrix is then factored at once
+        self._factored = [False] * len(equations)
 
     def _score(self, penalty: Penalty, best: float) -> float:
         tolerance = min(max(TRIAL_TOLERANCE * math.sqrt(min(best, 1.0)), TIGHTEST), LOOSEST)
@@ -553,7 +562,10 @@ class HeldOutWalk(Walk):
             held, equations = trial.folds[k], self.equations[k]
             limit, start = trial.search.iterations, self._starts[k]
             scaled = trial.penalty(penalty, k)
-            solution = equations.solve(scaled, tolerance=tolerance, limit=limit, start=start)
+            solution = equations.solve(
+                scaled, tolerance=tolerance, limit=limit, start=start, at_once=self._factored[k]
+            )
+            self._factored[k] = solution.method == Factorisation.name
             fitted = self._at_held(held, equations, solution.weights)
             squares = np.mean((fitted - trial.values[:, held]) ** 2, axis=0)
             w = np.ones(len(squares)) if trial.weights is None else trial.weights[held]

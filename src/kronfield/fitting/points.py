@@ -302,35 +302,18 @@ def fit_checked(
         options = replace(options, penalty=replace(options.penalty, ridge=ridge))
     scale = float(np.abs(given.values).max()) or 1.0
     values = given.values / given.dtype.type(scale)
-    samples = PointSamples(given.points, values, given.weights)
-    aside, basis = None, None
+    basis = None
     if options.trend is not None:
         basis = TrendBasis.of(options.trend, given.domain or given.box)
-    if options.is_robust:  # choose settings without the points that seem to be outliers
-        units = options.units or mean_distances(given.box, len(given.points))
-        flat = _without_trend(basis, given.points, values, given.weights)
-        aside = suspects(given.points, flat, given.weights, units, options.settings.robust)
-        samples = samples.without(aside)
-    if given.weights is not None:  # points without weight say nothing about settings
-        weightless = given.weights == 0
-        if aside is not None:
-            weightless = weightless[~aside]
-        samples = samples.without(weightless)
-    if basis is not None:  # choose settings for the deviations from a plain regression
-        left = _without_trend(basis, samples.points, samples.values, samples.weights)
-        samples = replace(samples, values=left)
+    samples, aside = _deciding(given, values, basis, options)
     if given.encoding is None:
-        box = given.box if any(given.periods) else given.domain or given.box
-        if lattice is not None:
-            box = [
-                (axis.origin, axis.origin + axis.step * max(axis.count - 1, 1)) for axis in lattice
-            ]
         if filler is not None and filler.ratio is not None:
             # chosen at samples hidden in the shape of the holes: what suits single points need not
             # suit wide gaps
             fixed = changed(options.settings, "search", "ratios", (filler.ratio,))
             options = replace(options, settings=fixed)
         line = None if filler is None else filler.line
+        box = _chosen_box(given, lattice)
         choice = choose_points(samples, box, lattice, options, given.periods, line)
         if filler is not None and choice.held is not None:
             field = filler.scattered(choice, scale)
@@ -351,6 +334,34 @@ def fit_checked(
         report: Any = field.report
         report.expected_error, report.expected_error_uncertainty = filler.expected
     return field
+
+
+def _deciding(
+    given: PointInput, values: Array, basis: TrendBasis | None, options: PointOptions
+) -> tuple[PointSamples, Array | None]:
+    """Return the samples by which settings are chosen, and which points seem to be outliers."""
+    samples, aside = PointSamples(given.points, values, given.weights), None
+    if options.is_robust:  # choose settings without the points that seem to be outliers
+        units = options.units or mean_distances(given.box, len(given.points))
+        flat = _without_trend(basis, given.points, values, given.weights)
+        aside = suspects(given.points, flat, given.weights, units, options.settings.robust)
+        samples = samples.without(aside)
+    if given.weights is not None:  # points without weight say nothing about settings
+        weightless = given.weights == 0
+        if aside is not None:
+            weightless = weightless[~aside]
+        samples = samples.without(weightless)
+    if basis is not None:  # choose settings for the deviations from a plain regression
+        left = _without_trend(basis, samples.points, samples.values, samples.weights)
+        samples = replace(samples, values=left)
+    return samples, aside
+
+
+def _chosen_box(given: PointInput, lattice: list[Lattice] | None) -> Sequence[tuple[float, float]]:
+    """Return the box of the features that are chosen: that of the lattice, if there is one."""
+    if lattice is not None:
+        return [(one.origin, one.origin + one.step * max(one.count - 1, 1)) for one in lattice]
+    return given.box if any(given.periods) else given.domain or given.box
 
 
 def _without_trend(

@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even
+from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder, Gaussian
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
 from kronfield.solvers.grid.inverse import Factors
@@ -42,7 +42,7 @@ RCOND = 1e-14
 ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2, "reflect": 3}
 
 
-@dataclass(frozen=True)
+@record
 class SplineFamily:
     """Splines of one degree and one kind of ends, with knots at the samples.
 
@@ -129,7 +129,7 @@ def _recent_splines(family: SplineFamily, positions: bytes, low: float, high: fl
     return family._through(np.frombuffer(positions), low, high)
 
 
-@dataclass(frozen=True)
+@record
 class GaussianFamily:
     """The paper's Gaussians, wide and with centres past both ends: for waves and other smooth data.
 
@@ -224,7 +224,7 @@ def families(settings: PredictionSettings) -> tuple[Family, ...]:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class AxisErrors:
     """Leave-one-out errors along one axis.
 
@@ -298,7 +298,7 @@ def _able(
     return tuple(one for one in able if one.suits(count, even))
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Task:
     """What is predicted along one axis: some samples of some lines (N, R), by some families."""
 

@@ -21,7 +21,7 @@ import math
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from kronfield._core.arrays import LARGEST, Array, InputError, fit_overflow, pro
 from kronfield._core.axes import EvenAxis, SampleAxes, pack_axis
 from kronfield._core.copies import shared_copy
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.encoding import Kronecker
 from kronfield.field import Field, evaluation
@@ -384,7 +385,7 @@ def _most_columns(operator: Any) -> int:
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class RefinedResidual:
     """The root mean square of value minus fit at the samples, when it is asked for."""
 

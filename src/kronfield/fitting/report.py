@@ -6,7 +6,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import shared_copy
 from kronfield._core.frames import Frame
 from kronfield._core.labels import Labels
+from kronfield._core.records import record
 from kronfield._core.spectra import stable_rank
 from kronfield._core.threads import one_blas_thread
 from kronfield.embedders import BSpline, Embedder
@@ -38,7 +39,7 @@ MOST_SHOWN = 4
 Parameter = float | str | tuple[float, ...] | tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Candidate:
     """A setting that was compared with others.
 
@@ -91,7 +92,7 @@ def _text(value: Parameter) -> str:
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
-@dataclass(frozen=True)
+@record
 class RemovedNoise:
     """The noise of samples, and how it was removed.
 
@@ -455,8 +456,9 @@ class FitReport(Report):
 
         In the middle of the grid every second sample of each axis is given, and the others are
         predicted. Samples are then twice as far apart, so that errors are larger than those of the
-        field. Empty if an axis is too short, with an encoding that was given, and after pickling if
-        they were not measured before.
+        field, and the noise of the held-out samples counts. Empty if an axis is too short or
+        periodic, with an encoding or a penalty that was given, with gaps or weights, and after
+        pickling if they were not measured before.
         """
         if self._measure_held_out is None:
             return {}

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, Frame, is_even, mean_step
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.fitting.directional import (
     SETTINGS,
@@ -30,7 +30,7 @@ REACH = 2
 PART = 1 << 16
 
 
-@dataclass(frozen=True)
+@record
 class Refinement:
     """The nodes of the finer lattice, and the way there from samples.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import EVEN, is_even, mean_step, sample_frame
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.embedders import BSpline
 from kronfield.fitting.report import Candidate
@@ -37,7 +37,7 @@ ROUNDING = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Smoothing:
     """A roughness penalty for each of the decorrelated channels.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads, with_one_blas_thread
 from kronfield.embedders import BSpline, LocalEmbedder, Wrapped
 
@@ -43,7 +43,7 @@ def block_rows(size: int) -> int:
     return FEW_ROWS if size < MANY_FROM else MANY_ROWS
 
 
-@dataclass(frozen=True)
+@record
 class Block:
     """Rows of a matrix: ``values`` starts at (row, column), and all other entries are zero."""
 
@@ -52,7 +52,7 @@ class Block:
     values: Array
 
 
-@dataclass(frozen=True)
+@record
 class BlockBanded:
     """An (M, N) matrix in blocks of rows, top to bottom."""
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads, scipy_linalg, with_one_blas_thread
 
 # Entries up to this are rounding and left out of the band: the rows of B-splines sum to 1.
@@ -34,7 +35,7 @@ WORTH_A_THREAD = 1 << 23
 AGREEMENT = 1e-9
 
 
-@dataclass(frozen=True)
+@record
 class _Rows:
     """Rows ``start`` to ``stop`` of the block LU factors.
 
@@ -57,7 +58,7 @@ class _Rows:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class BandedSolve:
     """The inverse of an (N, N) matrix with a few diagonals.
 
@@ -233,7 +234,7 @@ def _slices(count: int, step: int) -> list[slice]:
     return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class FactoredInverse:
     """A pseudo-inverse as two factors: small coefficients stay small before they are divided.
 
@@ -267,7 +268,7 @@ class FactoredInverse:
         return dense_apply(self.back, dense_apply(self.coefficients, tensor, axis), axis)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class SolveWithEnds:
     """The inverse of samples with ``count`` conditions at either end, of right-hand side 0."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder, LocalEmbedder, Wrapped
 from kronfield.solvers.grid.banded import embedding_blocks
-from kronfield.solvers.grid.cyclic import circulant_inverse
 from kronfield.solvers.grid.inverse import dense_embedding, dense_inverse, smoothest
 
 # Integrals of squared derivatives use NODES Gauss-Legendre nodes per panel, and PANELS panels per
@@ -21,7 +20,7 @@ NODES, PANELS = 4, 2
 KEPT_UP_TO = 1024
 
 
-@dataclass(frozen=True)
+@record
 class AxisBasis:
     """An orthonormal basis U of the fits on one axis, with the strength of each basis function.
 
@@ -125,6 +124,8 @@ def _circle_basis(
     All its matrices are circulant. Cosines plus sines of whole periods (Hartley, 1942) make the
     symmetric ones among them diagonal.
     """
+    from kronfield.solvers.grid.cyclic import circulant_inverse
+
     found = circulant_inverse(embedder, x, 1e-14)
     if found is None or found[1] < len(x):
         return None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 from kronfield.embedders import Dirichlet, Embedder, Wrapped
 from kronfield.solvers.grid.banded_lu import BandedSolve
 from kronfield.solvers.points.rows import axis_run, taps_in_reach
@@ -24,7 +25,7 @@ NUMBERS = 1 << 21
 AGREEMENT = 1e-9
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class CirculantSolve:
     """The pseudo-inverse of a circulant matrix: a division of Fourier coefficients.
 
@@ -84,7 +85,7 @@ class CirculantSolve:
         return out.reshape(tensor.shape)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class CyclicSolve:
     """The inverse of a band that wraps round: its band B, and the corners as a low-rank change.
 

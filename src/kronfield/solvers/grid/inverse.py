@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import is_even, mean_step
+from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import Block, BlockBanded, block_rows
 from kronfield.solvers.grid.banded_lu import BandedSolve, FactoredInverse, SolveWithEnds
-from kronfield.solvers.grid.cyclic import (
-    CirculantSolve,
-    CyclicSolve,
-    circulant_inverse,
-    cyclic_inverse,
-)
+
+if TYPE_CHECKING:
+    from kronfield.solvers.grid.cyclic import CirculantSolve, CyclicSolve
 
 # The numbers of extra weights on either side of a block that are tried, in order. If the largest is
 # not enough, the inverse is dense.
@@ -47,7 +44,7 @@ KEPT_UP_TO = 4096
 TIE = 1e-6
 
 
-@dataclass(frozen=True)
+@record
 class AxisInverse:
     """The map from samples to weights along one axis: W = A S.
 
@@ -116,17 +113,9 @@ def invert_axis(
         if inverse is not None:
             return inverse
     if embedder.period is not None:
-        found = circulant_inverse(embedder, x, rcond)
-        if found is not None:
-            circulant, rank, condition = found
-            wide = np.float64 if condition > SINGLE_CONDITION else dtype
-            return AxisInverse(circulant.astype(wide), "circulant", rank, condition)
-        cyclic = cyclic_inverse(embedder, x)
-        if cyclic is not None:
-            condition = float(np.abs(cyclic.apply((-1.0) ** np.arange(len(x)), 0)).max())
-            if condition < SINGULAR:
-                wide = np.float64 if condition > SINGLE_CONDITION else dtype
-                return AxisInverse(cyclic.astype(wide), "cyclic band", len(x), condition)
+        on_circle = _circle_inverse(embedder, x, dtype, rcond)
+        if on_circle is not None:
+            return on_circle
         smooth = 0  # there is nothing past the last sample
     if rcond < FACTORED_BELOW and (not smooth or len(x) < embedder.size):
         return _factored_inverse(embedder, x.tobytes(), smooth, rcond)
@@ -135,6 +124,25 @@ def invert_axis(
     return AxisInverse(
         dense if condition > LOCAL_CONDITION else dense.astype(dtype), "dense", rank, condition
     )
+
+
+def _circle_inverse(embedder: Embedder, x: Array, dtype: Any, rcond: float) -> AxisInverse | None:
+    """Return the inverse of a periodic axis, circulant or a cyclic band; None if it is neither."""
+    from kronfield.solvers.grid.cyclic import circulant_inverse, cyclic_inverse
+
+    found = circulant_inverse(embedder, x, rcond)
+    if found is not None:
+        circulant, rank, condition = found
+        wide = np.float64 if condition > SINGLE_CONDITION else dtype
+        return AxisInverse(circulant.astype(wide), "circulant", rank, condition)
+    cyclic = cyclic_inverse(embedder, x)
+    if cyclic is None:
+        return None
+    condition = float(np.abs(cyclic.apply((-1.0) ** np.arange(len(x)), 0)).max())
+    if not condition < SINGULAR:
+        return None
+    wide = np.float64 if condition > SINGLE_CONDITION else dtype
+    return AxisInverse(cyclic.astype(wide), "cyclic band", len(x), condition)
 
 
 @functools.lru_cache(maxsize=RECENT)
@@ -150,7 +158,7 @@ def _factored_inverse(
     return AxisInverse(found.inverse(), "dense", rank, condition)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Factors:
     """The weights that fit samples and have the least differences of an order, in factors.
 
@@ -374,7 +382,7 @@ def _local_inverse(
     return None if 8 * rows < K else windows.whole()
 
 
-@dataclass(frozen=True)
+@record
 class _Window:
     """A block of the inverse, and whether it falls below the tolerance within its window."""
 

@@ -205,6 +205,7 @@ class NormalEquations:
         rhs: Array | None = None,
         prior: Array | None = None,
         progress: Progress | None = None,
+        at_once: bool = False,
     ) -> Solution:
         """Return the weights under ``penalty``, with the strategy that was used and why.
 
@@ -222,6 +223,9 @@ class NormalEquations:
             Added to the right-hand sides.
         progress : function, optional
             Called with (iterations, relative residual).
+        at_once : bool
+            Factor the matrix if that is affordable, as where conjugate gradients failed under a
+            similar penalty.
         """
         b = self.on_unknowns(self.rhs if rhs is None else rhs.astype(self.rhs.dtype), penalty)
         if prior is not None:
@@ -229,7 +233,7 @@ class NormalEquations:
         if start is not None:
             start = start.astype(b.dtype, copy=False)
         iterations = Iterations(tolerance, limit, start, progress)
-        selection, attempts = self.strategy(penalty), list[Attempt]()
+        selection, attempts = select_strategy(self, penalty, at_once=at_once), list[Attempt]()
         while True:
             strategy = selection.strategy
             try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 from kronfield.embedders import (
     BSpline,
     Embedder,
@@ -36,7 +37,7 @@ def _fades(embedder: Embedder, order: int) -> bool:
     )
 
 
-@dataclass(frozen=True)
+@record
 class AxisRows:
     """The rows of points on one axis: values (T, P) of features ``first`` to ``first + T - 1``.
 

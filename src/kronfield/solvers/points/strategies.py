@@ -264,7 +264,9 @@ class EigenbasisConjugateGradients:
         return Solution(basis.weights(x), x, convergence, self.name)
 
 
-def select_strategy(equations: NormalEquations, penalty: Penalty) -> Selection:
+def select_strategy(
+    equations: NormalEquations, penalty: Penalty, *, at_once: bool = False
+) -> Selection:
     """Return the strategy to try first, and why; nothing is solved.
 
     The first rule that applies decides:
@@ -273,8 +275,8 @@ def select_strategy(equations: NormalEquations, penalty: Penalty) -> Selection:
        there.
     2. The features lie on a line and B'WB is a band: `BandedCholesky`, for any number of unknowns.
     3. At most `AT_ONCE` unknowns: `Factorisation`.
-    4. The points leave gaps and a factorisation is affordable: `Factorisation`. Conjugate gradients
-       need many iterations to cross a gap.
+    4. A factorisation is affordable and the points leave gaps, or it is to be done ``at_once``:
+       `Factorisation`. Conjugate gradients need many iterations to cross a gap.
     5. Else `ConjugateGradients`. The strength of the penalty decides on the preconditioner
        (`LocalSystem`). Where a factorisation is affordable, `PATIENCE` limits the iterations.
     """
@@ -290,6 +292,9 @@ def select_strategy(equations: NormalEquations, penalty: Penalty) -> Selection:
         return Selection(BandedCholesky(), f"{n:,} unknowns on a line: the matrix is a band")
     if n <= AT_ONCE:
         reason = f"{n:,} unknowns, at most {AT_ONCE:,} are factored at once"
+        return Selection(Factorisation(), reason)
+    if at_once and affordable(shape):
+        reason = f"conjugate gradients failed before; {_affordable_size(shape)}"
         return Selection(Factorisation(), reason)
     if affordable(shape) and equations.gaps:
         reason = f"the points leave gaps of {BLOCK} cells or more; {_affordable_size(shape)}"
