@@ -51,3 +51,19 @@ def test_notebooks_have_bars_too(monkeypatch):
     assert Bar("Working").shown
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     assert not Bar("Working").shown
+
+
+def test_notebooks_without_widgets_draw_the_bar_themselves(monkeypatch):
+    drawn = []
+    handle = SimpleNamespace(update=drawn.append)
+    display = SimpleNamespace(
+        HTML=str, display=lambda text, display_id: drawn.append(text) or handle
+    )
+    shell = type("ZMQInteractiveShell", (), {})()
+    notebook = SimpleNamespace(get_ipython=lambda: shell, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert written(monkeypatch, io.StringIO()) == ""
+    assert "Working <progress" in drawn[0]
+    assert 'value="3" max="3"' in drawn[-1]
+    assert "3/3 loss 0.5" in drawn[-1]

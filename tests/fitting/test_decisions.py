@@ -287,6 +287,17 @@ def test_prediction_most_uneven():
     assert 36 <= predicted(rough(300), x).count <= 48
 
 
+def test_prediction_most_channels():
+    """A smooth channel among 65 rough ones is not looked at if it is the second one."""
+    x = np.linspace(0, 1, 200)
+    for channels, seen in ((64, 64), (65, 33)):
+        values = np.zeros((200, channels))
+        values[:, 1::2] = rough(200)[:, None]
+        values[:, ::2] = np.sin(5 * x)[:, None]
+        chosen = kf.fit(values, axes=[x], ridge=0.0).report.chosen
+        assert (chosen.kind == "slopes") == (seen == 64)
+
+
 # Smoothing
 # ------------------------------------------------------------------------------------------
 

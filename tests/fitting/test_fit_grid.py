@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -550,3 +551,23 @@ def test_a_constant_channel_beside_others_changes_nothing():
     opaque = np.concatenate([noisy, np.ones((240, 1))], axis=1)
     plain = kf.fit(noisy, channels=True).on_grid()
     np.testing.assert_allclose(kf.fit(opaque, channels=True).on_grid()[:, :3], plain, atol=1e-6)
+
+
+def test_the_report_has_the_error_where_nothing_was_given():
+    x = np.linspace(0, 1, 41)
+    values = np.sin(9 * x)[:, None] * np.cos(7 * x)
+    report = kf.fit(values, axes=[x, x]).report
+    errors = report.held_out_errors
+    assert list(errors) == ["field", "linear", "cubic"]
+    half = values[::2, ::2]
+    true = kf.fit(half, axes=[x[::2], x[::2]]).on_grid([x, x]) - values
+    held_out = np.ones(values.shape, bool)
+    held_out[::2, ::2] = False
+    assert errors["field"] == pytest.approx(np.sqrt(np.mean(true[held_out] ** 2)), rel=1e-6)
+    assert errors["field"] < errors["cubic"] < errors["linear"]
+    assert "held-out error: field" in str(report)
+    assert "held-out error" in report._repr_html_()
+    assert pickle.loads(pickle.dumps(report)).held_out_errors == errors
+    assert kf.fit(values[:, :5]).report.held_out_errors == {}
+    # the last sample of an even number is not extrapolated
+    assert kf.fit(np.sin(np.arange(300) / 9)).report.held_out_errors["field"] < 1e-6

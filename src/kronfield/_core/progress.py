@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import html
+import importlib.util
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +17,31 @@ def in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     running = None if shell is None else shell.get_ipython()
     return type(running).__name__ == "ZMQInteractiveShell"
+
+
+class _NotebookBar:
+    """A bar in the output of a cell, for notebooks without ipywidgets, which rich needs."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._handle = sys.modules["IPython"].display.display(
+            self._html(0, None, ""), display_id=True
+        )
+
+    def _html(self, done: int, total: int | None, figures: str) -> Any:
+        size = f'value="{done}" max="{total}"' if total else ""
+        count = f"{done}/{total}" if total else str(done)
+        words = html.escape(f"{count} {figures}")
+        return sys.modules["IPython"].display.HTML(
+            f"{html.escape(self._title)} <progress {size}></progress> {words}"
+        )
+
+    def update(self, task: Any, *, completed: int, figures: str, total: int | None) -> None:
+        """Draw the bar anew; ``task`` is as in rich and not used."""
+        self._handle.update(self._html(completed, total, figures))
+
+    def stop(self) -> None:
+        """Keep the last state: the output of a cell is a record."""
 
 
 class Bar:
@@ -53,6 +80,9 @@ class Bar:
         return self
 
     def _start(self) -> None:
+        if in_notebook() and importlib.util.find_spec("ipywidgets") is None:
+            self._bar = _NotebookBar(self.title)
+            return
         from rich.console import Console
         from rich.progress import (
             BarColumn,

@@ -17,6 +17,8 @@ from kronfield._core.threads import in_threads
 
 # Numbers in a slab, and the smallest array, in numbers, that is processed by several threads.
 SLAB, SEVERAL = 1 << 18, 1 << 20
+# More planes than this are copied together: plane by plane, each line of the target is read again.
+MANY_PLANES = 256
 
 Result = TypeVar("Result")
 
@@ -34,6 +36,9 @@ def first_axis_last(planes: Array, target: Array) -> None:
     """Copy planes (C, N, ...) to ``target`` (N, ..., C), in slabs to use the cache fully."""
 
     def work(i: int, j: int) -> None:
+        if len(planes) > MANY_PLANES:
+            target[i:j] = np.moveaxis(planes[:, i:j], 0, -1)
+            return
         for channel, plane in enumerate(planes):
             target[i:j, ..., channel] = plane[i:j]
 

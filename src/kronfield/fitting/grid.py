@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.frames import Frame, is_even, mean_step
+from kronfield._core.frames import Frame, Split, centre, is_even, mean_step
 from kronfield._core.memory import check_memory
 from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
@@ -52,6 +52,9 @@ EIGENBASIS, HALVED, KEPT = 9, 2, 2
 ELONGATED = 4
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
+# Samples of the middle that the error at held-out samples is measured on, for speed; axes with
+# fewer samples than the second leave too few to fit.
+HELD_OUT_SAMPLES, HELD_OUT_FEWEST = 1 << 14, 12
 
 
 class NoiseWarning(UserWarning):
@@ -354,6 +357,8 @@ def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     if grid.encoding is not None:
         _warn_of_rank(fitted.solver)
     field = fitted.field(grid, choice.chosen_by, choice.candidates, started, choice.clean)
+    if grid.encoding is None and options.interpolates and isinstance(field.report, FitReport):
+        field.report.measure_held_out_by(GridHeldOut(grid, options))
     return field.with_places(GridPlaces())
 
 
@@ -841,6 +846,60 @@ class GridResidual:
         units = [frame.unit(axis) for frame, axis in zip(self.frames, self.grid.axes, strict=True)]
         blocks = grid_blocks(self.encoding, self.planes, units, [0] * len(units))
         return grid_residual(values, blocks)
+
+
+@record(eq=False)
+class GridHeldOut:
+    """The errors where nothing was given: samples of the middle, predicted from every second."""
+
+    grid: GridInput
+    options: GridOptions
+
+    def __call__(self) -> dict[str, float]:
+        """Return the root mean square errors of the field, of linear and of cubic interpolation."""
+        from scipy.interpolate import make_interp_spline
+
+        grid, layout = self.grid, self.grid.layout
+        if any(frame.wraps for frame in layout.frames):
+            return {}
+        middle = centre(layout.shape, HELD_OUT_SAMPLES)
+        # an odd number on each axis, so that the last sample is known too: no extrapolation
+        ends = [part.indices(n)[:2] for part, n in zip(middle, layout.shape, strict=True)]
+        parts = [slice(low, high - (high - low + 1) % 2) for low, high in ends]
+        axes = [x[part] for x, part in zip(grid.axes, parts, strict=True)]
+        if min(map(len, axes)) < HELD_OUT_FEWEST:
+            return {}
+        values = np.moveaxis(grid.planar()[(slice(None), *parts)], 0, -1).astype(np.float64)
+        split = Split.of(values.shape[:-1])
+        known, at = split.known(values), [x[::2] for x in axes]
+        found = {"field": self._fitted(known, at).on_grid(axes)}
+        for name, degree in (("linear", 1), ("cubic", 3)):
+            filled = known
+            for axis, (x, new) in enumerate(zip(at, axes, strict=True)):
+                filled = make_interp_spline(x, filled, k=degree, axis=axis)(new)
+            found[name] = filled
+        return {
+            name: math.sqrt(float(np.mean((one - values)[split.held_out] ** 2)))
+            for name, one in found.items()
+        }
+
+    def _fitted(self, known: Array, axes: list[Array]) -> Field:
+        """Return the fit of other samples with the options that were given."""
+        options, noise = self.options, None
+        if options.noise is not None:
+            sigma = np.atleast_1d(options.noise)
+            # complex channels are two planes
+            noise = np.repeat(sigma, known.shape[-1] // len(sigma)).tolist()
+        return fit(
+            known,
+            axes,
+            channels=True,
+            noise=noise,
+            ridge=options.ridge,
+            roughness="gcv" if options.asks_for_gcv else None,
+            ends=list(options.ends) if any(options.ends) else None,
+            settings=options.settings,
+        )
 
 
 @record(eq=False)

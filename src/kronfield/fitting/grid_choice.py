@@ -36,9 +36,10 @@ from kronfield.fitting.prediction import (
     SplineFamily,
     leave_one_out,
     leave_one_out_of_all,
+    spread,
 )
 from kronfield.fitting.report import Candidate, RemovedNoise
-from kronfield.fitting.settings import GridSettings, Settings
+from kronfield.fitting.settings import GridSettings, PredictionSettings, Settings
 from kronfield.fitting.slopes import Refinement, along_axes, along_edges
 from kronfield.fitting.smoothing import Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
@@ -162,7 +163,10 @@ def choose(
             ridge=options.ridge or 0.0,
             roughness=options.roughness_pair,
         )
-    crop = Crop.of(values, axes, options.settings.grid.crop_samples)
+    some = _judged_channels(len(values), axes, options.settings.prediction)
+    # noise is found in every channel, the rest is chosen on some of many
+    seen = values if options.may_smooth else values[some]
+    crop = Crop.of(seen, axes, options.settings.grid.crop_samples)
     close = any(
         _nearly_coincide(x if frame.period is None else np.append(x, x[0] + frame.period))
         for x, frame in zip(axes, frames, strict=True)
@@ -174,7 +178,8 @@ def choose(
         if close:
             return [None] * len(axes)
         if not any(frame.wraps for frame in frames):
-            return leave_one_out_of_all(crop.balanced, crop.axes, options.settings.prediction)
+            judged = crop.balanced[some] if options.may_smooth else crop.balanced
+            return leave_one_out_of_all(judged, crop.axes, options.settings.prediction)
         return [
             _axis_errors(crop, i, axes[i], frames[i], options.settings) for i in range(len(axes))
         ]
@@ -200,6 +205,13 @@ def choose(
         by = f"default: {_kinds(axes)}, since positions nearly coincide"
         return GridChoice(encoding, (2,) * len(axes), by, [])
     return _interpolation(crop, errors(), values, axes, frames, options, remark)
+
+
+def _judged_channels(C: int, axes: Sequence[Array], settings: PredictionSettings) -> Any:
+    """Return an index of the channels that are predicted: all, or some of many, spread evenly."""
+    enough = settings.most_judged // max(len(x) for x in axes)
+    most = max(settings.most_channels, enough)
+    return slice(None) if most >= C else spread(C, most)
 
 
 def _axis_errors(

@@ -202,6 +202,11 @@ class Report(ABC):
         self.filled = 0
         self.expected_error = self.expected_error_uncertainty = math.nan
 
+    @property
+    def held_out_text(self) -> str:
+        """The errors at held-out samples as text; '' if there are none."""
+        return ""
+
     def measure_residual_by(self, measure: Callable[[], float]) -> None:
         """Measure the residual by another function."""
         self._measure_residual = measure
@@ -266,6 +271,8 @@ class Report(ABC):
             lines.append(f"  {self.filled} missing samples were filled{self._expected()}")
         elif self.held_out is not None and self._expected():
             lines.append(f"  {self.held_out} held out{self._expected()}")
+        if self.held_out_text:
+            lines.append(f"  held-out error: {self.held_out_text}")
         lines.append(
             f"  degrees of freedom {self._freedom()} per channel, residual {self.residual:.3g} rms"
         )
@@ -433,6 +440,38 @@ class FitReport(Report):
         self._frames, self._axes = tuple(frames), axes
         self.methods, self.ranks = list(methods), list(ranks)
         self.refined, self.degrees_of_freedom = refined, degrees_of_freedom
+
+    _of_samples = ("_measure_residual", "_measure_held_out")
+
+    # on the class, for reports pickled before it existed
+    _measure_held_out: Callable[[], dict[str, float]] | None = None
+
+    def measure_held_out_by(self, measure: Callable[[], dict[str, float]]) -> None:
+        """Measure the errors at held-out samples by this function."""
+        self._measure_held_out = measure
+
+    @functools.cached_property
+    def held_out_errors(self) -> dict[str, float]:
+        """The root mean square error at held-out samples: of a fit like this, linear and cubic.
+
+        In the middle of the grid every second sample of each axis is given, and the others are
+        predicted. Samples are then twice as far apart, so that errors are larger than those of the
+        field, and the noise of the held-out samples counts. Empty if an axis is too short or
+        periodic, with an encoding or a penalty that was given, with gaps or weights, and after
+        pickling if they were not measured before.
+        """
+        if self._measure_held_out is None:
+            return {}
+        with one_blas_thread():
+            found = self._measure_held_out()
+        self._measure_held_out = None  # so that the values can be freed
+        return found
+
+    @property
+    def held_out_text(self) -> str:
+        """The errors at held-out samples as text; '' if there are none."""
+        errors = ", ".join(f"{name} {error:.3g}" for name, error in self.held_out_errors.items())
+        return f"{errors} rms, where every second sample of each axis was given" if errors else ""
 
     @functools.cached_property
     def stable_ranks(self) -> list[float]:

@@ -233,6 +233,14 @@ class PredictionSettings(_Group):
         script="lines.py",
         sides=(12, 200),
     )
+    most_channels: int = decision(
+        64,
+        "The most channels in which samples are predicted, or more if `most_judged` predictions on "
+        "the longest axis need them. Others are not looked at.",
+        data="by design: as many predictions as on an axis of a picture",
+        script="none",
+        sides=(16, 256),
+    )
     highest: float = decision(
         0.125,
         "Trigonometric polynomials on a circle are judged by the highest frequencies, this part "

@@ -66,21 +66,21 @@ class ArrayAccessor:
             return self._at_points(dims, arrays, outside)
         positions = [np.atleast_1d(arrays[dim].values) for dim in dims]
 
+        sizes = [len(x) for x in positions]
+
         def grid(field: Field) -> Array:
-            return field.on_grid(positions, outside=outside)
+            # channels first in memory, as the field computes them
+            out = np.empty((field.channel_count, *sizes), dtype=field.dtype)
+            return field.on_grid(positions, outside=outside, out=np.moveaxis(out, 0, -1))
 
         values = self._evaluated(dims, grid, _through_samples)
-        result = self._result(dims, [len(x) for x in positions], values)
-        result = result.assign_coords(
-            {
-                dim: (dim, x, self._coordinate_attrs(dim))
-                for dim, x in zip(dims, positions, strict=True)
-            }
-        )
-        for dim in dims:
-            if arrays[dim].ndim == 0:
-                result = result.isel({dim: 0})
-        return result
+        coordinates = {
+            dim: (dim, x, self._coordinate_attrs(dim))
+            for dim, x in zip(dims, positions, strict=True)
+        }
+        result = self._result(dims, sizes, values, coordinates)
+        numbers = {dim: 0 for dim in dims if arrays[dim].ndim == 0}
+        return result.isel(numbers) if numbers else result
 
     def interp_like(self, other: Any, *, outside: str = "nan") -> Any:
         """Return the values at the coordinates of ``other``, in the dimensions that both have."""
@@ -169,10 +169,14 @@ class ArrayAccessor:
 
     def _values(self, dims: Sequence[Any]) -> tuple[Array, tuple[int, ...]]:
         """Return values (N_1, ..., N_D) or (N_1, ..., N_D, C), and the shape of the channels."""
-        moved = self._data.transpose(*dims, ...)
-        rest = moved.shape[len(dims) :]
-        values = np.asarray(moved.values)
-        return (values.reshape(*values.shape[: len(dims)], -1) if rest else values), rest
+        data = self._data
+        others = [dim for dim in data.dims if dim not in dims]
+        values = np.asarray(data.variable.transpose(*others, *dims).values)
+        rest = values.shape[: len(others)]
+        if not rest:
+            return values, rest
+        # channels come last, but first in memory, as they are fitted
+        return np.moveaxis(values.reshape(-1, *values.shape[len(rest) :]), 0, -1), rest
 
     def _field(
         self, dims: Sequence[Any], values: Array, make: Callable[..., Field], options: Any
@@ -232,22 +236,40 @@ class ArrayAccessor:
         result = self._result(dims, sizes, self._evaluated(dims, evaluate, make, options))
         return result.assign_coords(data.coords)
 
-    def _result(self, dims: Sequence[Any], sizes: Sequence[int], values: Array) -> Any:
-        """Return values (M_1, ..., M_D, C) as a DataArray with the dimensions of the data."""
+    def _result(
+        self,
+        dims: Sequence[Any],
+        sizes: Sequence[int],
+        values: Array,
+        coordinates: Mapping[Any, Any] | None = None,
+    ) -> Any:
+        """Return values (M_1, ..., M_D, C) as a DataArray with the dimensions of the data.
+
+        It has the coordinates of the data that have none of ``dims``, and ``coordinates``.
+        """
         import xarray
 
         data = self._data
         others = [dim for dim in data.dims if dim not in dims]
-        shape = (*sizes, *[data.sizes[dim] for dim in others])
-        kept = {
+        planes = np.moveaxis(values, -1, 0).reshape(*(data.sizes[dim] for dim in others), *sizes)
+        order = [*others, *dims]
+        kept, new = self._kept(dims), xarray.Coordinates(coordinates or {})
+        indexes = {name: one for name, one in data.xindexes.items() if name in kept}
+        return xarray.DataArray(
+            planes.transpose([order.index(dim) for dim in data.dims]),
+            xarray.Coordinates({**kept, **new.variables}, {**indexes, **new.xindexes}),
+            data.dims,
+            name=data.name,
+            attrs=data.attrs,
+        )
+
+    def _kept(self, dims: Sequence[Any]) -> dict[Any, Any]:
+        """Return the coordinates that have none of the dimensions, without their indexes."""
+        return {
             name: coordinate
-            for name, coordinate in data.coords.items()
+            for name, coordinate in self._data.coords.variables.items()
             if not set(coordinate.dims) & set(dims) and name not in dims
         }
-        result = xarray.DataArray(
-            values.reshape(shape), kept, (*dims, *others), name=data.name, attrs=data.attrs
-        )
-        return result.transpose(*data.dims)
 
     def _at_points(self, dims: Sequence[Any], arrays: Mapping[Any, Any], outside: str) -> Any:
         """Return values at points, whose dimensions replace those of the data."""
@@ -265,11 +287,7 @@ class ArrayAccessor:
         )  # (P, C)
         data = self._data
         others = [dim for dim in data.dims if dim not in dims]
-        kept = {
-            name: coordinate
-            for name, coordinate in data.coords.items()
-            if not set(coordinate.dims) & set(dims) and name not in dims
-        }
+        kept = self._kept(dims)
         kept |= dict(wide[0].coords)
         kept |= {
             dim: (one.dims, one.values, self._coordinate_attrs(dim))

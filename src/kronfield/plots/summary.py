@@ -67,7 +67,10 @@ def field_html(field: Field) -> str:
 
 def report_html(report: Report) -> str:
     """Return a report as tables: the fit, and the candidates with their scores."""
-    facts = _table(report.summary())
+    about = report.summary()
+    if report.held_out_text:
+        about.append(("held-out error", report.held_out_text))
+    facts = _table(about)
     if not report.candidates:
         return f"<div>{facts}</div>"
     rows = [
