@@ -1230,7 +1230,7 @@ class ShrinkageSettings(_Group):
         first, second = self.first_sizes, self.second_sizes
         return first[min(D, len(first)) - 1], second[min(D, len(second)) - 1]
 
-    def coarser(self, D: int) -> "ShrinkageSettings | None":
+    def coarser(self, D: int) -> ShrinkageSettings | None:
         """Return the settings with the coarser blocks; None unless there are two axes."""
         if D != 2:
             return None
