@@ -443,6 +443,10 @@ class FitReport(Report):
 
     _of_samples = ("_measure_residual", "_measure_held_out")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a pickle: what is measured on the samples, but not the samples."""
+        return {"held_out_errors": self.held_out_errors, **super().__getstate__()}
+
     # on the class, for reports pickled before it existed
     _measure_held_out: Callable[[], dict[str, float]] | None = None
 
@@ -457,8 +461,7 @@ class FitReport(Report):
         In the middle of the grid every second sample of each axis is given, and the others are
         predicted. Samples are then twice as far apart, so that errors are larger than those of the
         field, and the noise of the held-out samples counts. Empty if an axis is too short or
-        periodic, with an encoding or a penalty that was given, with gaps or weights, and after
-        pickling if they were not measured before.
+        periodic, with an encoding or a penalty that was given, and with gaps or weights.
         """
         if self._measure_held_out is None:
             return {}

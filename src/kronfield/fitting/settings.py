@@ -1371,10 +1371,10 @@ class FillingSettings(_Group):
         sides=(0.1, 0.6),
     )
     windows: int = decision(
-        18,
+        24,
         "The most windows in which known samples are hidden; they are spread over the missing "
         "samples.",
-        data="kodim01 to 08: 14 to 24 are within 0.1 dB; 14 are too few for 128 x 128 pixels",
+        data="by design: at most half of the time of filling a photograph",
         script="filling.py",
         sides=(2, 64),
     )
