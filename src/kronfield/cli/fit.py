@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kronfield.field import Field
     from kronfield.field.field import Saved
     from kronfield.files import Signal
+    from kronfield.fitting.report import FitReport, PointReport
 
 
 @click.command(
@@ -188,35 +189,21 @@ def command(
     or a sheet. With - as INPUT, POINTS or output, standard input and output are used.
     """
     from kronfield.cli.parsing import parse_encoding
-    from kronfield.signals.axes import described
     from kronfield.signals.fit import fit_signal, remember
 
     error = error or noise is not None
-    if source == STANDARD and output is None:
-        raise Failure("-o: got no name, and standard input has none; expected one, or - for a pipe")
-    target = output or default_output(source, FIELD_SUFFIX if places is None else "-values.csv")
-    target = sent(target, FIELD_SUFFIX if places is None else ".csv", out)
+    target = _target(source, output, places is not None, out)
     if places is not None:
         places = _existing(received(places))
     source = received(source)
-    if beyond is not None and places is None:
-        raise Failure("--beyond: expected --at POINTS as well. For maps: kronfield render --beyond")
-    _check(target, places, error, report, dtype, force)
+    _check(target, places, error, beyond, report, dtype, force)
     penalised = roughness is not None or bool(ridge)
     signal = signal_to_fit(
         source, out, penalised=penalised, columns=columns, coordinates=coordinates, frames=frames
     )
     out.say(signal_line(signal))
-    if places is not None and signal.points is None:
-        raise Failure(
-            "--at: expected a table of points as INPUT. "
-            "For grids: kronfield fit, then kronfield render --at"
-        )
-    for name, value in (("--trend", trend), ("--hold-out", hold_out)):
-        if value is not None and signal.points is None:
-            raise Failure(
-                f"{name}: got {signal.kind} as INPUT; expected a table of points. Leave it out"
-            )
+    if signal.points is None:
+        _refuse_options_of_tables(signal.kind, places, trend, hold_out)
     encoding = parse_encoding(specs, size, width, _sample_counts(signal))
     if not penalised and ridge is None:
         ridge = _no_ridge_if_long(signal, encoding, out)
@@ -233,19 +220,63 @@ def command(
             periodic=periodic,
         )
         remember(field, "kronfield fit", given_options(ctx), kf.__version__)
-        text = fit_line(field)
-    out.say(text)
-    if field.report is not None and field.report.robust is not None:
-        out.say(str(field.report.robust))
-    if hold_out is not None and field.report is not None:
-        out.say(_held_out_line(field.report))
-    if places is not None:
+        lines = [fit_line(field), *_report_lines(field.report, hold_out)]
+    for line in lines:
+        out.say(line)
+    if places is None:
+        _write_field(field, source, target, dtype, signal, report, out, force=force)
+    else:
         from kronfield.cli.points import write_values
 
         write_values(
             field, places, target, out, force=force, error=error, noise=noise, beyond=beyond
         )
-        return
+
+
+def _target(source: str, output: Path | None, values: bool, out: Output) -> Path:
+    """Return the file to write: a field, or a table of ``values``."""
+    if source == STANDARD and output is None:
+        raise Failure("-o: got no name, and standard input has none; expected one, or - for a pipe")
+    target = output or default_output(source, "-values.csv" if values else FIELD_SUFFIX)
+    return sent(target, ".csv" if values else FIELD_SUFFIX, out)
+
+
+def _refuse_options_of_tables(
+    kind: str, places: str | None, trend: int | None, hold_out: str | None
+) -> None:
+    """Refuse options that need scattered points, of an INPUT that is a grid."""
+    if places is not None:
+        raise Failure(
+            "--at: expected a table of points as INPUT. "
+            "For grids: kronfield fit, then kronfield render --at"
+        )
+    for name, value in (("--trend", trend), ("--hold-out", hold_out)):
+        if value is not None:
+            raise Failure(f"{name}: got {kind} as INPUT; expected a table of points. Leave it out")
+
+
+def _report_lines(report: FitReport | PointReport | None, hold_out: str | None) -> list[str]:
+    """Return what the report of a fit adds: rejected outliers, and the error held out."""
+    if report is None:
+        return []
+    robust = [] if report.robust is None else [str(report.robust)]
+    return robust if hold_out is None else [*robust, _held_out_line(report)]
+
+
+def _write_field(
+    field: Field,
+    source: str,
+    target: Path,
+    dtype: str | None,
+    signal: Signal,
+    report: Path | None,
+    out: Output,
+    *,
+    force: bool,
+) -> None:
+    """Save a field, write its pictures if asked for, and give the result of the command."""
+    from kronfield.signals.axes import described
+
     saved = _save(field, target, dtype, signal, out)
     if report is not None:
         from kronfield.cli.picture_report import write_fit_report
@@ -304,11 +335,14 @@ def _check(
     target: Path,
     places: str | None,
     error: bool,
+    beyond: float | None,
     report: Path | None,
     dtype: str | None,
     force: bool,
 ) -> None:
     """Refuse options that exclude each other, and unusable outputs, before any work is done."""
+    if beyond is not None and places is None:
+        raise Failure("--beyond: expected --at POINTS as well. For maps: kronfield render --beyond")
     if places is None:
         if error:
             raise Failure(

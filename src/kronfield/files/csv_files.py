@@ -52,17 +52,21 @@ def read_csv(path: Path, columns: Any, coordinates: Any, progress: Progress | No
             name_list("columns", columns, table.names),
             name_list("coordinates", coordinates, table.names),
         )
-        wanted = table.names if values is None or places is None else places + values
-        found, unfit = table.columns(wanted, (places or []) + (values or []), progress)
-    given = (values or []) + (places or [])
+        given = (places or []) + (values or [])
+        wanted = table.names if values is None or places is None else given
+        found, unfit = table.columns(wanted, given, progress)
     if INDEX in found and INDEX not in given and _is_counted(found[INDEX]):
         del found[INDEX]
         unfit[INDEX] = Unfit("the numbers of the rows")
-    dates = [name for name, column in found.items() if column.dtype.kind == "M"]
-    choice = choose(path, table.names, unfit, dates, places, values)
+    choice = choose(path, table.names, unfit, _dated(found), places, values)
     taken = choice.coordinates + choice.values
     raw_bytes = len(found[choice.values[0]]) * len(taken) * 8
     return table_signal(path, choice, found, raw_bytes, table.names)
+
+
+def _dated(columns: Mapping[str, Array]) -> list[str]:
+    """Return the names of the columns of dates."""
+    return [name for name, column in columns.items() if column.dtype.kind == "M"]
 
 
 def read_csv_columns(
@@ -267,28 +271,48 @@ def _numbers_or_dates(
     cells: Sequence[str], lines: Sequence[int], before: Sequence[Array]
 ) -> Array | Unfit:
     """Return cells as numbers or dates, as those ``before``, or the reason why they are neither."""
-    kinds = {part.dtype.kind for part in before if not _is_empty(part)}
-    if "_" not in "".join(cells):
-        with contextlib.suppress(ValueError):
-            numbers = np.array(list(map(float, cells)))
-            if "M" not in kinds or np.isnan(numbers).all():
-                return numbers
+    kinds = _kinds(before)
+    after_numbers, after_dates = "f" in kinds, "M" in kinds
+    numbers = _plain_numbers(cells)
+    if numbers is not None and (not after_dates or np.isnan(numbers).all()):
+        return numbers
     found = [_number(cell) for cell in cells]
-    other = [cell for cell, number in zip(cells, found, strict=True) if number is None]
-    if not other and "M" not in kinds:
+    if None not in found and not after_dates:
         return np.array(found, dtype=np.float64)
-    if "f" not in kinds:
-        missing = [number is not None and bool(np.isnan(number)) for number in found]
-        dates = parse_dates(cells, missing)
-        if dates is not None:
-            return dates
-    first = next(
-        i for i, (cell, x) in enumerate(zip(cells, found, strict=True)) if x is None or cell.strip()
-    )
-    if other:
-        first = found.index(None)
+    dates = None if after_numbers else parse_dates(cells, list(map(_is_nan, found)))
+    return dates if dates is not None else _unfit(cells, lines, found, after_numbers=after_numbers)
+
+
+def _is_nan(number: float | None) -> bool:
+    return number is not None and bool(np.isnan(number))
+
+
+def _plain_numbers(cells: Sequence[str]) -> Array | None:
+    """Return cells as numbers if NumPy's way to read them applies to all, which is fast."""
+    if "_" in "".join(cells):  # Python reads 2024_01_01 as a number
+        return None
+    with contextlib.suppress(ValueError):
+        return np.array(list(map(float, cells)))
+    return None
+
+
+def _unfit(
+    cells: Sequence[str],
+    lines: Sequence[int],
+    found: Sequence[float | None],
+    *,
+    after_numbers: bool,
+) -> Unfit:
+    """Return the first cell that is text, or else that has an entry, as the reason."""
+    other = found.count(None)
+    first = found.index(None) if other else next(i for i, x in enumerate(cells) if x.strip())
     numeric = sum(x is not None and bool(np.isfinite(x)) for x in found)
-    return unfit_cell(cells[first], lines[first], mixed="f" in kinds or numeric >= len(other))
+    return unfit_cell(cells[first], lines[first], mixed=after_numbers or numeric >= other)
+
+
+def _kinds(parts: Sequence[Array]) -> set[str]:
+    """Return the kinds of the parts that have an entry: "f" for numbers, "M" for dates."""
+    return {part.dtype.kind for part in parts if not _is_empty(part)}
 
 
 def _is_empty(part: Array) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.labels import DATE, AxisLabel, is_time
-from kronfield.files.description import describe_signal
+from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import check_memory, decoding, extra, nearest
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Signal
@@ -47,8 +47,8 @@ def read_netcdf(path: Path, member: str | None) -> Signal:
 
 
 def _variable(path: Path, data: Any, member: str | None) -> Any:
-    numeric = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "fiub"]
-    gridded = [name for name in numeric if data[name].squeeze().ndim > 0]
+    """Return the variable called ``member``, or the only one of numbers on a grid."""
+    gridded = _gridded(data)
     names = ", ".join(gridded) or "none"
     if member is None and len(gridded) != 1:
         raise problem(
@@ -65,6 +65,12 @@ def _variable(path: Path, data: Any, member: str | None) -> Any:
             nearest(member, gridded) or "Choose one of these names.",
         )
     return data[gridded[0] if member is None else member]
+
+
+def _gridded(data: Any) -> list[str]:
+    """Return the names of the variables of numbers that have an axis longer than 1."""
+    numeric = [str(name) for name, one in data.data_vars.items() if one.dtype.kind in "fiub"]
+    return [name for name in numeric if data[name].squeeze().ndim > 0]
 
 
 def _signal(path: Path, array: Any) -> Signal:
@@ -133,17 +139,11 @@ def _dataset(layout: Layout, blocks: list[Array]) -> Any:
 
     known, D = layout.description, len(layout.shape)
     values = np.concatenate(blocks).astype(layout.float_dtype(), copy=False)
-    names = known.axes if known.axes is not None and len(known.axes) == D else None
-    dims = list(names) if names is not None and len(set(names)) == D else _numbered(D)
-    labels = [AxisLabel.from_dict(one) for one in known.labels or []]
-    units = known.units if known.units is not None and len(known.units) == D else [""] * D
-    coords: dict[str, Any] = {}
-    for i, (dim, axis) in enumerate(zip(dims, layout.axes or (), strict=False)):
-        label = labels[i] if len(labels) == D else AxisLabel(unit=units[i])
-        attrs = {"units": label.unit} if label.unit and not label.is_time else {}
-        dates = label.values(axis) if label.kind == DATE else axis
-        dates = dates.astype("M8[ns]") if label.is_date else dates
-        coords[dim] = (dim, dates, {**label.attrs, **attrs} if label.kind != DATE else {})
+    dims, labels = _dims(known, D), _axis_labels(known, D)
+    coords: dict[str, Any] = {
+        dim: (dim, *_coordinate(label, axis))
+        for dim, label, axis in zip(dims, labels, layout.axes or (), strict=False)
+    }
     if layout.channels is not None:
         dims.append("channel")
         if known.channels is not None and len(known.channels) == layout.channels:
@@ -152,5 +152,25 @@ def _dataset(layout: Layout, blocks: list[Array]) -> Any:
     return xarray.Dataset({name: (dims, values)}, coords)
 
 
-def _numbered(count: int) -> list[str]:
-    return [f"axis {i}" for i in range(count)]
+def _dims(known: Description, D: int) -> list[str]:
+    """Return the names of the axes; their numbers if names are missing or not unique."""
+    names = list(known.axes or [])
+    return names if len(names) == len(set(names)) == D else [f"axis {i}" for i in range(D)]
+
+
+def _axis_labels(known: Description, D: int) -> list[AxisLabel]:
+    """Return the label of each axis; with its unit alone if labels are missing."""
+    labels = [AxisLabel.from_dict(one) for one in known.labels or []]
+    if len(labels) == D:
+        return labels
+    units = known.units if known.units is not None and len(known.units) == D else [""] * D
+    return [AxisLabel(unit=unit) for unit in units]
+
+
+def _coordinate(label: AxisLabel, axis: Array) -> tuple[Array, dict[str, Any]]:
+    """Return the coordinates of an axis and their attributes; xarray encodes dates itself."""
+    if label.kind == DATE:
+        dates = label.values(axis)
+        return dates.astype("M8[ns]") if label.is_date else dates, {}
+    units = {"units": label.unit} if label.unit and not label.is_time else {}
+    return axis, {**label.attrs, **units}

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -140,7 +141,22 @@ def choose_points(
     known = options.penalty is not None and lattice is not None
     if known or samples.too_few(settings.points.fewest):
         return _unsearched(grids[0], box, known, options, units)
-    trial = _trial(samples, lattice, options)
+    return _searched(samples, box, lattice, options, periods, units, grids, line)
+
+
+def _searched(
+    samples: PointSamples,
+    box: Sequence[tuple[float, float]],
+    lattice: list[Lattice] | None,
+    options: PointOptions,
+    periods: Periods,
+    units: tuple[float, ...],
+    grids: list[_Grid],
+    line: LineSmoother | None,
+) -> PointChoice:
+    """Return the features and the penalty that predict held-out points best."""
+    count, settings = len(samples.points), options.settings
+    trial, free = _trial(samples, lattice, options), lattice is None and not any(periods)
     if lattice is None and options.units is None:
         units = directional_units(
             trial.points,
@@ -151,44 +167,19 @@ def choose_points(
             widest=settings.points.widest_units,
         )
         grids = _grids(box, count, lattice, settings.points, units, periods)
-    searched = lattice is None and options.penalty is None and options.rows in (None, "exact")
-    searched = searched and not any(periods)
-    gaussians = likely_gaussians(trial, box, settings.gaussians) if searched else None
+    gaussians = _gaussians(trial, box, options) if free else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
     on_line = _is_line(samples, options, periods)
     walks = _walks(trial, box, grids, units, options, score, samples, on_line, line)
-    best = min(range(len(walks)), key=lambda i: walks[i].lowest)
-    tried = [one for walk in walks for one in walk.candidates()]
-    chance = settings.points.chance
-    if (
-        gaussians is not None
-        and score < (1 + chance / math.sqrt(trial.judged)) * walks[best].lowest
-    ):
+    # searches that cannot win are left out: there may be fewer walks than grids
+    best, walk = min(zip(grids, walks, strict=False), key=lambda pair: pair[1].lowest)
+    tried = list(chain.from_iterable(one.candidates() for one in walks))
+    chance = 1 + settings.points.chance / math.sqrt(trial.judged)
+    if gaussians is not None and score < chance * walk.lowest:
         return _of_gaussians(gaussians, score, trial, options, tried)
-    tried = choose_lowest(tried)
-    if gaussians is not None:
-        tried.append(gaussians.candidate(score))
-    encoding, frames = grid_of(grids[best].make, box, grids[best].counts)
-    error, held = math.sqrt(walks[best].lowest), None
-    if isinstance(trial, LatticeTrial):
-        tolerance = min(max(TRIAL_TOLERANCE * error, TIGHTEST), LOOSEST)
-        rows, penalty = options.rows, walks[best].penalty
-        squares = trial.squares(grids[best].make, box, grids[best].counts, rows, penalty, tolerance)
-        held = HeldOut(trial.hidden, squares)
-    grid = None
-    if lattice is None and not any(periods):
-        grid = ChosenGrid(grids[best].make, box, grids[best].counts)
-    return PointChoice(
-        encoding,
-        frames,
-        walks[best].penalty,
-        error,
-        _decided(trial, options),
-        tried,
-        held=held,
-        expected=_root(*walks[best].means[walks[best].best]),
-        grid=grid,
-    )
+    others = [] if gaussians is None else [gaussians.candidate(score)]
+    tried = [*choose_lowest(tried), *others]
+    return _of_grid(best, box, walk, trial, options, tried, free)
 
 
 def _unsearched(
@@ -216,6 +207,47 @@ def _trial(samples: PointSamples, lattice: list[Lattice] | None, options: PointO
         if trial.folds:  # a window may be too small to hold points out
             return trial
     return Trial(samples.points, samples.values, samples.weights, options)
+
+
+def _gaussians(
+    trial: Trial, box: Sequence[tuple[float, float]], options: PointOptions
+) -> GaussianFit | None:
+    """Return Gaussians of the likeliest width and ridge, if nothing given excludes them."""
+    if options.penalty is not None or options.rows not in (None, "exact"):
+        return None
+    return likely_gaussians(trial, box, options.settings.gaussians)
+
+
+def _of_grid(
+    grid: _Grid,
+    box: Sequence[tuple[float, float]],
+    walk: Walk,
+    trial: Trial,
+    options: PointOptions,
+    tried: list[Candidate],
+    free: bool,
+) -> PointChoice:
+    """Return the choice of a grid with the best penalty of its walk.
+
+    A ``free`` grid is neither a lattice nor wrapped.
+    """
+    encoding, frames = grid_of(grid.make, box, grid.counts)
+    error, held = math.sqrt(walk.lowest), None
+    if isinstance(trial, LatticeTrial):
+        tolerance = min(max(TRIAL_TOLERANCE * error, TIGHTEST), LOOSEST)
+        squares = trial.squares(grid.make, box, grid.counts, options.rows, walk.penalty, tolerance)
+        held = HeldOut(trial.hidden, squares)
+    return PointChoice(
+        encoding,
+        frames,
+        walk.penalty,
+        error,
+        _decided(trial, options),
+        tried,
+        held=held,
+        expected=_root(*walk.means[walk.best]),
+        grid=ChosenGrid(grid.make, box, grid.counts) if free else None,
+    )
 
 
 def _of_gaussians(
@@ -327,19 +359,31 @@ def _walks(
             break
         equations = trial.systems(grid.make, box, grid.counts, options.rows)
         search, penalty = options.settings.search, options.penalty
-        if on_line and known is not None:
-            penalty = known.penalty(len(samples.points), box[0], grid.counts[0], units)
-        elif on_line:
-            rule = RowRule.choose(*grid_of(grid.make, box, grid.counts), "exact")
-            own = samples.points, samples.values, samples.weights
-            folds = LineFolds(rule, *own, search.line_points, options.seed)
-            penalty = line_penalty(folds, units, search)
+        if on_line:
+            penalty = _line_penalty(samples, box, grid, units, options, known)
         ladder = ladder_for(equations[0], units, penalty, search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # Finer steps gain little. Skip them if the coarse steps do not beat the other features.
         worth = min([score, *(one.lowest for one in walks)])
         walks.append(walk.run(walks[-1].best if walks else None, worth=worth))
     return walks
+
+
+def _line_penalty(
+    samples: PointSamples,
+    box: Sequence[tuple[float, float]],
+    grid: _Grid,
+    units: tuple[float, ...],
+    options: PointOptions,
+    known: LineSmoother | None,
+) -> Penalty:
+    """Return the penalty of a line, from an earlier search if there was one."""
+    if known is not None:
+        return known.penalty(len(samples.points), box[0], grid.counts[0], units)
+    search = options.settings.search
+    rule = RowRule.choose(*grid_of(grid.make, box, grid.counts), "exact")
+    own = samples.points, samples.values, samples.weights
+    return line_penalty(LineFolds(rule, *own, search.line_points, options.seed), units, search)
 
 
 def _is_line(samples: PointSamples, options: PointOptions, periods: Periods) -> bool:

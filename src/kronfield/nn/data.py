@@ -68,10 +68,7 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
 
     Values alone lie at the paper's positions i/N of the domain of the network.
     """
-    used = None
-    if isinstance(data, Samples):
-        used, data = data.used, (data.inputs, data.values if data.channels else data.values[..., 0])
-    inputs, given = data if isinstance(data, tuple) and len(data) == 2 else (None, data)
+    inputs, given, used = _parts(data)
     values = _finite(given)
     if inputs is not None and not isinstance(inputs, Grid):
         inputs = _points(inputs, model)
@@ -80,16 +77,30 @@ def samples(data: Any, model: CoordinateMLP) -> Samples:
     shape = tuple(values.shape[:places])
     if inputs is None:
         inputs = _even_grid(shape, model)
-    elif (inputs.shape if isinstance(inputs, Grid) else (len(inputs),)) != shape:
+    _check_one_for_each(inputs, values, shape)
+    _check_some_are_used(shape, used)
+    _check_places(inputs, model)
+    return Samples(inputs, values if channels else values[..., None], channels, used)
+
+
+def _parts(data: Any) -> tuple[Any, Any, Tensor | None]:
+    """Return positions (or None), values, and which samples are used (or None: all)."""
+    if isinstance(data, Samples):
+        return data.inputs, data.values if data.channels else data.values[..., 0], data.used
+    if isinstance(data, tuple) and len(data) == 2:
+        return *data, None
+    return None, data, None
+
+
+def _check_one_for_each(inputs: Grid | Tensor, values: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse values of another shape than their positions."""
+    if (inputs.shape if isinstance(inputs, Grid) else (len(inputs),)) != shape:
         raise problem(
             "data",
             f"values of shape {tuple(values.shape)}",
             f"one for each of {describe(inputs)}",
             "Pass as many values as positions.",
         )
-    _check_some_are_used(shape, used)
-    _check_places(inputs, model)
-    return Samples(inputs, values if channels else values[..., None], channels, used)
 
 
 def _finite(values: Any) -> Tensor:

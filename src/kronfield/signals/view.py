@@ -188,8 +188,13 @@ def view(
         steps=tuple(line.step for line in lines),
         taps=tuple(request.taps(i, line.step) for i, line in enumerate(lines)),
         order=order,
-        rate=next((line.rate for line in lines if line.rate is not None), rate),
+        rate=_played(lines, rate),
     )
+
+
+def _played(lines: Sequence[_Line], rate: Fraction | None) -> Fraction | None:
+    """Return the rate of the axis that has one; else the rate that was asked for."""
+    return next((line.rate for line in lines if line.rate is not None), rate)
 
 
 # One axis ---------------------------------------------------------------------------------
@@ -364,9 +369,7 @@ def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
             "one of them",
             "Leave out the other.",
         )
-    kind = described(field).kind
-    film = time_axis(field) if kind == "video" else None
-    sides = [i for i in free if i != film]
+    kind, sides = described(field).kind, _sides(field, free)
     if size is not None:
         return _Wanted(counts=_counts(field, free, sides, size))
     if scale is not None:
@@ -377,6 +380,12 @@ def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
     return _Wanted()
 
 
+def _sides(field: Field, axes: Sequence[int]) -> list[int]:
+    """Return the axes of space: all but the time of a video."""
+    film = time_axis(field) if described(field).kind == "video" else None
+    return [i for i in axes if i != film]
+
+
 def _fitted(
     field: Field,
     order: Sequence[int],
@@ -384,9 +393,8 @@ def _fitted(
     size: Any,
 ) -> Any:
     """Return the size of a picture in its own proportions inside a frame; other sizes as given."""
-    kind = described(field).kind
-    sides = [i for i in order if not (kind == "video" and i == time_axis(field))]
-    if not isinstance(size, Within) or kind == "table" or len(sides) != 2:
+    sides = _sides(field, order)
+    if not isinstance(size, Within) or described(field).kind == "table" or len(sides) != 2:
         return size
     own = []
     for axis in sides:
