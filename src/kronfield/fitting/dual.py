@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from kronfield._core.arrays import Array, fit_overflow
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.field.dual import DualField
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.fitting.forms import Form, inducing_count, part_counts
@@ -33,7 +33,7 @@ WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
 STEPS, LAST_STEPS = 40, 25
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class DualChoice:
     """The settings that were chosen, and what was compared."""
 

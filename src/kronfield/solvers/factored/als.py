@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import BSpline
 from kronfield.solvers.factored.axes import Rows, bend
@@ -30,7 +30,7 @@ BINS = 5
 SEARCHED = 40
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Factors:
     """The weights of all functions: for each axis (K_d, 1 + R), main effects first."""
 
