@@ -259,8 +259,3 @@ class DualFit:
             report.expected_error_uncertainty = largest * spread
             report.held_out = "every point in turn"
         return report
-
-
-def fit_dual(given: PointInput, options: PointOptions, form: Form, started: float) -> DualField:
-    """Return the field of points in the dual form."""
-    return DualFit(given, options, form).field(given.values, started)

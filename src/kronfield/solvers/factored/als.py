@@ -51,11 +51,6 @@ class Factors:
         pairs = zip(self.weights, new, strict=True)
         return Factors(tuple(np.column_stack([W, w]) for W, w in pairs))
 
-    def only(self, products: Sequence[int]) -> Factors:
-        """Return the main effects with some of the products."""
-        kept = [0, *(1 + r for r in products)]
-        return Factors(tuple(W[:, kept] for W in self.weights))
-
 
 class Sweeper:
     """Alternating least squares at given points.
