@@ -48,7 +48,7 @@ def test_weights_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 8.0 * 900)
     values = np.random.default_rng(0).random((15, 15, 2))
     features = kf.Kronecker(kf.Gaussian(30, 0.03), kf.Gaussian(30, 0.03))
-    with pytest.raises(kf.InputError, match=r"30 x 30 features and 2 real channels.*fewer features"):
+    with pytest.raises(kf.InputError, match=r"30 x 30 features and 2 real channels.*fewer"):
         kf.fit(values, encoding=features, channels=True, ridge=0.0)
     kf.fit(values[:9, :9], channels=True, ends="natural")
 
