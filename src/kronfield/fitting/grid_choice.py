@@ -117,8 +117,8 @@ class Crop:
     @functools.cached_property
     def _ranges(self) -> Array:
         """The largest deviation of each channel from its mean; 1 of a constant one."""
-        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
-        return np.where(flat > 0, flat, 1.0)
+        sizes = _largest(self.values)
+        return np.where(sizes > 0, sizes, 1.0)
 
     @functools.cached_property
     def balanced(self) -> Array:
@@ -135,16 +135,22 @@ class Crop:
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
         """Return the central crop of about so many ``samples``; short axes stay whole."""
         parts = centre([len(axis) for axis in axes], samples)
-        crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
-        sizes = np.abs(crop).reshape(len(crop), -1).max(axis=1)
+        crop = np.array(values[(slice(None), *parts)], dtype=np.float64)  # changed in place
+        sizes = _largest(crop)
         largest = float(sizes.max()) or 1.0
-        crop = crop / largest
+        crop /= largest
         crop -= crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
-        rest = float(np.abs(crop).max()) or 1.0
+        rest = float(_largest(crop).max()) or 1.0
         crop /= rest
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
         eps = float(np.finfo(np.result_type(values.dtype, np.float32)).eps)
         return cls(crop, inside, largest * rest, sizes / largest / rest, eps)
+
+
+def _largest(values: Array) -> Array:
+    """Return the largest absolute value of each channel (C, ...), without a copy of the values."""
+    rest = tuple(range(1, values.ndim))
+    return np.maximum(values.max(axis=rest), -values.min(axis=rest))
 
 
 def choose(
