@@ -203,9 +203,9 @@ def choose(
     if options.may_smooth:
         noise = _noise(values, axes, crop, errors, options)
         smoothed = _smoothed(values, crop, axes, frames, noise, options)
-        if smoothed is not None:
+        if isinstance(smoothed, GridChoice):
             return smoothed
-        remark = f"; {noise.reason}"
+        remark = f"; {smoothed}"
     if close:
         encoding = tension_encoding(axes, frames, options.settings.smoothing.tensions[0])
         by = f"default: {_kinds(axes)}, since positions nearly coincide"
@@ -304,17 +304,20 @@ def _smoothed(
     frames: Sequence[Frame],
     noise: Noise,
     options: GridOptions,
-) -> GridChoice | None:
-    """Return the penalised fit if there is noise and it lowers the risk, or if it was asked for."""
+) -> GridChoice | str:
+    """Return the penalised fit if there is noise and it lowers the risk, or if it was asked for.
+
+    Else return why the samples are interpolated.
+    """
     if not noise.is_found and not options.asks_for_gcv:
-        return None
+        return noise.reason
     sigmas = None if options.asks_for_gcv else noise.sigmas / crop.scale
     tried = best_smoothing(
         values, axes, noise.rotation, sigmas, crop.scale, options.settings.smoothing
     )
     best = min(tried, key=lambda one: one.score)
     if best.score >= best.interpolation and not options.asks_for_gcv:
-        return None
+        return noise.reason
     by = "generalised cross-validation" if sigmas is None else "Stein's unbiased risk"
     plain = Candidate("interpolation", {}, tried[0].interpolation)
     candidates = [plain, *(replace(one.candidate(), chosen=one is best) for one in tried)]
@@ -345,6 +348,12 @@ def _smoothed(
     if removed.removal is None:
         about = _about(noise, "a penalised fit", removed)
         return replace(linear, candidates=[*candidates, *removed.candidates], noise=about)
+    is_asked = options.noise is not None or options.denoise
+    if removed.outliers > options.settings.noise.most_outliers and not is_asked:
+        return (
+            f"no noise: {removed.outliers:.1%} of the samples would change by more than four "
+            f"standard deviations of {float(np.max(noise.sigma)):.3g}"
+        )
     return _shrunk(values, axes, frames, noise, removed, decided, options)
 
 
