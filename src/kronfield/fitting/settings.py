@@ -1019,6 +1019,14 @@ class RobustSettings(_Group):
         script="none",
         sides=(1, 7),
     )
+    remarked: float = decision(
+        8.0,
+        "In many dimensions the report recommends Huber's loss if values are further from the fit "
+        "than this many robust standard deviations.",
+        data="by design: of a million normal values none is, of Laplace's 1 in 4000",
+        script="none",
+        sides=(2.0, 200.0),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
