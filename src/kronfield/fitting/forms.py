@@ -186,8 +186,6 @@ def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float,
 
 def _needs_grid(options: PointOptions) -> str:
     """Return the option that only a grid has; empty if there is none."""
-    if options.is_robust:
-        return "loss 'huber'"
     if options.rows is not None:
         return "rows"
     if options.penalty is not None and any(options.penalty.roughness):

@@ -182,6 +182,34 @@ class HuberNoise:
         return np.asarray(K * self.scale * np.sqrt(squares / self.slope))
 
 
+@record(eq=False)
+class PointErrors:
+    """What a fit says about values at points.
+
+    Attributes
+    ----------
+    away : array (C, P)
+        Values minus fit.
+    relative : array (C, P)
+        The errors of predictions from all other points, over their standard deviations.
+    scales : array (C,)
+        The standard deviations of the noise at unit weight.
+    """
+
+    away: Array
+    relative: Array
+    scales: Array
+
+
+@record(eq=False)
+class HuberErrors:
+    """The noise of a robust fit, the weights (P,) of points without Huber's, what refits it."""
+
+    noise: HuberNoise
+    weights: Array
+    again: Any
+
+
 def suspects(
     points: Array,
     values: Array,
@@ -291,6 +319,21 @@ def _on_a_plane(
     rounding = 16 * float(np.finfo(values.dtype).eps) * np.abs(values).max(axis=1)
     least = rounding if degree == 2 else float(np.finfo(np.float64).tiny)
     return np.all(apart <= settings.suspected * (np.sqrt(squares) + least), axis=1)
+
+
+def remark(errors: Array, settings: RobustSettings) -> str:
+    """Return a remark on outliers among errors (C, n) of a fit; "" if there are none."""
+    if errors.shape[1] < 2:
+        return ""
+    least = float(np.finfo(np.float64).tiny) ** 0.25
+    scales = residual_scales(errors, None, np.ones(errors.shape[1], dtype=bool), least)
+    count = int(np.sum(in_scales(errors, None, scales) > settings.remarked))
+    if not count:
+        return ""
+    return (
+        f"{count} of {errors.shape[1]} values that were looked at are more than "
+        f"{settings.remarked:g} robust standard deviations off: loss='huber' withstands outliers"
+    )
 
 
 def listed(points: Array, residuals: Array, sizes: Array, robust: Array) -> tuple[Outlier, ...]:
