@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from kronfield._core.arrays import Array, fit_overflow, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import BSpline
 from kronfield.field.factored import FactoredField
@@ -47,7 +48,7 @@ COMPARED_AT = (1, 2, 4, 8, 12, 16)
 POINTS_OF_ERRORS, WEIGHTS_OF_ERRORS = 20_000, 8000
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Model:
     """What is chosen for one plane: splines, weights, penalty, the axes that matter."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kronfield._core.arrays import problem
+from kronfield._core.records import record
 from kronfield.fitting.options import PointOptions
 
 FORMS = ("grid", "dual", "factored")
@@ -20,7 +20,7 @@ MOST_WORK = 4e11
 FEWEST = 200
 
 
-@dataclass(frozen=True)
+@record
 class Form:
     """The form of a fit, why it was selected, and what it costs.
 
