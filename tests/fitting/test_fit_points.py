@@ -572,7 +572,7 @@ def test_gaps_are_filled_to_the_end():
 def test_a_field_does_not_keep_the_band_of_its_equations():
     points = square(200)
     encoding = kf.Kronecker(kf.Triangle(12, 2 / 12), kf.Triangle(12, 2 / 12))
-    field = kf.fit_points(points, wavy(points), encoding, roughness=1e-3)
+    field = kf.fit_points(points, wavy(points), encoding, roughness=(0.0, 1e-3))
     assert field.report.method == "factorisation"
 
     def bands():
