@@ -576,7 +576,7 @@ def test_a_field_does_not_keep_the_band_of_its_equations():
     assert field.report.method == "factorisation"
 
     def bands():
-        kept = (one for one in gc.get_objects() if isinstance(one, NormalEquations))
+        kept = (one for one in gc.get_objects() if type(one) is NormalEquations)
         return ["data_band" in vars(one) for one in kept]
 
     gc.collect()
