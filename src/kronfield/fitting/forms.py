@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kronfield._core.arrays import problem
+from kronfield._core.records import record
 from kronfield.fitting.options import PointOptions
 
 FORMS = ("grid", "dual", "factored")
@@ -20,7 +20,7 @@ MOST_WORK = 4e11
 FEWEST = 200
 
 
-@dataclass(frozen=True)
+@record
 class Form:
     """The form of a fit, why it was selected, and what it costs.
 
@@ -186,8 +186,6 @@ def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float,
 
 def _needs_grid(options: PointOptions) -> str:
     """Return the option that only a grid has; empty if there is none."""
-    if options.is_robust:
-        return "loss 'huber'"
     if options.rows is not None:
         return "rows"
     if options.penalty is not None and any(options.penalty.roughness):
