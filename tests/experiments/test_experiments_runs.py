@@ -215,7 +215,8 @@ def test_a_changed_spec_does_not_mix(tmp_path):
     rows = run_spec(other, other.sizes["tiny"], tmp_path, methods="closed")
     assert len(rows) == 6  # one of them twice
     assert len(current(other, rows)) == len(current(spec, rows)) == 5
-    assert "1 rows of earlier settings or data are not counted" in " ".join(markdown(other, rows).split())
+    words = " ".join(markdown(other, rows).split())
+    assert "1 rows of earlier settings or data are not counted" in words
 
 
 def test_failures_are_told_and_tried_again(tmp_path, monkeypatch):
