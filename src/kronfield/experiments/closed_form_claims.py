@@ -146,7 +146,7 @@ def matched(N: int, fraction: float) -> tuple[Gaussian, Triangle]:
     return Gaussian(N, 1 / (2 * math.sqrt(math.pi) * rank)), Triangle(N, 4 / (3 * rank))
 
 
-def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, float]:
+def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, Number]:
     """Return condition numbers, and what becomes of the constant 1 between the samples."""
     figures = dict[str, Number]()
     for kind, emb in zip(("Gaussian", "triangle"), pair, strict=True):
