@@ -537,6 +537,22 @@ def varies_box_decides(used):
     return not is_varying(short, few) and is_varying(long, few)
 
 
+def stars(part):
+    """Noise of 0.02 and single bright samples of 0.1 to 0.4 in a part of all places."""
+    rng = np.random.default_rng(3)
+    bright = (rng.random((128, 128)) < part) * rng.uniform(0.1, 0.4, (128, 128))
+    return bright + 0.02 * rng.standard_normal((128, 128))
+
+
+def most_outliers_decides(used):
+    """Stars on 1 of 50 samples are no noise, one on 1 of 1000 hides none."""
+    many, few = (
+        kf.fit(stars(part), settings=replace(decisions.DEFAULT, noise=used)).report.noise
+        for part in (0.02, 0.001)
+    )
+    return many is None and few is not None
+
+
 def bands_of(values, used):
     return _Bands(values[None], 1.0, list(range(1, 1 + values.ndim)), used)
 

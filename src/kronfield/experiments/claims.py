@@ -12,9 +12,9 @@ import operator
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kronfield._core.records import record
 from kronfield.experiments import evidence, theory_claims
 from kronfield.experiments.evidence import Evidence, Figures
 from kronfield.experiments.paired import FEWEST, Number
@@ -92,7 +92,7 @@ def some(states: Iterable[bool | None]) -> bool | None:
     return None if None in given or not given else False
 
 
-@dataclass(frozen=True)
+@record
 class Rule:
     """How figures decide a verdict; see claims.toml."""
 
@@ -136,7 +136,7 @@ class Rule:
         return [(verdict, conditions) for verdict, conditions in cases if conditions]
 
 
-@dataclass(frozen=True)
+@record
 class Claim:
     """A claim of the paper, the figures found, and the verdict of the rule on them.
 

@@ -6,14 +6,14 @@ import functools
 import importlib.resources
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from kronfield._core.records import record
 from kronfield.experiments.results import Row
 from kronfield.experiments.spec import GROUPS, NOUNS, SPECS, Method, Size, Spec, load_spec
 from kronfield.experiments.tables import current
 
 
-@dataclass(frozen=True)
+@record
 class Run:
     """One run of an experiment: some methods on some items at one side."""
 

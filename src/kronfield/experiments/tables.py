@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from kronfield._core.records import record
 from kronfield.experiments.results import Row, to_csv, wrapped
 from kronfield.experiments.spec import GROUPS, NOUNS, Spec
 
@@ -21,7 +22,7 @@ HEAD = (
 )
 
 
-@dataclass(frozen=True)
+@record
 class Line:
     """The means of one method at one protocol, beside the paper's."""
 

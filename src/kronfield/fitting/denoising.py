@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre, is_even, sample_frame
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.embedders import BSpline
 from kronfield.fitting import grouping, shrinkage
@@ -32,11 +33,13 @@ from kronfield.solvers.grid.separable import GridSolver
 # The length of the random probe of a derivative (Ramani, Blu and Unser, 2008), as a part of the
 # noise: short enough for a derivative, long enough for weights to cross their threshold.
 PROBE = 0.1
+# White noise exceeds this many standard deviations in 1 of 16,000 samples.
+OUTSIDE = 4.0
 # Noise of less than this part of the strongest has no effect, and is not divided by.
 WEAKEST_NOISE = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Removal:
     """How noise is removed from values (C, N_1, ..., N_D) by shrinkage.
 
@@ -202,7 +205,7 @@ def _decorrelating(planes: Array, distance: int) -> Array:
 Denoiser = Callable[[Array], Array]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Risk:
     """Stein's unbiased estimate of the mean squared error of denoisers, in units of the noise.
 
@@ -220,12 +223,15 @@ class Risk:
         The mean variance of the noise in each channel.
     scales : array (C,)
         Errors of each channel are divided by it, its noise: channels may be in different units.
+    stabilisers : tuple of Stabiliser or None
+        Of noise that depends on the signal.
     """
 
     values: Array
     probe: Array
     variances: Array
     scales: Array
+    stabilisers: tuple[Stabiliser, ...] | None = None
 
     @classmethod
     def of(
@@ -245,19 +251,30 @@ class Risk:
             return cls(values, probe, noise.sigma**2, scales)
         local = np.stack([f.sigma(plane) for f, plane in zip(stabilisers, values, strict=True)])
         variances = np.mean((local**2).reshape(len(local), -1), axis=1)
-        return cls(values, local * signs, variances, np.sqrt(variances))
+        return cls(values, local * signs, variances, np.sqrt(variances), stabilisers)
 
-    def terms(self, clean: Denoiser) -> Array:
+    def terms(self, clean: Denoiser, found: Array | None = None) -> Array:
         """Return the terms (N_1, ..., N_D) whose mean is the estimated risk of a denoiser.
 
-        They are parts of the variance of the noise, mean over the channels.
+        They are parts of the variance of the noise, mean over the channels. ``found`` is the result
+        of the denoiser, if it is known already.
         """
-        found = clean(self.values).astype(np.float64)
+        found = clean(self.values).astype(np.float64) if found is None else found
         moved = clean(self.values + PROBE * self.probe).astype(np.float64)
         terms = (found - self.values) ** 2 + 2 / PROBE * self.probe * (moved - found)
         wide = (-1, *[1] * (terms.ndim - 1))
         terms = (terms - self.variances.reshape(wide)) / (self.scales**2).reshape(wide)
         return np.mean(terms, axis=0)
+
+    def outliers(self, clean: Array) -> float:
+        """Return the part of the samples that are more than OUTSIDE sigma from clean values."""
+        if self.stabilisers is None:
+            sigma = np.sqrt(self.variances).reshape(-1, *[1] * (clean.ndim - 1))
+        else:
+            pairs = zip(self.stabilisers, clean, strict=True)
+            sigma = np.stack([one.sigma(plane) for one, plane in pairs])
+        far = np.abs(self.values - clean) > OUTSIDE * sigma
+        return float(np.mean(far[self.variances > 0]))
 
 
 def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
@@ -305,7 +322,7 @@ def _standard_error(terms: Sequence[Array], block: int) -> float:
     return float(np.std(every, ddof=1)) / math.sqrt(len(every)) if len(every) > 1 else math.inf
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Removed:
     """The choice between a penalised fit and shrinkage.
 
@@ -317,11 +334,14 @@ class Removed:
         The expected mean squared error of the better one, as a part of the variance of the noise.
     candidates : list of Candidate
         Both, with their risks as a part of the variance of the noise.
+    outliers : float
+        The part of the samples that shrinkage changes by more than OUTSIDE standard deviations.
     """
 
     removal: Removal | None
     risk: float
     candidates: list[Candidate]
+    outliers: float = 0.0
 
 
 def judged_windows(
@@ -378,7 +398,7 @@ def compared(
     wraps : tuple of bool
         Which axes are whole circles. Windows are judged as if they were not.
     """
-    noise = replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
+    whole, noise = noise, replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
     parts = judged_windows([len(axis) for axis in axes], settings.shrinkage)
     block = settings.shrinkage.error_block
     samples = [
@@ -406,10 +426,23 @@ def compared(
             smoothed = smoother(smoothing, own)
         linear.append(risk.terms(smoothed))
         tasks += [(risk, one) for one in removals]
-    every = in_threads(lambda task: task[0].terms(task[1]), tasks)
-    by_blocks = [every[i :: len(removals)] for i in range(len(removals))]
+    every = in_threads(_judged, tasks)
+    by_blocks = [[terms for terms, _ in every[i :: len(removals)]] for i in range(len(removals))]
     taken = int(np.argmin([np.mean(terms) for terms in by_blocks]))
     removal, shrunk = removals[taken], by_blocks[taken]
+    outliers = float(np.mean([part for _, part in every[taken :: len(removals)]]))
+    if stabilisers is not None and outliers > settings.noise.most_outliers:
+        return compared(
+            values,
+            axes,
+            whole,
+            smoothing,
+            unit=unit,
+            may_vary=False,
+            thorough=thorough,
+            settings=settings,
+            wraps=wraps,
+        )
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
     least = settings.noise.confidence * _standard_error(differences, block)
     is_better = float(np.mean(differences)) < -least
@@ -432,7 +465,7 @@ def compared(
         # of groups it is the risk before them, since it takes long to estimate: they gain 6 %
         found = max(risks[1], _standard_error(shrunk, block) + unsure)
         removal = replace(removal, unit=unit, thorough=thorough, wraps=wraps)
-        return Removed(removal, found, candidates)
+        return Removed(removal, found, candidates, outliers)
     if thorough:
         removal = replace(removal, thorough=True)
         terms = Risk.of(middle, noise, stabilisers).terms(removal)
@@ -450,6 +483,13 @@ def compared(
             found = max(found, _standard_error([terms], block) + unsure)
             return Removed(replace(removal, unit=unit, wraps=wraps), found, candidates)
     return Removed(None, max(risks[0], _standard_error(linear, block) + unsure), candidates)
+
+
+def _judged(task: tuple[Risk, Removal]) -> tuple[Array, float]:
+    """Return the terms of the risk of shrinkage, and the part of the samples it moves too far."""
+    risk, removal = task
+    found = removal(risk.values).astype(np.float64)
+    return risk.terms(removal, found), risk.outliers(found)
 
 
 def _blocks(removal: Removal, D: int) -> str:

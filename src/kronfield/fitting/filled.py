@@ -10,12 +10,13 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.fitting.filling_choice import (
     Filling,
@@ -223,7 +224,7 @@ class NoStandardError:
         return self
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class FilledFit:
     """Fills other values with the same gaps, and makes their field. It holds no values."""
 

@@ -21,13 +21,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
+from kronfield._core.records import record
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
 from kronfield.fitting.least_roughness import least_roughness
 from kronfield.fitting.line_choice import LineSmoother
@@ -58,7 +59,7 @@ DECIBEL = 10 / math.log(10)
 KIND = "falling thresholds"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Filling:
     """What is known about filling a lattice.
 
@@ -104,7 +105,7 @@ class Filling:
         return replace(self, planes=None)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Hidden:
     """Windows of a lattice in which known samples are hidden, with the errors of linear fits.
 
@@ -197,7 +198,7 @@ class Hidden:
         return np.stack([lattice[(*before, *window)] for window in self.windows], axis=-D - 1)
 
 
-@dataclass(frozen=True)
+@record
 class MeanError:
     """A mean squared error with its standard error, from windows (or samples if there is one)."""
 
@@ -598,7 +599,7 @@ def _decided(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Plan:
     """How a lattice is filled.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kronfield._core.arrays import problem
+from kronfield._core.records import record
 from kronfield.fitting.options import PointOptions
 
 FORMS = ("grid", "dual", "factored")
@@ -16,7 +16,7 @@ FORMS = ("grid", "dual", "factored")
 PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1e-10, 5e-10, 2e-9
 
 
-@dataclass(frozen=True)
+@record
 class Form:
     """The form of a fit, why it was selected, and what it costs.
 
@@ -183,8 +183,6 @@ def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float,
 
 def _needs_grid(options: PointOptions) -> str:
     """Return the option that only a grid has; empty if there is none."""
-    if options.is_robust:
-        return "loss 'huber'"
     if options.rows is not None:
         return "rows"
     if options.penalty is not None and any(options.penalty.roughness):

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.fitting.point_grids import grid_of, hat_axis
 from kronfield.fitting.settings import SearchSettings
@@ -34,7 +35,7 @@ COARSE, STEPS = 6, (1.0, 0.5)
 Place = tuple[float, float]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Part:
     """The equations of the other points, and the rows, values (n, C) and weights of those held."""
 
@@ -136,7 +137,7 @@ def line_penalty(folds: LineFolds, units: tuple[float, ...], settings: SearchSet
     return penalty(best)
 
 
-@dataclass(frozen=True)
+@record
 class LineSmoother:
     """Smooths samples of a line with gaps under one penalty, in windows of any length.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.encoding import Kronecker
 from kronfield.fitting.filling_choice import Hidden
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
@@ -51,7 +52,7 @@ from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.normal import Penalty
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class PointSamples:
     """Points (P, D), planar values (C, P) scaled to at most 1, and weights (P,) or None."""
 
@@ -72,7 +73,7 @@ class PointSamples:
         return len(self.points) < fewest or not np.ptp(self.values)
 
 
-@dataclass(frozen=True)
+@record
 class PointChoice:
     """The features and the penalty of a fit, and how they were chosen.
 
@@ -111,7 +112,7 @@ class PointChoice:
     grid: ChosenGrid | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class HeldOut:
     """The samples of a lattice that were held out, and the squared errors of the chosen fit there.
 
@@ -274,7 +275,7 @@ def _of_gaussians(
     )
 
 
-@dataclass(frozen=True)
+@record
 class _Grid:
     """Features of one kind on a grid: name, function that makes an axis, and nodes per axis."""
 

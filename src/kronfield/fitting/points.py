@@ -6,7 +6,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame, sample_frame
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
@@ -786,7 +787,7 @@ class PointFit:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Solved:
     """A solved system: its equations and solution, and the weights of the fit (C, K_1, ..., K_D).
 
@@ -807,7 +808,7 @@ class _Solved:
         return self.solution.unknowns if self.trend is None else self.trend.unknowns
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _TrendFit:
     """The coefficients (C, T) of a trend, its covariance, and the unknowns of all channels."""
 
@@ -816,7 +817,7 @@ class _TrendFit:
     unknowns: Array
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class PointResidual:
     """The weighted root mean square of value minus fit at the points, computed when called."""
 
@@ -859,7 +860,7 @@ def scaled_ridge(ridge: float, exponent: int) -> float:
         return 1e300
 
 
-@dataclass(frozen=True)
+@record
 class _Constant:
     """A constant that is subtracted from the values before the solve and added to the weights.
 

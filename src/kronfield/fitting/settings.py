@@ -421,6 +421,16 @@ class NoiseSettings(_Group):
         script="shrinkage.py",
         sides=((3, 1), (9, 6)),
     )
+    most_outliers: float = decision(
+        0.002,
+        "What shrinkage removes is noise if at most this part of it exceeds four standard "
+        "deviations. Otherwise noise does not depend on the signal after all, or, if it does not, "
+        "there is none unless it was given: faint stars were removed. White noise has 0.00006, "
+        "pictures with noise of all kinds had at most 0.0005.",
+        data=_PICTURES + " with constant, Poisson and sensor noise",
+        script="noise.py",
+        sides=(0.0, 0.02),
+    )
     accuracy: float = decision(
         0.01,
         "The part of itself to which measured noise is known. Expected errors cannot be smaller "
@@ -1087,6 +1097,14 @@ class RobustSettings(_Group):
         data="by design: with fewer, the standard error of the paraboloid is no measure",
         script="none",
         sides=(1, 7),
+    )
+    remarked: float = decision(
+        8.0,
+        "In many dimensions the report recommends Huber's loss if values are further from the fit "
+        "than this many robust standard deviations.",
+        data="by design: of a million normal values none is, of Laplace's 1 in 4000",
+        script="none",
+        sides=(2.0, 200.0),
     )
 
 

@@ -7,12 +7,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Encoding, Kronecker
@@ -520,7 +521,7 @@ def _sum(one: Array, other: Array, sign: int) -> Array:
     return one + sign * other if len(one) else sign * other
 
 
-@dataclass(frozen=True)
+@record
 class _Known:
     """A known number as a function without arguments."""
 

@@ -14,13 +14,14 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import centre, is_even, sample_frame
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads, one_blas_thread
 from kronfield.files import Description, Signal, VideoFrames
 from kronfield.fitting import settings as defaults, shrinkage
@@ -120,7 +121,7 @@ def samples_of(source: Signal | VideoFrames) -> Samples:
     return VideoSamples(source)
 
 
-@dataclass(frozen=True)
+@record
 class Planes:
     """How stored numbers (N_1, ..., N_D[, C]) become planes (C, N_1, ..., N_D), and back.
 
@@ -194,7 +195,7 @@ class Planes:
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Span:
     """Samples along an axis that are computed together, and those from which they are."""
 

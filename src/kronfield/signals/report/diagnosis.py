@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field as dataclass_field
+from dataclasses import field as dataclass_field
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, InputError
 from kronfield._core.frames import cell_centres
+from kronfield._core.records import record
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.field import Field
 from kronfield.files import Signal
@@ -35,7 +36,7 @@ FINE, MAP, COARSE = 8, 300, 80
 PASSES = 1e-3
 
 
-@dataclass(frozen=True)
+@record
 class Shown:
     """Samples, the field at the same positions, and the difference.
 
@@ -73,7 +74,7 @@ class Shown:
     turned: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Power:
     """The power of samples, field and error by frequency, in cycles per sample.
 
@@ -86,7 +87,7 @@ class Power:
     error: Array
 
 
-@dataclass(frozen=True)
+@record
 class AxisSpectrum:
     """The singular values of the encoding of one axis at its samples, relative to the largest."""
 
@@ -95,7 +96,7 @@ class AxisSpectrum:
     stable_rank: float
 
 
-@dataclass(frozen=True)
+@record
 class Spread:
     """Standard errors: along a line, or on a map with the first row at the top."""
 
@@ -105,7 +106,7 @@ class Spread:
     extent: tuple[float, float, float, float] | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Diagnosis:
     """The content of a report.
 
@@ -231,7 +232,7 @@ def _spread(field: Field) -> Spread | None:
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Section:
     """A plane through a grid: all of two axes, the middle of the others.
 
