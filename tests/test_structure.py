@@ -387,6 +387,35 @@ def test_the_base_of_errors_loads_nothing_heavy():
     assert loads("_core.errors") == {"kronfield", "kronfield._core", "kronfield._core.errors"}
 
 
+def many_positional(tree):
+    """Return the functions and calls with more than eight arguments by position.
+
+    Commands are called by click, with the names of their options.
+    """
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+            is_command = any("click." in ast.unparse(one) for one in node.decorator_list)
+            if not is_command and len(names) - (names[:1] in (["self"], ["cls"])) > 8:
+                found.append(f"{node.lineno}: {node.name}")
+        elif isinstance(node, ast.Call) and len(node.args) > 8:
+            found.append(f"{node.lineno}: {ast.unparse(node.func)}")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_long_lists_of_positional_arguments(path):
+    """Options are passed as an object, or by name."""
+    assert many_positional(ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+def test_the_rule_about_positional_arguments_can_fail():
+    names = ", ".join("abcdefghi")
+    assert len(many_positional(ast.parse(f"def f({names}): g({names})"))) == 2
+    assert many_positional(ast.parse(f"def f(self, {names[:-3]}): g(*all)")) == []
+
+
 def test_no_dimension_in_a_name():
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -222,7 +222,8 @@ def _job(source: str, frames: Any, out: Output, *, by_hand: bool) -> _Job:
     from kronfield.cli.sources import signal_to_fit
     from kronfield.files import kind_of, video_frames
     from kronfield.files.kinds import split_member
-    from kronfield.signals.denoise import PART, check_finite
+    from kronfield.fitting import settings
+    from kronfield.signals.denoise import check_finite
 
     if by_hand:
         signal = signal_to_fit(source, out, penalised=True, frames=frames)
@@ -232,7 +233,7 @@ def _job(source: str, frames: Any, out: Output, *, by_hand: bool) -> _Job:
             film = video_frames(
                 path,
                 frames=frames,
-                most=PART // 3,
+                most=settings.DEFAULT.signals.denoised_part // 3,
                 progress=lambda done, total: bar.update(done, total=total),
             )
         known = film.description

@@ -75,7 +75,9 @@ def missing(results: Mapping[str, Iterable[Row]]) -> str:
             if done < jobs
         ]
     if not rows.get("times"):
-        lines.append("- `times`: no times were measured on a quiet machine.")
+        lines.append("- `times`: no times were measured.")
+    if not rows.get("slopes"):
+        lines.append("- `slopes`: no complexity was measured.")
     return "\n".join(lines) if lines else "Nothing: all runs are finished."
 
 

@@ -314,15 +314,15 @@ def parse_spec(name: str, text: str) -> Spec:
             "The paper uses 0.25 and 0.125.",
         )
     return Spec(
-        name,
-        str(data["title"]),
-        data["kind"],
-        data["task"],
-        fraction,
-        bool(data.get("keep", False)),
-        sizes,
-        methods,
-        tuple(data.get("arrays", Spec.arrays)),
+        name=name,
+        title=str(data["title"]),
+        kind=data["kind"],
+        task=data["task"],
+        fraction=fraction,
+        keep=bool(data.get("keep", False)),
+        sizes=sizes,
+        methods=methods,
+        arrays=tuple(data.get("arrays", Spec.arrays)),
     )
 
 

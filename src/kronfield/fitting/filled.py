@@ -19,7 +19,6 @@ from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.fitting.filling_choice import (
-    MOST_AXES,
     Filling,
     consider_holes,
     consider_scattered,
@@ -185,7 +184,7 @@ def _scaled(planes: Array, exponent: int) -> Array:
 def _is_open(options: PointOptions, D: int) -> bool:
     """Tell whether the caller left open how the lattice is fitted."""
     return (
-        D <= MOST_AXES
+        options.settings.filling.most_axes >= D
         and options.penalty is None
         and options.units is None
         and options.rows is None

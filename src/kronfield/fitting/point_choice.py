@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -170,8 +170,12 @@ def _searched(
         grids = _grids(box, count, lattice, settings.points, units, periods)
     gaussians = _gaussians(trial, box, options) if free else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
-    on_line = _is_line(samples, options, periods)
-    walks = _walks(trial, box, grids, units, options, score, samples, on_line, line)
+    own = None
+    if _is_line(samples, options, periods):
+        own = functools.partial(
+            _line_penalty, samples=samples, box=box, units=units, options=options, known=line
+        )
+    walks = _walks(trial, box, grids, units, options, score, own)
     # searches that cannot win are left out: there may be fewer walks than grids
     best, walk = min(zip(grids, walks, strict=False), key=lambda pair: pair[1].lowest)
     tried = list(chain.from_iterable(one.candidates() for one in walks))
@@ -342,13 +346,12 @@ def _walks(
     units: tuple[float, ...],
     options: PointOptions,
     score: float,
-    samples: PointSamples,
-    on_line: bool,
-    known: LineSmoother | None = None,
+    penalty_of: Callable[[_Grid], Penalty] | None,
 ) -> list[Walk]:
     """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians.
 
-    On a line all samples choose the penalty, and the held-out points of the trial tell its error.
+    On a line, ``penalty_of`` a grid is chosen from all samples; the held-out points of the trial
+    only measure its error.
     """
     walks: list[Walk] = []
     for grid in grids:
@@ -360,8 +363,8 @@ def _walks(
             break
         equations = trial.systems(grid.make, box, grid.counts, options.rows)
         search, penalty = options.settings.search, options.penalty
-        if on_line:
-            penalty = _line_penalty(samples, box, grid, units, options, known)
+        if penalty_of is not None:
+            penalty = penalty_of(grid)
         ladder = ladder_for(equations[0], units, penalty, search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # Finer steps gain little. Skip them if the coarse steps do not beat the other features.
@@ -371,9 +374,9 @@ def _walks(
 
 
 def _line_penalty(
+    grid: _Grid,
     samples: PointSamples,
     box: Sequence[tuple[float, float]],
-    grid: _Grid,
     units: tuple[float, ...],
     options: PointOptions,
     known: LineSmoother | None,
@@ -384,7 +387,7 @@ def _line_penalty(
     search = options.settings.search
     rule = RowRule.choose(*grid_of(grid.make, box, grid.counts), "exact")
     own = samples.points, samples.values, samples.weights
-    return line_penalty(LineFolds(rule, *own, search.line_points, options.seed), units, search)
+    return line_penalty(LineFolds(rule, *own, search, options.seed), units, search)
 
 
 def _is_line(samples: PointSamples, options: PointOptions, periods: Periods) -> bool:

@@ -408,7 +408,15 @@ class Statistics:
         grams = [np.ldexp(gram, -heavy) for gram in self._grams]
         total = math.ldexp(self.total, -heavy)
         return NormalEquations(
-            used, frames, term, rhs, energy, total, self.count, grams, self._rule.nodes
+            encoding=used,
+            frames=frames,
+            term=term,
+            rhs=rhs,
+            energy=energy,
+            total=total,
+            count=self.count,
+            grams=grams,
+            nodes=self._rule.nodes,
         )
 
     def _by_least_squares(self) -> bool:

@@ -93,7 +93,18 @@ class Settings:
             raise problem("model", "float16 weights", expected, remedy)
         size = _count("chunk", chunk) or _points_in_cache(model)
         return cls(
-            count, rate, pair, decay, batch, size, schedule, loss, patience, every, clip, seed
+            epochs=count,
+            rate=rate,
+            betas=pair,
+            weight_decay=decay,
+            batch=batch,
+            chunk=size,
+            schedule=schedule,
+            loss=loss,
+            patience=patience,
+            every=every,
+            clip=clip,
+            seed=seed,
         )
 
     @property

@@ -315,7 +315,17 @@ def _line(signal: Signal, field: Field) -> Shown:
         fitted, fine = fitted[:, 0], fine[:, 0]
     names = (_label(field, 0), signal.description.first_channel)
     x, fine_x = drawn_positions(field, 0, x), drawn_positions(field, 0, fine_x)
-    return Shown("line", values[part], fitted, fitted - values[part], names, "", x, fine_x, fine)
+    return Shown(
+        form="line",
+        samples=values[part],
+        fitted=fitted,
+        error=fitted - values[part],
+        names=names,
+        unit="",
+        x=x,
+        fine_x=fine_x,
+        fine=fine,
+    )
 
 
 def _table(signal: Signal, field: Field) -> Shown:
@@ -335,15 +345,15 @@ def _table(signal: Signal, field: Field) -> Shown:
         fine_x = np.linspace(*field.domain[0], 800)
         fine = _first(field, field.on_grid([fine_x]))
         return Shown(
-            "line",
-            values,
-            fitted,
-            fitted - values,
-            (names[0], column),
-            "",
-            drawn_positions(field, 0, points[:, 0]),
-            drawn_positions(field, 0, fine_x),
-            fine,
+            form="line",
+            samples=values,
+            fitted=fitted,
+            error=fitted - values,
+            names=(names[0], column),
+            unit="",
+            x=drawn_positions(field, 0, points[:, 0]),
+            fine_x=drawn_positions(field, 0, fine_x),
+            fine=fine,
         )
     if field.dimensions > 2:
         return Shown(
@@ -356,17 +366,17 @@ def _table(signal: Signal, field: Field) -> Shown:
     drawn = _first(field, field.on_grid(axes))
     drawn = drawn.T[::-1] if across == 0 else drawn[::-1]
     return Shown(
-        "points",
-        values,
-        fitted,
-        fitted - values,
-        (names[across], names[up]),
-        column,
-        points[:, [across, up]],
-        None,
-        drawn,
-        (*ends[0], *ends[1]),
-        across == 1,
+        form="points",
+        samples=values,
+        fitted=fitted,
+        error=fitted - values,
+        names=(names[across], names[up]),
+        unit=column,
+        x=points[:, [across, up]],
+        fine_x=None,
+        fine=drawn,
+        extent=(*ends[0], *ends[1]),
+        turned=across == 1,
     )
 
 

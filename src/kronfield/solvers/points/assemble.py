@@ -200,7 +200,15 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
     )
     term, rhs = _data_term(rule, runs, values, weights)
     return NormalEquations(
-        rule.encoding, rule.frames, term, rhs, energy, total, P, grams, rule.nodes
+        encoding=rule.encoding,
+        frames=rule.frames,
+        term=term,
+        rhs=rhs,
+        energy=energy,
+        total=total,
+        count=P,
+        grams=grams,
+        nodes=rule.nodes,
     )
 
 
