@@ -1,4 +1,4 @@
-"""The base classes of kronfield's errors and warnings. It imports nothing, so the command line loads it early."""
+"""The base classes of kronfield's errors and warnings; the command line loads this early."""
 
 from __future__ import annotations
 
