@@ -12,8 +12,10 @@ from effort import examples
 from kronfield.fitting import denoised_gaps, settings as decisions
 from kronfield.fitting.noise import (
     Noise,
+    _axes_of_known,
     _Bands,
     _differences,
+    _most_samples,
     _repetition,
     _SmoothLines,
     _Stencil,
@@ -450,6 +452,21 @@ def most_samples_decides(used):
         values[:, 128:384, 128:384] += white(0.05, 1, 256, 256, seed=seed)
         found.append(find_noise(values, used).is_found)
     return all(found)
+
+
+def many_known_decides(used):
+    """Of 60 x 60 samples with a gap both axes are compared, of 40 x 40 one."""
+    axes = []
+    for n in (40, 60):
+        known = np.ones((n, n), dtype=bool)
+        known[n // 2, n // 2] = False
+        axes.append(len(_axes_of_known(known, [1, 2], used)))
+    return axes == [1, 2]
+
+
+def whole_channels_decides(used):
+    counts = [_most_samples(C, used) for C in (1, 4, 8)]
+    return counts == [used.most_samples, used.most_samples, used.most_samples // 2]
 
 
 def varies_decides(used):

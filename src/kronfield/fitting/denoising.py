@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre, is_even, sample_frame
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.embedders import BSpline
 from kronfield.fitting import grouping, shrinkage
@@ -38,7 +39,7 @@ OUTSIDE = 4.0
 WEAKEST_NOISE = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Removal:
     """How noise is removed from values (C, N_1, ..., N_D) by shrinkage.
 
@@ -204,7 +205,7 @@ def _decorrelating(planes: Array, distance: int) -> Array:
 Denoiser = Callable[[Array], Array]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Risk:
     """Stein's unbiased estimate of the mean squared error of denoisers, in units of the noise.
 
@@ -321,7 +322,7 @@ def _standard_error(terms: Sequence[Array], block: int) -> float:
     return float(np.std(every, ddof=1)) / math.sqrt(len(every)) if len(every) > 1 else math.inf
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Removed:
     """The choice between a penalised fit and shrinkage.
 

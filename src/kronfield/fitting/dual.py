@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from kronfield._core.arrays import Array, fit_overflow
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.field.dual import DualField
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.field.uncertainty import INTERPOLATING
@@ -35,7 +36,7 @@ WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
 STEPS, LAST_STEPS = 40, 25
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class DualChoice:
     """The settings that were chosen, and what was compared."""
 
@@ -343,8 +344,3 @@ class DualFit:
             report.expected_error_uncertainty = largest * spread
             report.held_out = "every point in turn"
         return report
-
-
-def fit_dual(given: PointInput, options: PointOptions, form: Form, started: float) -> DualField:
-    """Return the field of points in the dual form."""
-    return DualFit(given, options, form).field(given.values, started)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from kronfield._core.arrays import Array, fit_overflow, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import BSpline
 from kronfield.field.factored import FactoredField
@@ -39,15 +40,11 @@ from kronfield.solvers.points.normal import Penalty
 LEAST, MOST = 1e-9, 1e4
 # A step of the penalty, and where its search starts.
 STEP, FIRST = 10.0, 1e-2
-# Sweeps after each change of the model in the choice, and for main effects alone.
-SWEEPS, FIRST_SWEEPS = 4, 8
-# Penalties are compared again when the number of products is one of these.
-COMPARED_AT = (1, 2, 4, 8, 12, 16)
 # Standard errors use at most this many points, and weights.
 POINTS_OF_ERRORS, WEIGHTS_OF_ERRORS = 20_000, 8000
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Model:
     """What is chosen for one plane: splines, weights, penalty, the axes that matter."""
 
@@ -96,10 +93,27 @@ class _Search:
         self.work, self.candidates = 0.0, list[Candidate]()
         self.sweeper: Sweeper | None = None
 
+    def squares(self, model: _Model) -> Array:
+        """Return the squared errors at the held-out points."""
+        return (self.truth - values_at(model.embedders, model.factors, self.held)) ** 2
+
     def at(self, model: _Model) -> float:
         """Return the mean squared error at the held-out points."""
-        away = (self.truth - values_at(model.embedders, model.factors, self.held)) ** 2
-        return float(np.average(away, weights=self.held_weights))
+        return float(np.average(self.squares(model), weights=self.held_weights))
+
+    def is_as_good(self, simpler: _Model, squares: Array) -> bool:
+        """Return whether a simpler model predicts as well as one with these squared errors.
+
+        The difference at each held-out point has a mean and a standard error. The simpler model is
+        as good unless its error is larger by more than `idle` standard errors: the rule of one
+        standard error (Breiman, Friedman, Olshen and Stone, 1984), of paired differences.
+        """
+        more = self.squares(simpler) - squares
+        weights = np.ones(len(more)) if self.held_weights is None else self.held_weights
+        weights = weights / weights.sum()
+        mean = float(weights @ more)
+        error = math.sqrt(float(weights**2 @ (more - mean) ** 2))
+        return mean <= self.settings.idle * error
 
     def rows(self, model: _Model) -> Sweeper:
         """Return the sweeper for the splines and axes of a model."""
@@ -158,7 +172,7 @@ class _Search:
                 break
             other = replace(model, embedders=tuple(embedders), factors=Factors(tuple(weights)))
             self.rows(other)
-            other = self.swept(other, SWEEPS)
+            other = self.swept(other, self.settings.sweeps)
             if other.error >= (1.0 - 5 * self.settings.gain) * model.error:
                 break
             model = other
@@ -181,8 +195,9 @@ class _Search:
             if new is None:
                 break
             more = replace(model, factors=model.factors.with_product(new))
-            several = more.factors.rank in COMPARED_AT and not failed
-            more = self.compared(more, SWEEPS) if several else self.swept(more, SWEEPS)
+            several = more.factors.rank in self.settings.compared_at and not failed
+            change = self.compared if several else self.swept
+            more = change(more, self.settings.sweeps)
             if more.error < (1.0 - self.settings.gain) * model.error:
                 ratio, model, failed = more.error / model.error, more, 0
                 steps = self.settings.most_products - model.factors.rank
@@ -205,6 +220,7 @@ class _Search:
     def without_idle(self, model: _Model) -> _Model:
         """Return the model without the axes that do not matter, if it is as good."""
         free, weights = list(model.free), list(model.factors.weights)
+        squares = self.squares(model)
         for d, W in enumerate(model.factors.weights):
             if not free[d]:
                 continue
@@ -212,15 +228,14 @@ class _Search:
             constant = _constant(W, np.asarray(model.embedders[d](self.kept[:2000, d])))
             changed = list(model.factors.weights)
             changed[d] = constant
-            error = self.at(replace(model, factors=Factors(tuple(changed))))
-            if error <= (1 + self.settings.idle) * model.error:
+            if self.is_as_good(replace(model, factors=Factors(tuple(changed))), squares):
                 free[d], weights[d] = False, constant
         if all(free) or free == list(model.free) or not any(free):
             return model
         other = replace(model, factors=Factors(tuple(weights)), free=tuple(free))
         self.rows(other)
-        other = self.swept(other, SWEEPS)
-        if other.error <= (1 + self.settings.idle) * model.error:
+        other = self.swept(other, self.settings.sweeps)
+        if self.is_as_good(other, squares):
             return other
         self.rows(model)
         return model
@@ -229,7 +244,7 @@ class _Search:
         """Return the model that is chosen."""
         model = _Model(tuple(embedders), Factors.zeros(embedders), FIRST, tuple(free), math.inf)
         self.rows(model)
-        model = self.compared(model, FIRST_SWEEPS)
+        model = self.compared(model, self.settings.first_sweeps)
         model = self.refined(model)
         model = self.with_products(model)
         model = self.refined(model)

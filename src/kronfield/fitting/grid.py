@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.errors import KronfieldWarning
 from kronfield._core.frames import Frame, Split, centre, is_even, mean_step
 from kronfield._core.memory import check_memory
 from kronfield._core.records import record
@@ -60,16 +61,13 @@ SOLVED = 2
 ELONGATED = 4
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
-# Samples of the middle that the error at held-out samples is measured on, for speed; axes with
-# fewer samples than the second leave too few to fit.
-HELD_OUT_SAMPLES, HELD_OUT_FEWEST = 1 << 14, 12
 
 
-class NoiseWarning(UserWarning):
+class NoiseWarning(KronfieldWarning):
     """No noise was found, so that `denoise` removed nothing."""
 
 
-class RankWarning(UserWarning):
+class RankWarning(KronfieldWarning):
     """An encoding cannot tell all samples apart; the fit is the one of least norm."""
 
 
@@ -928,15 +926,15 @@ class GridHeldOut:
         """Return the root mean square errors of the field, of linear and of cubic interpolation."""
         from scipy.interpolate import make_interp_spline
 
-        grid, layout = self.grid, self.grid.layout
+        grid, layout, settings = self.grid, self.grid.layout, self.options.settings.grid
         if any(frame.wraps for frame in layout.frames):
             return {}
-        middle = centre(layout.shape, HELD_OUT_SAMPLES)
+        middle = centre(layout.shape, settings.held_out_samples)
         # an odd number on each axis, so that the last sample is known too: no extrapolation
         ends = [part.indices(n)[:2] for part, n in zip(middle, layout.shape, strict=True)]
         parts = [slice(low, high - (high - low + 1) % 2) for low, high in ends]
         axes = [x[part] for x, part in zip(grid.axes, parts, strict=True)]
-        if min(map(len, axes)) < HELD_OUT_FEWEST:
+        if min(map(len, axes)) < settings.fewest_held_out:
             return {}
         values = np.moveaxis(grid.planar()[(slice(None), *parts)], 0, -1).astype(np.float64)
         split = Split.of(values.shape[:-1])

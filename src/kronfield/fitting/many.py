@@ -17,10 +17,6 @@ from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.robust_many import RobustFit
 
-# The dual form is not compared with factored weights if its error is below this part of the spread
-# of the values: it explains all but a hundred thousandth of the variance.
-CLEAR = 3e-3
-
 
 def fit_many(given: PointInput, options: PointOptions, form: Form, started: float) -> ProductField:
     """Return the field of points in the form that was selected."""
@@ -66,7 +62,7 @@ def _better(
     spread = np.maximum(some.values.astype(np.float64).std(axis=1), 1e-300)[:, None]
     # errors of the dual form come multiplied by the root of the weight
     own = _squares(dual.left_out * np.sqrt(dual.noise[factored.held]), spread, weights)
-    scores, clear = [own], own < CLEAR**2
+    scores, clear = [own], own < options.settings.dual.clear**2
     if not clear:
         factored.choose(some.values, own)
         scores.append(_squares(factored.errors_at_held(some.values), spread, weights))

@@ -14,12 +14,13 @@ them, those that are far from its prediction as well are rejected, and the other
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import threads
 from kronfield.fitting.settings import RobustSettings
 
@@ -34,7 +35,7 @@ CHUNK = 1 << 16
 LISTED = 5
 
 
-@dataclass(frozen=True)
+@record
 class Outlier:
     """A point far from the fit: its position, value minus fit by channel, and its weight."""
 
@@ -43,7 +44,7 @@ class Outlier:
     weight: float
 
 
-@dataclass(frozen=True)
+@record
 class RobustReport:
     """What a robust fit did with the points.
 
@@ -128,7 +129,7 @@ def huber_weights(sizes: Array, constant: float) -> Array:
     return constant / np.maximum(sizes, constant)
 
 
-@dataclass(frozen=True)
+@record
 class HuberNoise:
     """What standard errors need to know about a robust fit: see `Uncertainty`.
 
@@ -181,7 +182,7 @@ class HuberNoise:
         return np.asarray(K * self.scale * np.sqrt(squares / self.slope))
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class PointErrors:
     """What a fit says about values at points.
 
@@ -200,7 +201,7 @@ class PointErrors:
     scales: Array
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class HuberErrors:
     """The noise of a robust fit, the weights (P,) of points without Huber's, what refits it."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.dual.likelihood import LEAST_RIDGE, MOST_RIDGE, orthonormal
 from kronfield.solvers.dual.similarity import AxisSimilarity, Similarity, on_axes
@@ -30,7 +30,7 @@ BLOCK = 4096
 ATTEMPTS = 6
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class DualSolution:
     """The solution for values of C channels.
 
@@ -221,7 +221,7 @@ class Direct(_Centred):
         return cls(similarity, ridge, arrays["centres"], arrays["noise"], arrays["columns"])
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Sums:
     """Sums over points, whitened by L with L L' = K_mm: V = L^-1 K_mn W^(1/2)."""
 
