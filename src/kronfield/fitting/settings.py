@@ -1812,8 +1812,8 @@ class FactoredSettings(_Group):
         1.0,
         "An axis is left out unless this raises the squared error at held-out points by more than "
         "this many standard errors of the difference (Breiman et al., 1984).",
-        data="functions of 4 to 10 variables of which some have no effect",
-        script="dimensions.py",
+        data="by design: the rule of one standard error",
+        script="none",
         sides=(-1.0, 30.0),
     )
     patience: int = decision(
