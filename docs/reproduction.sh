@@ -21,18 +21,19 @@ alone() {
 # The minutes are those of one core of 2020 or later.
 stage() {
     case $1 in
-        table1 | table2) alone "$1" "$1" --side 128 ;;         # 125
+        table1 | table2) alone "$1" "$1" --side 128 ;;         # 80
         table1-256) alone "$1" table1 --side 256 ;;            # 65
         table2-256) alone "$1" table2 --side 256 ;;            # 65
-        table3 | table4) alone "$1" "$1" --side 32 ;;          # 110
+        table3 | table4) alone "$1" "$1" --side 32 ;;          # 60
         rank-depth) alone "$1" "$1" ;;                         # 15
         visual) alone "$1" visual-grid; alone "$1" visual-random ;; # 50
         full) # complex encodings at the full side, 65
             for table in table1 table2; do alone "$1" $table --side 480; done
             for table in table3 table4; do alone "$1" $table --side 128; done
             ;;
-        times) # 5, with all cores: nothing else may run
-            kronfield reproduce times --size page --images "$images" --output "$runs/times" --quiet
+        times) # 5: CPU time, which other work changes less than the time of the clock
+            alone times times
+            kronfield reproduce slopes --output "$runs/times" --quiet
             ;;
         report) report ;;
         *) echo "no stage $1: see the names in $0" >&2 && return 2 ;;

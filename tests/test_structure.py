@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,40 @@ def test_imports_go_down_only(path):
 def test_no_call_upwards_is_listed_that_is_not_there():
     there = {(source, target) for path in FILES for source, target, _ in upward(path)}
     assert upward_calls() == there
+
+
+def rows_of_packages():
+    """Return the files named in the row of each package on the architecture page."""
+    table = ARCHITECTURE.read_text(encoding="utf-8").split("| package |")[1].split("\n\n")[0]
+    rows = [line.split("|")[1:4] for line in table.splitlines()[2:]]
+    return {name.strip(" `"): re.findall(r"`([^`]+)`", files) for name, _, files in rows}
+
+
+def test_every_file_is_named_in_the_row_of_its_package():
+    rows = rows_of_packages()
+    assert list(rows) == [name for name in PACKAGES if name not in {"__init__", *DOORS}]
+    for name, named in rows.items():
+        modules = {path for path in (SOURCE / name).rglob("*.py") if path.stem != "__init__"}
+        missing = {path.stem for path in modules} - set(named)
+        assert not missing, f"docs/architecture.md, row {name}: {sorted(missing)} are not named"
+
+
+def places_on_the_page():
+    """Return what the architecture page names as `package/module` or `package/module.name`."""
+    words = re.findall(r"`([\w/.]+)`", ARCHITECTURE.read_text(encoding="utf-8"))
+    return sorted({word for word in words if word.split("/")[0] in PACKAGES and "/" in word})
+
+
+@pytest.mark.parametrize("place", places_on_the_page())
+def test_the_architecture_page_names_what_there_is(place):
+    folder, _, last = place.removesuffix(".py").rpartition("/")
+    stem, *names = last.split(".")
+    module = SOURCE / folder / stem
+    if module.is_dir():
+        module = module / "__init__"
+    text = module.with_suffix(".py").read_text(encoding="utf-8")
+    for name in names:
+        assert re.search(rf"\b(def|class) {name}\b|^ *{name}\b.*=", text, re.MULTILINE), place
 
 
 def test_the_top_level_is_packages():
@@ -350,6 +385,35 @@ def test_errors_share_a_base_and_keep_the_usual_one():
 
 def test_the_base_of_errors_loads_nothing_heavy():
     assert loads("_core.errors") == {"kronfield", "kronfield._core", "kronfield._core.errors"}
+
+
+def many_positional(tree):
+    """Return the functions and calls with more than eight arguments by position.
+
+    Commands are called by click, with the names of their options.
+    """
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+            is_command = any("click." in ast.unparse(one) for one in node.decorator_list)
+            if not is_command and len(names) - (names[:1] in (["self"], ["cls"])) > 8:
+                found.append(f"{node.lineno}: {node.name}")
+        elif isinstance(node, ast.Call) and len(node.args) > 8:
+            found.append(f"{node.lineno}: {ast.unparse(node.func)}")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_long_lists_of_positional_arguments(path):
+    """Options are passed as an object, or by name."""
+    assert many_positional(ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+def test_the_rule_about_positional_arguments_can_fail():
+    names = ", ".join("abcdefghi")
+    assert len(many_positional(ast.parse(f"def f({names}): g({names})"))) == 2
+    assert many_positional(ast.parse(f"def f(self, {names[:-3]}): g(*all)")) == []
 
 
 def test_no_dimension_in_a_name():

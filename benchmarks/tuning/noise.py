@@ -195,6 +195,9 @@ def cases(folder: Path | None) -> Iterator[Case]:
         yield from noisy(
             "photographs at half their size, one channel", grey(halved(planes)), rng, True
         )
+        given = planes[:, ::2, ::2]
+        yield from noisy("every second pixel of photographs, colour", given, rng, True)
+        yield from noisy("every second pixel of photographs, one channel", grey(given), rng, True)
         for quality in (50, 75, 90):
             yield Case("photographs after JPEG", "none", compressed(planes, quality))
             yield Case("photographs after JPEG", "none", grey(compressed(planes, quality)))
@@ -210,6 +213,9 @@ def cases(folder: Path | None) -> Iterator[Case]:
         yield from noisy("grey pictures of scikit-image", planes, rng, True)
     for planes in shipped(TEXTURES):
         yield from noisy("textures of scikit-image", planes, rng, True)
+    for planes in shipped(TEXTURES):
+        for one in (planes, halved(planes), halved(halved(planes))):
+            yield from noisy("every second pixel of textures", one[:, ::2, ::2], rng, True)
     for planes in shipped(DRAWINGS):
         yield from noisy("drawings", planes, rng, True)
     for dimensions, n in ((1, 300), (1, 5000), (2, 60), (2, 250), (3, 40)):
@@ -321,6 +327,8 @@ def sweep(folder: Path) -> None:
         "kept": (0.5, 0.65, 0.8, 0.9, 0.97),
         "quiet": (0.2, 0.35, 0.5, 0.65),
         "growth": (2.0, 4.0, 9.0, 100.0),
+        "growth_spread": (0.01, 0.4, 0.75, 1.5),
+        "growth_change": (0.01, 0.25, 0.5, 1.0),
         "least_steps": (0.3, 0.75, 1.5, 3.0),
     }
     for name, values in tried.items():

@@ -274,7 +274,8 @@ def test_a_table_of_twelve_columns(here):
     asked = f"fit wide.csv --coordinates {','.join(names)} --columns y -o wide.field"
     assert "similarities to 80 points in the dual form" in run(asked).output
     assert np.std(kf.load("wide.field")(X) - rows[:, -1]) < 0.1
-    refused(f"{asked} --force --loss huber", "dual form")
+    assert "Huber's loss" in run(f"{asked} --force --loss huber").output
+    refused(f"{asked} --force --hold-out blocks", "dual form")
     assert "similarity of width" in run("info wide.field").output
 
 

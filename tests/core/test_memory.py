@@ -4,12 +4,14 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import kronfield as kf
 from kronfield._core import memory
+from kronfield.fitting.settings import DEFAULT
 
 
 def test_large_work_is_refused_with_both_numbers(monkeypatch):
@@ -27,6 +29,28 @@ def test_a_penalised_fit_asks_first(monkeypatch):
     with pytest.raises(kf.InputError, match="60 x 60 samples"):
         kf.fit(values, roughness=(0.0, 1e-3))
     assert kf.fit(values, ridge=0.0).on_grid().shape == (60, 60)
+
+
+def test_a_noisy_lattice_in_cosines_asks_first(monkeypatch):
+    decisions = replace(DEFAULT, grid=replace(DEFAULT.grid, longest_basis=32, longest_halves=32))
+    values = np.random.default_rng(0).random((60, 50))
+    kf.fit(values, noise=0.3, settings=decisions)
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda: 100.0 * values.nbytes)
+    kf.fit(values, noise=0.3, settings=decisions)
+    monkeypatch.setattr(memory, "available_memory", lambda: 20.0 * values.nbytes)
+    with pytest.raises(kf.InputError, match=r"penalised fit of 60 x 50 samples.*noise=0"):
+        kf.fit(values, noise=0.3, settings=decisions)
+
+
+def test_weights_that_do_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda: 8.0 * 900)
+    values = np.random.default_rng(0).random((15, 15, 2))
+    features = kf.Kronecker(kf.Gaussian(30, 0.03), kf.Gaussian(30, 0.03))
+    with pytest.raises(kf.InputError, match=r"30 x 30 features and 2 real channels.*fewer"):
+        kf.fit(values, encoding=features, channels=True, ridge=0.0)
+    kf.fit(values[:9, :9], channels=True, ends="natural")
 
 
 def test_there_is_some_memory():
@@ -47,6 +71,49 @@ except kf.InputError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "refused True", done.stderr
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+import kronfield as kf
+
+case, path, ends = sys.argv[1], sys.argv[2], sys.argv[3] == "ends"
+x = np.linspace(0, 1, 2048)
+gaussians = kf.Kronecker(kf.Gaussian(2304, 0.0003), kf.Gaussian(2304, 0.0003))
+values, options = {
+    "complex": (np.exp(3j * np.add.outer(x, x**2)), {}),
+    "channels": (np.sin(np.add.outer(np.add.outer(x[:64], x[:64]), x)), {"channels": True}),
+    "memory map": (np.load(path, mmap_mode="r"), {}),
+    "given": (np.load(path), {"encoding": gaussians, "ridge": 0.0}),
+}[case]
+few = {"channels": True} if case == "channels" else {}
+kf.fit(values[:40, :40], **few)
+with open("/proc/self/statm") as line:
+    used = int(line.read().split()[0]) * resource.getpagesize()
+more = 5 * values.nbytes + 2**26 if ends else values.nbytes
+resource.setrlimit(resource.RLIMIT_AS, (used + more, used + more))
+try:
+    kf.fit(values, **options)
+    print("fitted")
+except kf.InputError as error:
+    print("refused", "GB" in str(error))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
+@pytest.mark.parametrize("case", ["complex", "channels", "memory map", "given"])
+def test_what_fits_is_fitted_and_the_rest_refused(case, tmp_path):
+    line = np.sin(np.linspace(0, 9, 2896))
+    np.save(tmp_path / "map.npy", np.add.outer(line, line)[:2304, :2304])
+    for words, said in (("ends", "fitted"), ("refused", "refused True")):
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, case, str(tmp_path / "map.npy"), words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.strip() == said, done.stderr
 
 
 PEAK = """

@@ -7,7 +7,6 @@ import pytest
 
 import kronfield as kf
 from kronfield.experiments import closed_form_claims as closed, slopes
-from kronfield.experiments.evidence import _named
 from kronfield.experiments.released import (
     ReleasedBlending,
     released_similarity,
@@ -20,13 +19,6 @@ rng = np.random.default_rng(0)
 
 # Closed forms
 # ------------------------------------------------------------------------------------------
-
-
-def test_intervals_are_students():
-    found = closed.interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    half = 2.7764 * math.sqrt(2.5 / 5)
-    assert found == pytest.approx((3.0, 3.0 - half, 3.0 + half), abs=1e-3)
-    assert closed.interval([2.0]).high == math.inf
 
 
 @pytest.mark.parametrize("unity", [False, True])
@@ -57,33 +49,35 @@ def test_scores_are_those_of_the_task():
 def test_same_rank_and_distance_do_not_decide():
     pytest.importorskip("skimage")
     found = closed.same_rank()
-    assert found["n"] >= 8
-    assert found["largest relative difference of rank and preservation"] < 0.1
+    assert found["largest relative difference of rank and preservation"].value < 0.1
     # Not the condition number: the hat has the better one, and a ridge changes nothing.
-    assert found["rank 0.5 N: condition of the triangle"] < 5
-    name = "rank 0.5 N, {}: Gaussian minus triangle (dB)"
-    assert found[name.format("as it is")] > 3
-    assert found[name.format("ridge")] == pytest.approx(found[name.format("as it is")], abs=0.01)
+    assert found["rank 0.5 N: condition of the triangle"].value < 5
+    name = "rank 0.5 N, {}: Gaussian minus triangle"
+    plain, ridge, sum_1 = (found[name.format(x)] for x in ("as it is", "ridge", "sum 1"))
+    assert plain.n >= 8
+    assert plain.low > 3
+    assert ridge.value == pytest.approx(plain.value, abs=0.01)
     # The hat darkens pictures between the samples. With features that add up to 1 it does not.
-    assert found["rank 0.5 N: 1 between the samples by the triangle"] < 0.9
-    assert abs(found[name.format("sum 1")]) < 1
+    assert found["rank 0.5 N: 1 between the samples by the triangle"].value < 0.9
+    assert abs(sum_1.value) < 1
     # At low rank it is the condition of the Gaussian, and there a ridge does help.
-    low = "rank 0.125 N, {}: Gaussian minus triangle (dB)"
-    assert found["rank 0.125 N: condition of the Gaussian"] > 1e8
-    assert found[low.format("as it is")] < -3
-    assert abs(found[low.format("ridge")]) < 1
-    assert found["largest difference with both repairs (dB)"] < 1
+    low = "rank 0.125 N, {}: Gaussian minus triangle"
+    assert found["rank 0.125 N: condition of the Gaussian"].value > 1e8
+    assert found[low.format("as it is")].high < -3
+    assert abs(found[low.format("ridge")].value) < 1
+    repaired = [number.value for number in found.values() if number.family == "difference, both"]
+    assert len(repaired) == len(closed.RANKS)
+    assert max(map(abs, repaired)) < 1
 
 
 def test_draws_of_few_frequencies_differ_more():
     pytest.importorskip("skimage")
     found = closed.frequency_choice()
+    fewest = found["spread at the fewest features"]
+    assert found["spread at the fewest features minus at the most"].low > fewest.value / 2
     assert (
-        found["spread at the fewest features (dB)"] > 2 * found["spread at the most features (dB)"]
-    )
-    assert (
-        found["RFF: loss at twice the setting (dB)"]
-        > found["Gaussian: loss at twice the setting (dB)"]
+        found["RFF: loss at twice the setting"].value
+        > found["Gaussian: loss at twice the setting"].value
     )
 
 
@@ -96,11 +90,6 @@ def test_bandwidth_on_both_sides_is_needed():
     expected = 2 * math.exp(-((math.pi * 0.03 * d) ** 2))
     error = found["Gaussian: relative error of D with 1 B features"]
     assert error == pytest.approx(expected, rel=0.05)
-
-
-def test_units_are_read_off_names():
-    found = _named({"gap (dB)": 1.0, "n": 3})
-    assert {name: number.unit for name, number in found.items()} == {"gap": "dB", "n": ""}
 
 
 # Slopes
@@ -133,9 +122,13 @@ def made_up(exponent=0.0):
 
 def test_figures_of_slopes():
     found = slopes.figures(made_up())
-    assert found["largest distance of a slope from its exponent"] < 1e-9
-    assert found["seconds per N K (N + K), largest over least"] == pytest.approx(1)
-    assert slopes.figures(made_up(0.7))["largest distance of a slope from its exponent"] > 0.69
+    assert found["largest distance of a slope from its exponent"].value < 1e-9
+    assert found["seconds per N K (N + K), largest over least"].value == pytest.approx(1)
+    separable = found["separable, 2 axes: slope"]
+    assert (separable.value, separable.low) == (pytest.approx(3), pytest.approx(3))
+    assert separable.n == len(slopes.JOBS["separable, 2 axes"].sizes)
+    other = slopes.figures(made_up(0.7))["largest distance of a slope from its exponent"]
+    assert other.value > 0.69
     assert slopes.figures([]) == {}
 
 

@@ -1,5 +1,6 @@
 """The experiments: specs, splits, data and methods."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -275,6 +276,37 @@ def test_descent_learns_and_depends_on_the_seed_alone(task_kind):
     assert np.array_equal(first.prediction, again.prediction)
     assert not np.array_equal(first.prediction, other.prediction)
     assert task.score(first.prediction)[0] > 22
+
+
+def test_subnormals_are_zero_in_training_alone():
+    import torch
+
+    from kronfield.experiments.networks import subnormals_as_zero
+
+    def kept():
+        return float(torch.tensor(1e-40) * 0.5) != 0
+
+    assert kept()
+    with subnormals_as_zero():
+        assert not kept()
+        with subnormals_as_zero():
+            assert not kept()
+        assert not kept()
+    assert kept()
+
+
+def test_narrow_gaussians_learn_the_same_without_subnormals(monkeypatch):
+    from kronfield.experiments import networks
+
+    task = make_task(waves(32), "grid", 0.25, 0)
+    method = scaled("table1", "simple: Gau, depth 4", 128)
+    features = networks.build(method, 2, 3, 0).encoding(np.random.default_rng(0).random((200, 2)))
+    small = np.abs(np.asarray(features, dtype=np.float32))
+    assert ((small > 0) & (small < np.finfo(np.float32).tiny)).any()
+    fast = networks.descend(method, task, 10, 0, None, None)
+    monkeypatch.setattr(networks, "subnormals_as_zero", contextlib.nullcontext)
+    slow = networks.descend(method, task, 10, 0, None, None)
+    assert fast.losses == slow.losses
 
 
 def test_blending_is_on_as_many_cells_as_features():

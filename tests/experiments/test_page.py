@@ -110,7 +110,8 @@ def test_what_is_missing_is_stated_from_the_rows():
     assert "- `table1` at side 128, simple: 0 of 40 jobs (8 images)." in nothing
     assert "- `visual-grid` at side 128, complex of depth 1: 0 of 40 jobs" in nothing
     assert "`times`" in nothing
-    everything = {name: [] for name in SPECS} | {"times": [{}]}
+    assert "`slopes`" in nothing
+    everything = {name: [] for name in SPECS} | {"times": [{}], "slopes": [{}]}
     for one in page_runs():
         everything[one.experiment] += rows_of(one, one.count)
     assert missing(everything) == "Nothing: all runs are finished."
@@ -218,6 +219,7 @@ def test_times_are_measured_apart_and_continue(tmp_path, monkeypatch):
         if row["epochs"]:
             assert row["epochs"] == load_spec(row["table"]).paper.epochs["simple"]
             assert row["seconds"] == pytest.approx(row["epochs"] * row["seconds_per_epoch"])
+        assert (row["clock"], row["threads"]) == ("CPU time", 1)
     before = (tmp_path / "times.jsonl").read_bytes()
     reproduce("times", tmp_path, size="tiny")
     assert (tmp_path / "times.jsonl").read_bytes() == before
@@ -239,13 +241,13 @@ def test_the_script_has_a_stage_for_every_run(tmp_path):
     subprocess.run(["bash", script, "photos"], check=True, env=environment)
     calls = [x.split() for x in (tmp_path / "calls").read_text(encoding="utf-8").splitlines()]
     asked = set()
-    for _, name, *options in calls[:-2]:
+    for _, name, *options in calls[:-3]:
         given = dict(zip(options[0::2], options[1::2], strict=False))
         assert (given["--size"], given["--images"]) == ("page", "photos")
         sides = {run.side for run in page_runs() if run.experiment == name}
         asked |= {(name, side) for side in sides if given.get("--side", str(side)) == str(side)}
     assert asked == {(run.experiment, run.side) for run in page_runs()}
-    assert [call[1] for call in calls[-2:]] == ["times", "report"]
+    assert [call[1] for call in calls[-3:]] == ["times", "slopes", "report"]
     done = subprocess.run(
         ["bash", script, "photos", "none"], env=environment, capture_output=True, text=True
     )

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kronfield.experiments.claims import OPEN, Condition, Rule, check_claims, markdown
+from kronfield.experiments.claims import (
+    AT_MOST,
+    OPEN,
+    Condition,
+    Rule,
+    check_claims,
+    markdown,
+)
 from kronfield.experiments.evidence import Evidence, matches
 from kronfield.experiments.paired import FEWEST, Number, paired, paired_ratio
 from kronfield.experiments.spec import load_spec
@@ -93,7 +100,8 @@ def test_families_are_judged_one_by_one():
         (-1.2, 0.5, "holds partly"),  # at least within 2 dB
         (-1.9, -1.1, "holds partly"),
         (-4.0, -2.1, "does not hold"),
-        (-2.5, -1.5, OPEN),
+        (-2.5, -1.5, AT_MOST),  # not within 1 dB; within 2 dB or not
+        (-2.5, -0.5, OPEN),
         (-3.0, 1.0, OPEN),
     ],
 )
@@ -102,6 +110,22 @@ def test_the_verdict_is_that_of_the_interval(low, high, verdict):
     assert rule.verdict({"d": between(low, high)}) == verdict
     assert rule.verdict({"d": between(low, high, n=4)}) == OPEN
     assert rule.verdict({}) == OPEN
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "n", "words"),
+    [
+        (-2.11, -0.4, 5, "below 0, ≥ -1 open, ≥ -2 open"),
+        (-3.8, -1.5, 5, "below 0, ≥ -1 violated, ≥ -2 open"),
+        (-0.9, 0.5, 5, "0 possible, ≥ -1 met, ≥ -2 met"),
+        (0.1, 0.5, 5, "above 0, ≥ -1 met, ≥ -2 met"),
+        (0.1, 0.5, 4, "n below 5"),
+    ],
+)
+def test_the_interval_is_read_out_in_words(low, high, n, words):
+    rule = Rule((Condition("d", "≥", -1),), (Condition("d", "≥", -2),), "does not hold")
+    number = between(low, high, n=n)
+    assert rule.reading("d", number, {"d": number}) == words
 
 
 # Claims
@@ -211,6 +235,27 @@ def test_items_of_a_run_that_is_not_finished_are_left_out():
     found = Evidence({"table1": cut})
     (match,) = matches(found.group("table1", "complex"), found.group("table1", "simple"))
     assert match.items == photographs(5)
+
+
+def test_encoders_are_left_out_if_that_leaves_enough_items():
+    rows = images(-4.0, 6)
+    done = {"LinF": 6, "LogF": 5, "RFF": 2, "Tri": 1}  # Gau has none
+    cut = [
+        row
+        for row in rows
+        if row["group"] != "simple" or row["item"] in photographs(done.get(row["encoder"], 0))
+    ]
+    claim = claim_on({"table1": cut}, IMAGES)
+    assert (claim.verdict, claim.figures["difference"].n) == ("does not hold", 5)
+    assert claim.figures["encoders of the deep networks"].value == 2
+    assert claim.line.startswith("n = 5, 2 of 5 encoders of deep networks; difference -3.9")
+    # none is left out where that does not give enough items
+    fewer = [row for row in cut if row["item"] not in ("p00", "p01")]
+    found = Evidence({"table1": fewer})
+    (match,) = matches(found.group("table1", "complex"), found.group("table1", "simple"))
+    assert (sorted(match.second), match.items) == (["LinF", "LogF"], ["p02", "p03", "p04"])
+    # all encoders if they have enough items
+    assert "encoders" not in claim_on({"table1": rows}, IMAGES).line
 
 
 def visual(effects, n=8):

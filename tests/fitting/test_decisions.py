@@ -15,12 +15,12 @@ import pytest
 import kronfield as kf
 from benchmarks.tuning.mutate import OTHER_TESTS
 from benchmarks.tuning.page import page
-from kronfield._core.frames import sample_frame
+from kronfield._core.frames import Frame, sample_frame
 from kronfield.fitting import grid_choice, settings
 from kronfield.fitting.calibration import Coverage
-from kronfield.fitting.circles import _trigonometric_errors
+from kronfield.fitting.circles import TRIGONOMETRIC, _trigonometric_errors
 from kronfield.fitting.dual import DualFit
-from kronfield.fitting.factored import FactoredFit
+from kronfield.fitting.factored import FactoredFit, _Search
 from kronfield.fitting.forms import (
     Form,
     check_features,
@@ -196,6 +196,33 @@ def test_grid_most_nodes():
     assert not isinstance(_finer(small, [x[:2000]] * 2, [sample_frame(x[:2000])] * 2, part), str)
 
 
+def test_grid_held_out_samples(monkeypatch):
+    seen = held_out_shapes(monkeypatch, np.zeros((200, 300)) + np.sin(np.arange(300.0)))
+    assert 1 << 13 < 4 * math.prod(seen[0]) < 1 << 15
+
+
+def test_grid_fewest_held_out(monkeypatch):
+    wave = np.sin(np.arange(20.0))
+    assert held_out_shapes(monkeypatch, np.outer(wave[:13], wave)) == [(7, 10)]
+    assert held_out_shapes(monkeypatch, np.outer(wave[:11], wave)) == []
+
+
+def held_out_shapes(monkeypatch, values):
+    """Return the shapes of the lattices that are fitted to measure the error between samples."""
+    from kronfield.fitting import grid
+
+    report, shapes, fit = kf.fit(values).report, [], grid.fit
+
+    def fitted(known, *others, **options):
+        shapes.append(known.shape[:2])
+        return fit(known, *others, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(grid, "fit", fitted)
+        assert bool(report.held_out_errors) == bool(shapes)
+    return shapes
+
+
 def test_grid_longest_basis():
     rng = np.random.default_rng(0)
     for count, exact in ((1024, True), (1025, False)):
@@ -289,10 +316,10 @@ def test_prediction_most_uneven():
 
 def test_prediction_most_channels():
     """A smooth channel among 65 rough ones is not looked at if it is the second one."""
-    x = np.linspace(0, 1, 200)
+    x = np.linspace(0, 1, 500)  # with which `most_judged` asks for eight
     for channels, seen in ((64, 64), (65, 33)):
-        values = np.zeros((200, channels))
-        values[:, 1::2] = rough(200)[:, None]
+        values = np.zeros((500, channels))
+        values[:, 1::2] = rough(500)[:, None]
         values[:, ::2] = np.sin(5 * x)[:, None]
         chosen = kf.fit(values, axes=[x], ridge=0.0).report.chosen
         assert (chosen.kind == "slopes") == (seen == 64)
@@ -323,6 +350,23 @@ def test_smoothing_tensions():
         report = kf.fit(rough(30), roughness=roughness).report
         assert report.embedders[0].tension == tension
     assert kf.fit(noisy_line(300)[1]).report.embedders[0].tension == 0.05
+
+
+def test_smoothing_uneven_line(monkeypatch):
+    """Noise on 6000 uneven positions: the penalty is judged by 4096 of them."""
+    from kronfield.fitting import smoothing
+
+    seen, plain = [], smoothing._of_order
+
+    def watched(planes, axes, *others):
+        seen.append(len(axes[0]))
+        return plain(planes, axes, *others)
+
+    monkeypatch.setattr(smoothing, "_of_order", watched)
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.random(6000))
+    smoothing.best_smoothing(rng.standard_normal((1, 6000)), [x], np.eye(1), np.ones(1), 1.0)
+    assert set(seen) == {4096}
 
 
 def test_smoothing_weakest():
@@ -439,6 +483,47 @@ def test_points_blocks():
     assert np.mean(mixed) > 0.8
 
 
+def test_points_occupied():
+    """Six pairs of clusters: pairs are taken apart, so that folds are alike, clusters are not."""
+    rng = np.random.default_rng(0)
+    pairs = np.array([(i, j) for i in range(3) for j in range(2)]) / 2.1
+    clusters = np.concatenate([pairs, pairs + 0.01])
+    points = np.concatenate([one + 1e-4 * rng.random((30, 2)) for one in clusters])
+    # in 10 x 10 blocks, six have points; blocks are halved until twelve have
+    label = fold_labels(points, 5, 100, np.random.default_rng(0)).reshape(12, 30)
+    assert (label == label[:, :1]).all()
+    assert (label[:6, 0] != label[6:, 0]).any()
+
+
+class Held:
+    """How many points coverage is measured at."""
+
+    def __init__(self, monkeypatch):
+        from kronfield.fitting import points as module
+
+        self.counts = []
+        monkeypatch.setattr(module.Coverage, "of", lambda p, *_: self.counts.append(len(p)))
+
+    def of(self, count):
+        x = np.linspace(0, 1, count)[:, None]
+        field = kf.fit_points(x, np.sin(9 * x[:, 0]), kf.Triangle(20, 0.1), roughness=(0, 1e-6))
+        _ = field.report.coverage
+        return self.counts[-1]
+
+
+def test_points_coverage_points(monkeypatch):
+    held = Held(monkeypatch)
+    assert held.of(30_000) == 2000
+    assert held.of(15_000) == 1500
+
+
+def test_points_fewest_covered(monkeypatch):
+    held = Held(monkeypatch)
+    assert held.of(30) == 10
+    with pytest.raises(kf.InputError, match="at least 30"):
+        held.of(26)
+
+
 def test_points_few_points():
     assert len(trial(600).folds) == 5
     assert len(trial(601).folds) == 1
@@ -533,8 +618,16 @@ class ScriptedLine:
 def test_search_line_points():
     x = np.arange(20_000.0)[:, None]
     rule = RowRule.choose(*grid_of(hat_axis, [(0.0, 19_999.0)], [20_000]), "exact")
-    folds = LineFolds(rule, x, np.sin(x.T), None, settings.DEFAULT.search.line_points, 0)
+    folds = LineFolds(rule, x, np.sin(x.T), None, settings.DEFAULT.search, 0)
     assert len(folds.parts) == 3  # of 2000 points each
+
+
+def test_search_line_folds():
+    x = np.arange(300.0)[:, None]
+    rule = RowRule.choose(*grid_of(hat_axis, [(0.0, 299.0)], [300]), "exact")
+    folds = LineFolds(rule, x, np.sin(x.T), None, settings.DEFAULT.search, 0)
+    assert len(folds.parts) == 10
+    assert {part.values.shape[0] for part in folds.parts} == {30}
 
 
 def test_search_steps():
@@ -847,6 +940,13 @@ def test_prediction_highest(monkeypatch):
         assert (np.abs(_trigonometric_errors(wave, highest)).max() < 1e-9) == exact
 
 
+def test_prediction_seen():
+    """Sixteen samples of a period: the highest cosine is 1 at those of the kernel, 0 between."""
+    for cosine, tried in ((0.2, True), (0.05, False)):
+        x = (np.arange(16) + math.acos(cosine) / math.pi) / 16
+        assert TRIGONOMETRIC.fits(x, Frame(0.0, 1.0, 0.0, 1.0)) == tried
+
+
 # Many dimensions
 # ------------------------------------------------------------------------------------------
 
@@ -916,6 +1016,35 @@ def test_dual_direct_points():
 def test_dual_inducing_points():
     assert inducing_count(20_000, options()) == 1000
     assert 200 < inducing_count(1_000_000, options()) < 1000
+
+
+def test_dual_most_sums():
+    assert inducing_count(500_000, options()) == int(math.sqrt(4e11 / 500_000))
+    assert inducing_count(1_000_000, options()) == int(math.sqrt(4e5))
+
+
+def test_dual_fewest_inducing():
+    assert inducing_count(10**9, options()) == 200
+
+
+def test_dual_clear(monkeypatch):
+    """Factored weights are tried unless the dual form explains all but a part of 1e-5."""
+    from kronfield.fitting import many
+
+    monkeypatch.setattr(many.FactoredFit, "choose", lambda *_: pytest.fail("is tried"))
+    rng = np.random.default_rng(0)
+    x = rng.random((300, 4))
+    form, smooth = Form("either", "so that both are tried"), np.sin(x.sum(axis=1))
+    used = PointOptions(settings=settings.changed(settings.DEFAULT, "dual", "direct_points", 100))
+
+    def fitted(noise):
+        values = smooth + noise * rng.standard_normal(300)
+        given = PointInput(x, values, None, None, None)
+        return many.fit_many(given, used, form, 0.0).report.candidates[0].score
+
+    assert 1e-6 < fitted(3e-4) < 3e-3
+    with pytest.raises(pytest.fail.Exception):
+        fitted(0.03)
 
 
 def test_dual_width_prior():
@@ -1066,13 +1195,72 @@ def test_factored_patience(monkeypatch):
     assert found_rank(monkeypatch, 1.0, 1.0, 1.0, 1.0, 0.5) == 0
 
 
-def test_factored_idle():
-    """The second axis explains a twentieth of the noise, the third nothing."""
-    rng = np.random.default_rng(1)
-    x = rng.random((3000, 3))
-    values = np.sin(5 * x[:, 0]) + 0.08 * x[:, 1] + 0.1 * rng.standard_normal(3000)
+def sweeps_of(monkeypatch, count=100):
+    """Return the numbers of sweeps in the choice of a model."""
+    from kronfield.fitting import factored
+
+    seen = []
+    plain = factored._Search.swept
+    monkeypatch.setattr(
+        factored._Search, "swept", lambda self, m, n: seen.append((m, n)) or plain(self, m, n)
+    )
+    fit = factored_fit(count, columns=2)
+    fit.choose(fit.given.values)
+    return seen
+
+
+def test_factored_sweeps(monkeypatch):
+    assert sweeps_of(monkeypatch)[-1][1] == 4
+
+
+def test_factored_first_sweeps(monkeypatch):
+    assert sweeps_of(monkeypatch)[0][1] == 8
+
+
+def test_factored_compared_at(monkeypatch):
+    """Each product helps: penalties are compared at some numbers of products, not at others."""
+    from kronfield.fitting import factored
+
+    compared = []
+
+    def better(model):
+        return replace(model, error=0.5**model.factors.rank)
+
+    monkeypatch.setattr(
+        factored._Search,
+        "compared",
+        lambda self, model, _: compared.append(model.factors.rank) or better(model),
+    )
+    monkeypatch.setattr(factored._Search, "swept", lambda self, model, _: better(model))
+    monkeypatch.setattr(factored._Search, "refined", lambda self, model: model)
+    monkeypatch.setattr(factored._Search, "without_idle", lambda self, model: model)
+    fit = factored_fit(200)
+    fit.choose(fit.given.values)
+    assert compared == [0, 1, 2, 4, 8, 12, 16]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_factored_idle(seed):
+    """Three axes matter, one of them little, and two do not: the rule decides by its error."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((2000, 5))
+    values = np.sin(5 * x[:, 0]) * x[:, 1] + 0.2 * x[:, 2] + 0.1 * rng.standard_normal(2000)
     fit = FactoredFit(
         PointInput(x, values, None, None, None), options(), Form("factored", "asked for")
     )
     fit.choose(fit.given.values)
-    assert fit.models[0].free == (True, True, False)
+    free = fit.models[0].free
+    assert free[:3] == (True, True, True)
+    assert not all(free[3:])
+
+
+def test_factored_idle_counts_standard_errors():
+    """A simpler model is as good up to one standard error of the differences, with weights too."""
+    search = _Search.__new__(_Search)
+    search.settings, search.held_weights = settings.DEFAULT.factored, None
+    more = np.tile([1.0, -1.0], 200)  # standard error 1 / 20
+    for weights in (None, np.full(400, 3.0)):
+        search.held_weights = weights
+        for mean, good in ((-0.2, True), (0.04, True), (0.06, False)):
+            search.squares = lambda _, at=mean: more + at
+            assert search.is_as_good(None, np.zeros(400)) == good

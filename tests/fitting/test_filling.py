@@ -36,6 +36,7 @@ from kronfield.fitting.filling_choice import (
     window_weights,
 )
 from kronfield.fitting.least_roughness import least_roughness
+from kronfield.fitting.options import PointOptions
 from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.shrinkage import cosines
 
@@ -979,6 +980,68 @@ def test_either_side_of_fewest():
         missing.flat[np.arange(count) * 39] = True
         judged = hidden_like(missing, settings.DEFAULT.filling)
         assert (judged is not None) == enough
+
+
+def test_either_side_of_most_axes():
+    for D, filled_so in ((4, True), (5, False)):
+        options = PointOptions(settings=DEFAULT)
+        assert filled._is_open(options, D) == filled_so
+
+
+def test_either_side_of_near():
+    """Hidden samples are two steps from missing ones, and no more than needed are left out."""
+    missing = square_holes((300, 300), 6, 200)
+    judged = hidden_like(missing, settings.DEFAULT.filling)
+    least = 100
+    for hidden, gaps in zip(judged.hidden, judged.stack(missing), strict=True):
+        for axis in (0, 1):
+            for step in range(1, 12):
+                a, b = np.roll(hidden, step, axis), np.roll(hidden, -step, axis)
+                if ((a | b) & gaps)[12:-12, 12:-12].any():
+                    least = min(least, step)
+    assert least == 3
+
+
+def test_either_side_of_fewest_windows(monkeypatch):
+    """Of windows so large that the bound of samples allows two, eight are looked at."""
+    counts, spread = [], filling_choice._spread
+    monkeypatch.setattr(
+        filling_choice, "_spread", lambda p, count: counts.append(count) or spread(p, count)
+    )
+    hidden_like(square_holes((900, 900), 100, 3), settings.DEFAULT.filling)
+    assert counts[-1] == 8
+
+
+def test_either_side_of_most_missing():
+    """Windows of 32 are enlarged for holes of 30, of which they have more than half, not for 20."""
+    own = settings.DEFAULT.filling
+    sides = []
+    for hole in (16, 30):
+        missing = square_holes((900, 900), hole, 10)
+        sides.append(hidden_like(missing, own).hidden.shape[1])
+    assert sides[0] <= 64 < sides[1]
+
+
+def test_either_side_of_fewest_differences():
+    noise = np.random.default_rng(0).standard_normal((1, 40, 40))
+    known = np.zeros((40, 40), dtype=bool)
+    for side, found in ((9, False), (25, True)):
+        missing = ~known
+        missing[:side, :side] = False
+        assert (noise_ratio(noise, missing, DEFAULT) > 0) == found
+
+
+def test_either_side_of_stronger():
+    """A constant part of a picture does not hide noise, and rare spots are not noise."""
+    rng = np.random.default_rng(0)
+    missing = scattered((200, 200), 0.3)
+    noise = rng.standard_normal((1, 200, 200))
+    noise[:, :80] = 0.0
+    assert 0.8 < noise_ratio(noise, missing, DEFAULT) < 1.2
+    i, j = np.ogrid[:200, :200]
+    wave = (np.sin(i / 9) * np.cos(j / 8))[None]
+    spots = wave + (rng.random(wave.shape) < 0.01)
+    assert noise_ratio(spots, missing, DEFAULT) < 0.5
 
 
 def test_settings_are_frozen():

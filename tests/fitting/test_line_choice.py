@@ -1,6 +1,7 @@
 """The penalty of values on a line, and what follows from it: filling and standard errors."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ import pytest
 import kronfield as kf
 from kronfield.fitting import settings
 from kronfield.fitting.filling_choice import Hidden, alike
-from kronfield.fitting.line_choice import PARTS, LineFolds, LineSmoother, line_penalty
+from kronfield.fitting.line_choice import LineFolds, LineSmoother, line_penalty
 from kronfield.fitting.point_grids import grid_of, hat_axis
 from kronfield.fitting.point_search import RoughnessLadder, Walk
 from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.normal import Penalty
 from kronfield.solvers.points.penalty import DifferencePenalty
+
+SEARCH = settings.DEFAULT.search
 
 SEARCH = settings.DEFAULT.search
 
@@ -25,13 +28,13 @@ def hats(nodes):
 def held_out(points, values, weights, nodes, first, second):
     """Return the error of dense fits to all but one part, which is held out in turn."""
     size = grid_of(hat_axis, [(0.0, nodes - 1.0)], [nodes])[0].shape[0]
-    label = np.random.default_rng(0).permutation(len(points)) % PARTS
+    label = np.random.default_rng(0).permutation(len(points)) % SEARCH.line_folds
     B = np.maximum(0.0, 1.0 - np.abs(points - np.arange(size)))
     one, two = (np.diff(np.eye(size), n=n, axis=0) for n in (1, 2))
     P = weights.sum() / (nodes - 1) * (first * one.T @ one + second * two.T @ two)
     y = (values - np.average(values, weights=weights)) / values.std()
     total = 0.0
-    for k in range(PARTS):
+    for k in range(SEARCH.line_folds):
         kept = label != k
         W = np.diag(weights[kept])
         x = np.linalg.solve(B[kept].T @ W @ B[kept] + P, B[kept].T @ W @ y[kept])
@@ -44,7 +47,7 @@ def test_the_error_is_that_of_dense_fits(uneven):
     rng = np.random.default_rng(0)
     points = np.sort(rng.uniform(0, 29, 25)) if uneven else np.delete(np.arange(30.0), [3, 11, 12])
     values, weights = np.cumsum(rng.standard_normal(len(points))), rng.uniform(0.5, 2, len(points))
-    folds = LineFolds(hats(30), points[:, None], values[None], weights, 5000, 0)
+    folds = LineFolds(hats(30), points[:, None], values[None], weights, SEARCH, 0)
     found = folds.error(Penalty(roughness=(0.3, 0.05), units=(1.0,)))
     assert found == pytest.approx(held_out(points[:, None], values, weights, 30, 0.3, 0.05))
 
@@ -57,7 +60,7 @@ def test_walks_and_smooth_lines_with_noise(kind, rough, noisy):
     values = np.cumsum(rng.standard_normal(400))
     if kind == "smooth":
         values = np.sin(x / 30) + 0.2 * rng.standard_normal(400)
-    folds = LineFolds(hats(400), x[:, None], values[None], None, 5000, 0)
+    folds = LineFolds(hats(400), x[:, None], values[None], None, SEARCH, 0)
     first, second = line_penalty(folds, (1.0,), SEARCH).roughness
     assert (first > second) == rough
     assert (first + second > 10) == noisy
@@ -65,7 +68,10 @@ def test_walks_and_smooth_lines_with_noise(kind, rough, noisy):
 
 def test_fewer_parts_of_many_points_are_held_out():
     x = np.arange(1000.0)[:, None]
-    assert len(LineFolds(hats(1000), x, np.sin(x.T), None, 150, 0).parts) == 2
+    assert (
+        len(LineFolds(hats(1000), x, np.sin(x.T), None, replace(SEARCH, line_points=150), 0).parts)
+        == 2
+    )
 
 
 def test_windows_are_smoothed_like_the_line():
@@ -87,7 +93,7 @@ def test_the_penalty_of_a_smoother_is_the_same_for_any_units():
     penalty = smoother.penalty(80, (5.0, 203.0), 100, (3.5,))
     rule = RowRule.choose(*grid_of(hat_axis, [(5.0, 203.0)], [100]), "exact")
     points = 5.0 + 2.0 * np.arange(80.0)[:, None]
-    own = LineFolds(rule, points, np.sin(points.T), None, 5000, 0).parts[0].equations
+    own = LineFolds(rule, points, np.sin(points.T), None, SEARCH, 0).parts[0].equations
     own = own.differences(penalty)
     assert own.first / own.spacings[0] ** 2 == pytest.approx(0.4)
     assert own.second / own.spacings[0] ** 4 == pytest.approx(0.1)

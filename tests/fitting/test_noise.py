@@ -12,8 +12,10 @@ from effort import examples
 from kronfield.fitting import denoised_gaps, settings as decisions
 from kronfield.fitting.noise import (
     Noise,
+    _axes_of_known,
     _Bands,
     _differences,
+    _most_samples,
     _repetition,
     _SmoothLines,
     _Stencil,
@@ -452,6 +454,21 @@ def most_samples_decides(used):
     return all(found)
 
 
+def many_known_decides(used):
+    """Of 60 x 60 samples with a gap both axes are compared, of 40 x 40 one."""
+    axes = []
+    for n in (40, 60):
+        known = np.ones((n, n), dtype=bool)
+        known[n // 2, n // 2] = False
+        axes.append(len(_axes_of_known(known, [1, 2], used)))
+    return axes == [1, 2]
+
+
+def whole_channels_decides(used):
+    counts = [_most_samples(C, used) for C in (1, 4, 8)]
+    return counts == [used.most_samples, used.most_samples, used.most_samples // 2]
+
+
 def varies_decides(used):
     """Counts have noise that depends on the signal, and equal noise has not."""
     ramp = np.tile(np.linspace(0.2, 1, 128), (128, 1))[None]
@@ -518,6 +535,22 @@ def varies_box_decides(used):
     few = replace(used, varies_fewest=100)
     short, long = counted(21, 21, 21, lowest=0.02), counted(22, 22, 22, lowest=0.02)
     return not is_varying(short, few) and is_varying(long, few)
+
+
+def stars(part):
+    """Noise of 0.02 and single bright samples of 0.1 to 0.4 in a part of all places."""
+    rng = np.random.default_rng(3)
+    bright = (rng.random((128, 128)) < part) * rng.uniform(0.1, 0.4, (128, 128))
+    return bright + 0.02 * rng.standard_normal((128, 128))
+
+
+def most_outliers_decides(used):
+    """Stars on 1 of 50 samples are no noise, one on 1 of 1000 hides none."""
+    many, few = (
+        kf.fit(stars(part), settings=replace(decisions.DEFAULT, noise=used)).report.noise
+        for part in (0.02, 0.001)
+    )
+    return many is None and few is not None
 
 
 def bands_of(values, used):

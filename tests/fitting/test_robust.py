@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 import kronfield as kf
-from kronfield.fitting.robust import huber_weights, suspects
+from kronfield.fitting.robust import huber_weights, remark, suspects
 from kronfield.fitting.settings import DEFAULT
 from kronfield.solvers.points.normal import Penalty
 
@@ -394,3 +394,12 @@ def test_robust_either_side_spare():
     bad = rng.random(1000) < 0.2
     noisy = np.where(bad, 5, 0.1) * rng.standard_normal(1000)
     assert (suspected(points, noisy) & bad).sum() > 120  # 99 with paraboloids
+
+
+def test_robust_either_side_remarked():
+    errors = np.random.default_rng(0).standard_normal((1, 1000))
+    assert remark(errors, DEFAULT.robust) == ""
+    errors[0, 0] = 9.0
+    assert remark(errors, DEFAULT.robust).startswith("1 of 1000 values")
+    errors[0, 0] = 7.0
+    assert remark(errors, DEFAULT.robust) == ""

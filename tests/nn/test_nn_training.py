@@ -2,6 +2,7 @@
 
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import kronfield as kf
 from kronfield.nn import CoordinateMLP, DivergenceError, Grid, NetworkField, as_field, train
+from kronfield.nn.run import TrainingRun
 
 line = np.sin(6 * np.arange(64) / 64)
 picture = np.random.default_rng(0).random((16, 16, 3)).cumsum(0).cumsum(1) / 100
@@ -283,6 +285,17 @@ def test_divergence_says_what_to_change():
     with pytest.raises(DivergenceError, match=r"smaller rate \(\d.*clip"):
         train(model, picture, epochs=200, rate=1e3)
     assert all(torch.isfinite(tensor).all() for tensor in model.state_dict().values())
+
+
+def test_either_side_of_diverged():
+    """A loss a thousand times that of the mean may come back, one a million times does not."""
+    given = SimpleNamespace(
+        data=SimpleNamespace(values=torch.ones(4, 2)),
+        model=SimpleNamespace(out=2),
+        loss=torch.nn.functional.mse_loss,  # that of zero is 1, of the mean 0
+        _evaluate=lambda data: 0.5,
+    )
+    assert 1e3 < TrainingRun._bound(given) < 1e6
 
 
 def test_threads_are_put_back():

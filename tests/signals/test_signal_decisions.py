@@ -17,6 +17,7 @@ from kronfield.files import read, write
 from kronfield.fitting import settings
 from kronfield.signals import contest
 from kronfield.signals.contest import GridContest, PointContest
+from kronfield.signals.denoise import samples_of
 from kronfield.signals.export import export
 from kronfield.signals.fill import expected_error
 from kronfield.signals.fit import fit_signal
@@ -119,6 +120,12 @@ def test_signals_cut_off():
         done = _Done(0.1, "shrinkage", 0.05, None, None, None, cut_off=part)
         job = SimpleNamespace(text=str, peak=lambda error: "", strength=1)
         assert (done.remark in done.lines(job, 1.0)) == told
+
+
+def test_signals_denoised_part(tmp_path):
+    """Of a line of 3 million samples a third is looked at."""
+    samples = samples_of(signal(tmp_path, np.zeros(3 << 20, dtype=np.float32)))
+    assert samples.part.size == 1 << 20
 
 
 def test_signals_network_range(tmp_path):

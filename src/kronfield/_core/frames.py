@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 
 # An axis is even if all gaps differ from their mean by at most this fraction of it.
 EVEN = 1e-6
@@ -21,7 +22,7 @@ SHORTEST, LONGEST = 1e-60, 1e60
 KEPT_UP_TO, RECENT = 512, 256
 
 
-@dataclass(frozen=True)
+@record
 class Frame:
     """The placement of one axis: position x is embedded at (x - origin) / length.
 
@@ -146,7 +147,7 @@ def centre(lengths: Sequence[int], most: int) -> tuple[slice, ...]:
     return tuple(slice(cut, n - cut) for cut, n in zip(cuts, lengths, strict=True))
 
 
-@dataclass(frozen=True)
+@record
 class Split:
     """A split of a grid: on each long axis every second sample is known, the others are held out.
 

@@ -8,7 +8,7 @@ import os
 from kronfield._core.arrays import problem
 
 # Work up to this size is never refused: asking for the memory takes longer than it is worth.
-SMALL = 1 << 28
+SMALL = 1 << 26
 
 
 def available_memory() -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError, dataclass, field, fields
 from typing import Any, TypeVar, dataclass_transform, overload
 
 _Kind = TypeVar("_Kind", bound=type[Any])
@@ -14,14 +14,13 @@ _Kind = TypeVar("_Kind", bound=type[Any])
 def record(kind: _Kind, /) -> _Kind: ...
 @overload
 def record(*, eq: bool = True) -> Callable[[_Kind], _Kind]: ...
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(kind: _Kind | None = None, /, *, eq: bool = True) -> Any:
-    """Make a class a frozen dataclass. Use it as ``dataclass(frozen=True)``, for internal classes.
+    """Make a class a frozen dataclass. Use it as ``dataclass(frozen=True)``.
 
-    `dataclass` compiles six methods for each frozen class, which takes 0.6 ms; here all but
-    ``__init__`` are shared. The 90 classes that `fit` needs were a quarter of its import time.
-    Public classes that users may inherit from stay dataclasses: a frozen dataclass cannot inherit
-    from a record.
+    `dataclass` compiles six methods for each frozen class, which takes 1 ms, and `fit` needs 90
+    classes. Here ``__init__`` is compiled when it is first needed, and the others are shared.
+    A frozen dataclass can inherit from a record, and a record from a frozen dataclass.
 
     Parameters
     ----------
@@ -41,12 +40,20 @@ def record(kind: _Kind | None = None, /, *, eq: bool = True) -> Any:
     """
 
     def made(cls: _Kind) -> _Kind:
-        dataclass(eq=False, repr=False)(cls)
+        cls.__doc__ = cls.__doc__ or cls.__name__  # `dataclass` compiles a signature for it else
+        # `dataclass` wants all or none of a family to be frozen, and compiles methods if they are
+        family = any(hasattr(parent, "__dataclass_params__") for parent in cls.__mro__)
+        dataclass(init=False, eq=False, repr=False, frozen=family)(cls)
+        cls.__dataclass_params__.frozen = True
+        cls._compared = tuple(one.name for one in fields(cls) if one.compare)
+        own = vars(cls)
         methods: dict[str, Any] = {"__setattr__": _set_once, "__delattr__": _refuse_deletion}
-        if eq:
+        if eq and "__eq__" not in own:
             methods |= {"__eq__": _equal, "__hash__": _hash}
-        if "__repr__" not in cls.__dict__:
+        if "__repr__" not in own:
             methods["__repr__"] = _repr
+        if "__init__" not in own:
+            methods["__init__"] = _Init(cls)
         for name, method in methods.items():
             setattr(cls, name, method)
         return cls
@@ -54,10 +61,40 @@ def record(kind: _Kind | None = None, /, *, eq: bool = True) -> Any:
     return made if kind is None else made(kind)
 
 
+class _Init:
+    """The ``__init__`` of a record until it is looked up: then `dataclass` compiles it."""
+
+    def __init__(self, cls: type[Any]) -> None:
+        self.cls = cls
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if vars(self.cls).get("__init__") is self:
+            self.cls.__init__ = _compiled_init(self.cls)
+        return vars(self.cls)["__init__"].__get__(instance, owner)
+
+
+def _compiled_init(cls: type[Any]) -> Callable[..., None]:
+    # a dataclass of the same fields, made for its __init__
+    content: dict[str, Any] = {"__annotations__": {}, "__module__": cls.__module__}
+    for one in fields(cls):
+        content["__annotations__"][one.name] = one.type
+        content[one.name] = field(
+            default=one.default,
+            default_factory=one.default_factory,
+            init=one.init,
+            kw_only=one.kw_only,
+        )
+    if hasattr(cls, "__post_init__"):
+        content["__post_init__"] = cls.__post_init__
+    return dataclass(eq=False, repr=False)(type(cls.__name__, (), content)).__dict__["__init__"]
+
+
 def _set_once(self: Any, name: str, value: Any) -> None:
-    # each field is set once, by __init__
+    # Each field is set once, by __init__. A class that inherits and is no dataclass itself may
+    # have attributes of its own, as with frozen dataclasses.
     values = self.__dict__
-    if name in values or name not in self.__dataclass_fields__:
+    ours = name in self.__dataclass_fields__
+    if (name in values) if ours else ("__dataclass_fields__" in vars(type(self))):
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
     values[name] = value
 
@@ -66,23 +103,23 @@ def _refuse_deletion(self: Any, name: str) -> None:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _compared(self: Any) -> tuple[Any, ...]:
-    fields = self.__dataclass_fields__.values()
-    return tuple(getattr(self, field.name) for field in fields if field.compare)
+def _values(self: Any) -> tuple[Any, ...]:
+    return tuple([getattr(self, name) for name in self._compared])
 
 
 def _equal(self: Any, other: object) -> bool:
     if type(self) is not type(other):
         return NotImplemented
-    return _compared(self) == _compared(other)
+    return _values(self) == _values(other)
 
 
 def _hash(self: Any) -> int:
-    return hash(_compared(self))
+    return hash(_values(self))
 
 
 @reprlib.recursive_repr()
 def _repr(self: Any) -> str:
-    fields = self.__dataclass_fields__.values()
-    values = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields if one.repr)
+    values = ", ".join(
+        f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr
+    )
     return f"{type(self).__qualname__}({values})"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem, real, to_numpy, vector
+from kronfield._core.records import record
 from kronfield.embedders import Embedder, LocalEmbedder
 
 # The number of distances at which a similarity curve is evaluated.
@@ -17,7 +17,7 @@ NODES = 2048
 MIDPOINTS = 8
 
 
-@dataclass(frozen=True)
+@record
 class SimilarityCurve:
     """Similarity against distance, relative to its value at 0: measured, and from theory."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, is_array, problem, real, to_numpy
+from kronfield._core.records import record
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.embedders import Embedder, Sine
 from kronfield.encoding import Concatenated, Encoding, Kronecker
@@ -18,7 +18,7 @@ from kronfield.encoding import Concatenated, Encoding, Kronecker
 MOST_PRODUCTS = 1 << 24
 
 
-@dataclass(frozen=True)
+@record
 class Memorisation:
     """The result of `can_memorise`; as a condition, it is true if memorisation is possible.
 

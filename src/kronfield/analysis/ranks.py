@@ -5,19 +5,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, to_numpy, whole
 from kronfield._core.coordinates import even_axis
+from kronfield._core.records import record
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 
 
-@dataclass(frozen=True)
+@record
 class RankCurve:
     """The stable rank for several numbers of evenly spaced samples.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import kronfield as kf
+from kronfield._core.records import record
 from kronfield.cli.common import (
     PATH,
     SOURCE,
@@ -177,7 +178,7 @@ def _target(source: str, output: Path | None) -> Path:
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Job:
     """What was read: a signal or a video, and where samples are missing."""
 
@@ -221,7 +222,8 @@ def _job(source: str, frames: Any, out: Output, *, by_hand: bool) -> _Job:
     from kronfield.cli.sources import signal_to_fit
     from kronfield.files import kind_of, video_frames
     from kronfield.files.kinds import split_member
-    from kronfield.signals.denoise import PART, check_finite
+    from kronfield.fitting import settings
+    from kronfield.signals.denoise import check_finite
 
     if by_hand:
         signal = signal_to_fit(source, out, penalised=True, frames=frames)
@@ -231,7 +233,7 @@ def _job(source: str, frames: Any, out: Output, *, by_hand: bool) -> _Job:
             film = video_frames(
                 path,
                 frames=frames,
-                most=PART // 3,
+                most=settings.DEFAULT.signals.denoised_part // 3,
                 progress=lambda done, total: bar.update(done, total=total),
             )
         known = film.description
@@ -254,7 +256,7 @@ def _job(source: str, frames: Any, out: Output, *, by_hand: bool) -> _Job:
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Done:
     """What was removed and how; noise and error in the unit that is printed.
 
@@ -381,7 +383,7 @@ def _sigma(job: _Job, noise: tuple[float, bool] | None) -> float | None:
     return float(10 ** (value / 20))
 
 
-@dataclass(frozen=True)
+@record
 class _Asked:
     """What was asked for: the noise in stored units if it was given, and where the result goes."""
 

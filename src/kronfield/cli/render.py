@@ -193,7 +193,20 @@ def command(
     where = _view(field, shown, scale, crops, cuts, rate, slow, upright=target == "image")
     where = replace(where, beyond=beyond)
     if drawn:
-        _draw(field, where, output, out, size, orders, tone_range, channel, force)
+        sides = size if isinstance(size, tuple) and len(size) == 2 else None
+        if isinstance(size, int):
+            sides = (max(150, round(0.75 * size)), size)
+        _draw(
+            field,
+            where,
+            output,
+            out,
+            size=sides,
+            derivative=orders,
+            tones=tone_range,
+            channel=channel,
+            overwrite=force,
+        )
         return
     write_view(
         field,
@@ -230,34 +243,15 @@ def _is_drawn(field: Field, axes: int, output: Path) -> bool:
 
 
 def _draw(
-    field: Field,
-    where: View,
-    output: Path,
-    out: Output,
-    size: Any,
-    derivative: Any,
-    tone_range: Any,
-    channel: str | None,
-    force: bool,
+    field: Field, where: View, output: Path, out: Output, *, tones: Any, **options: Any
 ) -> None:
     """Draw a map or a line with axes, and print what was written."""
     from kronfield.signals.drawing import save_drawing
     from kronfield.signals.tones import Tones
 
-    sides = size if isinstance(size, tuple) and len(size) == 2 else None
-    if isinstance(size, int):
-        sides = (max(150, round(0.75 * size)), size)
+    known = None if tones is None else Tones(*tones)
     with out.working(f"Drawing {output.name}"):
-        height, width = save_drawing(
-            field,
-            output,
-            where,
-            size=sides,
-            derivative=derivative,
-            tones=None if tone_range is None else Tones(*tone_range),
-            channel=channel,
-            overwrite=force,
-        )
+        height, width = save_drawing(field, output, where, tones=known, **options)
     out.say(f"Wrote {output}, {width} x {height} pixels")
     out.result(output=output, shape=[height, width], drawn=True)
 

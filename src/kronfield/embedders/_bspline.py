@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import cached_property
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from kronfield._core.arrays import (
 )
 from kronfield._core.axes import PackedAxis, pack_axis, unpack_axis
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.embedders._base import FINEST, Embedder
 
 # The highest degree: beyond it the collocation matrix of even samples loses too many digits.
@@ -34,7 +35,7 @@ EVEN, ROUNDING = 1e-12, 8
 SMALLEST_GAP = 1e-60
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(eq=False)
 class BSpline(Embedder):
     """B-splines of any degree on even or uneven knots, clamped at both ends.
 
@@ -477,7 +478,7 @@ def _rebuild_through(
     return kind(size, degree, low=low, high=high, inner=sites.knots(degree))
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Sites:
     """The positions of samples, rising or falling, and the frame in which knots lie on them."""
 

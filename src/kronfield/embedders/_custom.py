@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from kronfield._core.arrays import (
     real,
     whole,
 )
+from kronfield._core.records import record
 from kronfield.embedders._local import LocalEmbedder
 from kronfield.embedders._quadrature import (
     autocorrelation,
@@ -29,7 +29,7 @@ from kronfield.embedders._quadrature import (
 )
 
 
-@dataclass(frozen=True)
+@record
 class ShiftedBasis(LocalEmbedder):
     """Shifted copies of any continuous function, psi(t - x): the paper's general case.
 

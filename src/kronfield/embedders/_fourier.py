@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from kronfield._core.arrays import (
     real,
     whole,
 )
+from kronfield._core.records import record
 from kronfield.embedders._base import FINEST, Embedder
 
 Frequencies = Array
@@ -97,7 +97,7 @@ class FourierEmbedder(Embedder):
         return xp.sum(xp.cos(2 * math.pi * self._turns(xp, dx)), axis=-1)
 
 
-@dataclass(frozen=True)
+@record
 class RandomFourier(FourierEmbedder):
     """Random Fourier features (Rahimi and Recht, 2007), with normally distributed frequencies.
 
@@ -189,7 +189,7 @@ class _Spread(FourierEmbedder):
         return float(2.0**self.exponent)
 
 
-@dataclass(frozen=True)
+@record
 class LinearFourier(_Spread):
     """Fourier features at linearly spaced frequencies.
 
@@ -224,7 +224,7 @@ class LinearFourier(_Spread):
         return 2.0 * (2.0**self.exponent - 1) if self.exponent >= 3 else None
 
 
-@dataclass(frozen=True)
+@record
 class LogFourier(_Spread):
     """Fourier features at log-linearly spaced frequencies, 2^(exponent i/F) for i = 0 ... F-1.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from kronfield._core.arrays import (
     whole,
 )
 from kronfield._core.coordinates import even_axis
+from kronfield._core.records import record
 from kronfield.embedders._base import FINEST, Embedder
 from kronfield.embedders._quadrature import autocorrelation
 
@@ -127,7 +127,7 @@ class LocalEmbedder(Embedder):
         )
 
 
-@dataclass(frozen=True)
+@record
 class Impulse(LocalEmbedder):
     """One-hot encoding of the nearest centre: full rank, and no similarity between neighbours.
 
@@ -198,7 +198,7 @@ class Impulse(LocalEmbedder):
         return xp.clip(index, 0, self.size - 1)
 
 
-@dataclass(frozen=True)
+@record
 class Rectangle(LocalEmbedder):
     """A box: 1 where -width/2 <= x - t < width/2, else 0. It gives nearest-neighbour regression.
 
@@ -268,7 +268,7 @@ def _box_overlap(xp: Namespace, dx: AnyArray, width: float) -> AnyArray:
     return xp.maximum(overlap, xp.zeros_like(overlap))
 
 
-@dataclass(frozen=True)
+@record
 class Triangle(LocalEmbedder):
     """A hat: max(1 - |t - x| / (width/2), 0). It gives linear interpolation if width = 2/size.
 
@@ -342,7 +342,7 @@ class Triangle(LocalEmbedder):
         return 2.0 / (math.pi * self.width * math.sqrt(fraction("tolerance", tolerance)))
 
 
-@dataclass(frozen=True)
+@record
 class Gaussian(LocalEmbedder):
     """A Gaussian bell: exp(-(t - x)^2 / (2 width^2)).
 

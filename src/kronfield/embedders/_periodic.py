@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from kronfield._core.arrays import AnyArray, Array, Namespace, fraction, real, whole
 from kronfield._core.coordinates import even_axis, even_positions
+from kronfield._core.records import record
 from kronfield.embedders._base import FINEST, Embedder
 
 
@@ -44,7 +44,7 @@ class _Periodic(Embedder):
         return self.frequency * (even_positions(xp, self.size, x)[None, :] - x[:, None])  # (N, K)
 
 
-@dataclass(frozen=True)
+@record
 class Sine(_Periodic):
     """A shifted sine, sin(2 pi frequency (t - x)): its embedding has rank 2 for any size.
 
@@ -95,7 +95,7 @@ class Sine(_Periodic):
         return self.frequency
 
 
-@dataclass(frozen=True)
+@record
 class Square(_Periodic):
     """A shifted square wave, the sign of sin(2 pi frequency (t - x)).
 

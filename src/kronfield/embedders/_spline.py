@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from kronfield._core.arrays import AnyArray, Array, Namespace, fraction, real
+from kronfield._core.records import record
 from kronfield.embedders._local import LocalEmbedder
 from kronfield.embedders._quadrature import autocorrelation, last_frequency
 
 
-@dataclass(frozen=True)
+@record
 class TensionSpline(LocalEmbedder):
     """The B-spline in tension: smooth, with a support of two spacings to either side.
 

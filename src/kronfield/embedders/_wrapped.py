@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -20,6 +20,7 @@ from kronfield._core.arrays import (
     real_numbers,
     whole,
 )
+from kronfield._core.records import record
 from kronfield.embedders._base import Embedder
 from kronfield.embedders._bspline import BSpline
 from kronfield.embedders._local import LocalEmbedder
@@ -32,7 +33,7 @@ MOST_TURNS = 16
 ROUNDING = 1e-12
 
 
-@dataclass(frozen=True, repr=False)
+@record
 class Wrapped(Embedder):
     """An embedder whose unit interval is closed to a circle: features have period 1.
 
@@ -273,7 +274,7 @@ class Wrapped(Embedder):
         return f"Wrapped({self.embedder!r})"
 
 
-@dataclass(frozen=True)
+@record
 class Dirichlet(Embedder):
     """Dirichlet's kernel: trigonometric interpolation of K even samples on a circle.
 

@@ -12,16 +12,18 @@ import operator
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kronfield._core.records import record
 from kronfield.experiments import evidence, theory_claims
 from kronfield.experiments.evidence import Evidence, Figures
 from kronfield.experiments.paired import FEWEST, Number
 from kronfield.experiments.results import Row, to_csv, wrapped
 
 OPEN = "not established here"
-VERDICTS = ("holds", "holds partly", "does not hold", OPEN)
+#: The conditions of "holds" are violated; whether those of "holds partly" are met is open.
+AT_MOST = "holds partly at most"
+VERDICTS = ("holds", "holds partly", AT_MOST, "does not hold", OPEN)
 RELATIONS = {
     "<": operator.lt,
     "≤": operator.le,
@@ -29,6 +31,7 @@ RELATIONS = {
     "≥": operator.ge,
     "=": operator.eq,
 }
+STATES = {True: "met", False: "violated", None: "open"}
 #: Words before the name of a family of figures in a condition.
 EVERY, SOME = "every ", "some "
 #: At most this many figures are named in the line of a claim.
@@ -71,9 +74,14 @@ class Condition(NamedTuple):
         ends = {bool(relation(end, bound)) for end in (number.low, number.high)}
         return ends.pop() if len(ends) == 1 else None
 
-    def __str__(self) -> str:
+    @property
+    def limit(self) -> str:
+        """The relation and the bound."""
         bound = self.bound if isinstance(self.bound, str) else f"{self.bound:g}"
-        return f"{self.figure} {self.relation} {bound}"
+        return f"{self.relation} {bound}"
+
+    def __str__(self) -> str:
+        return f"{self.figure} {self.limit}"
 
 
 def every(states: Iterable[bool | None]) -> bool | None:
@@ -92,7 +100,7 @@ def some(states: Iterable[bool | None]) -> bool | None:
     return None if None in given or not given else False
 
 
-@dataclass(frozen=True)
+@record
 class Rule:
     """How figures decide a verdict; see claims.toml."""
 
@@ -104,12 +112,14 @@ class Rule:
         """Return the verdict on some figures; without figures nothing is established."""
         if not figures:
             return OPEN
-        state: bool | None = None
+        states = list[bool | None]()
         for verdict, conditions in self._cases():
-            state = every(condition.met(figures) for condition in conditions)
-            if state:
+            states.append(every(condition.met(figures) for condition in conditions))
+            if states[-1]:
                 return verdict
-        return self.otherwise if state is False else OPEN
+        if states[-1] is False:
+            return self.otherwise
+        return AT_MOST if states[0] is False else OPEN
 
     def decisive(self, figures: Figures) -> Figures:
         """Return the figures that the conditions of "holds" are about."""
@@ -119,13 +129,26 @@ class Rule:
         return found
 
     def means(self, figures: Figures, state: bool | None) -> Figures:
-        """Return the means that meet their condition of "holds", violate it, or leave it open."""
-        return {
-            name: number
-            for condition in self.holds
-            for name, number in condition.numbers(figures).items()
-            if number.is_mean and condition.met_by(number, figures) is state
-        }
+        """Return the means that meet their conditions of "holds", violate one, or leave it open."""
+        found = dict[str, list[bool | None]]()
+        for condition in self.holds:
+            for name, number in condition.numbers(figures).items():
+                if number.is_mean:
+                    found.setdefault(name, []).append(condition.met_by(number, figures))
+        return {name: figures[name] for name, states in found.items() if every(states) is state}
+
+    def reading(self, name: str, number: Number, figures: Figures) -> str:
+        """Return in words what the interval of a mean says on each condition about it, and on 0."""
+        if number.n < FEWEST:
+            return f"n below {FEWEST}"
+        words = []
+        if number.unit == "dB":
+            sign = "above 0" if number.low > 0 else "below 0" if number.high < 0 else "0 possible"
+            words.append(sign)
+        for condition in (*self.holds, *self.partly):
+            if name in condition.numbers(figures):
+                words.append(f"{condition.limit} {STATES[condition.met_by(number, figures)]}")
+        return ", ".join(words)
 
     def __str__(self) -> str:
         cases = [f"{verdict} if {' and '.join(map(str, some))}" for verdict, some in self._cases()]
@@ -136,7 +159,7 @@ class Rule:
         return [(verdict, conditions) for verdict, conditions in cases if conditions]
 
 
-@dataclass(frozen=True)
+@record
 class Claim:
     """A claim of the paper, the figures found, and the verdict of the rule on them.
 
@@ -160,14 +183,29 @@ class Claim:
         decisive = self.rule.decisive(self.figures)
         means = {name: number for name, number in decisive.items() if number.is_mean}
         if not means:
-            shown = [f"{name} {_shown(number)}" for name, number in list(decisive.items())[:2]]
-            return f"computed: {', '.join(shown)}"
+            shown = _words(list(decisive.items())[:2])
+            measured = {name: one for name, one in self.figures.items() if one.is_mean}
+            if not measured:
+                return f"computed: {shown}"
+            return f"{_n(measured)}; {shown}; {_words(measured.items())}"
         if len(means) == 1:
             ((name, number),) = means.items()
-            return f"{_n(means)}; {name} {_shown(number)}"
+            reading = self.rule.reading(name, number, self.figures)
+            return f"{_n(means)}{self._encoders}; {name} {_shown(number)} ({reading})"
         words = [f"{_n(means)}, {len(means)} comparisons: {self._listed(True, 'as claimed')}"]
         words += [self._listed(state, word) for state, word in ((False, "not"), (None, "open"))]
         return ", ".join(filter(None, words))
+
+    @property
+    def _encoders(self) -> str:
+        """Say so if not all encoders of the paper were compared."""
+        if evidence.ENCODERS_COMPARED not in self.figures:
+            return ""
+        here, there = (
+            self.figures[name].value
+            for name in (evidence.ENCODERS_COMPARED, evidence.ENCODERS_KNOWN)
+        )
+        return f", {here:g} of {there:g} encoders of deep networks"
 
     def _listed(self, state: bool | None, word: str) -> str:
         """Count the means in a state; name the few that are not as claimed."""
@@ -259,6 +297,10 @@ def _n(figures: Figures) -> str:
     """Return the numbers of items behind some means."""
     counts = sorted({number.n for number in figures.values()})
     return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
+
+
+def _words(figures: Iterable[tuple[str, Number]]) -> str:
+    return ", ".join(f"{name} {_shown(number)}" for name, number in figures)
 
 
 def _shown(number: Number) -> str:

@@ -1,7 +1,7 @@
 """The figures of claims about what decides the quality of a fit, by closed forms on photographs.
 
-Each function returns named numbers. The photographs are those that ship with scikit-image; without
-it there are no figures. Nothing was tuned on them.
+Each function returns named numbers; means of paired differences have an interval. The photographs
+are those that ship with scikit-image; without it there are no figures. Nothing was tuned on them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from kronfield._core.spectra import stable_rank
 from kronfield.analysis import distance_preservation
 from kronfield.embedders import Embedder, Gaussian, RandomFourier, Triangle
 from kronfield.experiments.data import square
+from kronfield.experiments.paired import Number, paired
 from kronfield.experiments.tasks import Task, make_task
 
 # Photographs inside scikit-image, colour or grey.
@@ -41,26 +42,6 @@ RANKS = (0.5, 0.35, 0.25, 0.125)
 # A ridge relative to the squared largest singular value; small enough to leave well-conditioned
 # fits as they are.
 SMALL_RIDGE = 1e-6
-# An interval of 95 % ends at this quantile of Student's t with n - 1 degrees of freedom.
-LEVEL = 0.975
-
-
-class Interval(NamedTuple):
-    """The mean of paired differences and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def interval(differences: Sequence[float] | Array) -> Interval:
-    """Return the mean of differences with its 95 % interval by Student's t."""
-    from scipy.stats import t
-
-    values = np.asarray(differences, dtype=np.float64)
-    mean, n = float(values.mean()), len(values)
-    half = float(t.ppf(LEVEL, n - 1) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.inf
-    return Interval(mean, mean - half, mean + half)
 
 
 @functools.lru_cache(maxsize=4)
@@ -125,7 +106,7 @@ def scores(matrix: Array, tasks: Sequence[Task]) -> Array:
 # --------------------------------------------------------------------------------------------------
 
 
-def same_rank() -> dict[str, float]:
+def same_rank() -> dict[str, Number]:
     """Compare Gaussian and triangle at equal stable rank, and so nearly equal preservation.
 
     Then again with two repairs: features that add up to 1 at every position, and a small ridge.
@@ -134,8 +115,8 @@ def same_rank() -> dict[str, float]:
     tasks, N = photographs(side), side // 2
     if not tasks:
         return {}
-    figures: dict[str, float] = {"n": len(tasks)}
-    plain, repaired, apart = list[float](), list[float](), list[float]()
+    figures = dict[str, Number]()
+    apart = list[float]()
     for fraction in RANKS:
         pair = matched(N, fraction)
         name = f"rank {fraction:g} N"
@@ -145,21 +126,10 @@ def same_rank() -> dict[str, float]:
         apart += [abs(ranks[0] / ranks[1] - 1), abs(kept[0] / kept[1] - 1)]
         for label, settings in REPAIRS.items():
             found = [scores(operator(emb, side, **settings), tasks) for emb in pair]
-            gap = interval(found[0] - found[1])
-            figures |= {
-                f"{name}, {label}: Gaussian minus triangle (dB)": gap.mean,
-                f"{name}, {label}: interval, low": gap.low,
-                f"{name}, {label}: interval, high": gap.high,
-            }
-            if label == "as it is":
-                plain.append(abs(gap.mean))
-            elif label == "both":
-                repaired.append(abs(gap.mean))
-    return figures | {
-        "largest relative difference of rank and preservation": max(apart),
-        "largest difference (dB)": max(plain),
-        "largest difference with both repairs (dB)": max(repaired),
-    }
+            gap = paired(found[0] - found[1], family=f"difference, {label}")
+            figures[f"{name}, {label}: Gaussian minus triangle"] = gap
+    worst = max(apart)
+    return figures | {"largest relative difference of rank and preservation": Number(worst)}
 
 
 REPAIRS: dict[str, dict[str, Any]] = {
@@ -176,14 +146,15 @@ def matched(N: int, fraction: float) -> tuple[Gaussian, Triangle]:
     return Gaussian(N, 1 / (2 * math.sqrt(math.pi) * rank)), Triangle(N, 4 / (3 * rank))
 
 
-def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, float]:
+def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, Number]:
     """Return condition numbers, and what becomes of the constant 1 between the samples."""
-    figures = dict[str, float]()
+    figures = dict[str, Number]()
     for kind, emb in zip(("Gaussian", "triangle"), pair, strict=True):
         s = np.linalg.svd(np.asarray(emb(even_axis(side // 2))), compute_uv=False)
-        figures[f"{name}: condition of the {kind}"] = float(s[0] / s[-1])
+        figures[f"{name}: condition of the {kind}"] = Number(float(s[0] / s[-1]))
         ones = operator(emb, side) @ np.ones(side // 2)
-        figures[f"{name}: 1 between the samples by the {kind}"] = float(ones[side // 2 + 1])
+        between = float(ones[side // 2 + 1])
+        figures[f"{name}: 1 between the samples by the {kind}"] = Number(between)
     return figures
 
 
@@ -191,10 +162,10 @@ def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, float]
 # --------------------------------------------------------------------------------------------------
 
 
-def frequency_choice() -> dict[str, float]:
+def frequency_choice() -> dict[str, Number]:
     """Compare PSNR over 16 draws of RFF with the Gaussian of the same rank, by features K.
 
-    The spread over draws is the standard deviation within a photograph, averaged over photographs.
+    The spread over draws is the standard deviation within a photograph, a mean over photographs.
     The same is measured for a scale or width that is wrong by a factor of 2 either way.
     """
     side, seeds = 64, 16
@@ -203,31 +174,28 @@ def frequency_choice() -> dict[str, float]:
         return {}
     width = matched(N, 0.35)[0].width
     scale = 1 / (2 * math.sqrt(2) * math.pi * width)
-    figures: dict[str, float] = {"n": len(tasks), "draws": seeds}
-    spreads = list[float]()
+    figures = {"draws": Number(seeds)}
+    spreads = list[Array]()
     for K in (N // 2, N, 2 * N, 4 * N):
         draws = np.stack([_psnr(RandomFourier(K, scale, seed), tasks) for seed in range(seeds)])
-        spreads.append(float(draws.std(axis=0, ddof=1).mean()))
-        gap = interval(_psnr(Gaussian(K, width), tasks) - draws.mean(axis=0))
+        spreads.append(draws.std(axis=0, ddof=1))
+        name = f"K = {K / N:g} N"
         figures |= {
-            f"K = {K / N:g} N: spread of RFF over draws (dB)": spreads[-1],
-            f"K = {K / N:g} N: worst draw minus best (dB)": float(np.ptp(draws, axis=0).mean()),
-            f"K = {K / N:g} N: Gaussian minus RFF (dB)": gap.mean,
-            f"K = {K / N:g} N: interval, low": gap.low,
-            f"K = {K / N:g} N: interval, high": gap.high,
+            f"{name}: spread of RFF over draws": paired(spreads[-1]),
+            f"{name}: worst draw minus best": paired(np.ptp(draws, axis=0)),
+            f"{name}: Gaussian minus RFF": paired(
+                _psnr(Gaussian(K, width), tasks) - draws.mean(axis=0)
+            ),
         }
     for kind, loss in (
         ("RFF", [_psnr(RandomFourier(2 * N, scale * f), tasks) for f in (1.0, 0.5, 2.0)]),
         ("Gaussian", [_psnr(Gaussian(2 * N, width * f), tasks) for f in (1.0, 0.5, 2.0)]),
     ):
         for name, other in (("half", loss[1]), ("twice", loss[2])):
-            gap = interval(loss[0] - other)
-            figures[f"{kind}: loss at {name} the setting (dB)"] = gap.mean
-            figures[f"{kind}: loss at {name}, interval, low"] = gap.low
-            figures[f"{kind}: loss at {name}, interval, high"] = gap.high
+            figures[f"{kind}: loss at {name} the setting"] = paired(loss[0] - other)
     return figures | {
-        "spread at the fewest features (dB)": spreads[0],
-        "spread at the most features (dB)": spreads[-1],
+        "spread at the fewest features": paired(spreads[0]),
+        "spread at the fewest features minus at the most": paired(spreads[0] - spreads[-1]),
     }
 
 

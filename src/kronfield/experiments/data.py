@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem, whole
+from kronfield._core.records import record
 from kronfield.files import kind_of, read, sample_clip
 
 # Colour images that ship with scikit-image: the names of functions in skimage.data.
@@ -49,7 +49,7 @@ class TooSmallError(ValueError):
     """An image or clip is smaller or shorter than the size of the run requires."""
 
 
-@dataclass(frozen=True)
+@record
 class Item:
     """One image, clip or line.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import AnyArray, Array, Namespace
+from kronfield._core.records import record
 from kronfield.embedders import (
     Embedder,
     Gaussian,
@@ -101,7 +101,7 @@ def _largest_norm(encoding: Concatenated) -> float:
     return math.sqrt(float(squares.max()))
 
 
-@dataclass(frozen=True)
+@record
 class _Scaled(Embedder):
     """An embedder whose features are divided by a constant."""
 

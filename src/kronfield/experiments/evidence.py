@@ -21,6 +21,9 @@ from kronfield.experiments.tables import current, fullest
 
 FOURIER, SHIFTED = ("LinF", "LogF", "RFF"), ("Tri", "Gau")
 TABLES = ("table1", "table2", "table3", "table4")
+# Figures of a comparison without some of the paper's encoders.
+ENCODERS_COMPARED = "encoders of the deep networks"
+ENCODERS_KNOWN = "encoders of the deep networks in the paper"
 # The table with the same task, data and settings as a visual comparison.
 SAME_TASK = {"visual-grid": "table1", "visual-random": "table2"}
 
@@ -75,16 +78,40 @@ def matches(some: Sequence[Row], others: Sequence[Row]) -> list[Match]:
     """Return what two sets of rows have in common at every side, the one to judge by first.
 
     Items without a row for every encoder of the side, as in a run that is not finished, are left
-    out.
+    out. If too few items remain, encoders are left out instead: those with the fewest items first,
+    and only if enough items remain without them.
     """
     found = list[Match]()
     for (side,) in _distinct(some, "side") & _distinct(others, "side"):
         a, b = (fullest(row for row in rows if row["side"] == side) for rows in (some, others))
-        first, second = _by_encoder(a), _by_encoder(b)
+        first, second = _with_enough_items(_by_encoder(a), _by_encoder(b))
         items = _common([*first.values(), *second.values()])
         if items:
-            found.append(Match(side, items, first, second, [r for r in b if r["item"] in items]))
+            rows = [r for r in b if r["item"] in items and r["encoder"] in second]
+            found.append(Match(side, items, first, second, rows))
     return sorted(found, key=lambda one: one.rank, reverse=True)
+
+
+def _with_enough_items(
+    first: dict[str, Values], second: dict[str, Values]
+) -> tuple[dict[str, Values], dict[str, Values]]:
+    """Leave out the encoders with the fewest items, if too few items have a row for all encoders.
+
+    Both sets keep an encoder. If no choice has enough items, all encoders are kept.
+    """
+    kept = [dict(first), dict(second)]
+    while len(_common([*kept[0].values(), *kept[1].values()])) < FEWEST:
+        droppable = [
+            (len(values), encoder, which)
+            for which, one in enumerate(kept)
+            if len(one) > 1
+            for encoder, values in one.items()
+        ]
+        if not droppable:
+            return first, second
+        _, encoder, which = min(droppable)
+        del kept[which][encoder]
+    return kept[0], kept[1]
 
 
 def _by_encoder(rows: Iterable[Row]) -> dict[str, Values]:
@@ -176,6 +203,10 @@ def comparable(found: Evidence, table: str, group: str) -> Figures:
     figures = _difference(judged, (group, "simple"))
     paper = [_best_in_paper(table, name) for name in (group, "simple")]
     figures["difference in the paper's table"] = Number(paper[0] - paper[1], "dB")
+    known = len({m.encoder for m in load_spec(table).methods if m.group == "simple"})
+    if len(judged.second) < known:
+        figures[ENCODERS_COMPARED] = Number(len(judged.second))
+        figures[ENCODERS_KNOWN] = Number(known)
     free = [r for r in found.group(table, "ours") if r["method"] == "ours: nothing chosen"]
     for match in matches(free, simple):
         if match.side == judged.side:
@@ -451,27 +482,19 @@ def _in_common(
 
 def same_rank(found: Evidence) -> Figures:
     """Compare encodings of equal stable rank and distance preservation; no rows are needed."""
-    return _named(closed_form_claims.same_rank())
+    return closed_form_claims.same_rank()
 
 
 def frequency_choice(found: Evidence) -> Figures:
     """Return how PSNR varies with the draw of frequencies; no rows are needed."""
-    return _named(closed_form_claims.frequency_choice())
+    return closed_form_claims.frequency_choice()
 
 
 def bandwidth(found: Evidence) -> Figures:
     """Return the error of sums over as many features as the bandwidth; no rows are needed."""
-    return _named(closed_form_claims.bandwidth())
+    return {name: Number(value) for name, value in closed_form_claims.bandwidth().items()}
 
 
 def complexity(found: Evidence) -> Figures:
-    """Return measured exponents of CPU time."""
-    return _named(slopes.figures(found.slopes))
-
-
-def _named(values: Mapping[str, float]) -> Figures:
-    """Return numbers whose unit is at the end of their names, as in "difference (dB)"."""
-    return {
-        name.removesuffix(" (dB)"): Number(value, "dB" if name.endswith("(dB)") else "")
-        for name, value in values.items()
-    }
+    """Return measured exponents of CPU time, each with the interval of the slope of its line."""
+    return slopes.figures(found.slopes)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.coordinates import even_axis
+from kronfield._core.records import record
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.analysis import (
     RankCurve,
@@ -31,7 +31,7 @@ PLACES = (0.33, 0.6)
 WIDTHS = (0.003, 0.01, 0.03, 0.1)
 
 
-@dataclass(frozen=True)
+@record
 class LabelledCurve:
     """A curve of a figure with its label in the legend."""
 
@@ -40,7 +40,7 @@ class LabelledCurve:
     y: Array
 
 
-@dataclass(frozen=True)
+@record
 class Sampling:
     """One panel of the figure "sampling": shifted functions over t, and their samples."""
 

@@ -48,10 +48,8 @@ def run_method(
     if method.is_network:
         return _descent(method, task, epochs, seed, checkpoint, progress)
     started = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RankWarning)  # the row has the rank
-        field, positions = _fitted(method, task, seed)
-    fitted = time.perf_counter()
+    field, positions = fitted(method, task, seed)
+    finished = time.perf_counter()
     prediction = field.on_grid(positions, outside="extrapolate")
     done = time.perf_counter()
     ranks = getattr(field.report, "ranks", None)
@@ -65,15 +63,21 @@ def run_method(
     return Outcome(
         np.asarray(prediction),
         int(np.size(field.weights)),
-        fitted - started,
-        done - fitted,
+        finished - started,
+        done - finished,
         0,
         more,
     )
 
 
-def _fitted(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
+def fitted(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
     """Return a field in closed form, and the axes at which it has all positions of the task."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RankWarning)  # the row has the rank
+        return _field(method, task, seed)
+
+
+def _field(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
     unit = [(0.0, 1.0)] * task.dimensions
     encoding = complex_encoding(method, task.dimensions, seed) if method.encoder else None
     if method.how == "closed":
@@ -123,6 +127,6 @@ def _descent(
     more = {
         "training_psnr": round(training, 3),
         "settled_epoch": settled,
-        "threads": networks.threads(method, task),
+        "threads": networks.useful_threads(method, task),
     }
     return Outcome(prediction, done.model.parameter_count, done.seconds, seconds, done.epochs, more)

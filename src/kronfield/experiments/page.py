@@ -6,14 +6,14 @@ import functools
 import importlib.resources
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from kronfield._core.records import record
 from kronfield.experiments.results import Row
 from kronfield.experiments.spec import GROUPS, NOUNS, SPECS, Method, Size, Spec, load_spec
 from kronfield.experiments.tables import current
 
 
-@dataclass(frozen=True)
+@record
 class Run:
     """One run of an experiment: some methods on some items at one side."""
 
@@ -75,7 +75,9 @@ def missing(results: Mapping[str, Iterable[Row]]) -> str:
             if done < jobs
         ]
     if not rows.get("times"):
-        lines.append("- `times`: no times were measured on a quiet machine.")
+        lines.append("- `times`: no times were measured.")
+    if not rows.get("slopes"):
+        lines.append("- `slopes`: no complexity was measured.")
     return "\n".join(lines) if lines else "Nothing: all runs are finished."
 
 

@@ -277,7 +277,7 @@ def visual(
     caption: str,
 ) -> list[Path]:
     """Draw reconstructions with their PSNR: a row per encoding, a column per model."""
-    columns = max(len(cells) for _, cells in rows)
+    columns = max(2, *(len(cells) for _, cells in rows))  # the caption is in the second
     figure = new_figure(2.1 * columns + 0.4, 2.35 * (len(rows) + 1))
     grid = figure.subplots(len(rows) + 1, columns, squeeze=False)
     for axes in grid.flat:

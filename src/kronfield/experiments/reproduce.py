@@ -47,10 +47,14 @@ START, END = "<!-- results -->", "<!-- end of results -->"
 HOW_JUDGED = (
     "A claim about measurements is judged by paired differences: two models on the same n "
     "photographs, clips or lines. The interval is Student's for the mean of the n differences, at "
-    "95 %, for each comparison by itself. A condition is met if the whole interval meets it, and "
-    f"violated if none of it does. With n < {FEWEST} nothing is established. Of each kind of model "
-    "the encoder with the best mean is compared, unless the claim is about encoders. Two cubes of "
-    "one clip count as two items. Claims about speed have repeated measurements instead of items."
+    "95 %, for each comparison by itself. A condition is met if the whole interval meets it, "
+    "violated if none of it does, and open otherwise. “Holds partly at most” means that the "
+    "condition of “holds” is violated, and that of “holds partly” open. "
+    f"With n < {FEWEST} nothing is established. Of each kind of model "
+    "the encoder with the best mean is compared, unless the claim is about encoders; encoders that "
+    "were run on too few items are left out, and the line says so. More encoders can only raise "
+    "the best mean of the deep networks. Two cubes of one clip count as two items. Claims about "
+    "speed have repeated measurements of CPU time instead of items, and slopes have sizes."
 )
 VISUAL_COLUMNS = (("simple", 0), ("simple", 4), ("complex", 0), ("complex", 1))
 
@@ -231,7 +235,7 @@ def _disturbed(rows: list[Row]) -> list[str]:
     load = max(row["load"] for row in rows)
     if load <= QUIET:
         return []
-    return [f"times: the load of the machine was {load:g} before; measure on a quiet machine"]
+    return [f"times: the load of the machine was {load:g} before; CPU time suffers less from that"]
 
 
 def _nested(progress: Progress | None, index: int, total: int) -> Progress | None:
@@ -389,9 +393,8 @@ def _draw_visual(spec: Spec, rows: list[Row], folder: Path) -> list[Path]:
         return title, _picture(picture_path(folder, spec, row)), row["psnr"]
 
     encoders = dict.fromkeys(method.encoder for method in spec.methods)
-    lines = [
-        (encoder, [cell(encoder, *column) for column in VISUAL_COLUMNS]) for encoder in encoders
-    ]
+    run = [x for x in VISUAL_COLUMNS if any((encoder, *x) in shown for encoder in encoders)]
+    lines = [(encoder, [cell(encoder, *column) for column in run]) for encoder in encoders]
     caption = _visual_caption(some, truth.shape[0])
     return paper_plots.visual(folder / f"{spec.name}.png", truth, lines, caption)
 
@@ -405,6 +408,6 @@ def _visual_caption(rows: list[Row], pixels: int) -> str:
     item, side = rows[-1]["item"], rows[0]["side"]
     lines = [f"{item}, {side} x {side};", f"the central {pixels} pixels."]
     for group in ("simple", "complex"):
-        epochs = next((row["epochs"] for row in rows if row["group"] == group), 0)
-        lines.append(f"{group}: {epochs} epochs")
+        epochs = next((row["epochs"] for row in rows if row["group"] == group), None)
+        lines.append(f"{group}: {'not run' if epochs is None else f'{epochs} epochs'}")
     return "\n".join(lines)

@@ -6,13 +6,13 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.experiments.data import Item, TooSmallError, digest, items
 from kronfield.experiments.methods import Outcome, run_method
 from kronfield.experiments.results import (
@@ -35,7 +35,7 @@ DETAIL = 96
 SPEED = 2e10
 
 
-@dataclass(frozen=True)
+@record
 class Job:
     """One method on one item with one seed."""
 

@@ -8,11 +8,12 @@ import importlib.resources
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
 from kronfield._core.arrays import only_keys, problem
+from kronfield._core.records import record
 
 SPECS = ("table1", "table2", "table3", "table4", "rank-depth", "visual-grid", "visual-random")
 SIZES = ("paper", "quick", "tiny")
@@ -44,7 +45,7 @@ BLENDINGS = (
 LEAST_EXPONENT = 1.0
 
 
-@dataclass(frozen=True)
+@record
 class Method:
     """One row of a table: an encoding, a model on it, and the numbers of the paper.
 
@@ -119,7 +120,7 @@ class Method:
         return {name: getattr(self, name) for name in names} | blended
 
 
-@dataclass(frozen=True)
+@record
 class Size:
     """How much of an experiment is run.
 
@@ -164,7 +165,7 @@ class Size:
         return dataclasses.replace(self, **changes)
 
 
-@dataclass(frozen=True)
+@record
 class Spec:
     """An experiment: data, task, sizes and methods.
 
@@ -313,15 +314,15 @@ def parse_spec(name: str, text: str) -> Spec:
             "The paper uses 0.25 and 0.125.",
         )
     return Spec(
-        name,
-        str(data["title"]),
-        data["kind"],
-        data["task"],
-        fraction,
-        bool(data.get("keep", False)),
-        sizes,
-        methods,
-        tuple(data.get("arrays", Spec.arrays)),
+        name=name,
+        title=str(data["title"]),
+        kind=data["kind"],
+        task=data["task"],
+        fraction=fraction,
+        keep=bool(data.get("keep", False)),
+        sizes=sizes,
+        methods=methods,
+        arrays=tuple(data.get("arrays", Spec.arrays)),
     )
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from kronfield._core.records import record
 from kronfield.experiments.results import Row, to_csv, wrapped
 from kronfield.experiments.spec import GROUPS, NOUNS, Spec
 
 HEAD = (
     "PSNR here",
     "PSNR paper",
-    "difference",
+    "difference, clipped",
+    "difference, unclipped",
     "SSIM",
     "parameters",
     "seconds here",
@@ -21,7 +23,7 @@ HEAD = (
 )
 
 
-@dataclass(frozen=True)
+@record
 class Line:
     """The means of one method at one protocol, beside the paper's."""
 
@@ -39,13 +41,19 @@ class Line:
     paper_psnr: float | None
     paper_spread: float | None
     difference: float | None
+    difference_unclipped: float | None
+    items_unclipped: int
     paper_parameters: int | None
     paper_seconds: float | None
 
 
 def current(spec: Spec, rows: Iterable[Row]) -> list[Row]:
-    """Return the finished rows whose settings are those of the spec."""
-    found = []
+    """Return the finished rows whose settings are those of the spec.
+
+    Of rows that differ in their data alone, under the same name, the last in the file counts: the
+    older are of another cut of the item.
+    """
+    found = dict[tuple[Any, ...], Row]()
     for row in rows:
         method = spec.method(row.get("method", ""))
         if method is None or row.get("error") or row.get("psnr") is None:
@@ -53,8 +61,11 @@ def current(spec: Spec, rows: Iterable[Row]) -> list[Row]:
         size = spec.sizes.get(row["size"], spec.paper)
         settings = spec.scaled(method, size, row["side"]).settings() | {"hidden": row["hidden"]}
         if all(row.get(name) == value for name, value in settings.items()):
-            found.append(row)
-    return found
+            job = (row["method"], row["item"], row["side"], row["epochs"], row.get("seed", 0))
+            job += tuple(row.get(name) for name in settings)
+            found.pop(job, None)
+            found[job] = row
+    return list(found.values())
 
 
 def fullest(rows: Iterable[Row]) -> list[Row]:
@@ -99,6 +110,7 @@ def _mean(spec: Spec, side: int, key: str, how: str, rows: Sequence[Row]) -> Lin
     psnrs = [row["psnr"] for row in rows]
     paper = method.paper
     mean = statistics.fmean(psnrs)
+    unclipped = [row for row in rows if row.get("psnr_unclipped") is not None]
     return Line(
         group=method.group,
         method=method.label,
@@ -114,6 +126,12 @@ def _mean(spec: Spec, side: int, key: str, how: str, rows: Sequence[Row]) -> Lin
         paper_psnr=paper.get("psnr"),
         paper_spread=paper.get("spread"),
         difference=None if "psnr" not in paper else mean - paper["psnr"],
+        difference_unclipped=(
+            mean - paper["psnr"] + statistics.fmean(map(_change_without_clipping, unclipped))
+            if unclipped and "psnr" in paper
+            else None
+        ),
+        items_unclipped=len({row["item"] for row in unclipped}),
         paper_parameters=None if "parameters" not in paper else int(paper["parameters"]),
         paper_seconds=paper.get("seconds"),
     )
@@ -161,6 +179,7 @@ def _one_side(spec: Spec, marks: Mapping[str, str], side: int, lines: Sequence[L
             f"{line.psnr:.2f} ± {line.spread:.2f}",
             "" if line.paper_psnr is None else _paper(line),
             "" if line.difference is None else f"{line.difference:+.2f}",
+            _unclipped(line),
             f"{line.ssim:.3f}",
             _parameters(line),
             short(line.seconds),
@@ -175,6 +194,10 @@ def _legend(
 ) -> list[str]:
     fresh = current(spec, rows)
     words = _protocols(spec, fresh, marks, lines)
+    if any(0 < line.items_unclipped < line.items for line in lines):
+        words.append(
+            "The difference without clipping has the mean change of the n items with both values."
+        )
     words.append(_data_words(spec, fresh))
     machines = sorted({f"{row['cores']} cores, {row.get('memory_gib', '?')} GiB" for row in fresh})
     words.append(
@@ -184,7 +207,7 @@ def _legend(
     words += _threads(fresh)
     stale = len([row for row in rows if row.get("method") and not row.get("error")]) - len(fresh)
     if stale:
-        words.append(f"{stale} rows of earlier settings are not counted.")
+        words.append(f"{stale} rows of earlier settings or data are not counted.")
     words += [f"Note: {note}." for note in notes(rows)]
     return [wrapped(" ".join(words))]
 
@@ -224,6 +247,18 @@ def _threads(rows: Sequence[Row]) -> list[str]:
         return []
     names = ", ".join(f"{group} at side {side}" for group, side in sorted(single))
     return [f"Trained on fewer than {most} threads: {names}."]
+
+
+def _change_without_clipping(row: Row) -> float:
+    return float(row["psnr_unclipped"] - row["psnr"])
+
+
+def _unclipped(line: Line) -> str:
+    """Return the difference without clipping, with the number of items if not all have it."""
+    if line.difference_unclipped is None:
+        return ""
+    number = "" if line.items_unclipped == line.items else f" (n = {line.items_unclipped})"
+    return f"{line.difference_unclipped:+.2f}{number}"
 
 
 def _paper(line: Line) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.coordinates import even_axis
 from kronfield._core.frames import Split
+from kronfield._core.records import record
 from kronfield.signals.measures import psnr, ssim
 
 
-@dataclass(frozen=True)
+@record
 class Task:
     """Values (N, ..., N, C) in [0, 1] on a grid at positions i/N, and which of them are given.
 

@@ -1,7 +1,9 @@
-"""Seconds of the paper's methods, measured apart: few epochs of each, on a quiet machine.
+"""Seconds of the paper's methods, measured apart: CPU time, a few epochs of each.
 
 Training takes the same time in every epoch, so the median of a few epochs times the paper's number
-is the time of a whole run. Methods take turns, so that a disturbance meets all of them.
+is the time of a whole run. CPU time is summed over threads, and networks have one. Other work on
+the machine changes it less than the time of the clock, but takes part of the caches; methods take
+turns, so that a disturbance meets all of them.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from kronfield.experiments.data import items
-from kronfield.experiments.methods import run_method
+from kronfield.experiments.methods import fitted
 from kronfield.experiments.paired import FEWEST
 from kronfield.experiments.results import (
     Results,
     Row,
-    array_threads,
     fingerprint,
     machine,
     versions,
@@ -44,9 +45,11 @@ SIDES = {
 # Every method is measured this many times.
 REPEATS = FEWEST
 # Epochs of a measurement, or fits. The first, in which memory is allocated, is not counted.
-EPOCHS = 4
+EPOCHS = 2
 # A load of the machine above this, before anything is measured, is noted.
 QUIET = 0.3
+# What seconds are.
+CLOCK = "CPU time"
 
 
 def measure_times(
@@ -60,8 +63,7 @@ def measure_times(
     """Measure what is not yet in times.jsonl of a folder; return all rows."""
     results = Results(folder / "times.jsonl")
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
-    about = {**versions(), **machine()}
-    about |= {"threads": array_threads(about["cores"]), "load": load}
+    about = {**versions(), **machine(), "threads": 1, "load": load, "clock": CLOCK}
     tasks = dict[str, tuple[Task, str]]()
     for table in SELECTIONS:
         spec = load_spec(table)
@@ -89,6 +91,7 @@ def measure_times(
             "item": f"{name}, repeat {repeat + 1}",
             "side": side,
             "epochs": spec.paper.epochs_of(method),
+            "clock": CLOCK,
             **scaled.settings(),
         }
         row["fingerprint"] = fingerprint(row)
@@ -100,19 +103,24 @@ def measure_times(
 
 
 def _measured(spec: Spec, method: Method, task: Task) -> dict[str, Any]:
-    """Return the seconds of a method, of a network at the paper's epochs."""
+    """Return the CPU seconds of a method, of a network at the paper's epochs."""
     if not method.is_network:
-        runs = [run_method(method, task, 0, 0).seconds for _ in range(EPOCHS)]
-        return {"seconds": statistics.median(runs[1:])}
+        return {"seconds": statistics.median(_fit_seconds(method, task)[1:])}
     from kronfield.experiments import networks
 
     stamps = list[float]()
     networks.descend(
-        method, task, EPOCHS, 0, None, lambda epoch: stamps.append(time.perf_counter())
+        method, task, EPOCHS, 0, None, lambda epoch: stamps.append(time.process_time()), threads=1
     )
     one = statistics.median(b - a for a, b in itertools.pairwise(stamps))
-    return {
-        "seconds": one * spec.paper.epochs_of(method),
-        "seconds_per_epoch": one,
-        "threads": networks.threads(method, task),
-    }
+    return {"seconds": one * spec.paper.epochs_of(method), "seconds_per_epoch": one}
+
+
+def _fit_seconds(method: Method, task: Task) -> list[float]:
+    """Return the CPU seconds of fits, without evaluation."""
+    found = list[float]()
+    for _ in range(EPOCHS):
+        started = time.process_time()
+        fitted(method, task, 0)
+        found.append(time.process_time() - started)
+    return found

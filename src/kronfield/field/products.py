@@ -12,13 +12,13 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, real_numbers
 from kronfield._core.frames import Frame, cell_centres
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.field.field import Field
 
@@ -32,7 +32,7 @@ POSITIONS = 101
 NODES = 48
 
 
-@dataclass(frozen=True)
+@record
 class Sobol:
     """The shares of axes in the variance of a field over its domain (Sobol, 1993).
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.copies import NeedsSamples
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.field.evaluation import at_points
 from kronfield.field.trend import TrendBasis
@@ -50,7 +51,7 @@ class RobustNoise(Protocol):
         """Return the factor (C,) of sqrt(b A^-1 b') in the standard error."""
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Uncertainty:
     """The covariance of a fit: exact for small systems, from random fits for large systems.
 

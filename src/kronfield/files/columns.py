@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.labels import AxisLabel
+from kronfield._core.records import record
 from kronfield.files.dates import looks_like_date, positions
 from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import nearest
@@ -39,7 +40,7 @@ _UNIT = re.compile(r"^(.*?)\s*[\[(]([^\])]*)[\])]\s*$")
 MOST_GUESSED = 3
 
 
-@dataclass(frozen=True)
+@record
 class Unfit:
     """The reason why a column cannot be used.
 
@@ -61,7 +62,7 @@ class Unfit:
     remedy: str = "Correct it, or name other columns."
 
 
-@dataclass(frozen=True)
+@record
 class ColumnChoice:
     """The coordinate columns and the value columns."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 
 # Cells that mean a missing number, in the usual ways of writing them.
 _MISSING = ["", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "#n/a", "#N/A", "null", "NULL"]
@@ -16,7 +16,7 @@ _MISSING += ["Null", "none", "None", "NONE"]
 _BATCH = 1 << 14
 
 
-@dataclass(frozen=True)
+@record
 class Dialect:
     """The delimiter of a text table, the lines before its first row, and its columns."""
 

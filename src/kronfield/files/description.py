@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 
 # Each reader returns the value of an entry, or None if the entry has the wrong type.
 
@@ -71,7 +72,7 @@ def _by(read: Callable[[Any], Any]) -> dict[str, Any]:
     return {"read": read}
 
 
-@dataclass(frozen=True)
+@record
 class Description:
     """Metadata of a signal, or of a field that was made from it. None means unknown.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, whole
 from kronfield._core.labels import AxisLabel
+from kronfield._core.records import record
 from kronfield.files.description import Description
 
 # The function that a format provides for writing the next rows.
@@ -20,7 +20,7 @@ PIECE = 1 << 20
 _LONG = {"float64", "float128", "longdouble", "int32", "int64", "uint32", "uint64"}
 
 
-@dataclass(frozen=True)
+@record
 class Layout:
     """The shape of the grid, the number of channels (None: no channel axis), and the metadata.
 

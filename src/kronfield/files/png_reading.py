@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.files.png import COLOUR_TYPES, SIGNATURE
 
 _CHANNELS = {colour: count for count, colour in COLOUR_TYPES.items()}
@@ -66,7 +66,7 @@ def read_png(path: Path) -> Array:
     return pixels
 
 
-@dataclass(frozen=True)
+@record
 class _Pass:
     """The rows and columns of a picture that are stored together, and their numbers."""
 

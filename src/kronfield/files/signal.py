@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.labels import AxisLabel
+from kronfield._core.records import record
 from kronfield.files.description import Description
 
 # A function that is called with the amount done and the total, or None if it is unknown.
@@ -23,7 +23,7 @@ _CHANNEL_NAMES = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Signal:
     """The result of `read`: the values of a file and their metadata.
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError, describe, problem, whole
 from kronfield._core.frames import centre
+from kronfield._core.records import record
 from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import check_memory, check_source, decoding, extra, guarded
 from kronfield.files.signal import Progress, Signal, channel_names
@@ -77,7 +78,7 @@ def _described(
     )
 
 
-@dataclass(frozen=True)
+@record
 class VideoFrames:
     """The frames of a video, decoded one after the other each time they are iterated over.
 

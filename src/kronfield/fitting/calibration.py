@@ -9,19 +9,20 @@ al., 2018).
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.fitting.settings import PointSettings
 
 # The probability that a normal variable is within two standard deviations.
 TWO_SIGMA = 0.9545
 
 
-@dataclass(frozen=True)
+@record
 class Coverage:
     """How many held-out values lie within two standard deviations of their prediction.
 

@@ -31,15 +31,13 @@ from kronfield.fitting.prediction import (
     some_lines,
     spread,
 )
-from kronfield.fitting.settings import PredictionSettings
+from kronfield.fitting.settings import DEFAULT, PredictionSettings
 
 # The circle on which the row of an even axis is computed at most: the influence of a sample 64
 # steps away on a spline of degree 9, the widest, is 1e-14.
 LARGEST_CIRCLE = 128
 # Degrees in the order in which they are preferred, as of `prediction.families`.
 DEGREES = (3, 5, 7, 9, 1)
-# Shifts of the samples against the kernel for which its highest cosine is seen at the samples.
-SEEN = 0.1
 
 
 @record
@@ -85,7 +83,8 @@ class TrigonometricFamily:
 
     def fits(self, x: Array, frame: Frame) -> bool:
         """Tell whether samples see the highest cosine of the features."""
-        return len(x) % 2 == 1 or abs(math.cos(math.pi * len(x) * float(frame.unit(x[0])))) > SEEN
+        seen = abs(math.cos(math.pi * len(x) * float(frame.unit(x[0]))))
+        return len(x) % 2 == 1 or seen > DEFAULT.prediction.seen
 
 
 CIRCLES = tuple(CircleFamily(degree) for degree in DEGREES)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre, mean_step
+from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.fitting import shrinkage
 from kronfield.fitting.denoising import Removal, expected_error, groups_after
@@ -33,7 +34,7 @@ from kronfield.fitting.settings import NoiseSettings, Settings
 SEED = 0
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GapsDenoiser:
     """Removes noise from samples with gaps; denoises other values with the same gaps too.
 

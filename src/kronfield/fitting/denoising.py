@@ -11,12 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre, is_even, sample_frame
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.embedders import BSpline
 from kronfield.fitting import grouping, shrinkage
@@ -38,11 +39,13 @@ from kronfield.solvers.grid.separable import GridSolver
 # The length of the random probe of a derivative (Ramani, Blu and Unser, 2008), as a part of the
 # noise: short enough for a derivative, long enough for weights to cross their threshold.
 PROBE = 0.1
+# White noise exceeds this many standard deviations in 1 of 16,000 samples.
+OUTSIDE = 4.0
 # Noise of less than this part of the strongest has no effect, and is not divided by.
 WEAKEST_NOISE = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Removal:
     """How noise is removed from values (C, N_1, ..., N_D) by shrinkage.
 
@@ -240,7 +243,7 @@ def _decorrelating(planes: Array, distance: int) -> Array:
 Denoiser = Callable[[Array], Array]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Risk:
     """Stein's unbiased estimate of the mean squared error of denoisers, in units of the noise.
 
@@ -258,12 +261,15 @@ class Risk:
         The mean variance of the noise in each channel.
     scales : array (C,)
         Errors of each channel are divided by it, its noise: channels may be in different units.
+    stabilisers : tuple of Stabiliser or None
+        Of noise that depends on the signal.
     """
 
     values: Array
     probe: Array
     variances: Array
     scales: Array
+    stabilisers: tuple[Stabiliser, ...] | None = None
 
     @classmethod
     def of(
@@ -283,7 +289,7 @@ class Risk:
             return cls(values, probe, noise.sigma**2, scales)
         local = np.stack([f.sigma(plane) for f, plane in zip(stabilisers, values, strict=True)])
         variances = np.mean((local**2).reshape(len(local), -1), axis=1)
-        return cls(values, local * signs, variances, np.sqrt(variances))
+        return cls(values, local * signs, variances, np.sqrt(variances), stabilisers)
 
     def terms(self, clean: Denoiser) -> Array:
         """Return the terms (N_1, ..., N_D) whose mean is the estimated risk of a denoiser.
@@ -304,6 +310,16 @@ class Risk:
         wide = (-1, *[1] * (terms.ndim - 1))
         terms = (terms - self.variances.reshape(wide)) / (self.scales**2).reshape(wide)
         return np.mean(terms, axis=0)
+
+    def outliers(self, clean: Array) -> float:
+        """Return the part of the samples that are more than OUTSIDE sigma from clean values."""
+        if self.stabilisers is None:
+            sigma = np.sqrt(self.variances).reshape(-1, *[1] * (clean.ndim - 1))
+        else:
+            pairs = zip(self.stabilisers, clean, strict=True)
+            sigma = np.stack([one.sigma(plane) for one, plane in pairs])
+        far = np.abs(self.values - clean) > OUTSIDE * sigma
+        return float(np.mean(far[self.variances > 0]))
 
 
 def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
@@ -356,7 +372,7 @@ def _standard_error(terms: Sequence[Array], block: int) -> float:
     return float(np.std(every, ddof=1)) / math.sqrt(len(every)) if len(every) > 1 else math.inf
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Removed:
     """The choice between a penalised fit and shrinkage.
 
@@ -368,11 +384,14 @@ class Removed:
         The expected mean squared error of the better one, as a part of the variance of the noise.
     candidates : list of Candidate
         Both, with their risks as a part of the variance of the noise.
+    outliers : float
+        The part of the samples that shrinkage changes by more than OUTSIDE standard deviations.
     """
 
     removal: Removal | None
     risk: float
     candidates: list[Candidate]
+    outliers: float = 0.0
 
 
 def judged_windows(
@@ -460,7 +479,7 @@ def compared(
     wraps : tuple of bool
         Which axes are whole circles. Windows are judged as if they were not.
     """
-    noise = replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
+    whole, noise = noise, replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
     parts = judged_windows([len(axis) for axis in axes], settings.shrinkage)
     block = settings.shrinkage.error_block
     samples = [
@@ -490,6 +509,19 @@ def compared(
     )
     each = zip(risks, found, moved, inner, strict=True)
     shrunk = [one.terms_of(a, b)[part] for one, a, b, part in each]
+    outliers = float(np.mean([one.outliers(a) for one, a in zip(risks, found, strict=True)]))
+    if stabilisers is not None and outliers > settings.noise.most_outliers:
+        return compared(
+            values,
+            axes,
+            whole,
+            smoothing,
+            unit=unit,
+            may_vary=False,
+            thorough=thorough,
+            settings=settings,
+            wraps=wraps,
+        )
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
     least = settings.noise.confidence * _standard_error(differences, block)
     is_better = _mean(differences) < -least
@@ -506,7 +538,7 @@ def compared(
         # it is the risk before the groups, since these take long: they gain some 7 %
         error = max(means[1], _standard_error(shrunk, block) + unsure)
         removal = replace(removal, unit=unit, groups=groups, wraps=wraps)
-        return Removed(removal, error, candidates)
+        return Removed(removal, error, candidates, outliers)
     if thorough:
         removal = replace(removal, groups=groups)
         terms = Risk.of(middle, noise, stabilisers).terms(removal)[inner[at]]

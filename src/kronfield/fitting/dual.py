@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,19 @@ import numpy as np
 from kronfield._core.arrays import Array, fit_overflow
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.field.dual import DualField
 from kronfield.field.trend import Trend, TrendBasis
+from kronfield.field.uncertainty import INTERPOLATING
 from kronfield.fitting.forms import Form, inducing_count, part_counts
 from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate, PointReport
 from kronfield.fitting.residual import Residual
+from kronfield.fitting.robust import HuberErrors, PointErrors, remark, residual_scales
 from kronfield.solvers.dual.likelihood import LEAST_RIDGE, Likelihood, orthonormal
 from kronfield.solvers.dual.similarity import SHAPES, Pairs, Similarity
-from kronfield.solvers.dual.systems import Direct, DualSolution, Inducing, System
+from kronfield.solvers.dual.systems import BLOCK, Direct, DualSolution, Inducing, System
 from kronfield.solvers.points.cg import Convergence
 from kronfield.solvers.points.normal import Penalty
 
@@ -33,7 +36,7 @@ WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
 STEPS, LAST_STEPS = 40, 25
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class DualChoice:
     """The settings that were chosen, and what was compared."""
 
@@ -69,7 +72,9 @@ class DualFit:
         self.basis = TrendBasis.of(options.trend or 0, given.domain or given.box)
         self.columns = self.basis.columns(raw)
         self.choice: DualChoice | None = None
+        self.is_fixed = False  # whether the ridge of inducing points is that of the choice
         self.system: System | None = None
+        self.variances = np.zeros(0)
         self.left_out: Array | None = None
 
     def without_samples(self) -> NeedsSamples:
@@ -81,16 +86,22 @@ class DualFit:
         started = time.perf_counter()
         return self.field(self.given.other_values(values), started)
 
-    def field(self, values: Array, started: float) -> DualField:
-        """Return the field of values (C, P), with its report."""
+    def with_weights(self, weights: Array, *, fixed: bool = False) -> DualFit:
+        """Return a fit with the same settings and other weights; ``fixed`` keeps the ridge too."""
+        new = DualFit(self.given.with_weights(weights), self.options, self.form)
+        new.promised, new.choice, new.is_fixed = self.promised, self.choice, fixed
+        if fixed and self.choice is not None and self.system is not None:
+            new.choice = replace(self.choice, ridge=self.system.ridge)
+        return new
+
+    def field(self, values: Array, started: float, huber: HuberErrors | None = None) -> DualField:
+        """Return the field of values (C, P), with its report.
+
+        With ``huber`` the weights of points are those of Huber's loss, of whose influence standard
+        errors know.
+        """
         given = self.given
-        wide = values[:, self.known].astype(np.float64)
-        largest = float(np.abs(wide).max()) or 1.0
-        wide = wide / largest  # avoids overflow
-        centre = wide.mean(axis=1)
-        scales = wide.std(axis=1)
-        scales[scales <= 1e-14] = 1.0
-        scaled = (wide - centre[:, None]) / scales[:, None]
+        scaled, centre, scales, largest = self._scaled(values)
         first = self.choice is None
         if self.choice is None:
             self.choice = self._choose(scaled)
@@ -102,12 +113,15 @@ class DualFit:
         polynomial[:, 0] += centre * largest
         if not np.all(np.isfinite(coefficients)) or not np.all(np.isfinite(polynomial)):
             raise fit_overflow()
-        variances = solution.variances * factors**2
+        variances, system = solution.variances * factors**2, self.system
+        self.variances = variances
+        if huber is not None:
+            system, variances = self._of_huber(scaled, variances, huber)
         trend = Trend(self.basis, polynomial)
         self.left_out = solution.left_out * factors[:, None]
         report = self._report(solution, factors, first, started)
         field = DualField(
-            self.system,
+            system,
             coefficients,
             self.frames,
             trend=trend,
@@ -116,11 +130,80 @@ class DualFit:
             is_complex=given.is_complex,
             dtype=given.dtype,
             report=report,
-            again=self,
+            again=self if huber is None else huber.again,
         )
         report.measure_residual_by(Residual(field, given.points, values, given.weights))
         report.seconds = time.perf_counter() - started
         return field
+
+    def _scaled(self, values: Array) -> tuple[Array, Array, Array, float]:
+        """Return values (C, n) of unit variance, their centres and scales, and a common factor."""
+        wide = values[:, self.known].astype(np.float64)
+        largest = float(np.abs(wide).max()) or 1.0
+        wide = wide / largest  # avoids overflow
+        centre = wide.mean(axis=1)
+        scales = wide.std(axis=1)
+        scales[scales <= 1e-14] = 1.0
+        return (wide - centre[:, None]) / scales[:, None], centre, scales, largest
+
+    # Outliers
+    # ------------------------------------------------------------------------------------------
+
+    def errors(self, field: DualField, values: Array, weights: Array | None) -> PointErrors:
+        """Return the errors of the field that was fitted last, at all points.
+
+        ``weights`` are those of the points before some of them were left out.
+        """
+        system = self.system
+        assert system is not None
+        given, count = self.given, len(self.given.points)
+        noise = np.ones(count) if weights is None else 1.0 / np.where(weights > 0, weights, 1.0)
+        away = values - field.planes_at(given.points)
+        known = np.zeros(count, dtype=bool)
+        known[self.known] = True
+        units = np.stack([f.unit(given.points[:, i]) for i, f in enumerate(self.frames)], axis=1)
+        # values minus fit over these are errors of predictions over their standard deviations
+        deviations = np.empty(count)
+        deviations[known] = system.own_deviations(self.points, self.noise)
+        out = np.flatnonzero(~known)
+        columns = self.basis.columns(given.points[out])
+        deviations[out] = np.sqrt(system.variance(units[out], columns) + system.ridge * noise[out])
+        level = np.sqrt(np.maximum(self.variances, np.finfo(np.float64).tiny))
+        relative = away / deviations / level[:, None]
+        # the noise that the fit expects, times how far errors really are from what it expects
+        scales = level * math.sqrt(system.ridge) * residual_scales(relative, None, known, 0.0)
+        return PointErrors(away, relative, scales)
+
+    def at_points(self, values: Array) -> Array:
+        """Return the fit (C, P) of values at the points, with the settings chosen before."""
+        scaled, centre, scales, largest = self._scaled(values)
+        solution = self._solve(scaled, judged=False)
+        assert self.system is not None
+        units = np.stack(
+            [f.unit(self.given.points[:, i]) for i, f in enumerate(self.frames)], axis=1
+        )
+        columns = self.basis.columns(self.given.points)
+        found = solution.trend @ columns
+        for start in range(0, len(units), BLOCK):
+            part = slice(start, start + BLOCK)
+            similar = self.system.similarity.between(self.system.centres, units[part])
+            found[:, part] += solution.coefficients @ similar
+        return np.asarray((found * scales[:, None] + centre[:, None]) * largest)
+
+    def _of_huber(
+        self, values: Array, variances: Array, huber: HuberErrors
+    ) -> tuple[System, Array]:
+        """Return system and variances of standard errors: noise has the variance ridge / slope."""
+        assert self.system is not None
+        assert self.choice is not None
+        count, freedom = len(self.points), self.system.freedom()
+        fit = self.with_weights(huber.weights, fixed=True)
+        fit.choice = replace(self.choice, ridge=self.system.ridge / huber.noise.slope)
+        fit._solve(values, judged=False)
+        assert fit.system is not None
+        if count - freedom >= max(INTERPOLATING * count, 1.0):  # residuals show the noise
+            variances = huber.noise.level(count, freedom) ** 2 / self.system.ridge
+        return fit.system, variances
 
     # The settings
     # ------------------------------------------------------------------------------------------
@@ -189,7 +272,8 @@ class DualFit:
     def _is_direct(self) -> bool:
         return len(self.points) <= self.options.settings.dual.direct_points
 
-    def _solve(self, values: Array) -> DualSolution:
+    def _solve(self, values: Array, judged: bool = True) -> DualSolution:
+        """Return the solution; without ``judged`` errors of points left out are not computed."""
         choice = self.choice
         assert choice is not None
         if self._is_direct:
@@ -198,9 +282,9 @@ class DualFit:
                     choice.similarity, choice.ridge, self.points, self.noise, self.columns
                 )
             assert isinstance(self.system, Direct)
-            return self.system.solve(values)
+            return self.system.solve(values, judged)
         centres = self.points[self._part(inducing_count(self.promised, self.options))]
-        ridge = choice.ridge if self.options.penalty is not None else None
+        ridge = choice.ridge if self.is_fixed or self.options.penalty is not None else None
         self.system, solution = Inducing.fitted(
             choice.similarity,
             ridge,
@@ -209,7 +293,7 @@ class DualFit:
             values,
             self.noise,
             self.columns,
-            self.judged,
+            self.judged if judged else np.zeros(0, dtype=np.intp),
         )
         return solution
 
@@ -248,6 +332,7 @@ class DualFit:
             measure_freedom=system.freedom,
         )
         report.form, report.memory = "dual", memory
+        report.outlying = remark(solution.left_out, self.options.settings.robust)
         largest = float(factors.max())
         errors = solution.left_out * (factors / largest)[:, None]  # squares do not underflow
         squares = np.mean(errors**2, axis=0) * len(errors.T) / solution.left_out_weights.sum()
@@ -259,8 +344,3 @@ class DualFit:
             report.expected_error_uncertainty = largest * spread
             report.held_out = "every point in turn"
         return report
-
-
-def fit_dual(given: PointInput, options: PointOptions, form: Form, started: float) -> DualField:
-    """Return the field of points in the dual form."""
-    return DualFit(given, options, form).field(given.values, started)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from kronfield._core.arrays import Array, fit_overflow, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import BSpline
 from kronfield.field.factored import FactoredField
@@ -22,6 +23,7 @@ from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate, PointReport
 from kronfield.fitting.residual import Residual
+from kronfield.fitting.robust import HuberErrors, PointErrors, remark
 from kronfield.solvers.factored.als import (
     SEARCHED,
     Factors,
@@ -38,15 +40,11 @@ from kronfield.solvers.points.normal import Penalty
 LEAST, MOST = 1e-9, 1e4
 # A step of the penalty, and where its search starts.
 STEP, FIRST = 10.0, 1e-2
-# Sweeps after each change of the model in the choice, and for main effects alone.
-SWEEPS, FIRST_SWEEPS = 4, 8
-# Penalties are compared again when the number of products is one of these.
-COMPARED_AT = (1, 2, 4, 8, 12, 16)
 # Standard errors use at most this many points, and weights.
 POINTS_OF_ERRORS, WEIGHTS_OF_ERRORS = 20_000, 8000
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Model:
     """What is chosen for one plane: splines, weights, penalty, the axes that matter."""
 
@@ -95,10 +93,27 @@ class _Search:
         self.work, self.candidates = 0.0, list[Candidate]()
         self.sweeper: Sweeper | None = None
 
+    def squares(self, model: _Model) -> Array:
+        """Return the squared errors at the held-out points."""
+        return (self.truth - values_at(model.embedders, model.factors, self.held)) ** 2
+
     def at(self, model: _Model) -> float:
         """Return the mean squared error at the held-out points."""
-        away = (self.truth - values_at(model.embedders, model.factors, self.held)) ** 2
-        return float(np.average(away, weights=self.held_weights))
+        return float(np.average(self.squares(model), weights=self.held_weights))
+
+    def is_as_good(self, simpler: _Model, squares: Array) -> bool:
+        """Return whether a simpler model predicts as well as one with these squared errors.
+
+        The difference at each held-out point has a mean and a standard error. The simpler model is
+        as good unless its error is larger by more than `idle` standard errors: the rule of one
+        standard error (Breiman, Friedman, Olshen and Stone, 1984), of paired differences.
+        """
+        more = self.squares(simpler) - squares
+        weights = np.ones(len(more)) if self.held_weights is None else self.held_weights
+        weights = weights / weights.sum()
+        mean = float(weights @ more)
+        error = math.sqrt(float(weights**2 @ (more - mean) ** 2))
+        return mean <= self.settings.idle * error
 
     def rows(self, model: _Model) -> Sweeper:
         """Return the sweeper for the splines and axes of a model."""
@@ -157,7 +172,7 @@ class _Search:
                 break
             other = replace(model, embedders=tuple(embedders), factors=Factors(tuple(weights)))
             self.rows(other)
-            other = self.swept(other, SWEEPS)
+            other = self.swept(other, self.settings.sweeps)
             if other.error >= (1.0 - 5 * self.settings.gain) * model.error:
                 break
             model = other
@@ -180,8 +195,9 @@ class _Search:
             if new is None:
                 break
             more = replace(model, factors=model.factors.with_product(new))
-            several = more.factors.rank in COMPARED_AT and not failed
-            more = self.compared(more, SWEEPS) if several else self.swept(more, SWEEPS)
+            several = more.factors.rank in self.settings.compared_at and not failed
+            change = self.compared if several else self.swept
+            more = change(more, self.settings.sweeps)
             if more.error < (1.0 - self.settings.gain) * model.error:
                 ratio, model, failed = more.error / model.error, more, 0
                 steps = self.settings.most_products - model.factors.rank
@@ -204,6 +220,7 @@ class _Search:
     def without_idle(self, model: _Model) -> _Model:
         """Return the model without the axes that do not matter, if it is as good."""
         free, weights = list(model.free), list(model.factors.weights)
+        squares = self.squares(model)
         for d, W in enumerate(model.factors.weights):
             if not free[d]:
                 continue
@@ -211,15 +228,14 @@ class _Search:
             constant = _constant(W, np.asarray(model.embedders[d](self.kept[:2000, d])))
             changed = list(model.factors.weights)
             changed[d] = constant
-            error = self.at(replace(model, factors=Factors(tuple(changed))))
-            if error <= (1 + self.settings.idle) * model.error:
+            if self.is_as_good(replace(model, factors=Factors(tuple(changed))), squares):
                 free[d], weights[d] = False, constant
         if all(free) or free == list(model.free) or not any(free):
             return model
         other = replace(model, factors=Factors(tuple(weights)), free=tuple(free))
         self.rows(other)
-        other = self.swept(other, SWEEPS)
-        if other.error <= (1 + self.settings.idle) * model.error:
+        other = self.swept(other, self.settings.sweeps)
+        if self.is_as_good(other, squares):
             return other
         self.rows(model)
         return model
@@ -228,7 +244,7 @@ class _Search:
         """Return the model that is chosen."""
         model = _Model(tuple(embedders), Factors.zeros(embedders), FIRST, tuple(free), math.inf)
         self.rows(model)
-        model = self.compared(model, FIRST_SWEEPS)
+        model = self.compared(model, self.settings.first_sweeps)
         model = self.refined(model)
         model = self.with_products(model)
         model = self.refined(model)
@@ -278,6 +294,42 @@ class FactoredFit:
         started = time.perf_counter()
         return self.field(self.given.other_values(values), started)
 
+    def with_weights(self, weights: Array, *, fixed: bool = False) -> FactoredFit:
+        """Return a fit with the same settings and other weights."""
+        del fixed  # the settings are the same in any case
+        return self.continued(self.given.with_weights(weights))
+
+    def at_points(self, values: Array) -> Array:
+        """Return the fit (C, P) of values at the points, with the settings chosen before."""
+        scaled, centre, factors = self._scaled(values)
+        assert self.models is not None
+        points = np.stack([f.unit(self.given.points[:, i]) for i, f in enumerate(self.frames)], 1)
+        found = []
+        for i, plane in enumerate(scaled):
+            swept = self._swept(self.models[i], plane, self.used, self.settings.last_sweeps)
+            self.models[i] = swept
+            found.append(values_at(swept.embedders, swept.factors, np.clip(points, 0.0, 1.0)))
+        return np.asarray(np.array(found) * factors[:, None] + centre[:, None])
+
+    def errors(self, field: FactoredField, values: Array, weights: Array | None) -> PointErrors:
+        """Return the errors of the field that was fitted last, at all points.
+
+        The deviation of a residual r from 0 is that of the noise times the root of 1 - h, with the
+        leverage h. That of the noise is not a robust one: what products of few functions cannot
+        represent counts as noise.
+        """
+        given = self.given
+        away = (values - field.planes_at(given.points)).astype(np.float64)
+        root = np.ones(len(away.T)) if weights is None else np.sqrt(weights)
+        least = float(np.finfo(np.float64).tiny) ** 0.25
+        scaled, _, factors = self._scaled(values)
+        h = np.zeros(away.shape)
+        h[:, self.known] = FactoredUncertainty(self, scaled, factors).leverages()
+        away_of_all = away * root / np.sqrt(1.0 - np.minimum(h, 1.0 - 1e-9))
+        scales = np.sqrt(np.mean(away_of_all[:, self.known] ** 2, axis=1))
+        scales = np.maximum(scales, least)
+        return PointErrors(away, away_of_all / scales[:, None], scales)
+
     def _scaled(self, values: Array) -> tuple[Array, Array, Array]:
         """Return values (C, P) of unit variance, their centres and their factors."""
         wide = values[:, self.known].astype(np.float64)
@@ -291,7 +343,7 @@ class FactoredFit:
     def continued(self, given: PointInput) -> FactoredFit:
         """Return a fit of more points, with the models that were chosen and fitted to these."""
         new = FactoredFit(given, self.options, self.form)
-        new.models, new.candidates = self.models, self.candidates
+        new.models, new.candidates = self.models and list(self.models), self.candidates
         return new
 
     def choose(self, values: Array, target: float = 0.0) -> None:
@@ -345,8 +397,14 @@ class FactoredFit:
         self.memory = max(self.memory, sweeper.memory)
         return replace(model, factors=factors)
 
-    def field(self, values: Array, started: float) -> FactoredField:
-        """Return the field of values (C, P), with its report."""
+    def field(
+        self, values: Array, started: float, huber: HuberErrors | None = None
+    ) -> FactoredField:
+        """Return the field of values (C, P), with its report.
+
+        With ``huber`` the weights of points are those of Huber's loss, of whose influence standard
+        errors know.
+        """
         given = self.given
         scaled, centre, factors = self._scaled(values)
         if self.models is None:
@@ -386,8 +444,8 @@ class FactoredFit:
             is_complex=given.is_complex,
             dtype=given.dtype,
             report=report,
-            again=self,
-            uncertainty=FactoredUncertainty(self, scaled, factors),
+            again=self if huber is None else huber.again,
+            uncertainty=FactoredUncertainty(self, scaled, factors, huber),
         )
         report.measure_residual_by(Residual(field, given.points, values, given.weights))
         report.seconds = time.perf_counter() - started
@@ -418,6 +476,10 @@ class FactoredFit:
             measure_freedom=lambda: FactoredUncertainty(self, scaled, factors).freedom(),
         )
         report.form, report.memory = "factored", self.memory
+        held = self.held
+        if len(held):
+            fitted = [values_at(m.embedders, m.factors, self.points[held]) for m in models]
+            report.outlying = remark(scaled[:, held] - fitted, self.options.settings.robust)
         if all(math.isfinite(model.error) for model in models):
             squares = [
                 model.error * factor**2 for model, factor in zip(models, factors, strict=True)
@@ -461,6 +523,12 @@ def _balanced(weights: list[Array], factor: float) -> list[Array]:
     ]
 
 
+def weight_count(model: _Model) -> int:
+    """Return the number of weights of a model that are not constants."""
+    sizes = [emb.size for d, emb in enumerate(model.embedders) if model.free[d]]
+    return (model.factors.rank + 1) * sum(sizes)
+
+
 class FactoredUncertainty:
     """Standard errors of factored weights, by Gauss and Newton.
 
@@ -469,9 +537,15 @@ class FactoredUncertainty:
     no sum of products of this rank can represent counts as noise.
     """
 
-    def __init__(self, fit: FactoredFit, scaled: Array, factors: Array) -> None:
+    def __init__(
+        self,
+        fit: FactoredFit,
+        scaled: Array,
+        factors: Array,
+        huber: HuberErrors | None = None,
+    ) -> None:
         assert fit.models is not None
-        self.fit, self.scaled, self.factors = fit, scaled, factors
+        self.fit, self.scaled, self.factors, self.huber = fit, scaled, factors, huber
         self.models = list(fit.models)
         self._solved: list[tuple[Array, float, float] | None] = [None] * len(self.models)
 
@@ -504,9 +578,7 @@ class FactoredUncertainty:
         if known is not None:
             return known
         model, fit = self.models[i], self.fit
-        T = model.factors.rank + 1
-        sizes = [emb.size for d, emb in enumerate(model.embedders) if model.free[d]]
-        count = T * sum(sizes)
+        T, count = model.factors.rank + 1, weight_count(model)
         if count > WEIGHTS_OF_ERRORS:
             raise problem(
                 "standard_error",
@@ -546,8 +618,30 @@ class FactoredUncertainty:
             np.trace(scipy_linalg().solve_triangular(L, half.T, lower=True, check_finite=False))
         )
         sigma = math.sqrt(left / max(total, 1e-300) * P / max(P - freedom, 0.1 * P))
+        if self.huber is not None:
+            # the matrix is that of the slope of Huber's influence, which is nearly the same at all
+            # points, and its root is a factor of the standard error
+            noise = self.huber.noise
+            level = noise.level(P, min(freedom, 0.9 * P))[i] / math.sqrt(noise.slope)
+            sigma = float(level) / float(self.factors[i])
         found = (L, sigma, freedom)
         self._solved[i] = found
+        return found
+
+    def leverages(self) -> Array:
+        """Return the leverages (C, n) of the points; 0 if there are too many weights."""
+        fit = self.fit
+        found = np.zeros((len(self.models), len(fit.points)))
+        for i, model in enumerate(self.models):
+            if weight_count(model) > WEIGHTS_OF_ERRORS:
+                continue
+            L = self._system(i)[0]
+            for start in range(0, len(fit.points), 2048):
+                part = slice(start, start + 2048)
+                J = self._jacobian(model, fit.points[part])
+                half = scipy_linalg().solve_triangular(L, J.T, lower=True, check_finite=False)
+                w = 1.0 if fit.weights is None else fit.weights[part]
+                found[i, part] = w * np.sum(half**2, axis=0)
         return found
 
     def freedom(self) -> float:

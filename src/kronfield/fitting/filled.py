@@ -10,15 +10,15 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.fitting.filling_choice import (
-    MOST_AXES,
     Filling,
     consider_holes,
     consider_scattered,
@@ -184,7 +184,7 @@ def _scaled(planes: Array, exponent: int) -> Array:
 def _is_open(options: PointOptions, D: int) -> bool:
     """Tell whether the caller left open how the lattice is fitted."""
     return (
-        D <= MOST_AXES
+        options.settings.filling.most_axes >= D
         and options.penalty is None
         and options.units is None
         and options.rows is None
@@ -224,7 +224,7 @@ class NoStandardError:
         return self
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class FilledFit:
     """Fills other values with the same gaps, and makes their field. It holds no values."""
 

@@ -24,11 +24,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.fitting.settings import DEFAULT, FillingSettings
 from kronfield.fitting.shrinkage import cosines
@@ -225,7 +225,7 @@ def decorrelating(planes: Array, missing: Array) -> Array:
     return np.linalg.eigh(np.cov(flat[:, known].astype(np.float64)))[1].T
 
 
-@dataclass(frozen=True)
+@record
 class Round:
     """A round of filling.
 
@@ -334,7 +334,7 @@ def _golden(D: int) -> float:
     return ratio
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Blocks:
     """All blocks of a size with missing samples.
 

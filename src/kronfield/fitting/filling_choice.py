@@ -21,24 +21,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
+from kronfield._core.records import record
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
 from kronfield.fitting.least_roughness import least_roughness
 from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
-from kronfield.fitting.settings import FillingSettings, Settings
+from kronfield.fitting.settings import DEFAULT, FillingSettings, Settings
 
-# The most axes of a lattice that is filled.
-MOST_AXES = 4
-# A hidden sample within this distance of a missing one, along an axis, makes a hole larger.
-NEAR = 2
 # Random moves of holes onto known samples, of which the best is used, and how far they are moved,
 # in units of the window.
 TRIES, REACH = 4, 2
@@ -50,16 +47,11 @@ NEIGHBOURS = (2, 4, 8)
 ENOUGH_PLACES = 1 << 12
 # Of which there is one for each axis of a lattice that is filled.
 PRIMES = (2, 3, 5, 7)
-# Fewer windows than this do not tell a standard error.
-FEWEST_WINDOWS = 8
-# Windows are enlarged if more than this part of them is missing.
-MOST_OF_WINDOW = 0.5
-# Boxes around the holes are used if they are at most this part of the lattice.
+# Boxes around the holes are filled if they are at most this part of the lattice, and the lattice if
+# they are more. The result is the same, and the first takes less time.
 FEW = 0.5
-
-# The fewest differences between known samples that tell of noise, the quantile that is their
-# strength, and the samples in which steps of quantised values are looked for.
-FEWEST_DIFFERENCES, STRONGER, ENOUGH = 200, 0.75, 1 << 14
+# The samples in which steps of quantised values are looked for: most of them occur several times.
+ENOUGH = 1 << 14
 
 # Of a natural logarithm of squares.
 DECIBEL = 10 / math.log(10)
@@ -67,7 +59,7 @@ DECIBEL = 10 / math.log(10)
 KIND = "falling thresholds"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Filling:
     """What is known about filling a lattice.
 
@@ -113,7 +105,7 @@ class Filling:
         return replace(self, planes=None)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Hidden:
     """Windows of a lattice in which known samples are hidden, with the errors of linear fits.
 
@@ -206,7 +198,7 @@ class Hidden:
         return np.stack([lattice[(*before, *window)] for window in self.windows], axis=-D - 1)
 
 
-@dataclass(frozen=True)
+@record
 class MeanError:
     """A mean squared error with its standard error, from windows (or samples if there is one)."""
 
@@ -232,7 +224,13 @@ class MeanError:
         return cls(mean, math.sqrt(W / (W - 1) * math.fsum(d * d for d in off)) / count)
 
     @classmethod
-    def elsewhere(cls, parts: Sequence[Array], known: Sequence[Array], there: Array) -> MeanError:
+    def elsewhere(
+        cls,
+        parts: Sequence[Array],
+        known: Sequence[Array],
+        there: Array,
+        fewest: int = DEFAULT.filling.fewest_windows,
+    ) -> MeanError:
         """Return the mean of squared errors elsewhere, where something in proportion is known.
 
         ``parts`` and ``known`` are squared errors, and what is about in proportion to them, (n,) in
@@ -241,7 +239,7 @@ class MeanError:
         """
         found = cls.of(parts)
         pairs = [(a, b) for a, b in zip(parts, known, strict=True) if len(a)]
-        if len(pairs) < FEWEST_WINDOWS:
+        if len(pairs) < fewest:
             return found
         total = math.fsum(float(b.sum(dtype=np.float64)) for _, b in pairs)
         count, mean = sum(len(a) for a, _ in pairs), float(there.mean(dtype=np.float64))
@@ -349,21 +347,23 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     there = activity(complete[:, None], missing[None], ENOUGH_PLACES)
     here = activity((1 - taken) * surfaces[best] + taken * filled, judged.hidden)
     ends = np.cumsum([int(one.sum()) for one in judged.hidden])[:-1]
-    expected = MeanError.elsewhere(mixed, np.split(here, ends), there)
+    expected = MeanError.elsewhere(mixed, np.split(here, ends), there, own.fewest_windows)
     expected = expected.of_few(int(judged.hidden.sum()), int(missing.sum()))
     chosen = Candidate(KIND, {**parameters, "share": taken}, *_relative(mixed, scale), chosen=True)
+    error, uncertainty = expected.root
     return Filling(
-        [*candidates[: len(ratios)], chosen] if taken == 1.0 else [*candidates, chosen],
-        reason,
-        complete,
-        *expected.root,
-        linear.root[0],
-        plan.rounds,
-        plan.all_sizes,
-        best,
-        taken,
-        rotation,
-        line,
+        candidates=[*candidates[: len(ratios)], chosen] if taken == 1.0 else [*candidates, chosen],
+        reason=reason,
+        planes=complete,
+        error=error,
+        uncertainty=uncertainty,
+        linear=linear.root[0],
+        rounds=plan.rounds,
+        all_sizes=plan.all_sizes,
+        ratio=best,
+        weight=taken,
+        rotation=rotation,
+        line=line,
     )
 
 
@@ -599,7 +599,7 @@ def _decided(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Plan:
     """How a lattice is filled.
 
@@ -749,10 +749,10 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
         samples = math.prod(
             min(n, e + 2 * margin) for n, e in zip(missing.shape, extent, strict=True)
         )
-        count = min(settings.windows, max(FEWEST_WINDOWS, settings.judged // samples))
+        count = min(settings.windows, max(settings.fewest_windows, settings.judged // samples))
         sources = [_around(place, missing.shape, extent) for place in _spread(places, count)]
         share = np.mean([missing[window].mean() for window in sources])
-        if share <= MOST_OF_WINDOW or tuple(extent) == missing.shape:
+        if share <= settings.most_missing or tuple(extent) == missing.shape:
             break
         side *= 2  # holes are wider than the windows
     windows, hidden, total = [], [], 0
@@ -761,13 +761,13 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
     for k in np.argsort((np.arange(count) * GOLDEN) % 1, kind="stable"):
         tries = [_moved(missing, sources[k], *draw) for draw in draws[k].tolist()]
         target, held = max(tries, key=lambda one: np.count_nonzero(one[1]))
-        held &= ~_near(missing[target])
+        held &= ~_near(missing[target], settings.near)
         number = int(np.count_nonzero(held))
         if 0 < 2 * number < np.count_nonzero(~missing[target]):
             windows.append(target)
             hidden.append(held)
             total += number
-        if len(windows) >= FEWEST_WINDOWS and total >= len(places):
+        if len(windows) >= settings.fewest_windows and total >= len(places):
             break  # so that it takes no longer to judge than to fill
     if total < settings.fewest:
         return None
@@ -806,11 +806,11 @@ def _moved(
     return place, missing[window][tuple(turns)] & ~missing[place]
 
 
-def _near(missing: Array) -> Array:
-    """Return where samples are missing, or near missing ones along an axis."""
+def _near(missing: Array, most: int) -> Array:
+    """Return where samples are missing, or within ``most`` steps of a missing one along an axis."""
     near = missing.copy()
     for axis in range(missing.ndim):
-        for step in range(1, NEAR + 1):
+        for step in range(1, most + 1):
             low, high = _shifted(axis, step)
             near[low] |= missing[high]
             near[high] |= missing[low]
@@ -830,14 +830,15 @@ def noise_ratio(planes: Array, missing: Array, settings: Settings) -> float:
     if they are within rounding.
     """
     fine, coarse = (_known_differences(planes, ~missing, spacing) for spacing in (1, 2))
-    if min(fine.shape[1], coarse.shape[1]) < FEWEST_DIFFERENCES:
+    if min(fine.shape[1], coarse.shape[1]) < settings.filling.fewest_differences:
         return 0.0
     weakest = np.linalg.eigh(fine @ fine.T)[1][:, 0]
-    strengths = [float(np.quantile(np.abs(weakest @ one), STRONGER)) for one in (fine, coarse)]
+    stronger = settings.filling.stronger
+    strengths = [float(np.quantile(np.abs(weakest @ one), stronger)) for one in (fine, coarse)]
     steps = [_step(plane[~missing]) for plane in planes]
     rounding = math.sqrt(sum((w * step) ** 2 for w, step in zip(weakest, steps, strict=True)))
     # the quantile of normal numbers of standard deviation 1
-    least = NormalDist().inv_cdf((1 + STRONGER) / 2) * settings.noise.least_steps * rounding
+    least = NormalDist().inv_cdf((1 + stronger) / 2) * settings.noise.least_steps * rounding
     if strengths[0] <= max(least, settings.noise.least_part * float(np.abs(planes).max())):
         return 0.0
     return strengths[0] / strengths[1] if strengths[1] else 0.0

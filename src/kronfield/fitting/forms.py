@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kronfield._core.arrays import problem
+from kronfield._core.records import record
 from kronfield.fitting.options import PointOptions
 
 FORMS = ("grid", "dual", "factored")
 # Seconds of one core per multiplication in matrix products and in sweeps, whose matrices are small,
 # and per similarity of two points on one axis.
 PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1e-10, 5e-10, 2e-9
-# Multiplications in the sums over points with inducing points: about a minute of one core.
-MOST_WORK = 4e11
-# The fewest inducing points.
-FEWEST = 200
 
 
-@dataclass(frozen=True)
+@record
 class Form:
     """The form of a fit, why it was selected, and what it costs.
 
@@ -141,8 +137,9 @@ def _costed(name: str, reason: str, D: int, P: int, C: int, options: PointOption
 
 def inducing_count(P: int, options: PointOptions) -> int:
     """Return the number of inducing points for P points."""
-    affordable = int(math.sqrt(MOST_WORK / P))
-    return min(options.settings.dual.inducing_points, max(FEWEST, affordable))
+    settings = options.settings.dual
+    affordable = int(math.sqrt(settings.most_sums / P))
+    return min(settings.inducing_points, max(settings.fewest_inducing, affordable))
 
 
 def part_counts(D: int, P: int, options: PointOptions) -> tuple[int, int]:
@@ -186,8 +183,6 @@ def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float,
 
 def _needs_grid(options: PointOptions) -> str:
     """Return the option that only a grid has; empty if there is none."""
-    if options.is_robust:
-        return "loss 'huber'"
     if options.rows is not None:
         return "rows"
     if options.penalty is not None and any(options.penalty.roughness):

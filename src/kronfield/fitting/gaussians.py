@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import Gaussian
 from kronfield.encoding import Kronecker
@@ -54,7 +54,7 @@ def gaussian_axis(low: float, high: float, width: float, padding: int) -> tuple[
     )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GaussianFit:
     """Gaussians with a ridge on their weights, plus a constant that is not penalised.
 

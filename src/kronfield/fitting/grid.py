@@ -47,14 +47,18 @@ LOWERED = 8
 # Matrices (K, N) of the longest axis that are held while its eigenbasis is computed, and if it is
 # computed in halves; measured. Those that are kept are U and the way back.
 EIGENBASIS, HALVED, KEPT = 9, 2, 2
+# Arrays of one channel, in float64, that are held while a lattice is smoothed in cosines (the terms
+# of its equations between neighbours, and the vectors of the iterations); measured in 2-D and 3-D.
+COSINES = 30
+# Copies of the judged samples: as they are, and with channels of one size.
+JUDGED = 2
+# Arrays of the weights that are held while axes are solved in turn without a penalty; measured.
+SOLVED = 2
 # The bases of a long axis, two halved matrices, are taken up to this many times the samples: they
 # then need less memory than the iterations.
 ELONGATED = 4
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
-# Samples of the middle that the error at held-out samples is measured on, for speed; axes with
-# fewer samples than the second leave too few to fit.
-HELD_OUT_SAMPLES, HELD_OUT_FEWEST = 1 << 14, 12
 
 
 class NoiseWarning(UserWarning):
@@ -418,9 +422,30 @@ class _Cleaned:
         return GridInput.on(grid.layout, field.on_grid()).planar()
 
 
+def _check_channels(grid: GridInput, options: GridOptions) -> None:
+    """Raise an error if the channels do not fit into memory as planes, with what is judged of them.
+
+    What is judged are about ``crop_samples`` of every channel, JUDGED times in float64.
+    """
+    layout = grid.layout
+    if grid.channel_count == 1 and not layout.is_complex:
+        return
+    n = math.prod(layout.shape)
+    judged = min(n, options.settings.grid.crop_samples) if grid.encoding is None else 0
+    numbers = layout.dtype.itemsize * n + 8 * JUDGED * judged
+    planes = grid.channel_count * (2 if layout.is_complex else 1)
+    check_memory(
+        "values",
+        f"a fit of {grid.channel_count} channels of {' x '.join(map(str, layout.shape))} samples",
+        float(planes * numbers),
+        "Fit some of the channels after the others, or parts of the grid.",
+    )
+
+
 def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
     """Return the settings given, with the rest chosen from the data."""
     layout = grid.layout
+    _check_channels(grid, options)
     if grid.encoding is None:
         return choose(grid.planar(), grid.axes, layout.frames, options)
     least_norm = (0,) * len(layout.shape)
@@ -540,14 +565,17 @@ class GridFit:
         )
 
     def _check_memory(self) -> None:
-        """Raise an error if the matrices of a penalty do not fit into memory.
+        """Raise an error if a penalised fit does not fit into memory.
 
         The eigenbasis of an axis takes about EIGENBASIS matrices of its features and samples at its
-        peak, or HALVED in two halves, and then KEPT beside the weights. They are float64.
+        peak, or HALVED in two halves, and then KEPT beside the weights. They are float64. A fit in
+        cosines takes COSINES arrays of the samples instead, and a line that is a band next to none.
         """
         if not (self._settings["ridge"] or self.smoothing or any(self._settings["roughness"])):
             return
         if self.is_long and self.smoothing is not None:
+            if len(self.layout.shape) > 1:
+                self._refuse_penalty(8.0 * COSINES * math.prod(self.layout.shape))
             return
         most = kept = 0.0
         for embedder, x, frame in zip(
@@ -560,12 +588,31 @@ class GridFit:
             kept = max(kept, (KEPT / 2 if halved else KEPT) * matrix)
         itemsize = self.layout.dtype.itemsize if self._is_well_conditioned else 8
         weights = itemsize * math.prod(self.encoding.shape)  # of one channel
+        self._refuse_penalty(max(most, kept + weights))
+
+    def _refuse_penalty(self, needed: float) -> None:
         shape = " x ".join(map(str, self.layout.shape))
         check_memory(
             "values",
             f"a penalised fit of {shape} samples",
-            max(most, kept + weights),
+            needed,
             "Fit parts of the grid, or without a penalty: ridge=0 or noise=0.",
+        )
+
+    def _check_weights(self, planes: int) -> None:
+        """Raise an error if the weights of all real ``planes`` do not fit into memory.
+
+        SOLVED arrays of them are held, and beside them the values, if these are moved into planes.
+        """
+        own = self.layout.dtype.itemsize
+        itemsize = own if self._is_well_conditioned else 8
+        shape = self.encoding.shape
+        moved = own * math.prod(self.layout.shape) if planes > 1 else 0
+        check_memory(
+            "values",
+            f"a fit with {' x '.join(map(str, shape))} features and {planes} real channels",
+            float(planes * (SOLVED * itemsize * math.prod(shape) + moved)),
+            "Fit parts of the grid or some of the channels, use fewer features, or float32 values.",
         )
 
     @functools.cached_property
@@ -664,6 +711,7 @@ class GridFit:
             of_samples = RefinedResidual(samples)
             report = self.report(grid, chosen_by, candidates, started, of_samples)
             return RefinedField(samples, report=report, again=self)
+        self._check_weights(grid.channel_count * (2 if self.layout.is_complex else 1))
         with np.errstate(over="ignore", invalid="ignore"):  # `wrap_up` checks
             if grid.piecewise and self.smoothing is None:
                 weights = np.stack([self._weights(plane[None])[0] for plane in grid.planar()])
@@ -859,15 +907,15 @@ class GridHeldOut:
         """Return the root mean square errors of the field, of linear and of cubic interpolation."""
         from scipy.interpolate import make_interp_spline
 
-        grid, layout = self.grid, self.grid.layout
+        grid, layout, settings = self.grid, self.grid.layout, self.options.settings.grid
         if any(frame.wraps for frame in layout.frames):
             return {}
-        middle = centre(layout.shape, HELD_OUT_SAMPLES)
+        middle = centre(layout.shape, settings.held_out_samples)
         # an odd number on each axis, so that the last sample is known too: no extrapolation
         ends = [part.indices(n)[:2] for part, n in zip(middle, layout.shape, strict=True)]
         parts = [slice(low, high - (high - low + 1) % 2) for low, high in ends]
         axes = [x[part] for x, part in zip(grid.axes, parts, strict=True)]
-        if min(map(len, axes)) < HELD_OUT_FEWEST:
+        if min(map(len, axes)) < settings.fewest_held_out:
             return {}
         values = np.moveaxis(grid.planar()[(slice(None), *parts)], 0, -1).astype(np.float64)
         split = Split.of(values.shape[:-1])

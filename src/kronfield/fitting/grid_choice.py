@@ -117,8 +117,8 @@ class Crop:
     @functools.cached_property
     def _ranges(self) -> Array:
         """The largest deviation of each channel from its mean; 1 of a constant one."""
-        flat = np.abs(self.values).reshape(len(self.values), -1).max(axis=1)
-        return np.where(flat > 0, flat, 1.0)
+        sizes = _largest(self.values)
+        return np.where(sizes > 0, sizes, 1.0)
 
     @functools.cached_property
     def balanced(self) -> Array:
@@ -135,16 +135,22 @@ class Crop:
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
         """Return the central crop of about so many ``samples``; short axes stay whole."""
         parts = centre([len(axis) for axis in axes], samples)
-        crop = np.asarray(values[(slice(None), *parts)], dtype=np.float64)
-        sizes = np.abs(crop).reshape(len(crop), -1).max(axis=1)
+        crop = np.array(values[(slice(None), *parts)], dtype=np.float64)  # changed in place
+        sizes = _largest(crop)
         largest = float(sizes.max()) or 1.0
-        crop = crop / largest
+        crop /= largest
         crop -= crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
-        rest = float(np.abs(crop).max()) or 1.0
+        rest = float(_largest(crop).max()) or 1.0
         crop /= rest
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
         eps = float(np.finfo(np.result_type(values.dtype, np.float32)).eps)
         return cls(crop, inside, largest * rest, sizes / largest / rest, eps)
+
+
+def _largest(values: Array) -> Array:
+    """Return the largest absolute value of each channel (C, ...), without a copy of the values."""
+    rest = tuple(range(1, values.ndim))
+    return np.maximum(values.max(axis=rest), -values.min(axis=rest))
 
 
 def choose(
@@ -197,9 +203,9 @@ def choose(
     if options.may_smooth:
         noise = _noise(values, axes, crop, errors, options)
         smoothed = _smoothed(values, crop, axes, frames, noise, options)
-        if smoothed is not None:
+        if isinstance(smoothed, GridChoice):
             return smoothed
-        remark = f"; {noise.reason}"
+        remark = f"; {smoothed}"
     if close:
         encoding = tension_encoding(axes, frames, options.settings.smoothing.tensions[0])
         by = f"default: {_kinds(axes)}, since positions nearly coincide"
@@ -298,17 +304,20 @@ def _smoothed(
     frames: Sequence[Frame],
     noise: Noise,
     options: GridOptions,
-) -> GridChoice | None:
-    """Return the penalised fit if there is noise and it lowers the risk, or if it was asked for."""
+) -> GridChoice | str:
+    """Return the penalised fit if there is noise and it lowers the risk, or if it was asked for.
+
+    Else return why the samples are interpolated.
+    """
     if not noise.is_found and not options.asks_for_gcv:
-        return None
+        return noise.reason
     sigmas = None if options.asks_for_gcv else noise.sigmas / crop.scale
     tried = best_smoothing(
         values, axes, noise.rotation, sigmas, crop.scale, options.settings.smoothing
     )
     best = min(tried, key=lambda one: one.score)
     if best.score >= best.interpolation and not options.asks_for_gcv:
-        return None
+        return noise.reason
     by = "generalised cross-validation" if sigmas is None else "Stein's unbiased risk"
     plain = Candidate("interpolation", {}, tried[0].interpolation)
     candidates = [plain, *(replace(one.candidate(), chosen=one is best) for one in tried)]
@@ -339,6 +348,12 @@ def _smoothed(
     if removed.removal is None:
         about = _about(noise, "a penalised fit", removed)
         return replace(linear, candidates=[*candidates, *removed.candidates], noise=about)
+    is_asked = options.noise is not None or options.denoise
+    if removed.outliers > options.settings.noise.most_outliers and not is_asked:
+        return (
+            f"no noise: {removed.outliers:.1%} of the samples would change by more than four "
+            f"standard deviations of {float(np.max(noise.sigma)):.3g}"
+        )
     return _shrunk(values, axes, frames, noise, removed, decided, options)
 
 

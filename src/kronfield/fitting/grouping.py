@@ -18,12 +18,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.fitting.settings import DEFAULT, GroupingSettings
 
 # The most numbers of the groups that are estimated together: they stay in the caches of a
@@ -88,7 +88,7 @@ def margin(D: int, settings: GroupingSettings, channels: int) -> int:
     return settings.reach(D) + settings.step(D) + settings.patch(D, channels)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Search:
     """The search for patches that are alike in a pilot (N_1, ..., N_D, C).
 
@@ -145,15 +145,15 @@ class Search:
                 soft = soft.take(range(n - 1), axis) + soft.take(range(1, n), axis)
             offsets.append(compared(b))
         return cls(
-            pilot.shape,
-            sizes,
-            counts,
-            min(settings.group, math.prod(widths)),
-            widths,
-            references,
-            lows,
-            soft,
-            list(itertools.product(*offsets)),
+            shape=pilot.shape,
+            sizes=sizes,
+            counts=counts,
+            group=min(settings.group, math.prod(widths)),
+            widths=widths,
+            references=references,
+            lows=lows,
+            soft=soft,
+            offsets=list(itertools.product(*offsets)),
         )
 
     def parts(self) -> Iterator[slice]:

@@ -10,13 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield.fitting.settings import DEFAULT
 
-# Blocks are made smaller until this many times the number of folds are occupied, at most HALVINGS
-# times: points of few small clusters occupy few blocks.
-OCCUPIED, HALVINGS = 2, 20
+# Blocks are halved at most this often: then they are a millionth of the box, and points of a block
+# are at the same place.
+HALVINGS = 20
 
 
-def fold_labels(points: Array, folds: int, blocks: int | None, rng: np.random.Generator) -> Array:
+def fold_labels(
+    points: Array,
+    folds: int,
+    blocks: int | None,
+    rng: np.random.Generator,
+    occupied: int = DEFAULT.points.occupied,
+) -> Array:
     """Return the fold (P,) from 0 to ``folds`` - 1 of each of points (P, D).
 
     Examples
@@ -39,6 +46,9 @@ def fold_labels(points: Array, folds: int, blocks: int | None, rng: np.random.Ge
         one fold. None: every point has a fold of its own choice.
     rng : Generator
         For the random order of points or blocks.
+    occupied : int
+        Blocks are halved until this many times ``folds`` have points: points in a few small
+        clusters are in few blocks.
     """
     count = len(points)
     if blocks is None or count <= folds:
@@ -49,7 +59,7 @@ def fold_labels(points: Array, folds: int, blocks: int | None, rng: np.random.Ge
     for _ in range(HALVINGS):
         cells = np.minimum((parts * per_axis).astype(np.int64), per_axis - 1)
         _, block, sizes = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
-        if len(sizes) >= min(OCCUPIED * folds, count):
+        if len(sizes) >= min(occupied * folds, count):
             break
         per_axis *= 2
     if len(sizes) < 2:  # all points are in one place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -573,6 +574,12 @@ class PointInput:
             for low, high in self.box:
                 check_length("points", low, high)
         self.encoding = periodic_encoding(checked_encoding(encoding, self.D), self.periods)
+
+    def with_weights(self, weights: Array) -> PointInput:
+        """Return the same points and values with other weights, which are scaled already."""
+        new = copy.copy(self)
+        new.weights = weights
+        return new
 
     def other_values(self, values: Any) -> Array:
         """Return other values at the same points as checked planes (C, P)."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 
 # The multiple of the identity that makes a matrix regular; its diagonal is 1 and more.
@@ -60,7 +60,7 @@ def least_roughness(planes: Array, missing: Array, ratios: Sequence[float]) -> l
     return found
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _System:
     """The normal equations of the missing samples.
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.fitting.point_grids import grid_of, hat_axis
 from kronfield.fitting.settings import SearchSettings
@@ -26,8 +27,6 @@ from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.rows import sparse_rows
 
-# The parts of the points, of which one at a time is held out.
-PARTS = 10
 # The number of decades and of ratios that are tried first, and the steps of the search after it,
 # each in powers of ten.
 COARSE, STEPS = 6, (1.0, 0.5)
@@ -36,7 +35,7 @@ COARSE, STEPS = 6, (1.0, 0.5)
 Place = tuple[float, float]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Part:
     """The equations of the other points, and the rows, values (n, C) and weights of those held."""
 
@@ -67,7 +66,7 @@ class LineFolds:
         points: Array,
         values: Array,
         weights: Array | None,
-        most: int,
+        settings: SearchSettings,
         seed: int,
     ) -> None:
         wide = values.astype(np.float64)
@@ -75,9 +74,9 @@ class LineFolds:
         spread = wide.std(axis=1)
         wide = (wide - mean[:, None]) / np.where(spread > 0, spread, 1.0)[:, None]
         P = len(points)
-        parts = min(PARTS, P)
+        parts = min(settings.line_folds, P)
         label = np.random.default_rng(seed).permutation(P) % parts
-        turns = min(parts, max(1, math.ceil(parts * most / P)))
+        turns = min(parts, max(1, math.ceil(parts * settings.line_points / P)))
         total = float(P if weights is None else weights.sum())
         self.parts = []
         for k in range(turns):
@@ -138,7 +137,7 @@ def line_penalty(folds: LineFolds, units: tuple[float, ...], settings: SearchSet
     return penalty(best)
 
 
-@dataclass(frozen=True)
+@record
 class LineSmoother:
     """Smooths samples of a line with gaps under one penalty, in windows of any length.
 
@@ -157,7 +156,7 @@ class LineSmoother:
         N = len(missing)
         rule = RowRule.choose(*grid_of(hat_axis, [(0.0, N - 1.0)], [N]), "exact")
         points = np.flatnonzero(~missing)[:, None].astype(np.float64)
-        folds = LineFolds(rule, points, planes[:, ~missing], None, settings.line_points, 0)
+        folds = LineFolds(rule, points, planes[:, ~missing], None, settings, 0)
         own = folds.parts[0].equations.differences(line_penalty(folds, (1.0,), settings))
         return cls(own.first, own.second)
 

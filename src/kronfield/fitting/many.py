@@ -15,23 +15,33 @@ from kronfield.fitting.forms import Form
 from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate
-
-# The dual form is not compared with factored weights if its error is below this part of the spread
-# of the values: it explains all but a hundred thousandth of the variance.
-CLEAR = 3e-3
+from kronfield.fitting.robust_many import RobustFit
 
 
 def fit_many(given: PointInput, options: PointOptions, form: Form, started: float) -> ProductField:
     """Return the field of points in the form that was selected."""
+    if options.is_robust:
+        return RobustFit(given, options, form, _fitted).field(given.values, started)
+    return _fitted(given, options, form, started)[1]
+
+
+def _fitted(
+    given: PointInput, options: PointOptions, form: Form, started: float
+) -> tuple[DualFit | FactoredFit, ProductField]:
+    """Return the fit and the field of points in the form that was selected."""
     if form.name == "dual":
-        return DualFit(given, options, form).field(given.values, started)
+        dual = DualFit(given, options, form)
+        return dual, dual.field(given.values, started)
     if form.name == "factored":
-        return FactoredFit(given, options, form).field(given.values, started)
+        factored = FactoredFit(given, options, form)
+        return factored, factored.field(given.values, started)
     return _better(given, options, form, started)
 
 
-def _better(given: PointInput, options: PointOptions, form: Form, started: float) -> ProductField:
-    """Return the field of the form that predicts points better that it has not seen.
+def _better(
+    given: PointInput, options: PointOptions, form: Form, started: float
+) -> tuple[DualFit | FactoredFit, ProductField]:
+    """Return the fit and the field of the form that predicts points better it has not seen.
 
     Both forms are fitted to the same points. The dual form predicts each held-out point from all
     others in closed form, factored weights are fitted without the held-out points.
@@ -52,7 +62,7 @@ def _better(given: PointInput, options: PointOptions, form: Form, started: float
     spread = np.maximum(some.values.astype(np.float64).std(axis=1), 1e-300)[:, None]
     # errors of the dual form come multiplied by the root of the weight
     own = _squares(dual.left_out * np.sqrt(dual.noise[factored.held]), spread, weights)
-    scores, clear = [own], own < CLEAR**2
+    scores, clear = [own], own < options.settings.dual.clear**2
     if not clear:
         factored.choose(some.values, own)
         scores.append(_squares(factored.errors_at_held(some.values), spread, weights))
@@ -65,21 +75,22 @@ def _better(given: PointInput, options: PointOptions, form: Form, started: float
     text = " against ".join(f"{one.score:.3g} ({one.parameters['name']})" for one in candidates)
     why = f"{form.reason}; error at held-out points {text}, relative to the spread of the values"
     chosen = replace(form, name=names[wins], reason=why)
+    fit: DualFit | FactoredFit = dual
     if wins:
         factored.form = chosen
         if some is not given:
             factored = factored.continued(given)
-        field = factored.field(given.values, started)
+        fit, field = factored, factored.field(given.values, started)
     elif some is not given:
         whole = DualFit(given, options, chosen)
         whole.choice = dual.choice
-        field = whole.field(given.values, started)
+        fit, field = whole, whole.field(given.values, started)
     else:
         dual.form = chosen
         field.report.rows = f"dual form ({why})"  # type: ignore[union-attr]
     assert field.report is not None
     field.report.candidates = [*candidates, *field.report.candidates]
-    return field
+    return fit, field
 
 
 def _squares(errors: Array, spread: Array, weights: Array) -> float:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.encoding import Kronecker
 from kronfield.fitting.point_grids import Axis, grid_of, without_spare_nodes
 from kronfield.solvers.points.assemble import RowRule, assemble
@@ -33,7 +33,7 @@ BEYOND = 1e-9
 ENOUGH = 200
 
 
-@dataclass(frozen=True)
+@record
 class ChosenGrid:
     """Features of one kind on a grid over a box, which can be made coarser."""
 

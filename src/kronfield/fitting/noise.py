@@ -28,10 +28,6 @@ LEVELS = 3
 # The change of the signal around a sample is the difference between means of WINDOW samples whose
 # centres lie REACH samples before and after it, along each axis.
 WINDOW, REACH = 5, 3
-# Samples are compared along all axes if gaps leave this many differences at twice the spacing.
-MANY_KNOWN = 2000
-# More channels than this share the samples of this many.
-MANY_CHANNELS = 4
 # The step of the exponents of smoothing weights and power laws that are compared.
 WEIGHT_STEP = 0.25
 # Values that deviate from their mean by less than this part are constant but for rounding.
@@ -163,7 +159,7 @@ def find_noise(
     if not axes:
         return _nothing(C, f"no noise looked for: no axis has {settings.shortest} samples")
     if known is not None:
-        axes = _axes_of_known(known, axes)
+        axes = _axes_of_known(known, axes, settings)
     bands = _Bands(crop, unit, axes, settings, known, places)
     strengths = np.array([bands.strength(k) for k in range(C)])
     steps = np.sqrt(bands.rotation**2 @ np.array([_step(plane) for plane in crop]) ** 2)
@@ -276,7 +272,7 @@ def _sigmas(
 
 
 def _most_samples(C: int, settings: NoiseSettings) -> int:
-    return settings.most_samples * MANY_CHANNELS // max(C, MANY_CHANNELS)
+    return settings.most_samples * settings.whole_channels // max(C, settings.whole_channels)
 
 
 def _prepared(
@@ -555,13 +551,14 @@ def _all_known(known: Array, axes: Sequence[int], level: int) -> Array:
     return known
 
 
-def _axes_of_known(known: Array, axes: list[int]) -> list[int]:
+def _axes_of_known(known: Array, axes: list[int], settings: NoiseSettings) -> list[int]:
     """Return the axes along which samples are compared: one, if gaps leave too few along all."""
     longest = max(axes, key=lambda axis: known.shape[axis - 1])
     shortest = min(known.shape[axis - 1] for axis in axes)
     if len(axes) == 1 or shortest < _support(_order(axes), 2):
         return [longest]
-    return axes if int(_all_known(known, axes, 2).sum()) >= MANY_KNOWN else [longest]
+    enough = int(_all_known(known, axes, 2).sum()) >= settings.many_known
+    return axes if enough else [longest]
 
 
 def _one_before(ndim: int, axis: int) -> list[tuple[int, int]]:

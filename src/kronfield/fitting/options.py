@@ -98,17 +98,17 @@ class PointOptions:
         used = checked_settings(settings)
         iterations = used.points.iterations if iterations is None else iterations
         return cls(
-            penalty,
-            units,
-            rows,
-            tolerance,
-            whole("iterations", iterations, at_least=1),
-            whole("seed", seed, at_least=0),
-            progress,
-            used,
-            checked_loss(loss),
-            _checked_trend(trend),
-            hold_out,
+            penalty=penalty,
+            units=units,
+            rows=rows,
+            tolerance=tolerance,
+            iterations=whole("iterations", iterations, at_least=1),
+            seed=whole("seed", seed, at_least=0),
+            progress=progress,
+            settings=used,
+            loss=checked_loss(loss),
+            trend=_checked_trend(trend),
+            hold_out=hold_out,
         )
 
     @property
@@ -231,7 +231,16 @@ class GridOptions:
                 )
         settings, loss = checked_settings(settings), checked_loss(loss)
         found = cls(
-            ridge, roughness, noise, rcond, denoise, thorough, settings, loss, ends, is_low_rank
+            ridge=ridge,
+            roughness=roughness,
+            noise=noise,
+            rcond=rcond,
+            denoise=denoise,
+            thorough=thorough,
+            settings=settings,
+            loss=loss,
+            ends=ends,
+            is_low_rank=is_low_rank,
         )
         found._refuse_contradictions(has_encoding)
         return found

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.encoding import Kronecker
 from kronfield.fitting.filling_choice import Hidden
 from kronfield.fitting.gaussians import GaussianFit, likely_gaussians
@@ -51,7 +52,7 @@ from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.normal import Penalty
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class PointSamples:
     """Points (P, D), planar values (C, P) scaled to at most 1, and weights (P,) or None."""
 
@@ -72,7 +73,7 @@ class PointSamples:
         return len(self.points) < fewest or not np.ptp(self.values)
 
 
-@dataclass(frozen=True)
+@record
 class PointChoice:
     """The features and the penalty of a fit, and how they were chosen.
 
@@ -111,7 +112,7 @@ class PointChoice:
     grid: ChosenGrid | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class HeldOut:
     """The samples of a lattice that were held out, and the squared errors of the chosen fit there.
 
@@ -169,8 +170,12 @@ def _searched(
         grids = _grids(box, count, lattice, settings.points, units, periods)
     gaussians = _gaussians(trial, box, options) if free else None
     score = math.inf if gaussians is None else gaussians.held_out(trial)
-    on_line = _is_line(samples, options, periods)
-    walks = _walks(trial, box, grids, units, options, score, samples, on_line, line)
+    own = None
+    if _is_line(samples, options, periods):
+        own = functools.partial(
+            _line_penalty, samples=samples, box=box, units=units, options=options, known=line
+        )
+    walks = _walks(trial, box, grids, units, options, score, own)
     # searches that cannot win are left out: there may be fewer walks than grids
     best, walk = min(zip(grids, walks, strict=False), key=lambda pair: pair[1].lowest)
     tried = list(chain.from_iterable(one.candidates() for one in walks))
@@ -270,7 +275,7 @@ def _of_gaussians(
     )
 
 
-@dataclass(frozen=True)
+@record
 class _Grid:
     """Features of one kind on a grid: name, function that makes an axis, and nodes per axis."""
 
@@ -341,13 +346,12 @@ def _walks(
     units: tuple[float, ...],
     options: PointOptions,
     score: float,
-    samples: PointSamples,
-    on_line: bool,
-    known: LineSmoother | None = None,
+    penalty_of: Callable[[_Grid], Penalty] | None,
 ) -> list[Walk]:
     """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians.
 
-    On a line all samples choose the penalty, and the held-out points of the trial tell its error.
+    On a line, ``penalty_of`` a grid is chosen from all samples; the held-out points of the trial
+    only measure its error.
     """
     walks: list[Walk] = []
     for grid in grids:
@@ -359,8 +363,8 @@ def _walks(
             break
         equations = trial.systems(grid.make, box, grid.counts, options.rows)
         search, penalty = options.settings.search, options.penalty
-        if on_line:
-            penalty = _line_penalty(samples, box, grid, units, options, known)
+        if penalty_of is not None:
+            penalty = penalty_of(grid)
         ladder = ladder_for(equations[0], units, penalty, search)
         walk = HeldOutWalk(trial, equations, ladder, grid.name)
         # Finer steps gain little. Skip them if the coarse steps do not beat the other features.
@@ -370,9 +374,9 @@ def _walks(
 
 
 def _line_penalty(
+    grid: _Grid,
     samples: PointSamples,
     box: Sequence[tuple[float, float]],
-    grid: _Grid,
     units: tuple[float, ...],
     options: PointOptions,
     known: LineSmoother | None,
@@ -383,7 +387,7 @@ def _line_penalty(
     search = options.settings.search
     rule = RowRule.choose(*grid_of(grid.make, box, grid.counts), "exact")
     own = samples.points, samples.values, samples.weights
-    return line_penalty(LineFolds(rule, *own, search.line_points, options.seed), units, search)
+    return line_penalty(LineFolds(rule, *own, search, options.seed), units, search)
 
 
 def _is_line(samples: PointSamples, options: PointOptions, periods: Periods) -> bool:

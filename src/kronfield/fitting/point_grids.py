@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, is_even, mean_step
+from kronfield._core.records import record
 from kronfield.embedders import Embedder, TensionSpline, Triangle, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.fitting.settings import PointSettings
@@ -20,7 +21,7 @@ from kronfield.solvers.points.systems import fast_size
 OFF_NODES = 1e-5
 
 
-@dataclass(frozen=True)
+@record
 class Lattice:
     """Even positions on one axis: ``origin + i step`` for i = 0, ..., count - 1."""
 

@@ -287,7 +287,7 @@ class Trial:
         self.points, self.values = points[index], _main_channel(values[:, index])
         self.weights = None if weights is None else weights[index]
         if len(windows) == 1:
-            label = fold_labels(self.points, folds, options.blocks, rng)
+            label = fold_labels(self.points, folds, options.blocks, rng, self.settings.occupied)
             in_turn = folds if len(index) <= self.settings.few_points else 1
             self.folds = [label == k for k in range(in_turn)]
             self.fitted = [~held for held in self.folds]
@@ -428,7 +428,9 @@ class LatticeTrial(Trial):
             ]
             inner = own & _within(self.nodes, ends)
             label = np.full(len(index), -1)
-            label[inner] = fold_labels(self.points[inner], folds, options.blocks, rng)
+            label[inner] = fold_labels(
+                self.points[inner], folds, options.blocks, rng, self.settings.occupied
+            )
             for part in range(in_turn):
                 held = label == part
                 if held.any() and np.count_nonzero(own & ~held) >= self.settings.fewest:

@@ -6,7 +6,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame, sample_frame
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
@@ -64,9 +65,9 @@ if TYPE_CHECKING:
 
 # The smallest tolerance for float32: beyond it rounding errors dominate the residual.
 SINGLE_TOLERANCE = 1e-5
-# The most and the fewest points held out to measure coverage, and the random fits that estimate
-# standard errors of large fits for it: to 18 %, which moves the share by less than 1 %.
-MOST_HELD, FEWEST_HELD = 2000, 10
+# To measure coverage, the standard errors of large fits are estimated from this many random fits:
+# to 18 %, which changes the share inside the bands by less than 1 %. Each fit is solved to the
+# tolerance, in at most so many iterations as the last number.
 DRAWS, DRAW_TOLERANCE, DRAW_LIMIT = 16, 0.05, 200
 
 
@@ -660,21 +661,22 @@ class PointFit:
         return solved, report, noise
 
     def _coverage(self, values: Array, scale: float) -> Coverage:
-        """Return the coverage of two-sigma bands at a tenth of the points, at most MOST_HELD.
+        """Return the coverage of two-sigma bands at some of the points.
 
         The settings are those of the fit.
         """
-        given = self.given
+        given, decisions = self.given, self.options.settings.points
         known = np.ones(len(given.points), dtype=bool)
         if given.weights is not None:
             known = given.weights > 0
         index = np.random.default_rng(self.options.seed).permutation(np.flatnonzero(known))
-        held = np.sort(index[: min(max(len(index) // 10, min(40, len(index) // 3)), MOST_HELD)])
-        if len(held) < FEWEST_HELD:
+        few = min(40, len(index) // 3)
+        held = np.sort(index[: min(max(len(index) // 10, few), decisions.coverage_points)])
+        if len(held) < decisions.fewest_covered:
             raise problem(
                 "coverage",
                 f"{len(index)} points",
-                f"at least {3 * FEWEST_HELD}",
+                f"at least {3 * decisions.fewest_covered}",
                 "There are too few points to hold any out.",
             )
         kept = np.ones(len(known))
@@ -706,8 +708,7 @@ class PointFit:
         alone = 2.0 ** (-given.weight_exponent) / weight
         deviations = np.sqrt(relative[:, None] ** 2 + alone[:, None]) * level
         errors = scale * (values - self._fitted(solved))[:, held].T
-        points, decisions = given.points[held], self.options.settings.points
-        return Coverage.of(points, errors.astype(np.float64), deviations, decisions)
+        return Coverage.of(given.points[held], errors.astype(np.float64), deviations, decisions)
 
     def _expected(self, values: Array) -> Array:
         """Return the error (C,) that is expected at a point that was held out."""
@@ -728,18 +729,20 @@ class PointFit:
     def _uncertainty(self, solved: _Solved, scale: float, noise: HuberNoise | None) -> Uncertainty:
         given = self.given
         return Uncertainty(
-            solved.equations,
-            self.choice.penalty,
-            self.rule,
-            given.points,
-            solved.weights,
-            solved.solution,
-            scale,
-            self.options.iterations,
-            solved.level.unit,
-            given.weight_exponent,
-            noise,
-            None if self.basis is None or solved.trend is None else (self.basis, solved.trend.term),
+            equations=solved.equations,
+            penalty=self.choice.penalty,
+            rule=self.rule,
+            points=given.points,
+            weights=solved.weights,
+            solution=solved.solution,
+            scale=scale,
+            limit=self.options.iterations,
+            free=solved.level.unit,
+            weight_exponent=given.weight_exponent,
+            robust=noise,
+            trend=None
+            if self.basis is None or solved.trend is None
+            else (self.basis, solved.trend.term),
         )
 
     def _fitted(self, solved: _Solved) -> Array:
@@ -784,7 +787,7 @@ class PointFit:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Solved:
     """A solved system: its equations and solution, and the weights of the fit (C, K_1, ..., K_D).
 
@@ -805,7 +808,7 @@ class _Solved:
         return self.solution.unknowns if self.trend is None else self.trend.unknowns
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _TrendFit:
     """The coefficients (C, T) of a trend, its covariance, and the unknowns of all channels."""
 
@@ -814,7 +817,7 @@ class _TrendFit:
     unknowns: Array
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class PointResidual:
     """The weighted root mean square of value minus fit at the points, computed when called."""
 
@@ -857,7 +860,7 @@ def scaled_ridge(ridge: float, exponent: int) -> float:
         return 1e300
 
 
-@dataclass(frozen=True)
+@record
 class _Constant:
     """A constant that is subtracted from the values before the solve and added to the weights.
 

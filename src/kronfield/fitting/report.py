@@ -173,6 +173,8 @@ class Report(ABC):
     # on the class, so that reports pickled before they existed have them
     robust: RobustReport | None = None
     held_out: str | None = None
+    #: A remark on outliers among the values, empty if there are none.
+    outlying: str = ""
     #: The names, units and kinds of the axes, of samples that had them.
     labels: Labels | None = None
 
@@ -273,6 +275,8 @@ class Report(ABC):
             lines.append(f"  {self.held_out} held out{self._expected()}")
         if self.held_out_text:
             lines.append(f"  held-out error: {self.held_out_text}")
+        if self.outlying:
+            lines.append(f"  {self.outlying}")
         lines.append(
             f"  degrees of freedom {self._freedom()} per channel, residual {self.residual:.3g} rms"
         )
@@ -294,6 +298,8 @@ class Report(ABC):
             rows.append(("expected error", f"{self.expected_text} rms where nothing was given"))
         if self.robust is not None:
             rows.append(("outliers", str(self.robust)))
+        elif self.outlying:
+            rows.append(("outliers", self.outlying))
         rows.append(("time", f"{self.seconds:.3g} s"))
         return rows
 

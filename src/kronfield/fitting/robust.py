@@ -14,12 +14,13 @@ them, those that are far from its prediction as well are rejected, and the other
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import threads
 from kronfield.fitting.settings import RobustSettings
 
@@ -34,7 +35,7 @@ CHUNK = 1 << 16
 LISTED = 5
 
 
-@dataclass(frozen=True)
+@record
 class Outlier:
     """A point far from the fit: its position, value minus fit by channel, and its weight."""
 
@@ -43,7 +44,7 @@ class Outlier:
     weight: float
 
 
-@dataclass(frozen=True)
+@record
 class RobustReport:
     """What a robust fit did with the points.
 
@@ -128,7 +129,7 @@ def huber_weights(sizes: Array, constant: float) -> Array:
     return constant / np.maximum(sizes, constant)
 
 
-@dataclass(frozen=True)
+@record
 class HuberNoise:
     """What standard errors need to know about a robust fit: see `Uncertainty`.
 
@@ -179,6 +180,34 @@ class HuberNoise:
         K = 1 + freedom / count * (1 - self.slope) / self.slope
         squares = self.square * count / (count - freedom)
         return np.asarray(K * self.scale * np.sqrt(squares / self.slope))
+
+
+@record(eq=False)
+class PointErrors:
+    """What a fit says about values at points.
+
+    Attributes
+    ----------
+    away : array (C, P)
+        Values minus fit.
+    relative : array (C, P)
+        The errors of predictions from all other points, over their standard deviations.
+    scales : array (C,)
+        The standard deviations of the noise at unit weight.
+    """
+
+    away: Array
+    relative: Array
+    scales: Array
+
+
+@record(eq=False)
+class HuberErrors:
+    """The noise of a robust fit, the weights (P,) of points without Huber's, what refits it."""
+
+    noise: HuberNoise
+    weights: Array
+    again: Any
 
 
 def suspects(
@@ -290,6 +319,21 @@ def _on_a_plane(
     rounding = 16 * float(np.finfo(values.dtype).eps) * np.abs(values).max(axis=1)
     least = rounding if degree == 2 else float(np.finfo(np.float64).tiny)
     return np.all(apart <= settings.suspected * (np.sqrt(squares) + least), axis=1)
+
+
+def remark(errors: Array, settings: RobustSettings) -> str:
+    """Return a remark on outliers among errors (C, n) of a fit; "" if there are none."""
+    if errors.shape[1] < 2:
+        return ""
+    least = float(np.finfo(np.float64).tiny) ** 0.25
+    scales = residual_scales(errors, None, np.ones(errors.shape[1], dtype=bool), least)
+    count = int(np.sum(in_scales(errors, None, scales) > settings.remarked))
+    if not count:
+        return ""
+    return (
+        f"{count} of {errors.shape[1]} values that were looked at are more than "
+        f"{settings.remarked:g} robust standard deviations off: loss='huber' withstands outliers"
+    )
 
 
 def listed(points: Array, residuals: Array, sizes: Array, robust: Array) -> tuple[Outlier, ...]:

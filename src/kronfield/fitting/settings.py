@@ -177,6 +177,22 @@ class GridSettings(_Group):
         script="none",
         sides=(1.0, 1.5),
     )
+    held_out_samples: int = decision(
+        1 << 14,
+        "The error at held-out samples in a report is measured on about this many samples of the "
+        "middle.",
+        data="by design: tens of milliseconds",
+        script="none",
+        sides=(1 << 11, 1 << 17),
+    )
+    fewest_held_out: int = decision(
+        12,
+        "The error at held-out samples is not measured if an axis has fewer samples than this: "
+        "every second one would be too few to fit.",
+        data="by design: six samples are left",
+        script="none",
+        sides=(6, 24),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -248,6 +264,14 @@ class PredictionSettings(_Group):
         data="by design",
         script="none",
         sides=(0.02, 0.5),
+    )
+    seen: float = decision(
+        0.1,
+        "Trigonometric polynomials through an even number of samples are tried if the highest "
+        "cosine is at least this large at the samples: its weight is divided by it.",
+        data="by design: errors of samples are multiplied by at most ten",
+        script="none",
+        sides=(0.001, 0.9),
     )
 
 
@@ -397,6 +421,16 @@ class NoiseSettings(_Group):
         script="shrinkage.py",
         sides=((3, 1), (9, 6)),
     )
+    most_outliers: float = decision(
+        0.002,
+        "What shrinkage removes is noise if at most this part of it exceeds four standard "
+        "deviations. Otherwise noise does not depend on the signal after all, or, if it does not, "
+        "there is none unless it was given: faint stars were removed. White noise has 0.00006, "
+        "pictures with noise of all kinds had at most 0.0005.",
+        data=_PICTURES + " with constant, Poisson and sensor noise",
+        script="noise.py",
+        sides=(0.0, 0.02),
+    )
     accuracy: float = decision(
         0.01,
         "The part of itself to which measured noise is known. Expected errors cannot be smaller "
@@ -419,6 +453,22 @@ class NoiseSettings(_Group):
         data="by design",
         script="none",
         sides=(0.0, 0.9),
+    )
+    many_known: int = decision(
+        2000,
+        "Beside gaps, differences along all axes are compared if there are at least this many at "
+        "twice the spacing; otherwise those along the longest axis.",
+        data="by design: the ratio is then known to a few per cent",
+        script="none",
+        sides=(200, 20_000),
+    )
+    whole_channels: int = decision(
+        4,
+        "In up to this many channels noise is looked for in `most_samples` of each; more channels "
+        "share as many numbers as these have.",
+        data="by design: colours and alpha",
+        script="none",
+        sides=(1, 64),
     )
 
 
@@ -448,6 +498,13 @@ class SmoothingSettings(_Group):
         data="by design: it changes samples by a part of 1e-6",
         script="sweep.py",
         sides=(-14.0, 0.0),
+    )
+    uneven_line: int = decision(
+        4096,
+        "A penalty of an uneven line is judged by at most this many samples.",
+        data="by design: a fifth of a second",
+        script="none",
+        sides=(512, 32_768),
     )
 
 
@@ -797,6 +854,30 @@ class PointSettings(_Group):
         """The limits up to which rows are exact."""
         return self.longest_row, self.few_entries
 
+    occupied: int = decision(
+        2,
+        "Blocks that are held out are halved until this many times the number of folds have "
+        "points: points in a few small clusters are in few blocks.",
+        data="by design: each fold has at least a block or two",
+        script="none",
+        sides=(1, 12),
+    )
+    coverage_points: int = decision(
+        2000,
+        "The coverage of standard errors is measured at a tenth of the points, and at most at "
+        "this many.",
+        data="by design: the share is then known to 0.5 %",
+        script="none",
+        sides=(500, 8000),
+    )
+    fewest_covered: int = decision(
+        10,
+        "Coverage is not measured at fewer points than this.",
+        data="by design: a share of ten is known to a tenth",
+        script="none",
+        sides=(4, 40),
+    )
+
 
 @dataclass(init=False, repr=False, eq=False)
 class SearchSettings(_Group):
@@ -848,6 +929,14 @@ class SearchSettings(_Group):
         data="by design: the error is then known to some percent, in a second",
         script="none",
         sides=(50, 1_000_000),
+    )
+    line_folds: int = decision(
+        10,
+        "On a line, the points are divided into this many parts, of which one at a time is held "
+        "out.",
+        data="by design: the points that are left are nearly as dense",
+        script="none",
+        sides=(3, 30),
     )
     ridge_decades: tuple[float, float] = decision(
         (-12.0, 4.0),
@@ -1009,6 +1098,14 @@ class RobustSettings(_Group):
         script="none",
         sides=(1, 7),
     )
+    remarked: float = decision(
+        8.0,
+        "In many dimensions the report recommends Huber's loss if values are further from the fit "
+        "than this many robust standard deviations.",
+        data="by design: of a million normal values none is, of Laplace's 1 in 4000",
+        script="none",
+        sides=(2.0, 200.0),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -1124,6 +1221,13 @@ class SignalSettings(_Group):
         data="by design",
         script="none",
         sides=(1, 12),
+    )
+    denoised_part: int = decision(
+        1 << 20,
+        "`kronfield denoise` decides how to remove noise on a central part of this many numbers.",
+        data="by design: all of a colour picture of 512 x 512 pixels",
+        script="none",
+        sides=(1 << 14, 1 << 26),
     )
 
 
@@ -1466,6 +1570,52 @@ class FillingSettings(_Group):
         script="filling.py",
         sides=(16, 256),
     )
+    most_axes: int = decision(
+        4,
+        "Lattices with more axes than this are not filled by thresholds.",
+        data="by design: a block of 4 samples along each of five axes has a thousand",
+        script="none",
+        sides=(3, 6),
+    )
+    near: int = decision(
+        2,
+        "A known sample within this distance of a missing one, along an axis, is not hidden: it "
+        "would make the hole larger.",
+        data="by design: two neighbours on each side determine a cubic",
+        script="none",
+        sides=(0, 8),
+    )
+    fewest_windows: int = decision(
+        8,
+        "At least this many windows with hidden samples are looked at: their spread is the "
+        "standard error.",
+        data="by design: the standard error of eight is known to a quarter",
+        script="none",
+        sides=(3, 24),
+    )
+    most_missing: float = decision(
+        0.5,
+        "Windows are enlarged if more than this part of them is missing.",
+        data="by design: known samples around the hidden ones must remain",
+        script="none",
+        sides=(0.1, 0.9),
+    )
+    fewest_differences: int = decision(
+        200,
+        "Beside scattered gaps, noise is not looked for if fewer differences between known "
+        "samples than this are known.",
+        data="by design: their quantile is then known to a tenth",
+        script="none",
+        sides=(20, 5000),
+    )
+    stronger: float = decision(
+        0.75,
+        "The strength of differences beside scattered gaps is this quantile of their magnitudes: "
+        "noise is everywhere, edges are in a small part of a picture.",
+        data="by design: the median of quantised values is often 0",
+        script="none",
+        sides=(0.1, 0.999),
+    )
 
     def sizes(self, D: int) -> tuple[int, ...]:
         """Return the sizes of blocks in D dimensions."""
@@ -1558,6 +1708,29 @@ class DualSettings(_Group):
         script="none",
         sides=(((1.0, 1e-2),), ((3.0, 1e-1),)),
     )
+    clear: float = decision(
+        3e-3,
+        "Factored weights are not tried if the error of the dual form is below this part of the "
+        "spread of the values.",
+        data="by design: it explains all but a hundred thousandth of the variance",
+        script="none",
+        sides=(1e-6, 0.3),
+    )
+    most_sums: float = decision(
+        4e11,
+        "Of many points, fewer inducing points are used, so that the sums over points take about "
+        "this many multiplications.",
+        data="by design: about a minute of one core",
+        script="none",
+        sides=(1e10, 1e13),
+    )
+    fewest_inducing: int = decision(
+        200,
+        "The number of inducing points is at least this.",
+        data="by design: two hundred describe a smooth function in six dimensions",
+        script="none",
+        sides=(50, 600),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -1645,12 +1818,12 @@ class FactoredSettings(_Group):
         sides=(0.0, 0.2),
     )
     idle: float = decision(
-        1e-3,
-        "An axis is left out if this raises the squared error at held-out points by at most "
-        "this part.",
-        data="by design",
-        script="none",
-        sides=(-1.0, 0.2),
+        1.0,
+        "An axis is left out unless this raises the squared error at held-out points by more than "
+        "this many standard errors of the difference (Breiman et al., 1984).",
+        data="functions of 4 to 10 variables of which some have no effect",
+        script="dimensions.py",
+        sides=(-1.0, 30.0),
     )
     patience: int = decision(
         3,
@@ -1658,6 +1831,27 @@ class FactoredSettings(_Group):
         data="by design: time",
         script="none",
         sides=(1, 9),
+    )
+    first_sweeps: int = decision(
+        8,
+        "The sweeps for main effects alone, with each penalty that is compared.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(2, 24),
+    )
+    sweeps: int = decision(
+        4,
+        "The sweeps after each change of the model while it is chosen.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(1, 12),
+    )
+    compared_at: tuple[int, ...] = decision(
+        (1, 2, 4, 8, 12, 16),
+        "Penalties are compared again when the number of products is one of these.",
+        data="by design: time",
+        script="none",
+        sides=((), tuple(range(1, 17))),
     )
 
     def work(self, points: int) -> float:
@@ -1668,6 +1862,20 @@ class FactoredSettings(_Group):
         """Return on how many of the points settings are chosen."""
         some = self.settings_points
         return min(points, max(some, min(5 * some, int(self.settings_share * points))))
+
+
+@dataclass(init=False, repr=False, eq=False)
+class NetworkSettings(_Group):
+    """Training of networks: when it is given up."""
+
+    diverged: float = decision(
+        1e4,
+        "Training ends with an error if the loss exceeds this many times the largest of three "
+        "losses: at the start, of zero and of the mean of the values.",
+        data="by design: runs that come back rise by less, others pass any bound within some steps",
+        script="none",
+        sides=(10.0, 1e9),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -1689,6 +1897,7 @@ class Settings(_Group):
     signals: SignalSettings = SignalSettings()
     dual: DualSettings = DualSettings()
     factored: FactoredSettings = FactoredSettings()
+    networks: NetworkSettings = NetworkSettings()
 
 
 DEFAULT = Settings()

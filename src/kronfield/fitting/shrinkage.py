@@ -23,11 +23,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.fitting.settings import DEFAULT, ShrinkageSettings
 
@@ -53,7 +53,7 @@ def cosines(size: int) -> Array:
     return basis
 
 
-@dataclass(frozen=True)
+@record
 class Tiling:
     """Blocks whose lattice starts at ``shift``.
 
@@ -161,7 +161,7 @@ def margin(shape: Sequence[int], settings: ShrinkageSettings) -> int:
     return sum(min(max(sizes), shape[0]) for sizes in settings.sizes(len(shape)))
 
 
-@dataclass(frozen=True)
+@record
 class Slab:
     """Rows of the first axis that are computed together.
 
@@ -256,7 +256,7 @@ def _mean_of(tiling: Tiling) -> tuple[slice | int, ...]:
     return (slice(None), *(slice(None), 0) * len(tiling.sizes))
 
 
-@dataclass(frozen=True)
+@record
 class _Padded:
     """Planes with mirrored samples around them, so that blocks of any shift cover all samples."""
 

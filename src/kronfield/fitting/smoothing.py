@@ -22,8 +22,6 @@ from kronfield.solvers.grid.separable import GridSolver, gcv_score
 # Lines up to this many samples are judged in the eigenbasis of the fit, longer ones by differences,
 # which take time in proportion to the samples. Both are the same but for the ends.
 LONGEST_BASIS = 400
-# Uneven lines are judged by at most this many samples: a fifth of a second.
-UNEVEN_LINE = 4096
 # Random signs by which the trace of the smoother of a long uneven line is estimated.
 PROBES, SEED = 16, 0
 # Basis functions whose strengths differ by less than one part in this many, of an octave, are kept
@@ -102,7 +100,7 @@ def best_smoothing(
     even = all(map(is_even, axes))
     sides = settings.windows
     side = sides[min(len(axes), len(sides)) - 1]
-    most = UNEVEN_LINE if len(axes) == 1 else LONGEST_BASIS
+    most = settings.uneven_line if len(axes) == 1 else LONGEST_BASIS
     places = windows([len(axis) for axis in axes], side if even else min(side, most))
     if not even:
         places = places[:1]  # other windows of an uneven axis have another basis
@@ -314,7 +312,15 @@ def _of_order(
     lowest, interpolation = (_joined(each, planes, sigmas) for each in (scores, plain))
     known = None if sigmas is None else tuple(map(float, sigmas))
     return Smoothing(
-        rotation, order, tension, tuple(weights), lowest, interpolation, leading, units, known
+        rotation=rotation,
+        order=order,
+        tension=tension,
+        weights=tuple(weights),
+        score=lowest,
+        interpolation=interpolation,
+        leading=leading,
+        units=units,
+        sigmas=known,
     )
 
 

@@ -9,12 +9,12 @@ the bias of the inverse function (Mäkitalo and Foi, 2011).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
+from kronfield._core.records import record
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
@@ -32,7 +32,7 @@ MOST_MEASURED = 1 << 16
 ITERATIONS = 12
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Stabiliser:
     """A transform after which noise has standard deviation 1, whatever the signal.
 

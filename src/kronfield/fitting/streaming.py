@@ -7,12 +7,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Encoding, Kronecker
@@ -407,7 +408,15 @@ class Statistics:
         grams = [np.ldexp(gram, -heavy) for gram in self._grams]
         total = math.ldexp(self.total, -heavy)
         return NormalEquations(
-            used, frames, term, rhs, energy, total, self.count, grams, self._rule.nodes
+            encoding=used,
+            frames=frames,
+            term=term,
+            rhs=rhs,
+            energy=energy,
+            total=total,
+            count=self.count,
+            grams=grams,
+            nodes=self._rule.nodes,
         )
 
     def _by_least_squares(self) -> bool:
@@ -512,7 +521,7 @@ def _sum(one: Array, other: Array, sign: int) -> Array:
     return one + sign * other if len(one) else sign * other
 
 
-@dataclass(frozen=True)
+@record
 class _Known:
     """A known number as a function without arguments."""
 

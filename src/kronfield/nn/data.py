@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,12 @@ import torch
 from torch import Tensor
 
 from kronfield._core.arrays import describe, problem, real
+from kronfield._core.records import record
 from kronfield.nn.grid import Grid
 from kronfield.nn.mlp import CoordinateMLP
 
 
-@dataclass(frozen=True)
+@record
 class Samples:
     """Values (..., C) at ``inputs``, a grid or points (P, D).
 

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
+from kronfield._core.records import record
+
 # Rows with at least this many values are processed with several threads.
 SEVERAL = 1 << 18
 
 
-@dataclass(frozen=True)
+@record
 class Single:
     """A function of one axis: its table has a row for every position on it."""
 
     axis: int
 
 
-@dataclass(frozen=True)
+@record
 class Pair:
     """A function of i + j, or of (N_first - 1 - i) + j, for positions i, j on two axes.
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from kronfield._core.errors import KronfieldError
 from kronfield._core.progress import Bar
 from kronfield.field import Field
+from kronfield.fitting.settings import DEFAULT
 from kronfield.nn import checkpoints
 from kronfield.nn.data import Samples, split
 from kronfield.nn.field import as_field
@@ -24,9 +25,6 @@ from kronfield.nn.settings import LOSSES, Settings, name_of
 
 # A grid with more points than this in a row is split into points, since a row must fit the memory.
 MOST_PER_ROW = 1 << 17
-# A run has diverged if its loss exceeds that of a constant, and of the start, by this factor. Runs
-# that come back rise by less, and those that diverge pass any bound within some steps.
-DIVERGED = 1e4
 
 
 class DivergenceError(KronfieldError, RuntimeError):
@@ -148,14 +146,15 @@ class TrainingRun:
     def _bound(self) -> float:
         """Return a loss that only a diverging run exceeds.
 
-        It is `DIVERGED` times the largest loss of the initial weights, of zero and of the mean.
+        It is `diverged` times the largest loss of the initial weights, of zero and of the mean.
         """
         flat = self.data.values.reshape(-1, self.model.out)
         constants = (torch.zeros_like(flat[:1]), flat.mean(0, keepdim=True))
         losses = [float(self.loss(one.expand_as(flat), flat)) for one in constants] + [
             self._evaluate(self.data)
         ]
-        return DIVERGED * max(1e-30, *(value for value in losses if math.isfinite(value)))
+        largest = max(1e-30, *(value for value in losses if math.isfinite(value)))
+        return DEFAULT.networks.diverged * largest
 
     def go(
         self, checkpoint: Any, resume: bool, bar: Bar, callback: Callable[[Epoch], Any] | None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from kronfield._core.arrays import describe, problem, real, whole
+from kronfield._core.records import record
 from kronfield.nn.mlp import CoordinateMLP
 
 # The paper's learning rates: of one linear layer on a Kronecker encoding, and of deeper networks.
@@ -32,7 +32,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Settings:
     """The checked settings of a run; ``schedule`` and ``loss`` are a name or a function."""
 
@@ -93,7 +93,18 @@ class Settings:
             raise problem("model", "float16 weights", expected, remedy)
         size = _count("chunk", chunk) or _points_in_cache(model)
         return cls(
-            count, rate, pair, decay, batch, size, schedule, loss, patience, every, clip, seed
+            epochs=count,
+            rate=rate,
+            betas=pair,
+            weight_decay=decay,
+            batch=batch,
+            chunk=size,
+            schedule=schedule,
+            loss=loss,
+            patience=patience,
+            every=every,
+            clip=clip,
+            seed=seed,
         )
 
     @property

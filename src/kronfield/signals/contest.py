@@ -7,13 +7,13 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, InputError, problem
 from kronfield._core.frames import Split, cell_centres
+from kronfield._core.records import record
 from kronfield.analysis.presets import natural_size, preset
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
@@ -45,7 +45,7 @@ FEWEST_POINTS = 10
 SHOWN, SHOWN_LINE, SHOWN_MAP = 96, 64, 200
 
 
-@dataclass(frozen=True)
+@record
 class Contestant:
     """The result of one method.
 

@@ -14,16 +14,17 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import centre, is_even, sample_frame
+from kronfield._core.records import record
 from kronfield._core.threads import in_threads, one_blas_thread
 from kronfield.files import Description, Signal, VideoFrames
-from kronfield.fitting import shrinkage
+from kronfield.fitting import settings as defaults, shrinkage
 from kronfield.fitting.denoising import smoother
 from kronfield.fitting.grid import NoiseWarning, denoise
 from kronfield.fitting.grid_choice import GridChoice, choose
@@ -32,8 +33,6 @@ from kronfield.fitting.report import RemovedNoise
 from kronfield.fitting.smoothing import Smoothing
 from kronfield.signals.fit import INVISIBLE, check_fit_memory, missing_samples
 
-# The part on which is decided, in numbers: all of a colour picture of 512 x 512 pixels.
-PART = 1 << 20
 # Samples of a tile along each axis without those around it, for 1, 2, 3 and 4 or more axes; fewer
 # for groups of alike patches, which take more memory.
 TILES, SMALL_TILES = (1 << 16, 512, 96, 32), (1 << 14, 384, 64, 24)
@@ -63,7 +62,7 @@ class Samples(Protocol):
 
     @property
     def part(self) -> Array:
-        """The central part, of about `PART` numbers; the whole if there are fewer."""
+        """The central part, of about `denoised_part` numbers; the whole if there are fewer."""
 
     def rows(self, low: int, high: int) -> Array:
         """Return rows low to high; neither is ever lower than in the call before."""
@@ -81,7 +80,8 @@ class ArraySamples:
     def part(self) -> Array:
         """The central part."""
         count = self.values.shape[-1] if self.channels else 1
-        return self.values[centre(self.shape, max(1, PART // count))]
+        most = defaults.DEFAULT.signals.denoised_part // count
+        return self.values[centre(self.shape, max(1, most))]
 
     def rows(self, low: int, high: int) -> Array:
         """Return rows low to high."""
@@ -121,7 +121,7 @@ def samples_of(source: Signal | VideoFrames) -> Samples:
     return VideoSamples(source)
 
 
-@dataclass(frozen=True)
+@record
 class Planes:
     """How stored numbers (N_1, ..., N_D[, C]) become planes (C, N_1, ..., N_D), and back.
 
@@ -195,7 +195,7 @@ class Planes:
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Span:
     """Samples along an axis that are computed together, and those from which they are."""
 

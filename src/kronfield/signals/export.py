@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.files import Description, kind_of, writer
 from kronfield.files.kinds import suffix_of
@@ -27,7 +28,7 @@ RAW = {".tif", ".tiff", ".npy", ".npz", ".nc", ".zarr", ".nii", ".nii.gz"}
 RAW |= {".csv", ".tsv", ".parquet", ".xlsx"}
 
 
-@dataclass(frozen=True)
+@record
 class Exported:
     """The result of `export`.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import sample_frame
+from kronfield._core.records import record
 from kronfield.analysis.presets import preset
 from kronfield.embedders import Embedder
 from kronfield.encoding import Concatenated, Encoding, Kronecker
@@ -53,7 +54,7 @@ def paper_encoding(
     return Concatenated.with_diagonals(embedder, len(counts))
 
 
-@dataclass(frozen=True)
+@record
 class _Samples:
     """The samples that a network learns: values on axes or at points.
 

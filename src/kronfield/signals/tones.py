@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.signals.axes import described
 from kronfield.signals.view import View
 
 
-@dataclass(frozen=True)
+@record
 class Tones:
     """The values drawn black and white; values in between are drawn in proportional grey.
 

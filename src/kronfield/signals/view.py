@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field as dataclass_field, replace
+from dataclasses import field as dataclass_field, replace
 from fractions import Fraction
 from typing import Any, NoReturn
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem, real, whole
 from kronfield._core.frames import cell_centres
+from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.fitting import settings as defaults
 from kronfield.signals.axes import (
@@ -37,7 +38,7 @@ class Within(tuple[int, ...]):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
+@record
 class View:
     """The positions at which a field is evaluated, and the layout of the result.
 
@@ -200,7 +201,7 @@ def _played(lines: Sequence[_Line], rate: Fraction | None) -> Fraction | None:
 # One axis ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Wanted:
     """The requested number of positions, or the factor on the samples, by axis number."""
 
@@ -220,7 +221,7 @@ class _Wanted:
         return self.count(axis) is None and self.factor(axis) == 1
 
 
-@dataclass(frozen=True)
+@record
 class _Line:
     """The positions on an axis, the length of a cell, and the rate at which frames are played."""
 
@@ -229,7 +230,7 @@ class _Line:
     rate: Fraction | None = None
 
 
-@dataclass(frozen=True)
+@record
 class _Request:
     """The arguments of `view`; `line` computes the positions on one axis."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import cell_centres
+from kronfield._core.records import record
 
 # The number of places, the samples on a side of each, and positions per sample.
 PLACES, WINDOW, FINE = 3, 16, 8
 
 
-@dataclass(frozen=True)
+@record
 class Zoom:
     """A part of the samples, and the field there at finer positions.
 

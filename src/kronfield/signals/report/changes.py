@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.files import Description
 from kronfield.fitting.report import Candidate
 from kronfield.plots import change_pictures
@@ -26,7 +27,7 @@ _CAPTIONS = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Change:
     """The middle of samples before and after a change.
 

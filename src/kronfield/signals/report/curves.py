@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Split
+from kronfield._core.records import record
 from kronfield.embedders import (
     BSpline,
     Embedder,
@@ -35,7 +35,7 @@ WEIGHTS = tuple(10.0 ** (k / 2) for k in range(-8, 5))
 TENSIONS, LIKE_SPLINES = (0.05, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 24.0), 8.0
 
 
-@dataclass(frozen=True)
+@record
 class ScoreCurve:
     """A score against a setting; lower is better.
 
@@ -82,7 +82,7 @@ def choice_curves(values: Array, channels: bool, field: Field) -> list[ScoreCurv
     return [curve for curve in found if curve is not None]
 
 
-@dataclass(frozen=True)
+@record
 class Part:
     """The central part of the samples, on which settings are compared.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field as dataclass_field
+from dataclasses import field as dataclass_field
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, InputError
 from kronfield._core.frames import cell_centres
+from kronfield._core.records import record
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.field import Field
 from kronfield.files import Signal
@@ -35,7 +36,7 @@ FINE, MAP, COARSE = 8, 300, 80
 PASSES = 1e-3
 
 
-@dataclass(frozen=True)
+@record
 class Shown:
     """Samples, the field at the same positions, and the difference.
 
@@ -73,7 +74,7 @@ class Shown:
     turned: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Power:
     """The power of samples, field and error by frequency, in cycles per sample.
 
@@ -86,7 +87,7 @@ class Power:
     error: Array
 
 
-@dataclass(frozen=True)
+@record
 class AxisSpectrum:
     """The singular values of the encoding of one axis at its samples, relative to the largest."""
 
@@ -95,7 +96,7 @@ class AxisSpectrum:
     stable_rank: float
 
 
-@dataclass(frozen=True)
+@record
 class Spread:
     """Standard errors: along a line, or on a map with the first row at the top."""
 
@@ -105,7 +106,7 @@ class Spread:
     extent: tuple[float, float, float, float] | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Diagnosis:
     """The content of a report.
 
@@ -231,7 +232,7 @@ def _spread(field: Field) -> Spread | None:
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Section:
     """A plane through a grid: all of two axes, the middle of the others.
 
@@ -314,7 +315,17 @@ def _line(signal: Signal, field: Field) -> Shown:
         fitted, fine = fitted[:, 0], fine[:, 0]
     names = (_label(field, 0), signal.description.first_channel)
     x, fine_x = drawn_positions(field, 0, x), drawn_positions(field, 0, fine_x)
-    return Shown("line", values[part], fitted, fitted - values[part], names, "", x, fine_x, fine)
+    return Shown(
+        form="line",
+        samples=values[part],
+        fitted=fitted,
+        error=fitted - values[part],
+        names=names,
+        unit="",
+        x=x,
+        fine_x=fine_x,
+        fine=fine,
+    )
 
 
 def _table(signal: Signal, field: Field) -> Shown:
@@ -334,15 +345,15 @@ def _table(signal: Signal, field: Field) -> Shown:
         fine_x = np.linspace(*field.domain[0], 800)
         fine = _first(field, field.on_grid([fine_x]))
         return Shown(
-            "line",
-            values,
-            fitted,
-            fitted - values,
-            (names[0], column),
-            "",
-            drawn_positions(field, 0, points[:, 0]),
-            drawn_positions(field, 0, fine_x),
-            fine,
+            form="line",
+            samples=values,
+            fitted=fitted,
+            error=fitted - values,
+            names=(names[0], column),
+            unit="",
+            x=drawn_positions(field, 0, points[:, 0]),
+            fine_x=drawn_positions(field, 0, fine_x),
+            fine=fine,
         )
     if field.dimensions > 2:
         return Shown(
@@ -355,17 +366,17 @@ def _table(signal: Signal, field: Field) -> Shown:
     drawn = _first(field, field.on_grid(axes))
     drawn = drawn.T[::-1] if across == 0 else drawn[::-1]
     return Shown(
-        "points",
-        values,
-        fitted,
-        fitted - values,
-        (names[across], names[up]),
-        column,
-        points[:, [across, up]],
-        None,
-        drawn,
-        (*ends[0], *ends[1]),
-        across == 1,
+        form="points",
+        samples=values,
+        fitted=fitted,
+        error=fitted - values,
+        names=(names[across], names[up]),
+        unit=column,
+        x=points[:, [across, up]],
+        fine_x=None,
+        fine=drawn,
+        extent=(*ends[0], *ends[1]),
+        turned=across == 1,
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, InputError
 from kronfield._core.frames import Split
+from kronfield._core.records import record
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.field.dual import DualField
@@ -27,7 +27,7 @@ from kronfield.solvers.points.cg import ConvergenceError
 FEWEST_POINTS = 20
 
 
-@dataclass(frozen=True)
+@record
 class HeldOut:
     """The error at samples that were held out, beside linear and cubic interpolation.
 

@@ -15,11 +15,11 @@ d(-2 log L) = tr(M dS): no loop over parameters solves anything.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.dual.similarity import Pairs, Similarity
 
@@ -43,7 +43,7 @@ def orthonormal(columns: Array) -> tuple[Array, Array]:
     return u[:, kept], vt[kept].T / s[kept]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Likelihood:
     """The restricted likelihood of values at points.
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 
 SHAPES = ("gaussian", "twice", "once", "rough")
 # The factor of |dx| / width in s.
@@ -31,7 +31,7 @@ _SMOOTHNESS = {"gaussian": 16, "twice": 2, "once": 2, "rough": 0}
 BLOCK = 1 << 18
 
 
-@dataclass(frozen=True)
+@record
 class Similarity:
     """The similarity of positions on all axes.
 
@@ -95,7 +95,7 @@ def _products(shape: str, a: Array, b: Array, out: Array) -> None:
     out *= exponent
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class AxisSimilarity:
     """The similarities to P centres on one axis: P features of one coordinate.
 

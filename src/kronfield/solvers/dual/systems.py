@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.dual.likelihood import LEAST_RIDGE, MOST_RIDGE, orthonormal
 from kronfield.solvers.dual.similarity import AxisSimilarity, Similarity, on_axes
@@ -30,7 +30,7 @@ BLOCK = 4096
 ATTEMPTS = 6
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class DualSolution:
     """The solution for values of C channels.
 
@@ -147,14 +147,14 @@ class Direct(_Centred):
         b = np.linalg.solve(G.T, np.linalg.solve(G, LX.T @ whitened))
         return whitened - LX @ b, b
 
-    def solve(self, values: Array) -> DualSolution:
-        """Return the solution for values (C, n)."""
+    def solve(self, values: Array, judged: bool = True) -> DualSolution:
+        """Return the solution for values (C, n), with errors of points left out if ``judged``."""
         n = len(self.centres)
         left, b = self._without_trend(self._forward(values.T))
         coefficients = self._back(left)
         freedom = max(1, n - b.shape[0])
-        chosen = self._left_out
-        q = np.maximum(self._precisions, 1e-300)
+        chosen = self._left_out if judged else np.zeros(0, dtype=np.intp)
+        q = np.maximum(self._precisions, 1e-300) if judged else np.ones(0)
         errors = coefficients[chosen] / q[:, None] / np.sqrt(self.noise[chosen])[:, None]
         return DualSolution(
             coefficients.T,
@@ -177,6 +177,21 @@ class Direct(_Centred):
         unit[chosen, np.arange(len(chosen))] = 1.0
         left, _ = self._without_trend(self._forward(unit))
         return np.asarray(np.sum(left**2, axis=0))
+
+    def own_deviations(self, points: Array, noise: Array) -> Array:
+        """Return by what residuals (n,) become errors of predictions in standard deviations.
+
+        The prediction from all other points is off by c / q for the coefficient c and the
+        precision q, with the variance a^2 / q; the residual is ridge noise c. What is returned is
+        their ratio ridge noise sqrt(q), relative to a.
+        """
+        del points, noise  # those of the system
+        linalg = scipy_linalg()
+        inverse, _ = linalg.lapack.dpotri(self._factor, lower=1)
+        LX, G, _ = self._alone
+        own = np.linalg.solve(G, self._back(LX).T)  # G G' = X'S^-1 X
+        q = np.diag(inverse) - np.sum(own**2, axis=0)
+        return np.asarray(self.ridge * self.noise * np.sqrt(np.maximum(q, 1e-300)))
 
     def freedom(self) -> float:
         """Return the trace of the hat matrix, from the points that were left out."""
@@ -206,7 +221,7 @@ class Direct(_Centred):
         return cls(similarity, ridge, arrays["centres"], arrays["noise"], arrays["columns"])
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Sums:
     """Sums over points, whitened by L with L L' = K_mm: V = L^-1 K_mn W^(1/2)."""
 
@@ -284,7 +299,7 @@ class Inducing(_Centred):
         some = judged
         if some is None:
             some = np.unique(np.linspace(0, len(points) - 1, MOST_LEFT_OUT).astype(int))
-        V = new.whitened(points[some]) * root[some]
+        V = new.whitened(points[some]) * root[some] if len(some) else np.zeros((m, 0))
         leverage = np.sum((vectors.T @ V) ** 2 / (e + new.ridge)[:, None], axis=0)
         away = (values[:, some] - (X[some] @ b).T) * root[some] - inner.T @ V
         solution = DualSolution(
@@ -343,6 +358,23 @@ class Inducing(_Centred):
 
         tried = np.linspace(math.log(LEAST_RIDGE), math.log(MOST_RIDGE), 121)
         return math.exp(tried[int(np.argmin([bound(x) for x in tried]))])
+
+    def own_deviations(self, points: Array, noise: Array) -> Array:
+        """Return by what residuals (n,) become errors of predictions in standard deviations.
+
+        Without the point, the residual r is r / (1 - h) for the leverage h, with the variance
+        a^2 (ridge noise / (1 - h) + what inducing points leave out).
+        """
+        e, vectors = self.spectrum
+        found = np.empty(len(points))
+        for start in range(0, len(points), BLOCK):
+            part = slice(start, start + BLOCK)
+            V = self.whitened(points[part])
+            inner = (vectors.T @ V) ** 2 / (e + self.ridge)[:, None]
+            left = np.maximum(1.0 - np.sum(inner, axis=0) / noise[part], 1e-12)
+            missing = np.maximum(1.0 - np.sum(V**2, axis=0), 0.0)
+            found[part] = left * np.sqrt(self.ridge * noise[part] / left + missing)
+        return found
 
     def freedom(self) -> float:
         """Return the trace of the hat matrix."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import BSpline
 from kronfield.solvers.factored.axes import Rows, bend
@@ -30,7 +30,7 @@ BINS = 5
 SEARCHED = 40
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Factors:
     """The weights of all functions: for each axis (K_d, 1 + R), main effects first."""
 
@@ -50,11 +50,6 @@ class Factors:
         """Return the same with another product, of the functions with weights (K_d,)."""
         pairs = zip(self.weights, new, strict=True)
         return Factors(tuple(np.column_stack([W, w]) for W, w in pairs))
-
-    def only(self, products: Sequence[int]) -> Factors:
-        """Return the main effects with some of the products."""
-        kept = [0, *(1 + r for r in products)]
-        return Factors(tuple(W[:, kept] for W in self.weights))
 
 
 class Sweeper:

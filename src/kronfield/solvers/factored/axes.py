@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.embedders import BSpline
 
 # Points are treated in parts of this many.
@@ -74,7 +74,7 @@ def bend(embedder: BSpline) -> Array:
     return np.asarray(total + second.T @ (widths[:, None] * second))
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class _Pieces:
     """The points of one part on one axis, by the piece of the spline that they are in."""
 

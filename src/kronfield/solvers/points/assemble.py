@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.embedders import Embedder, LocalEmbedder, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.encoding.blending import Blending, virtual_axis
@@ -42,7 +43,7 @@ SORTED_FROM = 1 << 16
 CHUNK = 1 << 18
 
 
-@dataclass(frozen=True)
+@record
 class RowRule:
     """How a point becomes a row: from exact features, or blended on the nodes of a virtual grid.
 
@@ -199,7 +200,15 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
     )
     term, rhs = _data_term(rule, runs, values, weights)
     return NormalEquations(
-        rule.encoding, rule.frames, term, rhs, energy, total, P, grams, rule.nodes
+        encoding=rule.encoding,
+        frames=rule.frames,
+        term=term,
+        rhs=rhs,
+        energy=energy,
+        total=total,
+        count=P,
+        grams=grams,
+        nodes=rule.nodes,
     )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.errors import KronfieldError
+from kronfield._core.records import record
 from kronfield._core.slabs import each_slab
 
 # The solution is compared with an earlier estimate for the first time after FIRST_LOOK iterations.
@@ -60,7 +60,7 @@ class System(Protocol):
         """The factors of r if the preconditioner is diagonal; else None."""
 
 
-@dataclass(frozen=True)
+@record
 class Convergence:
     """How the iterations ended.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame
+from kronfield._core.records import record
 from kronfield.embedders import LocalEmbedder, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.solvers.grid.separable import GridSolver
@@ -39,7 +40,7 @@ ENERGY_TOLERANCE, ENERGY_LIMIT = 1e-3, 1000
 __all__ = ["NormalEquations", "Penalty", "Progress", "Solution"]
 
 
-@dataclass(frozen=True)
+@record
 class Penalty:
     """A ridge on the weights, and weights of the mean squared first and second derivatives.
 
@@ -56,7 +57,7 @@ class Penalty:
         return f"ridge {self.ridge:.3g}" if self.ridge else f"roughness ({first:.3g}, {second:.3g})"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class NormalEquations:
     """B'WB, B'Wy and the sums over points that penalties and reports need.
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.slabs import SEVERAL
 from kronfield._core.threads import in_threads
 from kronfield.solvers.points.cg import (
@@ -52,7 +52,7 @@ class SingularError(RuntimeError):
     """A factorisation found a matrix that is singular to rounding."""
 
 
-@dataclass(frozen=True)
+@record
 class Iterations:
     """When iterative strategies start and stop. Factorisations ignore it.
 
@@ -72,7 +72,7 @@ class Iterations:
     progress: Progress | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Solution:
     """The weights of a fit, and how they were computed.
 
@@ -117,7 +117,7 @@ class Strategy(Protocol):
         """
 
 
-@dataclass(frozen=True)
+@record
 class Selection:
     """A strategy, and why it was selected.
 
@@ -130,7 +130,7 @@ class Selection:
     system: LocalSystem | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Attempt:
     """A strategy that failed, and how."""
 
@@ -138,7 +138,7 @@ class Attempt:
     failure: str
 
 
-@dataclass(frozen=True)
+@record
 class Factorisation:
     """A factorisation of the whole matrix: dense, banded or sparse, as `direct_solve` decides."""
 
@@ -160,14 +160,14 @@ class Factorisation:
         return Solution(found, found, Convergence(0, 0.0, 0.0), self.name)
 
 
-@dataclass(frozen=True)
+@record
 class BandedCholesky(Factorisation):
     """A banded Cholesky factorisation, for lines: its cost is proportional to the unknowns."""
 
     name: ClassVar[str] = "banded Cholesky"
 
 
-@dataclass(frozen=True)
+@record
 class ConjugateGradients:
     """Preconditioned conjugate gradients on the weights of local features.
 
@@ -235,7 +235,7 @@ class ConjugateGradients:
         return Solution(x, x, convergence, self.name)
 
 
-@dataclass(frozen=True)
+@record
 class EigenbasisConjugateGradients:
     """Conjugate gradients in the eigenbasis of the virtual grid on which rows are blended."""
 

@@ -15,12 +15,12 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield._core.slabs import SEVERAL, SLAB, each_slab, multiplied
 from kronfield._core.threads import in_threads, threads
 from kronfield.embedders import BSpline, Embedder, LocalEmbedder, Wrapped
@@ -97,7 +97,7 @@ def _shares(rows: Any) -> list[tuple[int, int]]:
     return list(itertools.pairwise(np.linspace(0, rows.shape[0], count + 1).astype(int).tolist()))
 
 
-@dataclass(frozen=True)
+@record
 class _Part:
     """Rows ``first`` to ``end``, reduced to the columns ``start`` to ``stop`` that they use."""
 

@@ -10,12 +10,13 @@ singular. Then the column keeps its coefficient in a plain regression on T alone
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
 
 # Directions of T with less than this part of the weight of the first are multiples of others.
@@ -25,7 +26,7 @@ DEPENDENT = 1e-12
 FREE = 1e-9
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class TrendTerm:
     """What standard errors need to know of the columns.
 
@@ -41,7 +42,7 @@ class TrendTerm:
     inverse: Array
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Regression:
     """A weighted regression on columns (T, P) alone."""
 

@@ -1,0 +1,168 @@
+"""Huber's loss without a grid: the dual form and factored weights of values with outliers.
+
+Gross outliers spoil the choice of widths, ridge and products, so they are rejected first. Those
+that differ from all neighbours are left out of a first fit. Then points are compared with what the
+fit of all others predicts there, over the standard deviation of this prediction: in the dual form
+both have a closed form, also for points that took part. Rejected points are left out, and settings
+are chosen again, until no further point is rejected. The rest have Huber's loss: the same settings,
+and points are weighted again until the weights no longer change.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kronfield._core.arrays import Array
+from kronfield._core.copies import NeedsSamples
+from kronfield.field.products import ProductField
+from kronfield.field.trend import TrendBasis
+from kronfield.fitting.dual import DualFit
+from kronfield.fitting.factored import FactoredFit
+from kronfield.fitting.forms import Form
+from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.options import PointOptions
+from kronfield.fitting.point_grids import mean_distances
+from kronfield.fitting.robust import (
+    HuberErrors,
+    HuberNoise,
+    PointErrors,
+    RobustReport,
+    huber_weights,
+    in_scales,
+    listed,
+    residual_scales,
+    suspects,
+)
+from kronfield.solvers.points.trend import Regression
+
+# Settings are chosen at most this often: each time, outliers hide fewer others.
+MOST_CHOICES = 5
+# Points are weighted again until the fit moves by less than SETTLED scales, root mean square over
+# the points, or MOST times. What is left to move is some times this, a small part of the noise.
+SETTLED, MOST = 3e-3, 10
+# The smallest scale: squares of smaller ones underflow.
+LEAST = float(np.finfo(np.float64).tiny) ** 0.25
+
+Fit = DualFit | FactoredFit
+#: Fits points in one of the forms without a grid, by squares.
+Fitter = Callable[[PointInput, PointOptions, Form, float], tuple[Fit, ProductField]]
+
+
+class RobustFit:
+    """Fits values with outliers at known points in a form without a grid."""
+
+    def __init__(
+        self, given: PointInput, options: PointOptions, form: Form, fitted: Fitter
+    ) -> None:
+        self.given, self.options, self.form, self.fitted = given, options, form, fitted
+        self.decisions = options.settings.robust
+        known = np.ones(len(given.points), dtype=bool)
+        self.known = known if given.weights is None else given.weights > 0
+        self.settled: Fit | None = None  # its settings serve other values
+
+    def without_samples(self) -> NeedsSamples:
+        """Return the placeholder for this object in a pickled field."""
+        return NeedsSamples("refit", "the field that fit_points returned", "Call fit_points.")
+
+    def __call__(self, values: Any) -> ProductField:
+        """Return the field of other values at the same points, with the same settings."""
+        started = time.perf_counter()
+        return self.field(self.given.other_values(values), started)
+
+    def field(self, values: Array, started: float) -> ProductField:
+        """Return the field of values (C, P), with its report."""
+        out = self._suspects(values)
+        fit, field = self._chosen(values, out)
+        for attempt in range(MOST_CHOICES):
+            errors = fit.errors(field, values, self.given.weights)  # type: ignore[arg-type]
+            far = self.known & (self._sizes(errors, out) > self.decisions.rejected)
+            # after the first fit some points that differ from their neighbours return
+            following = far if attempt == 0 else out | far
+            if np.array_equal(following, out):
+                break
+            hidden = bool(np.any(following & ~out))
+            out = following
+            if hidden and self.settled is None:  # they took part in the choice of settings
+                fit, field = self._chosen(values, out)
+            else:
+                fit = fit.with_weights(self._weights(~out))
+                field = fit.field(values, started)
+        self.settled = self.settled or fit
+        return self._reweighted(fit, values, out, started)
+
+    # Which points are rejected
+    # ------------------------------------------------------------------------------------------
+
+    def _suspects(self, values: Array) -> Array:
+        """Return which points differ from all of their neighbours."""
+        given, flat = self.given, values
+        if self.options.trend:
+            basis = TrendBasis.of(self.options.trend, given.domain or given.box)
+            plain = Regression.of(basis.columns(given.points), given.weights)
+            wide = values.astype(np.float64)
+            flat = wide - plain.coefficients(wide) @ plain.columns
+        lengths = mean_distances(given.box, len(given.points))
+        return suspects(given.points, flat, given.weights, lengths, self.decisions)
+
+    def _sizes(self, errors: PointErrors, out: Array) -> Array:
+        """Return the errors (P,) in robust standard deviations of those that are not left out.
+
+        A standard deviation is not below that which the fit expects, so that values that are more
+        accurate than it expects are no outliers.
+        """
+        scales = residual_scales(errors.relative, None, self.known & ~out, 1.0)
+        return in_scales(errors.relative, None, scales)
+
+    # Fits
+    # ------------------------------------------------------------------------------------------
+
+    def _weights(self, robust: Array) -> Array:
+        """Return the weights of points times others (P,)."""
+        weights = robust.astype(np.float64)
+        return weights if self.given.weights is None else weights * self.given.weights
+
+    def _chosen(self, values: Array, out: Array) -> tuple[Fit, ProductField]:
+        """Return the fit of all points but some, with settings of before or chosen ones."""
+        weights, started = self._weights(~out), time.perf_counter()
+        if self.settled is not None:
+            fit = self.settled.with_weights(weights)
+            return fit, fit.field(values, started)
+        given = self.given.with_weights(weights) if out.any() else self.given
+        return self.fitted(given, self.options, self.form, started)
+
+    def _reweighted(self, fit: Fit, values: Array, out: Array, started: float) -> ProductField:
+        """Return the field with Huber's loss, and the weight 0 for points that are left out."""
+        constant, given = self.decisions.constant, self.given
+        kept = self._weights(~out)
+        robust, moved, rounds = np.where(out, 0.0, 1.0), math.inf, 0
+        last = fit.with_weights(kept, fixed=True)
+        field = last.field(values, started)
+        errors = last.errors(field, values, given.weights)  # type: ignore[arg-type]
+        scales, away = np.maximum(errors.scales, LEAST), errors.away
+        while moved > SETTLED and rounds < MOST:
+            sizes = in_scales(away, given.weights, scales)
+            robust, rounds = np.where(out, 0.0, huber_weights(sizes, constant)), rounds + 1
+            last = last.with_weights(self._weights(robust), fixed=True)
+            before, away = away, values - last.at_points(values)
+            moved = float(np.sqrt(np.mean(((away - before) / scales[:, None]) ** 2)))
+        sizes = in_scales(away, given.weights, scales)
+        noise = HuberNoise.of(away, given.weights, robust, scales, 1.0, constant)
+        field = last.field(values, started, HuberErrors(noise, kept, self))
+        assert field.report is not None
+        exponent = 2.0 ** (given.weight_exponent / 2)
+        field.report.outlying = ""
+        field.report.robust = RobustReport(
+            loss="huber",
+            scale=tuple(float(one) * exponent for one in scales),
+            down_weighted=int(np.sum((robust < 1) & ~out & self.known)),
+            rejected=int(np.sum(out & self.known)),
+            rounds=rounds,
+            settled=moved <= SETTLED,
+            largest=listed(given.points, away, sizes, robust),
+        )
+        return field
