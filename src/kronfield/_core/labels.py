@@ -287,7 +287,7 @@ class AxisLabel:
         """Return positions as they were given: dates as datetime64, numbers unchanged.
 
         The unit of dates is that of the first sample, or a finer one if positions need it. Dates of
-        cftime come back as such.
+        cftime come back as objects of cftime.
         """
         x = np.asarray(positions, dtype=np.float64)
         if not self.is_time:

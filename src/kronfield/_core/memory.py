@@ -58,6 +58,6 @@ def check_memory(argument: str, what: str, needed: float, remedy: str) -> None:
         raise problem(
             argument,
             f"{what}, which needs about {needed / 1e9:.2f} GB",
-            f"at most the {left / 1e9:.2f} GB that are there",
+            f"at most the {left / 1e9:.2f} GB that are available",
             remedy,
         )
