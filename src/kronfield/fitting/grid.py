@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.errors import KronfieldWarning
 from kronfield._core.frames import Frame, Split, centre, is_even, mean_step
 from kronfield._core.memory import check_memory
 from kronfield._core.records import record
@@ -26,6 +27,7 @@ from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.labelled import labelled_grid
 from kronfield.fitting.options import GridOptions, PointOptions
+from kronfield.fitting.pieces import CubicPieces
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
 from kronfield.fitting.settings import GridSettings, Settings
@@ -61,11 +63,11 @@ ELONGATED = 4
 POINT_NUMBERS = 1 << 22
 
 
-class NoiseWarning(UserWarning):
+class NoiseWarning(KronfieldWarning):
     """No noise was found, so that `denoise` removed nothing."""
 
 
-class RankWarning(UserWarning):
+class RankWarning(KronfieldWarning):
     """An encoding cannot tell all samples apart; the fit is the one of least norm."""
 
 
@@ -533,9 +535,10 @@ class GridFit:
             "roughness": roughness,
             "rcond": rcond,
         }
-        finer = choice.finer
+        finer, pieces = choice.finer, choice.pieces
         self._refined = None if finer is None else (finer.finer, finer.directional, finer.settings)
-        self.__dict__["finer"] = finer
+        self._in_pieces = None if pieces is None else pieces.finer
+        self.__dict__["finer"], self.__dict__["pieces"] = finer, pieces
 
     @property
     def is_long(self) -> bool:
@@ -562,6 +565,16 @@ class GridFit:
             None
             if self._refined is None
             else Refinement.of(layout.axes, layout.frames, *self._refined)
+        )
+
+    @functools.cached_property
+    def pieces(self) -> CubicPieces | None:
+        """The cubic pieces with slopes from the data on uneven axes, if there are any."""
+        layout = self.layout
+        return (
+            None
+            if self._in_pieces is None
+            else CubicPieces.of(layout.axes, layout.frames, self._in_pieces)
         )
 
     def _check_memory(self) -> None:
@@ -628,7 +641,7 @@ class GridFit:
         return {
             name: value
             for name, value in self.__dict__.items()
-            if name not in ("finer", "solver", "_line")
+            if name not in ("finer", "pieces", "solver", "_line")
         }
 
     def without_samples(self) -> GridFit:
@@ -656,6 +669,8 @@ class GridFit:
     def _weights(self, values: Array) -> Array:
         """Return the weights of planar values (C, N_1, ..., N_D)."""
         smoothing = self.smoothing
+        if self.pieces is not None:
+            return self.pieces(values)
         if smoothing is None:
             stored = self.layout.dtype if self._is_well_conditioned else np.float64
             return self.solver.solve(values, dtype=stored)
@@ -744,8 +759,9 @@ class GridFit:
     ) -> FitReport:
         """Return the report of a fit; ``residual`` is called when it is asked for."""
         layout, embedders = self.layout, self.encoding.embedders
-        if self._line is not None:  # its axis need not be factored
-            methods, ranks, ridge = ["banded"], [one.size for one in embedders], 0.0
+        if self._line is not None or self.pieces is not None:  # no axis need be factored
+            methods, ridge = ["banded"] * len(embedders), 0.0
+            ranks = [one.size for one in embedders]
         else:
             methods, ranks, ridge = self.solver.methods, self.solver.ranks, self.solver.ridge
         return FitReport(
@@ -761,7 +777,7 @@ class GridFit:
             units=None if self.smoothing is None else self.smoothing.units,
             chosen_by=chosen_by,
             candidates=candidates,
-            refined=self.finer is not None,
+            refined=self.finer is not None or self.pieces is not None,
             degrees_of_freedom=self._freedom(),
             noise=self.noise,
             seconds=time.perf_counter() - started,
@@ -770,6 +786,8 @@ class GridFit:
 
     def _roughness(self) -> tuple[float, float]:
         """Return the roughness; of decorrelated channels, that of the one that varies most."""
+        if self.pieces is not None:
+            return 0.0, 0.0
         if self.smoothing is None:
             return self.solver.roughness
         return self.smoothing.roughness[self.smoothing.leading]
@@ -778,7 +796,8 @@ class GridFit:
         """Return the trace of the hat matrix, per channel; on long axes with reflecting ends."""
         n = float(math.prod(self.layout.shape))
         if self.smoothing is None:  # slopes from the data pass through every sample
-            return n if self.finer else self.solver.degrees_of_freedom
+            exact = self.finer is not None or self.pieces is not None
+            return n if exact else self.solver.degrees_of_freedom
         if not self.is_long:
             parts = self.smoothing.roughness
             return float(np.mean([self.solver.freedom(part) for part in parts]))
