@@ -149,7 +149,7 @@ class Hidden:
         return Hidden(windows, np.stack(hidden))
 
     def cropped(self, parts: Sequence[Array], most: int) -> tuple[Hidden, list[Array]]:
-        """Return parts of the windows with at most so many samples in all.
+        """Return parts of the windows, with at most ``most`` samples together.
 
         What is known of hidden samples, (n,) in each window, is returned for these parts. They are
         spread over the windows, since windows may be alike.
@@ -432,8 +432,8 @@ def activity(stack: Array, places: Array, most: int | None = None) -> Array:
     """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
 
     It is the sum of squared differences between samples on either side, at a few distances: errors
-    of samples that are filled are about in proportion to it. With ``most``, only about so many of
-    the places are used, spread evenly.
+    of samples that are filled are about in proportion to it. With ``most``, about this number
+    of the places are used, spread evenly.
     """
     every, flat = np.flatnonzero(places), stack.reshape(len(stack), -1)
     if most is not None:

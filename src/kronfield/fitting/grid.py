@@ -119,19 +119,20 @@ def fit(
         its cell: the domain of N samples is [-0.5, N - 0.5].
     encoding : Kronecker or Embedder, optional
         By default chosen from the data: splines, or slopes from the data, which fill a lattice
-        twice as fine. The field then holds the samples and refines them when it is evaluated. One
-        embedder stands for the same on each axis.
+        twice as fine. With slopes the field holds the samples, and refines them when it is
+        evaluated. A single embedder is used on every axis.
     domain : sequence of D pairs (low, high), optional
-        With ``axes``: where the unit interval of the embedders lies. Without: the box of which the
-        samples are cells.
+        With ``axes``: the box on which the unit interval of the embedders lies. Without ``axes``:
+        the box that is divided into cells, with a sample in the middle of each.
     ridge : float, optional
-        Weight of the sum of squared weights. By default 0 where the encoding is chosen, else chosen
+        The factor of the sum of squared weights of the features, which is added to the sum of
+        squared residuals. By default 0 where the encoding is chosen, else chosen
         by generalised cross-validation; 0 is the paper's closed form.
     roughness : (float, float), optional
-        What to add to the mean squared residual: these times the mean of |gradient|^2 and of
-        |second derivatives|^2. By default 0, or chosen together with the encoding if the samples
-        are clearly noisy; "gcv" has it chosen by generalised cross-validation whether they are or
-        not.
+        The factors of the mean of |gradient|^2 and of |second derivatives|^2, which are added to
+        the mean squared residual. By default chosen together with the encoding if the samples are
+        clearly noisy, and 0 otherwise. With "gcv" it is always chosen, by generalised
+        cross-validation.
     weights : array of shape (N_1, ..., N_D), optional
         The weight of each sample: one over the variance of its noise. Samples of weight 0 count as
         missing. Where weights differ, the samples are fitted as `fit_points` would.
@@ -142,12 +143,12 @@ def fit(
         Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it
         does if it is no longer than 4 and all others are.
     rank : int, optional
-        Weights are stored as a tensor train, factors of at most this rank for each axis and the
-        channels, from which values, derivatives and integrals are computed. The report has the
-        error at the samples. Slopes from the data take no part.
+        Store the weights as a tensor train: a factor of at most this rank for each axis and for
+        the channels, from which values, derivatives and integrals are computed. The report states
+        the error at the samples. Slopes from the data are then not used.
     rank_error : float, optional
-        The same, with the smallest ranks whose root mean square error at the samples is at most
-        this, in the units of the values.
+        The same, with the smallest ranks for which the root mean square error at the samples is at
+        most this, in the units of the values.
     rcond : float, optional
         Singular values of an axis below this fraction of its largest count as zero; by default the
         square root of the rounding unit of the values, 1.5e-8 or for float32 3.5e-4, and 0 with a
@@ -260,7 +261,8 @@ def denoise(
     channels : bool, optional
         Whether the last axis holds channels, as in `fit`.
     thorough : bool
-        Whether groups of alike patches follow on shrinkage, which takes about ten times as long.
+        Whether groups of alike patches are used after shrinkage: more accurate, and about ten times
+        as slow.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 
@@ -272,7 +274,7 @@ def denoise(
 
     See Also
     --------
-    fit : The same where noise is found, interpolation where it is not.
+    fit : Does the same if it finds noise, and interpolates if not.
     """
     started = time.perf_counter()
     if not isinstance(thorough, bool):
@@ -938,7 +940,7 @@ class GridHeldOut:
             return {}
         values = np.moveaxis(grid.planar()[(slice(None), *parts)], 0, -1).astype(np.float64)
         split = Split.of(values.shape[:-1])
-        known, at = split.known(values), [x[::2] for x in axes]
+        known, at = split.known(values), split.axes(axes)
         found = {"field": self._fitted(known, at).on_grid(axes)}
         for name, degree in (("linear", 1), ("cubic", 3)):
             filled = known

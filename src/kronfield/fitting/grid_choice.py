@@ -137,7 +137,7 @@ class Crop:
 
     @classmethod
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
-        """Return the central crop of about so many ``samples``; short axes stay whole."""
+        """Return the central crop of about ``samples`` samples; short axes stay whole."""
         parts = centre([len(axis) for axis in axes], samples)
         crop = np.array(values[(slice(None), *parts)], dtype=np.float64)  # changed in place
         sizes = _largest(crop)

@@ -1,8 +1,8 @@
 """Remove white noise from groups of alike patches: slower than `shrinkage`, and more accurate.
 
-A picture repeats itself. For patches on a coarse lattice, the references, the patches around each
-of them that are most alike are found in a first estimate, the pilot. The mean and the covariance of
-such a group are a Gaussian model of its patches, under which the best linear estimate of every
+A picture repeats itself. A first estimate, the pilot, shows which patches are alike: each patch of
+a coarse lattice, a reference, is grouped with the most similar patches around it. The mean and the
+covariance of a group are a Gaussian model of its patches. Under it, the best linear estimate of a
 noisy patch is
 
     mean + (noisy - mean) S (S + I)^-1,    S = covariance of the pilot's patches, noise 1

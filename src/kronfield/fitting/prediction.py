@@ -484,7 +484,7 @@ def error_rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
 def _slopes_errors(lines: Array, samples: Array, parts: int) -> list[float]:
     """Return the mean squared errors of cubics with slopes from the data, on an even axis.
 
-    There is one for each of so many equal ``parts`` of the lines. A sample is predicted in the
+    There is an error for each of ``parts`` equal parts of the lines. A sample is predicted in the
     middle of the cubic between its neighbours, a gap of two spacings, whose slopes are the means of
     PCHIP's and Akima's there: see `slopes`. Past the ends differences continue along a straight
     line.

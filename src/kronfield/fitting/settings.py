@@ -341,7 +341,7 @@ class NoiseSettings(_Group):
     )
     least_steps: float = decision(
         1.5,
-        "Noise below this many steps of quantised values is not told from rounding. Rounding has "
+        "Noise below this many steps of quantised values is taken for rounding. Rounding has "
         "0.29, colour planes of clean 8-bit pictures had up to 0.93, noise of 0.01 has 2.6.",
         data=_PICTURES,
         script="noise.py",
@@ -349,7 +349,7 @@ class NoiseSettings(_Group):
     )
     least_part: float = decision(
         1e-5,
-        "Noise below this part of the largest deviation from the mean is not told from rounding.",
+        "Noise below this part of the largest deviation from the mean is taken for rounding.",
         data="by design: single precision",
         script="noise.py",
         sides=(0.0, 1e-2),
@@ -1093,8 +1093,8 @@ class RobustSettings(_Group):
     several: int = decision(
         3,
         "If this many neighbours of a suspect are suspects too, the field is taken to be steep "
-        "there, and all neighbours tell its plane.",
-        data="by design: so many outliers are rarely neighbours",
+        "there, and its slope is taken from all neighbours.",
+        data="by design: three outliers are rarely neighbours",
         script="none",
         sides=(1, 9),
     )
@@ -1846,8 +1846,8 @@ class FactoredSettings(_Group):
         1.0,
         "An axis is left out unless this raises the squared error at held-out points by more than "
         "this many standard errors of the difference (Breiman et al., 1984).",
-        data="functions of 4 to 10 variables of which some have no effect",
-        script="dimensions.py",
+        data="by design: the rule of one standard error",
+        script="none",
         sides=(-1.0, 30.0),
     )
     patience: int = decision(
