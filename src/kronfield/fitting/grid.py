@@ -940,7 +940,7 @@ class GridHeldOut:
             return {}
         values = np.moveaxis(grid.planar()[(slice(None), *parts)], 0, -1).astype(np.float64)
         split = Split.of(values.shape[:-1])
-        known, at = split.known(values), [x[::2] for x in axes]
+        known, at = split.known(values), split.axes(axes)
         found = {"field": self._fitted(known, at).on_grid(axes)}
         for name, degree in (("linear", 1), ("cubic", 3)):
             filled = known
