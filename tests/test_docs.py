@@ -53,6 +53,27 @@ def test_names_in_the_pages_exist(page):
         assert hasattr(kf, name), f"{page.name}: kf.{name}"
 
 
+def long_lines(text):
+    """Return the lines of prose that are too long: not code, tables, HTML, headings, one word."""
+    code, found = False, []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.strip()
+        code ^= words.startswith("```")
+        if len(line) > 100 and " " in words and not code and words[0] not in "|<#":
+            found.append(number)
+    return found
+
+
+@ids
+def test_lines_of_prose_have_at_most_100_characters(page):
+    assert long_lines(page.read_text(encoding="utf-8")) == []
+
+
+def test_the_rule_about_long_lines_can_fail():
+    long = "word " * 21
+    assert long_lines(f"{long}\n```\n{long}\n```\n{long}\n| {long} |\n") == [1, 5]
+
+
 def test_versions_agree():
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{kf.__version__}"' in project

@@ -12,6 +12,7 @@ from kronfield.experiments.released import (
     released_similarity,
     with_top_frequency,
 )
+from kronfield.experiments.results import Results
 from kronfield.experiments.tasks import make_task
 
 rng = np.random.default_rng(0)
@@ -118,6 +119,15 @@ def made_up(exponent=0.0):
         {"job": "rectangles", "N": N, "K": K, "seconds": 1e-9 * N * K * (N + K), "load": 0.5}
         for N, K in slopes.RECTANGLES
     ]
+
+
+def test_quick_slopes_do_not_replace_full_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(slopes, "_seconds", lambda function, quick: 1.0 if quick else 2.0)
+    full, quick = slopes.measure(), slopes.measure(quick=True)
+    results = Results(tmp_path / "slopes.jsonl")
+    for row in full + quick:
+        results.add(row)
+    assert slopes.figures(results.rows) == slopes.figures(full) != slopes.figures(quick) != {}
 
 
 def test_figures_of_slopes():

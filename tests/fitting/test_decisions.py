@@ -593,7 +593,11 @@ def test_search_ridge_decades():
 
 def test_search_ratios():
     for wanted in (0.0, 0.1, 1.0, 4.0, 16.0, 64.0):
-        walk = Scripted(lambda _, ratio, at=wanted: 1 + abs(math.log((ratio + 0.01) / (at + 0.01))))
+
+        def score(decade, ratio, at=wanted):
+            return 1 + abs(math.log((ratio + 0.01) / (at + 0.01))) + 20 * abs(decade + 2)
+
+        walk = Scripted(score)
         assert walk.run().penalty.roughness == pytest.approx((wanted * 0.01, 0.01))
 
 
@@ -628,6 +632,18 @@ def test_search_line_folds():
     folds = LineFolds(rule, x, np.sin(x.T), None, settings.DEFAULT.search, 0)
     assert len(folds.parts) == 10
     assert {part.values.shape[0] for part in folds.parts} == {30}
+
+
+def test_search_smooth_starts():
+    """A minimum among smooth fits is found beyond a ridge that a search cannot cross."""
+
+    def two_minima(decade, ratio):
+        rough, smooth = 1 + abs(decade + 2.0) + (ratio != 4.0), 0.5 + abs(decade - 0.8) + ratio
+        return min(rough, smooth)
+
+    assert Scripted(two_minima).run().best == (1.0, 0)
+    none = settings.changed(settings.DEFAULT, "search", "smooth_starts", ()).search
+    assert Scripted(two_minima, RoughnessLadder((1.0,), none)).run().best == (-2.0, 3)
 
 
 def test_search_steps():

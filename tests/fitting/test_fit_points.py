@@ -1,5 +1,6 @@
 """`fit_points`, end to end; masks in `fit`; standard errors."""
 
+import gc
 import tracemalloc
 
 import numpy as np
@@ -11,6 +12,7 @@ import kronfield as kf
 from effort import examples
 from kronfield.fitting.point_grids import find_lattice
 from kronfield.fitting.settings import DEFAULT
+from kronfield.solvers.points.normal import NormalEquations
 
 
 def wavy(points):
@@ -565,3 +567,18 @@ def test_gaps_are_filled_to_the_end():
         where, picture[~missing], domain=box, roughness=(first, second), tolerance=1e-6
     )
     assert np.abs(field.on_grid() - tight.on_grid([np.arange(160.0)] * 2))[missing].max() < 0.02
+
+
+def test_a_field_does_not_keep_the_band_of_its_equations():
+    points = square(200)
+    encoding = kf.Kronecker(kf.Triangle(12, 2 / 12), kf.Triangle(12, 2 / 12))
+    field = kf.fit_points(points, wavy(points), encoding, roughness=(0.0, 1e-3))
+    assert field.report.method == "factorisation"
+
+    def bands():
+        kept = (one for one in gc.get_objects() if type(one) is NormalEquations)
+        return ["data_band" in vars(one) for one in kept]
+
+    gc.collect()
+    assert bands() == [False]
+    assert field.standard_error(points[:2]).shape == (2,)

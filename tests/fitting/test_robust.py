@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import kronfield as kf
 from kronfield.fitting.robust import huber_weights, remark, suspects
-from kronfield.fitting.settings import DEFAULT
+from kronfield.fitting.settings import DEFAULT, changed
 from kronfield.solvers.points.normal import Penalty
 
 K = 1.345
@@ -403,3 +403,54 @@ def test_robust_either_side_remarked():
     assert remark(errors, DEFAULT.robust).startswith("1 of 1000 values")
     errors[0, 0] = 7.0
     assert remark(errors, DEFAULT.robust) == ""
+
+
+def crowded(trimmed=None, factor=None, noise=0.0):
+    """Return how many outliers of a step on a lattice are missed, and how many alarms are false."""
+    decisions = DEFAULT.robust
+    for name, value in (("trimmed", trimmed), ("trimmed_factor", factor)):
+        if value is not None:
+            decisions = changed(DEFAULT, "robust", name, value).robust
+    missed, false = 0, 0
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        axes = np.meshgrid(np.linspace(0, 1, 40), np.linspace(0, 1, 50), indexing="ij")
+        points = np.stack(axes, axis=-1).reshape(-1, 2)
+        values = np.tanh(20 * (points[:, 0] - 0.5 + 0.2 * np.sin(4 * points[:, 1])))
+        values += noise * rng.standard_normal(2000)
+        bad = rng.random(2000) < 0.02
+        values = np.where(bad, values + 5 * rng.choice([-1, 1], 2000), values)
+        found = suspects(points, values[None], None, (1 / 40, 1 / 50), decisions)
+        missed, false = missed + int(np.sum(bad & ~found)), false + int(np.sum(found & ~bad))
+    return missed, false
+
+
+def test_robust_either_side_trimmed():
+    missed, false = crowded()
+    assert missed == 0
+    assert false < 0.02 * 6000
+    assert crowded(trimmed=0)[0] > 3
+
+
+def test_robust_either_side_trimmed_factor():
+    assert crowded(factor=1.0)[1] > 2 * crowded()[1]
+    assert crowded(factor=100.0)[0] > 0
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_masked_grids_hardly_change_either(noise):
+    """Over functions and draws, against squares of the samples without outliers."""
+    ratios = []
+    x, y = np.meshgrid(np.linspace(0, 1, 40), np.linspace(0, 1, 50), indexing="ij")
+    for truth in (np.sin(6 * x) * np.cos(5 * y) + x, np.exp(-8 * ((x - 0.4) ** 2 + y**2))):
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            clean = truth + noise * rng.standard_normal(truth.shape)
+            bad, mask = rng.random(truth.shape) < 0.02, rng.random(truth.shape) < 0.25
+            wrong = np.where(bad, clean + rng.choice([-1, 1], truth.shape) * 5, clean)
+            fields = (kf.fit(clean, mask=mask), kf.fit(wrong, mask=mask, loss="huber"))
+            assert fields[1].report.robust.rejected >= np.sum(bad & ~mask)
+            errors = [np.sqrt(np.mean((field.on_grid() - truth) ** 2)) for field in fields]
+            ratios.append(errors[1] / errors[0])
+    # a choice of a penalty by 150 held-out samples has its luck in both
+    assert np.exp(np.mean(np.log(ratios))) < 1.25

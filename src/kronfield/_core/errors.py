@@ -1,4 +1,4 @@
-"""The base class of kronfield's errors. It imports nothing, so the command line loads it early."""
+"""The base classes of kronfield's errors and warnings; the command line loads this early."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class KronfieldError(Exception):
     Each subclass also derives from a built-in exception (`ValueError`, `RuntimeError`), so that
     code which catches the built-in exception catches it too.
     """
+
+
+class KronfieldWarning(UserWarning):
+    """A warning whose text is written for users; the command line prints it in one line."""

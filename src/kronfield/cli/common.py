@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kronfield._core.errors import KronfieldError
+from kronfield._core.errors import KronfieldError, KronfieldWarning
 from kronfield._core.progress import Bar, spinner
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def told_warnings() -> Iterator[None]:
     def show(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
         context = click.get_current_context(silent=True)
         quiet = context is not None and context.find_root().meta.get("quiet")
-        if category.__module__.startswith("kronfield") and not quiet:
+        if issubclass(category, KronfieldWarning) and not quiet:
             click.echo(f"Warning: {' '.join(str(message).split())}", err=True)
 
     with warnings.catch_warnings():

@@ -257,7 +257,7 @@ def markdown(claims: Sequence[Claim]) -> str:
     """Return a line for every claim, by group, with its rule and figures folded under it."""
     counts = Counter(claim.verdict for claim in claims)
     total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-    lines = [f"{len(claims)} claims: {total}.", ""]
+    lines = [wrapped(f"{len(claims)} claims: {total}."), ""]
     group = ""
     for claim in claims:
         if claim.group != group:

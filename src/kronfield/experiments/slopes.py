@@ -113,16 +113,18 @@ def measure(*, quick: bool = False) -> list[Row]:
     with one_blas_thread():
         for name, job in JOBS.items():
             for N in job.sizes[:3] if quick else job.sizes:
-                rows.append(_row(name, N, N, _seconds(job.make(N), quick)))
+                rows.append(_row(name, N, N, _seconds(job.make(N), quick), quick))
         for N, K in RECTANGLES[:3] if quick else RECTANGLES:
             weights, matrices = _random(K, K), [_random(N, K)] * 2
             seconds = _seconds(functools.partial(multilinear, weights, matrices), quick)
-            rows.append(_row("rectangles", N, K, seconds))
+            rows.append(_row("rectangles", N, K, seconds, quick))
     return rows
 
 
-def _row(job: str, N: int, K: int, seconds: float) -> Row:
-    decisive = {"spec": NAME, "job": job, "N": N, "K": K}
+def _row(job: str, N: int, K: int, seconds: float, quick: bool) -> Row:
+    decisive: Row = {"spec": NAME, "job": job, "N": N, "K": K}
+    if quick:  # another fingerprint: a quick run does not replace a full one
+        decisive["quick"] = True
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     return {**decisive, "fingerprint": fingerprint(decisive), "seconds": seconds, "load": load}
 
@@ -176,9 +178,10 @@ def slope(x: Sequence[float], y: Sequence[float]) -> Slope:
 def figures(rows: Iterable[Row]) -> dict[str, Number]:
     """Return the slopes with their intervals, and how far they are from the paper's exponents.
 
-    The n of a slope is the number of sizes.
+    The n of a slope is the number of sizes. Quick measurements count only if there are no others.
     """
-    given, found, apart = list(rows), dict[str, Number](), list[float]()
+    every, found, apart = list(rows), dict[str, Number](), list[float]()
+    given = [row for row in every if not row.get("quick")] or every
     for name, job in JOBS.items():
         some = [row for row in given if row["job"] == name]
         if len(some) < 3:

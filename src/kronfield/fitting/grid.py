@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.errors import KronfieldWarning
 from kronfield._core.frames import Frame, Split, centre, is_even, mean_step
 from kronfield._core.memory import check_memory
 from kronfield._core.records import record
@@ -61,11 +62,11 @@ ELONGATED = 4
 POINT_NUMBERS = 1 << 22
 
 
-class NoiseWarning(UserWarning):
+class NoiseWarning(KronfieldWarning):
     """No noise was found, so that `denoise` removed nothing."""
 
 
-class RankWarning(UserWarning):
+class RankWarning(KronfieldWarning):
     """An encoding cannot tell all samples apart; the fit is the one of least norm."""
 
 

@@ -61,6 +61,10 @@ class Ladder(Protocol):
     def steps(self) -> Sequence[float]:
         """The steps along the decades, coarse to fine."""
 
+    @property
+    def others(self) -> Sequence[Place]:
+        """Other places that are scored first: the search starts at the best of them."""
+
     def penalty(self, at: Place) -> Penalty:
         """Return the penalty at a place."""
 
@@ -77,6 +81,7 @@ class RoughnessLadder:
         self.units, self.ratios = units, settings.ratios
         self.decades, self.rungs, self.steps = settings.decades, len(self.ratios), settings.steps
         self.start: Place = (settings.start, self.rungs // 2)
+        self.others: Sequence[Place] = [(decade, 0) for decade in settings.smooth_starts]
 
     def penalty(self, at: Place) -> Penalty:
         """Return the roughness at a place."""
@@ -91,6 +96,7 @@ class RidgeLadder:
         self.strongest = strongest
         self.decades, self.rungs, self.steps = settings.ridge_decades, 1, settings.ridge_steps
         self.start: Place = (settings.ridge_start, 0)
+        self.others: Sequence[Place] = ()
 
     def penalty(self, at: Place) -> Penalty:
         """Return the ridge at a place."""
@@ -101,6 +107,7 @@ class FixedLadder:
     """A single penalty, if one is given: there is nothing to search."""
 
     decades, rungs, start, steps = (0.0, 0.0), 1, (0.0, 0), ()
+    others: Sequence[Place] = ()
 
     def __init__(self, penalty: Penalty) -> None:
         self._penalty = penalty
@@ -185,6 +192,10 @@ class Walk:
         """
         self.best = start or self.ladder.start
         self.score(self.best)
+        if start is None:
+            # where values are noisy, fits through all of them and smooth ones each have a minimum
+            for other in self.ladder.others:
+                self.score(other)
         for step in self.ladder.steps:
             while True:
                 before = self.lowest

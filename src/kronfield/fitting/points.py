@@ -478,6 +478,7 @@ class PointFit:
         if self.basis is not None and solved.trend is not None:
             trend = Trend(self.basis, solved.trend.coefficients * scale)
         uncertainty = self._uncertainty(solved, scale, noise)
+        solved.equations.free_band()  # the field keeps the equations
         expected = _expected_error(choice, scale)
         by_points = options.hold_out is not None and choice.held is None
         if by_points:

@@ -31,6 +31,8 @@ NORMAL_MEDIAN = 0.6745
 SETTLED, MOST = 1e-3, 50
 # Neighbours of points are looked up in chunks of this many, to bound the memory.
 CHUNK = 1 << 16
+# Steps of a plane of least trimmed squares.
+STEPS = 4
 # Outliers that a report lists.
 LISTED = 5
 
@@ -285,8 +287,9 @@ def _on_a_plane(
 ) -> Array:
     """Return which suspects (S,) lie within ``settings.suspected`` standard errors of a plane.
 
-    It is the plane of least squares through the neighbours that are not suspects themselves. All
-    neighbours are used if several are suspects: then the field is steep, or too few are left. With
+    It is the plane of least squares through the neighbours that are not suspects themselves. If
+    several are suspects, the field is steep, or there are too few others: then it is the plane of
+    least trimmed squares through all neighbours. With
     ``degree`` 2 it is a paraboloid, if it has enough neighbours more than coefficients.
     """
     if not len(index):
@@ -298,22 +301,28 @@ def _on_a_plane(
         return np.zeros(len(index), dtype=bool)
     used = ~found[near]  # (S, k)
     kept = used.sum(axis=1)
-    used[(count - kept >= settings.several) | (kept < fewest)] = True
-    kept = used.sum(axis=1)
+    crowded = (count - kept >= settings.several) | (kept < fewest)
+    used[crowded] = True
     away = positions[near] - positions[index, None]
     away = away / np.maximum(np.abs(away).max(axis=(1, 2), keepdims=True), 1e-300)
     parts = [np.ones((*near.shape, 1)), away]
     if degree == 2:
         first, second = np.triu_indices(D)
         parts.append(away[..., first] * away[..., second])
-    rows = np.concatenate(parts, axis=2) * used[:, :, None]  # (S, k, terms)
-    given = np.moveaxis(values[:, near], 0, 2) * used[:, :, None]  # (S, k, C)
+    terms_at = np.concatenate(parts, axis=2)  # (S, k, terms)
+    values_at = np.moveaxis(values[:, near], 0, 2)  # (S, k, C)
+    whole = np.ones(len(index))
+    if count - settings.trimmed >= fewest:
+        used[crowded] = _trimmed(terms_at[crowded], values_at[crowded], settings.trimmed)
+        whole[crowded] = settings.trimmed_factor
+    kept = used.sum(axis=1)
+    rows, given = terms_at * used[:, :, None], values_at * used[:, :, None]
     inverse = np.linalg.pinv(rows)  # (S, terms, k)
     plane = inverse @ given  # (S, terms, C); the constant is the value at the point
     # s^2 (1 + h): the variance of a new value, and that of the plane at the point
     leverage = np.sum(inverse[:, 0] ** 2, axis=1)
     squares = np.sum((given - rows @ plane) ** 2, axis=1) / (kept - terms)[:, None]
-    squares *= (1 + leverage)[:, None]
+    squares *= ((1 + leverage) * whole**2)[:, None]
     apart = np.abs(values[:, index].T - plane[:, 0])
     # of exact values, a paraboloid leaves nothing but rounding
     rounding = 16 * float(np.finfo(values.dtype).eps) * np.abs(values).max(axis=1)
@@ -334,6 +343,23 @@ def remark(errors: Array, settings: RobustSettings) -> str:
         f"{count} of {errors.shape[1]} values that were looked at are more than "
         f"{settings.remarked:g} robust standard deviations off: loss='huber' withstands outliers"
     )
+
+
+def _trimmed(rows: Array, values: Array, most: int) -> Array:
+    """Return which neighbours (S, k) a plane is fitted to that ``most`` of them may be far from.
+
+    Least trimmed squares by concentration steps (Rousseeuw and Van Driessen, 2006): again and again
+    the neighbours nearest to the plane are kept.
+    """
+    S, count, _ = rows.shape
+    used = np.ones((S, count), dtype=bool)
+    for _ in range(STEPS):
+        plane = np.linalg.pinv(rows * used[:, :, None]) @ (values * used[:, :, None])
+        away = np.max(np.abs(values - rows @ plane), axis=2)
+        order = np.argsort(away, axis=1, kind="stable")
+        used[:] = False
+        np.put_along_axis(used, order[:, : count - most], True, axis=1)
+    return used
 
 
 def listed(points: Array, residuals: Array, sizes: Array, robust: Array) -> tuple[Outlier, ...]:

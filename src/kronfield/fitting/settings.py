@@ -908,6 +908,14 @@ class SearchSettings(_Group):
         script="sweep.py",
         sides=(-5.0, 2.0),
     )
+    smooth_starts: tuple[float, ...] = decision(
+        (-1.0, 1.0),
+        "Powers of ten at which a penalty of second derivatives alone is scored before the search: "
+        "where values are noisy, there are two minima.",
+        data="by design: noise of 0.01 to 0.3 of the spread; pictures and functions",
+        script="none",
+        sides=((), (-4.0,)),
+    )
     steps: tuple[float, ...] = decision(
         (1.0, 0.5),
         "The steps between powers of ten, coarse to fine.",
@@ -1097,6 +1105,23 @@ class RobustSettings(_Group):
         data="by design: with fewer, the standard error of the paraboloid is no measure",
         script="none",
         sides=(1, 7),
+    )
+    trimmed: int = decision(
+        3,
+        "Where several neighbours of a suspect are suspects too, a plane may be far from this many "
+        "of them.",
+        data="by design: of 8 neighbours, 5 tell a plane of 3 coefficients",
+        script="none",
+        sides=(0, 4),
+    )
+    trimmed_factor: float = decision(
+        5.0,
+        "The standard deviation of the neighbours that are left is multiplied by this, since the "
+        "nearest have the smallest deviations.",
+        data="five functions on lattices and at random points, with outliers: misses and false "
+        "alarms",
+        script="none",
+        sides=(1.0, 100.0),
     )
     remarked: float = decision(
         8.0,

@@ -104,6 +104,10 @@ class NormalEquations:
             return np.empty((0, math.prod(self.encoding.shape)))
         return data_band(self.term, self.encoding.shape)
 
+    def free_band(self) -> None:
+        """Free `data_band`, which takes much memory; it is computed again when it is needed."""
+        self.__dict__.pop("data_band", None)
+
     @functools.cached_property
     def node_weights(self) -> Array:
         """The sum of each row of B'WB, (1, K_1, ..., K_D): the weight of the points near a node."""
