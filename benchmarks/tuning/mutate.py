@@ -22,7 +22,7 @@ TESTS = ("tests/fitting/test_decisions.py", "{group}_{name}")
 OTHER_TESTS = {
     "noise": ("tests/fitting/test_noise.py", "either_side and {name}"),
     "shrinkage": ("tests/fitting/test_shrinkage.py", "shrinkage_decision and {name}"),
-    "grouping": ("tests/fitting/test_shrinkage.py", "grouping_decisions"),
+    "grouping": ("tests/fitting/test_shrinkage.py", "grouping_decisions and {name}"),
     "robust": ("tests/fitting/test_robust.py", "either_side and {name}"),
     "filling": ("tests/fitting/test_filling.py", "either_side and {name}"),
     "directional": ("tests/fitting/test_decisions.py", "directional_fill"),

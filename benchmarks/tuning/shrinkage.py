@@ -200,7 +200,6 @@ SHRINKAGE: dict[str, Any] = {
         3: [(4,), (6,), (8,), (12,), (4, 6), (6, 8), (8, 12)],
         4: [(2,), (4,), (6,), (4, 6)],
     },
-    "coarser_sizes": [((8,), (16,)), ((8, 16), (16,)), ((4, 8), (8, 16)), ((8,), (8, 16))],
     "shifts": [1, 2, 4, 6, 8, 16],
     "threshold": [2.1, 2.4, 2.7, 3.0, 3.3],
 }
@@ -219,6 +218,10 @@ GROUPING: dict[str, Any] = {
         3: [2, 3, 4, 6],
         4: [1, 2, 3, 4],
     },
+    "patch_of_one": [4, 5, 6, 7, 8],
+    "quick_group": [10, 12, 14, 16, 24],
+    "quick_step": [6, 7, 8, 9, 10],
+    "quick_reach": [3, 4, 5, 7, 10],
 }
 
 
@@ -239,10 +242,9 @@ def tried(group: str, name: str, kind: str) -> list[tuple[str, Settings]]:
 
 def removed(case: Case, group: str, name: str, settings: Settings) -> Array:
     if group == "shrinkage":
-        own = settings.shrinkage
-        coarser = own.coarser(case.planes.ndim - 1) if name == "coarser_sizes" else None
-        return shrink(case.planes, own if coarser is None else coarser)
-    return regroup(case.planes, case.pilot, settings.grouping)
+        return shrink(case.planes, settings.shrinkage)
+    own = settings.grouping
+    return regroup(case.planes, case.pilot, own.quick() if name.startswith("quick") else own)
 
 
 def table(group: str, name: str, data: dict[str, list[Case]]) -> None:
@@ -458,7 +460,7 @@ def parts() -> Iterator[tuple[str, Callable[[Case], Array]]]:
         lambda case: grouped(case.planes, case.pilot, *ours, gaussian_planes),
     )
     yield (
-        "groups, a Gaussian of all planes (thorough=True)",
+        "groups, a Gaussian of all planes",
         lambda case: regroup(case.planes, case.pilot),
     )
     yield (
@@ -466,8 +468,8 @@ def parts() -> Iterator[tuple[str, Callable[[Case], Array]]]:
         lambda case: grouped(case.planes, case.pilot, *ours, gaussian),
     )
     yield (
-        "twice: groups found again in the first result",
-        lambda case: regroup(case.planes, regroup(case.planes, case.pilot)),
+        "quick groups, then groups found in their result (thorough=True)",
+        lambda case: regroup(case.planes, regroup(case.planes, case.pilot, one.quick())),
     )
 
 

@@ -81,3 +81,25 @@ def test_coverage_is_saved_with_the_field(tmp_path):
     assert again.info["coverage"]["failing"] == found.failing
     again.save(tmp_path / "b.field")  # it stays
     assert kf.load(tmp_path / "b.field").info["coverage"] == again.info["coverage"]
+
+
+def test_a_line_through_its_values_has_true_bands():
+    """Its degrees of freedom are as many as its points: those held out must not count."""
+    rng = np.random.default_rng(0)
+    x = np.arange(400.0)
+    walk = np.cumsum(rng.standard_normal(400))
+    field = kf.fit_points(x[:, None], walk)
+    assert field.report.degrees_of_freedom > 360
+    assert 0.85 <= field.report.coverage.inside <= 1.0  # 40 values
+
+
+def test_points_of_weight_0_do_not_lower_the_noise():
+    rng = np.random.default_rng(0)
+    points, noise = rng.random((300, 2)), 0.1 * rng.standard_normal(300)
+    values, weights = np.sin(4 * points[:, 0]) + noise, np.r_[np.ones(200), np.zeros(100)]
+    options = {"roughness": (0.0, 1e-5), "domain": [(0, 1), (0, 1)]}
+    hats = kf.Triangle(12, 2 / 12)
+    all_of_them = kf.fit_points(points, values, hats, weights=weights, **options)
+    some = kf.fit_points(points[:200], values[:200], hats, **options)
+    at = rng.random((20, 2))
+    np.testing.assert_allclose(all_of_them.standard_error(at), some.standard_error(at), rtol=1e-6)

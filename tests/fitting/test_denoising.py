@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from skimage import data
 import kronfield as kf
 from effort import examples
 from kronfield._core.threads import one_blas_thread
-from kronfield.fitting.denoising import Removal, Risk, smoother
+from kronfield.fitting.denoising import Removal, Risk, groups_after, smoother
 from kronfield.fitting.noise import Noise, find_noise
+from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.shrinkage import slabs
 from kronfield.fitting.smoothing import best_smoothing
 from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
@@ -152,7 +154,8 @@ def test_channels_without_noise_stay():
 @pytest.mark.parametrize("thorough", [False, True])
 def test_many_threads_or_one_give_the_same_bits(thorough):
     noisy = (data.astronaut()[:, :256] / 255 + 0.1 * white(512, 256, 3)).astype(np.float32)
-    removal = Removal.of(noisy.transpose(2, 0, 1), known_noise(0.1, 3), thorough=thorough)
+    removal = Removal.of(noisy.transpose(2, 0, 1), known_noise(0.1, 3))
+    removal = replace(removal, groups=groups_after(2, 3, thorough, DEFAULT))
     assert len(slabs((3, 512, 256), removal.reach((512, 256)))) > 1
     first = removal(noisy.transpose(2, 0, 1))
     from threadpoolctl import threadpool_limits

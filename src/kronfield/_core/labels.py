@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -287,7 +287,7 @@ class AxisLabel:
         """Return positions as they were given: dates as datetime64, numbers unchanged.
 
         The unit of dates is that of the first sample, or a finer one if positions need it. Dates of
-        cftime come back as such.
+        cftime come back as objects of cftime.
         """
         x = np.asarray(positions, dtype=np.float64)
         if not self.is_time:
@@ -418,18 +418,21 @@ class Labels:
         )
 
 
-def plain(value: Any) -> Any:
-    """Return ``value`` as data that JSON can hold; other objects become text."""
+def plain(value: Any, *, not_finite: Callable[[float], Any] = str) -> Any:
+    """Return ``value`` as data that JSON can hold; other objects become text.
+
+    ``not_finite`` says what stands for a number that is not finite.
+    """
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(one, not_finite=not_finite) for key, one in value.items()}
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return plain(value.tolist(), not_finite=not_finite)
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(one, not_finite=not_finite) for one in value]
     if isinstance(value, np.generic) and value.dtype.kind in "fiub":
         value = value.item()
     if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
+        return not_finite(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 

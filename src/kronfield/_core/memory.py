@@ -11,6 +11,14 @@ from kronfield._core.arrays import problem
 SMALL = 1 << 26
 
 
+def memory_size() -> int | None:
+    """Return the memory of this machine in bytes; None if the system does not report it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def available_memory() -> float:
     """Return the bytes that this process can still take; inf if the system does not say.
 
@@ -50,6 +58,6 @@ def check_memory(argument: str, what: str, needed: float, remedy: str) -> None:
         raise problem(
             argument,
             f"{what}, which needs about {needed / 1e9:.2f} GB",
-            f"at most the {left / 1e9:.2f} GB that are there",
+            f"at most the {left / 1e9:.2f} GB that are available",
             remedy,
         )

@@ -94,7 +94,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn errors that the user can correct into a `Failure`."""
-        with told_warnings():
+        with shown_warnings():
             try:
                 return super().invoke(ctx)
             except click.exceptions.NoArgsIsHelpError:
@@ -133,7 +133,7 @@ def _os_message(error: OSError, target: str | None) -> str:
 
 
 @contextlib.contextmanager
-def told_warnings() -> Iterator[None]:
+def shown_warnings() -> Iterator[None]:
     """Print each warning of kronfield in one line; drop the warnings of other libraries."""
 
     def show(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:

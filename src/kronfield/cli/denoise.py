@@ -300,7 +300,7 @@ class _Done:
                     f"deviation, for example: --noise {self._example(job)}"
                 )
             elif self.given:
-                yield "Nothing was removed: noise this weak cannot be told from the signal"
+                yield "Nothing was removed: noise this weak cannot be distinguished from the signal"
             else:
                 yield (
                     "No noise found: the values are unchanged. If you see noise, give its "
@@ -324,7 +324,7 @@ class _Done:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether so many samples are black or white that the expected error is too small."""
+        """Whether the expected error is too small because many samples are black or white."""
         return self.cut_off > defaults.DEFAULT.signals.cut_off
 
     @property

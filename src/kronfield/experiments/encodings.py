@@ -82,7 +82,7 @@ def normalised(encoding: Encoding) -> Any:
 def without_norms(encoding: Kronecker) -> Kronecker:
     """Return an encoding without the constants of `normalised`; blending does not depend on them.
 
-    Local features are recognised as such, which is faster.
+    Without them, local features are recognised as local, which is faster.
     """
     return Kronecker(*[emb.base if isinstance(emb, _Scaled) else emb for emb in encoding.embedders])
 

@@ -118,8 +118,8 @@ def descend(
 def subnormals_as_zero() -> Iterator[None]:
     """Take numbers below the least normal one, 1e-38 in float32, as 0.
 
-    Narrow Gaussians have many such features. Many processors multiply them slowly: an epoch of such
-    a network takes 4 times as long with them, and ends with the same loss.
+    Features of narrow Gaussians are often that small, and many processors multiply these numbers
+    slowly: with them an epoch takes 4 times as long, and ends with the same loss.
     """
     import torch
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import Array
 from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.frames import Frame
 from kronfield.field import storage
 from kronfield.field.field import Field, Refit
-from kronfield.field.products import ProductField, even_positions
+from kronfield.field.products import AxisEncoding, ProductField, even_positions
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.solvers.dual.similarity import (
     SHAPES,
@@ -180,74 +180,51 @@ class DualField(ProductField):
         return self.similarity.between(np.stack(units, axis=1), self._system.centres)
 
 
-class DualEncoding:
+class DualEncoding(AxisEncoding):
     """The similarities of a field to its centres, in the place of an encoding."""
-
-    def __init__(self, embedders: Sequence[Any]) -> None:
-        self.embedders = tuple(embedders)
-
-    @property
-    def dimensions(self) -> int:
-        """The number of axes."""
-        return len(self.embedders)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of centres, once: there is no grid."""
         return (self.embedders[0].size,)
 
-    def __repr__(self) -> str:
-        return f"DualEncoding({', '.join(map(repr, self.embedders))})"
-
 
 def dual_from(path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> DualField:
     """Return the field that `DualField.save` wrote, from the contents of its file."""
-    remedy = "It is damaged or altered: save it again from the field."
-    dtypes = {"float32": np.float32, "float64": np.float64}
-    try:
-        frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
+    with storage.restoring(path):
+        head = storage.Head.of(metadata)
         similarity = Similarity(metadata["shape"], tuple(float(w) for w in metadata["widths"]))
         inside = {
-            name[7:]: array.astype(np.float64)
+            name.removeprefix("system."): array.astype(np.float64)
             for name, array in arrays.items()
             if name.startswith("system.")
         }
         kinds: dict[str, type[Direct] | type[Inducing]] = {"direct": Direct, "inducing": Inducing}
-        kind = kinds[metadata["system"]]
         ridge = float(metadata["ridge"])
-        system = kind.from_contents(similarity, ridge, inside)
-        degree, centre, length = metadata["trend"]
-        basis = TrendBasis(int(degree), tuple(map(float, centre)), tuple(map(float, length)))
-        coefficients = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
+        system = kinds[metadata["system"]].from_contents(similarity, ridge, inside)
+        basis = TrendBasis.saved(metadata["trend"])
+        coefficients = arrays["weights"].astype(head.weights_dtype)
         trend, variances = arrays["trend"].astype(np.float64), arrays["variances"]
-        is_complex = bool(metadata["complex"])
         C, P = coefficients.shape
         valid = (
-            _is_valid_similarity(similarity, frames, basis)
-            and system.centres.shape == (P, len(frames))
+            _is_valid_similarity(similarity, head.frames, basis)
+            and system.centres.shape == (P, len(head.frames))
             and trend.shape == (C, len(basis.powers))
             and variances.shape == (C,)
-            and 1 + is_complex <= C
+            and 1 + head.is_complex <= C
             and 0 < ridge < math.inf
             and all(np.all(np.isfinite(a)) for a in (coefficients, trend, *inside.values()))
         )
         field = DualField(
             system,
             coefficients,
-            frames,
+            head.frames,
             trend=Trend(basis, trend),
             variances=variances.astype(np.float64),
-            channels=bool(metadata["channels"]),
-            is_complex=is_complex,
-            dtype=dtypes[metadata["values_dtype"]],
-            info=dict(metadata.get("info") or {}),
+            **head.about,
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise problem(
-            "path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy
-        ) from error
     if not valid:
-        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
+        raise storage.misfit(path)
     return field
 
 

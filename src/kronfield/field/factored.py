@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import Array
 from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.frames import Frame
 from kronfield.embedders import BSpline, Embedder
 from kronfield.field import storage
 from kronfield.field.field import Field, Refit
-from kronfield.field.products import ProductField, even_positions
+from kronfield.field.products import AxisEncoding, ProductField, even_positions
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.solvers.factored.als import Factors
 from kronfield.solvers.factored.axes import gram
@@ -168,67 +168,39 @@ class FactoredField(ProductField):
         return super()._contracted([row @ E for row, E in pairs])
 
 
-class FactoredEncoding:
+class FactoredEncoding(AxisEncoding):
     """The splines of each axis, in the place of an encoding."""
-
-    def __init__(self, embedders: Sequence[BSpline]) -> None:
-        self.embedders = tuple(embedders)
-
-    @property
-    def dimensions(self) -> int:
-        """The number of axes."""
-        return len(self.embedders)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of splines on each axis."""
         return tuple(emb.size for emb in self.embedders)
 
-    def __repr__(self) -> str:
-        return f"FactoredEncoding({', '.join(map(repr, self.embedders))})"
-
 
 def factored_from(
     path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any]
 ) -> FactoredField:
     """Return the field that `FactoredField.save` wrote, from the contents of its file."""
-    remedy = "It is damaged or altered: save it again from the field."
-    dtypes = {"float32": np.float32, "float64": np.float64}
-    try:
-        frames = [Frame(*(float(v) for v in frame)) for frame in metadata["frames"]]
+    with storage.restoring(path):
+        head = storage.Head.of(metadata)
         embedders = [Embedder.from_dict(one) for one in metadata["embedders"]]
-        degree, centre, length = metadata["trend"]
-        basis = TrendBasis(int(degree), tuple(map(float, centre)), tuple(map(float, length)))
-        planes = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
+        basis = TrendBasis.saved(metadata["trend"])
+        planes = arrays["weights"].astype(head.weights_dtype)
         trend = arrays["trend"].astype(np.float64)
-        is_complex = bool(metadata["complex"])
         C, K, T = planes.shape
         splines = [emb for emb in embedders if isinstance(emb, BSpline)]
         valid = (
             len(splines) == len(embedders)
-            and _are_valid_axes(splines, frames, basis)
+            and _are_valid_axes(splines, head.frames, basis)
             and sum(emb.size for emb in splines) == K
             and min(K, T) >= 1
             and trend.shape == (C, 1)
-            and 1 + is_complex <= C
+            and 1 + head.is_complex <= C
             and all(np.all(np.isfinite(a)) for a in (planes, trend))
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise problem(
-            "path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy
-        ) from error
     if not valid:
-        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
-    return FactoredField(
-        splines,
-        planes,
-        frames,
-        trend=Trend(basis, trend),
-        channels=bool(metadata["channels"]),
-        is_complex=is_complex,
-        dtype=dtypes[metadata["values_dtype"]],
-        info=dict(metadata.get("info") or {}),
-    )
+        raise storage.misfit(path)
+    return FactoredField(splines, planes, head.frames, trend=Trend(basis, trend), **head.about)
 
 
 def _are_valid_axes(splines: Sequence[BSpline], frames: Sequence[Frame], basis: TrendBasis) -> bool:

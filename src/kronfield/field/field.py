@@ -935,39 +935,17 @@ def field_from(
     functions: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Field:
     """Return the field that `Field.save` wrote, from the contents of its file."""
-    remedy = "It is damaged or altered: save it again from the field."
-    try:
+    with storage.restoring(path):
         encoding = Encoding.from_dict(metadata["encoding"], functions)
-        wraps = metadata.get("wraps") or [False] * len(metadata["frames"])
-        frames = [
-            Frame(*(float(v) for v in frame), wraps=bool(one))
-            for frame, one in zip(metadata["frames"], wraps, strict=True)
-        ]
-        dtypes = {"float32": np.float32, "float64": np.float64}
-        planes = arrays["weights"].astype(dtypes[metadata["weights_dtype"]])
-        dtype = dtypes[metadata["values_dtype"]]
-        axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(len(frames))]
-        channels, is_complex = bool(metadata["channels"]), bool(metadata["complex"])
-        info = dict(metadata.get("info") or {})
+        head = storage.Head.of(metadata)
+        planes = arrays["weights"].astype(head.weights_dtype)
+        positions = head.positions(arrays)
         trend = _trend_from(arrays, metadata, planes)
-    except (KeyError, TypeError, ValueError) as error:
-        raise problem(
-            "path", f"{path} ({type(error).__name__}: {error})", "a saved field", remedy
-        ) from error
     if not isinstance(encoding, Kronecker) or not _fit_together(
-        encoding, planes, frames, is_complex
+        encoding, planes, head.frames, head.is_complex
     ):
-        raise problem("path", f"{path}, whose parts do not fit together", "a saved field", remedy)
-    return Field(
-        encoding,
-        planes,
-        frames,
-        axes,
-        channels=channels,
-        is_complex=is_complex,
-        dtype=dtype,
-        info=info,
-    ).with_trend(trend)
+        raise storage.misfit(path)
+    return Field(encoding, planes, head.frames, positions, **head.about).with_trend(trend)
 
 
 def _trend_from(
@@ -976,8 +954,7 @@ def _trend_from(
     """Return the trend of a saved field, if it has one."""
     if metadata.get("trend") is None:
         return None
-    degree, centre, length = metadata["trend"]
-    basis = TrendBasis(int(degree), tuple(map(float, centre)), tuple(map(float, length)))
+    basis = TrendBasis.saved(metadata["trend"])
     coefficients, D = arrays["trend"].astype(np.float64), planes.ndim - 1
     valid = 0 <= basis.degree <= 2 and len(basis.centre) == len(basis.length) == D
     if not valid or not all(math.isfinite(x) for x in basis.centre) or not min(basis.length) > 0:

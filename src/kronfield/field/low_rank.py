@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
 from kronfield._core.records import record
 from kronfield.encoding import Encoding, Kronecker
@@ -219,15 +219,10 @@ def low_rank_from(
     functions: Mapping[str, Callable[..., Any]] | None = None,
 ) -> LowRankField:
     """Return the field that `LowRankField.save` wrote, from the contents of its file."""
-    try:
+    with storage.restoring(path):
         encoding = Encoding.from_dict(metadata["encoding"], functions)
-        wraps = metadata.get("wraps") or [False] * len(metadata["frames"])
-        frames = [
-            Frame(*(float(v) for v in frame), wraps=bool(one))
-            for frame, one in zip(metadata["frames"], wraps, strict=True)
-        ]
-        dtypes = {"float32": np.float32, "float64": np.float64}
-        numbers = arrays["cores"].astype(dtypes[metadata["weights_dtype"]])
+        head = storage.Head.of(metadata)
+        numbers = arrays["cores"].astype(head.weights_dtype)
         ranks = [1, *map(int, metadata["ranks"]), 1]
         if not isinstance(encoding, Kronecker) or min(ranks) < 1:
             raise ValueError("an encoding or ranks that do not belong to a field")
@@ -240,21 +235,6 @@ def low_rank_from(
             numbers[a:b].reshape(shape)
             for a, b, shape in zip(ends[:-1], ends[1:], shapes, strict=True)
         )
-        axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(len(frames))]
-        return LowRankField(
-            encoding,
-            TensorTrain(cores, float(metadata["error"])),
-            frames,
-            axes,
-            channels=bool(metadata["channels"]),
-            is_complex=bool(metadata["complex"]),
-            dtype=dtypes[metadata["values_dtype"]],
-            info=dict(metadata.get("info") or {}),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise problem(
-            "path",
-            f"{path} ({type(error).__name__}: {error})",
-            "a saved field",
-            "It is damaged or altered: save it again from the field.",
-        ) from error
+        train = TensorTrain(cores, float(metadata["error"]))
+        positions = head.positions(arrays)
+        return LowRankField(encoding, train, head.frames, positions, **head.about)

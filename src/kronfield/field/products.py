@@ -51,6 +51,21 @@ class Sobol:
     variance: Any
 
 
+class AxisEncoding:
+    """What features each axis has, in the place of an encoding: there is no grid of features."""
+
+    def __init__(self, embedders: Sequence[Any]) -> None:
+        self.embedders = tuple(embedders)
+
+    @property
+    def dimensions(self) -> int:
+        """The number of axes."""
+        return len(self.embedders)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.embedders))})"
+
+
 class ProductField(Field):
     """A field that is a sum of N products of one function per axis, and a polynomial."""
 

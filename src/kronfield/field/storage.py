@@ -5,12 +5,13 @@ Loading runs no code from the file, and a damaged or altered file raises an erro
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError, problem
 from kronfield._core.atomic import replacing
+from kronfield._core.frames import Frame
+from kronfield._core.records import record
 
 # The latest layout of the metadata. A reader reads its own version and earlier ones. A file has the
 # version in which its kind last changed, so that earlier readers still read the other kinds: 5 for
@@ -27,6 +30,7 @@ FORMAT_VERSION, FIRST_VERSION, TREND_VERSION, DUAL_VERSION, FACTORED_VERSION = 5
 LOW_RANK_VERSION = 5
 FORMAT = "kronfield"
 _CHECKSUM = "sha256"
+DAMAGED = "It is damaged or altered: save it again."
 _FLOATS = {"F16": "float16", "F32": "float32", "F64": "float64"}
 _REMEDY = "It is damaged, altered, or not a saved field: save it again from the field."
 
@@ -143,3 +147,68 @@ def _metadata(target: Path, header: Mapping[str, str]) -> dict[str, Any]:
             "It was saved by a newer kronfield: upgrade to read it.",
         )
     return metadata
+
+
+# The parts of a file
+# ------------------------------------------------------------------------------------------
+
+DTYPES = {"float32": np.float32, "float64": np.float64}
+
+
+@record(eq=False)
+class Head:
+    """What the metadata of every field says, except of networks."""
+
+    frames: list[Frame]
+    weights_dtype: type[Any]
+    dtype: type[Any]
+    channels: bool
+    is_complex: bool
+    info: dict[str, Any]
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Head:
+        """Return the head of a file; call it inside `restoring`."""
+        wraps = metadata.get("wraps") or [False] * len(metadata["frames"])
+        frames = [
+            Frame(*(float(v) for v in frame), wraps=bool(one))
+            for frame, one in zip(metadata["frames"], wraps, strict=True)
+        ]
+        return cls(
+            frames,
+            DTYPES[metadata["weights_dtype"]],
+            DTYPES[metadata["values_dtype"]],
+            bool(metadata["channels"]),
+            bool(metadata["complex"]),
+            dict(metadata.get("info") or {}),
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The arguments that all kinds of fields take."""
+        return {
+            "channels": self.channels,
+            "is_complex": self.is_complex,
+            "dtype": self.dtype,
+            "info": self.info,
+        }
+
+    def positions(self, arrays: Mapping[str, Array]) -> list[Array]:
+        """Return the default positions of `on_grid`."""
+        return [arrays[f"axis{i}"].astype(np.float64) for i in range(len(self.frames))]
+
+
+@contextlib.contextmanager
+def restoring(path: Any, expected: str = "a saved field") -> Iterator[None]:
+    """Raise the error of a damaged file if its parts are missing or of another kind."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise problem(
+            "path", f"{path} ({type(error).__name__}: {error})", expected, DAMAGED
+        ) from error
+
+
+def misfit(path: Any, expected: str = "a saved field") -> InputError:
+    """Return the error of a file whose parts do not belong together."""
+    return problem("path", f"{path}, whose parts do not fit together", expected, DAMAGED)

@@ -26,6 +26,12 @@ class TrendBasis:
         centre = tuple(low + (high - low) / 2 for low, high in box)
         return cls(degree, centre, tuple((high - low) / 2 for low, high in box))
 
+    @classmethod
+    def saved(cls, about: tuple[int, Sequence[float], Sequence[float]]) -> TrendBasis:
+        """Return the basis that metadata describe as (degree, centre, length)."""
+        degree, centre, length = about
+        return cls(int(degree), tuple(map(float, centre)), tuple(map(float, length)))
+
     @property
     def powers(self) -> list[tuple[int, ...]]:
         """The powers of each monomial, the constant first."""

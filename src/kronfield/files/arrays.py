@@ -13,7 +13,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, ends_in_channels, problem
 from kronfield.files.description import describe_signal
-from kronfield.files.guard import check_memory, decoding, nearest
+from kronfield.files.guard import check_file_memory, decoding, nearest
 from kronfield.files.layout import Layout, Put, quantised
 from kronfield.files.signal import Signal, number_values
 
@@ -59,7 +59,9 @@ def _from_npy(path: Path) -> Array:
             mapped = np.lib.format.open_memmap(path, mode="c")
             if mapped.dtype in (np.float32, np.float64):
                 return mapped
-            check_memory(path, mapped.size * (mapped.dtype.itemsize + 8), "Save it as float32.")
+            check_file_memory(
+                path, mapped.size * (mapped.dtype.itemsize + 8), "Save it as float32."
+            )
         with open(path, "rb") as file:
             return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
@@ -89,7 +91,7 @@ def _from_npz(path: Path, member: str | None) -> tuple[Array, str]:
                 nearest(member, entries) or "Choose one of these names.",
             )
         name = next(iter(entries)) if member is None else member
-        check_memory(
+        check_file_memory(
             path, archive.getinfo(entries[name]).file_size * 2.0, "Save it as .npy, float32."
         )
         with archive.open(entries[name]) as file:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, problem, whole
 from kronfield.files.description import describe_signal
-from kronfield.files.guard import check_memory, decoding, extra, guarded
+from kronfield.files.guard import check_file_memory, decoding, extra, guarded
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Progress, Signal
 
@@ -36,7 +36,9 @@ def read_audio(path: Path, progress: Progress | None) -> Signal:
         if total < 1 or rate < 1:
             raise problem("path", f"{path} with no samples", _WHAT, "Record or export it again.")
         dtype = np.float64 if subtype in ("DOUBLE", "PCM_32") else np.float32
-        check_memory(path, total * (count * np.dtype(dtype).itemsize + 8.0), "Cut it into parts.")
+        check_file_memory(
+            path, total * (count * np.dtype(dtype).itemsize + 8.0), "Cut it into parts."
+        )
         values = np.empty((total, count), dtype)
         done = _fill(values, guarded(_blocks(file, dtype), path, _WHAT), progress)
     if done < total:

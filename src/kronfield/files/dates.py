@@ -18,7 +18,7 @@ _ISO = re.compile(
 )
 # Day first, with points: 29.2.2024.
 _POINTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:\s+(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?))?")
-# Anything that looks like a date or a time of day, also where day and month cannot be told apart.
+# Anything that looks like a date or a time of day, also where day and month can be confused.
 _LIKE = re.compile(
     r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2})"
 )

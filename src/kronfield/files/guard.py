@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from kronfield._core.arrays import InputError, problem
 from kronfield._core.atomic import replacing
+from kronfield._core.memory import memory_size
 
 Item = TypeVar("Item")
 # Libraries that report problems in their own logs, which Python prints if no handler is set.
@@ -104,7 +105,7 @@ def damaged(path: Path, reason: str, expected: str) -> InputError:
     return problem("path", f"{path}, which cannot be read ({reason})", expected, remedy)
 
 
-def check_memory(path: Path, needed: float, remedy: str) -> None:
+def check_file_memory(path: Path, needed: float, remedy: str) -> None:
     """Raise an error if a file needs more bytes than the machine has."""
     there = memory_size()
     if there is not None and needed > there:
@@ -114,14 +115,6 @@ def check_memory(path: Path, needed: float, remedy: str) -> None:
             f"at most {there / 1e9:.1f} GB of memory",
             remedy,
         )
-
-
-def memory_size() -> int | None:
-    """Return the memory of this machine in bytes; None if the system does not report it."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 @contextlib.contextmanager

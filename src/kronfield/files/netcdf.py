@@ -13,7 +13,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.labels import DATE, AxisLabel, is_time
 from kronfield.files.description import Description, describe_signal
-from kronfield.files.guard import check_memory, decoding, extra, nearest
+from kronfield.files.guard import check_file_memory, decoding, extra, nearest
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Signal
 
@@ -41,7 +41,7 @@ def read_netcdf(path: Path, member: str | None) -> Signal:
         )
         with opened as data:
             array = _variable(path, data, member).squeeze()
-            check_memory(path, array.size * 8.0, "Cut the file first.")
+            check_file_memory(path, array.size * 8.0, "Cut the file first.")
             array = array.load()
     return _signal(path, array)
 

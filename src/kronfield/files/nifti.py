@@ -16,7 +16,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
 from kronfield.files.description import describe_signal
-from kronfield.files.guard import check_memory, decoding, extra
+from kronfield.files.guard import check_file_memory, decoding, extra
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Signal
 
@@ -42,7 +42,7 @@ def read_nifti(path: Path) -> Signal:
                 "real numbers",
                 "Save the parts as volumes.",
             )
-        check_memory(path, math.prod(picture.shape) * 8.0, "Cut it into parts.")
+        check_file_memory(path, math.prod(picture.shape) * 8.0, "Cut it into parts.")
         single = stored.itemsize <= 2 or stored == np.float32
         values = np.asarray(picture.dataobj, dtype=np.float32 if single else np.float64)
         while values.ndim > 3 and values.shape[-1] == 1:

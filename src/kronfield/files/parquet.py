@@ -18,7 +18,7 @@ from kronfield.files.columns import (
     named_columns,
     table_signal,
 )
-from kronfield.files.guard import check_memory, decoding, extra
+from kronfield.files.guard import check_file_memory, decoding, extra
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Signal
 
@@ -40,7 +40,7 @@ def read_parquet(path: Path, columns: Any, coordinates: Any) -> Signal:
         dates = [field.name for field in schema if _is_date(field.type)]
         choice = choose(path, names, unfit, dates, places, name_list("columns", columns, names))
         taken = choice.coordinates + choice.values
-        check_memory(path, file.metadata.num_rows * len(taken) * 16.0, "Take fewer columns.")
+        check_file_memory(path, file.metadata.num_rows * len(taken) * 16.0, "Take fewer columns.")
         table = file.read(columns=taken)
         found = {name: numbers_or_dates(table.column(name)) for name in taken}
         raw_bytes = (

@@ -13,7 +13,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.labels import AxisLabel
 from kronfield.files.description import describe_signal
-from kronfield.files.guard import check_memory, damaged, decoding, extra
+from kronfield.files.guard import check_file_memory, damaged, decoding, extra
 from kronfield.files.images import image_signal, pillow_pixels, upright
 from kronfield.files.layout import Layout, Put, quantised
 from kronfield.files.signal import Signal, channel_names, number_values, pixel_values
@@ -120,7 +120,7 @@ def _check_pages(path: Path, tiff: Any) -> None:
             "pages of equal size",
             "Split it into files.",
         )
-    check_memory(path, series[0].size * (series[0].dtype.itemsize + 4), "Cut it into parts.")
+    check_file_memory(path, series[0].size * (series[0].dtype.itemsize + 4), "Cut it into parts.")
 
 
 def _stack_signal(

@@ -18,7 +18,7 @@ from kronfield._core.arrays import Array, InputError, describe, problem, whole
 from kronfield._core.frames import centre
 from kronfield._core.records import record
 from kronfield.files.description import Description, describe_signal
-from kronfield.files.guard import check_memory, check_source, decoding, extra, guarded
+from kronfield.files.guard import check_file_memory, check_source, decoding, extra, guarded
 from kronfield.files.signal import Progress, Signal, channel_names
 
 _WHAT = "a video"
@@ -32,7 +32,9 @@ def read_video(path: Path, frames: Any, progress: Progress | None) -> Signal:
             rates, tick, announced = _clock(stream)
             expected = _expected(stream, container, start, stop)
             size = stream.width * stream.height * 3
-        check_memory(path, (expected or 0) * size * 5.0, "Read a part of it: frames=(start, stop).")
+        check_file_memory(
+            path, (expected or 0) * size * 5.0, "Read a part of it: frames=(start, stop)."
+        )
         coming = islice(guarded(_pictures(container, stream, start), path, _WHAT), stop)
         times, pictures = _collected(coming, expected, progress)
     if not pictures:

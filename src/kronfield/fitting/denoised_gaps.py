@@ -20,7 +20,7 @@ from kronfield._core.frames import centre, mean_step
 from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.fitting import shrinkage
-from kronfield.fitting.denoising import Removal, expected_error
+from kronfield.fitting.denoising import Removal, expected_error, groups_after
 from kronfield.fitting.grid import GridFit, fit
 from kronfield.fitting.grid_choice import choose
 from kronfield.fitting.inputs import GridInput, GridLayout
@@ -49,7 +49,7 @@ class GapsDenoiser:
     settings : Settings
         The decisions.
     thorough : bool
-        Whether groups of alike patches follow on shrinkage, in the last round.
+        Whether more and larger groups of alike patches follow, in the last round.
     """
 
     layout: GridLayout
@@ -113,8 +113,9 @@ class GapsDenoiser:
         if missing.shape == self.layout.shape:  # a window is no circle
             removal = replace(removal, wraps=whole_circles(self.layout.axes, self.layout.frames))
         rounds = self.settings.shrinkage.gap_rounds
+        groups = groups_after(missing.ndim, len(planes), self.thorough, self.settings)
         for i in range(rounds):
-            last = replace(removal, thorough=self.thorough and i == rounds - 1)
+            last = replace(removal, groups=groups if i == rounds - 1 else ())
             found = last(np.where(missing, found, planes))
         return found * unit
 

@@ -8,6 +8,7 @@ one random probe (Ramani, Blu and Unser, 2008).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
@@ -22,7 +23,12 @@ from kronfield.embedders import BSpline
 from kronfield.fitting import grouping, shrinkage
 from kronfield.fitting.noise import Noise
 from kronfield.fitting.report import Candidate
-from kronfield.fitting.settings import DEFAULT, Settings, ShrinkageSettings
+from kronfield.fitting.settings import (
+    DEFAULT,
+    GroupingSettings,
+    Settings,
+    ShrinkageSettings,
+)
 from kronfield.fitting.smoothing import Smoothing, windows
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
@@ -51,8 +57,8 @@ class Removal:
         The mix of channels in which noise is white with standard deviation 1, and the way back.
     stabilisers : tuple of Stabiliser, or None
         Of each channel, if the noise depends on the signal.
-    thorough : bool
-        Whether groups of alike patches follow on shrinkage.
+    groups : tuple of GroupingSettings
+        How groups of alike patches follow on shrinkage, once for each.
     settings : Settings
         The decisions.
     wraps : tuple of bool
@@ -63,7 +69,7 @@ class Removal:
     whiten: Array
     restore: Array
     stabilisers: tuple[Stabiliser, ...] | None = None
-    thorough: bool = False
+    groups: tuple[GroupingSettings, ...] = ()
     settings: Settings = field(default=DEFAULT)
     wraps: tuple[bool, ...] = ()
 
@@ -75,7 +81,6 @@ class Removal:
         stabilisers: tuple[Stabiliser, ...] | None = None,
         *,
         unit: float = 1.0,
-        thorough: bool = False,
         settings: Settings = DEFAULT,
     ) -> Removal:
         """Return the removal of noise that was found in values, or given.
@@ -95,17 +100,15 @@ class Removal:
         inverse = ((vectors / np.sqrt(variances)) @ vectors.T) / scales
         lag = settings.shrinkage.lag
         rotation = _decorrelating(np.tensordot(inverse, values, axes=1), lag)
-        return cls(unit, rotation @ inverse, root @ rotation.T, stabilisers, thorough, settings)
+        return cls(unit, rotation @ inverse, root @ rotation.T, stabilisers, settings=settings)
 
     @property
     def reach(self) -> Callable[[Sequence[int]], int]:
         """From how far along the first axis samples affect a result, by the shape of the grid."""
 
         def of(shape: Sequence[int]) -> int:
-            found = shrinkage.margin(shape, self.settings.shrinkage)
-            if self.thorough:
-                found += grouping.margin(len(shape), self.settings.grouping)
-            return found
+            found, C = shrinkage.margin(shape, self.settings.shrinkage), len(self.whiten)
+            return found + sum(grouping.margin(len(shape), one, C) for one in self.groups)
 
         return of
 
@@ -154,18 +157,53 @@ class Removal:
         self, values: Array, slab: shrinkage.Slab, shape: Sequence[int], level: Array
     ) -> Array:
         """Return all rows that a slab needs without noise; those near to its ends are less so."""
+        planes = self._white(values, level)
+        clean = shrinkage.shrink_slab(planes, slab, shape, self.settings.shrinkage)
+        for one in self.groups:
+            clean = grouping.regroup(planes, clean, one, slab.needed.start)
+        return self._restored(clean, level)
+
+    def shrunk(self, parts: Sequence[Array]) -> list[Array]:
+        """Return windows (C, N_1, ..., N_D) of one shape after shrinkage alone: all at once.
+
+        Each is treated as a whole grid.
+        """
+        shape = parts[0].shape[1:]
+        levels = [self.level(part) for part in parts]
+        planes = [self._white(part, level) for part, level in zip(parts, levels, strict=True)]
+        whole = shrinkage.Slab(slice(0, shape[0]), slice(0, shape[0]))
+        clean = shrinkage.shrink_slab(np.concatenate(planes), whole, shape, self.settings.shrinkage)
+        found = np.split(clean, len(parts))
+        return [self._restored(one, level) for one, level in zip(found, levels, strict=True)]
+
+    def _white(self, values: Array, level: Array) -> Array:
+        """Return planes in which noise is white with standard deviation 1."""
         values = self._in_units(values)
         if self.stabilisers is not None:
             values = np.stack([f(x) for f, x in zip(self.stabilisers, values, strict=True)])
-        planes = np.tensordot(self.whiten, values - level, axes=1).astype(np.float32)
-        clean = shrinkage.shrink_slab(planes, slab, shape, self.settings.shrinkage)
-        if self.thorough:
-            clean = grouping.regroup(planes, clean, self.settings.grouping)
+        return np.tensordot(self.whiten, values - level, axes=1).astype(np.float32)
+
+    def _restored(self, clean: Array, level: Array) -> Array:
+        """Return the values of planes."""
         found = np.tensordot(self.restore, clean, axes=1) + level
         if self.stabilisers is not None:
             pairs = zip(self.stabilisers, found, strict=True)
             found = np.stack([one.inverse(plane) for one, plane in pairs])
         return found * self.unit
+
+
+def groups_after(
+    D: int, channels: int, thorough: bool, settings: Settings
+) -> tuple[GroupingSettings, ...]:
+    """Return how groups of alike patches follow on shrinkage.
+
+    They follow unasked in pictures of one channel alone, where they take the least time and
+    shrinkage gains the least.
+    """
+    own = settings.grouping
+    if thorough:
+        return own.quick(), own
+    return (own.quick(),) if D == 2 and channels == 1 else ()
 
 
 def _noise_scales(noise: Noise, values: Array) -> tuple[Array, Array]:
@@ -253,14 +291,21 @@ class Risk:
         variances = np.mean((local**2).reshape(len(local), -1), axis=1)
         return cls(values, local * signs, variances, np.sqrt(variances), stabilisers)
 
-    def terms(self, clean: Denoiser, found: Array | None = None) -> Array:
+    def terms(self, clean: Denoiser) -> Array:
         """Return the terms (N_1, ..., N_D) whose mean is the estimated risk of a denoiser.
 
-        They are parts of the variance of the noise, mean over the channels. ``found`` is the result
-        of the denoiser, if it is known already.
+        They are parts of the variance of the noise, mean over the channels.
         """
-        found = clean(self.values).astype(np.float64) if found is None else found
-        moved = clean(self.values + PROBE * self.probe).astype(np.float64)
+        return self.terms_of(clean(self.values), clean(self.moved))
+
+    @property
+    def moved(self) -> Array:
+        """The samples, moved along the probe."""
+        return self.values + PROBE * self.probe
+
+    def terms_of(self, found: Array, moved: Array) -> Array:
+        """Return these terms from the denoised samples, as they are and moved."""
+        found, moved = found.astype(np.float64), moved.astype(np.float64)
         terms = (found - self.values) ** 2 + 2 / PROBE * self.probe * (moved - found)
         wide = (-1, *[1] * (terms.ndim - 1))
         terms = (terms - self.variances.reshape(wide)) / (self.scales**2).reshape(wide)
@@ -307,6 +352,11 @@ def _smoothed_line(values: Array, line: LongLine, smoothing: Smoothing) -> Array
     return np.tensordot(smoothing.rotation.T, planes, axes=1)
 
 
+def _mean(terms: Sequence[Array]) -> float:
+    """Return the mean of the terms of windows, which may differ in shape."""
+    return float(np.mean(np.concatenate([part.ravel() for part in terms])))
+
+
 def _standard_error(terms: Sequence[Array], block: int) -> float:
     """Return the standard error of the mean of terms, whose neighbours are not independent."""
     means = []
@@ -349,18 +399,49 @@ def judged_windows(
 ) -> list[tuple[slice, ...]]:
     """Return the windows in which denoisers are compared.
 
-    On a line they are spread evenly. Otherwise they are the middle and two opposite corners.
+    On lines and in pictures they are spread evenly. Of more dimensions they are the middle and two
+    opposite corners.
     """
-    side = settings.judged[min(len(lengths), len(settings.judged)) - 1]
-    if len(lengths) > 1:
+    D = len(lengths)
+    side = settings.judged[min(D, len(settings.judged)) - 1]
+    if D > 2:
         places = windows(lengths, side)
         return places if len(places) < 3 else [places[0], places[1], places[-1]]
-    (n,) = lengths
-    count = max(1, min(settings.line_windows, n // side))
-    starts = np.linspace(0, max(n - side, 0), count).round().astype(int) if count > 1 else [0]
+    most = settings.line_windows if D == 1 else settings.picture_windows
+    return list(itertools.product(*(_spread(n, side, most) for n in lengths)))
+
+
+def _spread(n: int, side: int, most: int) -> list[slice]:
+    """Return windows of n samples along an axis, spread evenly; a single one is in the middle."""
+    count = max(1, min(most, n // side))
+    own = min(side if count == most else n // count, n)
     if count == 1:
-        starts = [max(n - side, 0) // 2]
-    return [(slice(int(start), int(start) + min(side, n)),) for start in starts]
+        return [slice((n - own) // 2, (n - own) // 2 + own)]
+    starts = np.linspace(0, n - own, count).round().astype(int)
+    return [slice(int(start), int(start) + own) for start in starts]
+
+
+def judged_parts(
+    parts: Sequence[tuple[slice, ...]],
+    lengths: Sequence[int],
+    settings: ShrinkageSettings = DEFAULT.shrinkage,
+) -> list[tuple[slice, ...]]:
+    """Return the part of each window that is judged, counted from its first sample.
+
+    Samples near to an end of a window are left out, unless it is an end of the grid.
+    """
+    D = len(lengths)
+    margin = settings.judged_margin[min(D, len(settings.judged_margin)) - 1]
+    return [
+        tuple(
+            slice(
+                margin if window.start > 0 else 0,
+                window.stop - window.start - (margin if window.stop < n else 0),
+            )
+            for window, n in zip(part, lengths, strict=True)
+        )
+        for part in parts
+    ]
 
 
 def compared(
@@ -404,7 +485,7 @@ def compared(
     samples = [
         np.asarray(values[(slice(None), *window)], dtype=np.float64) / unit for window in parts
     ]
-    at = len(samples) // 2 if len(axes) == 1 else 0
+    at = len(samples) // 2 if len(axes) < 3 else 0
     middle = samples[at]
     stabilisers = None
     if may_vary:
@@ -413,24 +494,22 @@ def compared(
     crop = values[(slice(None), *centre(values.shape[1:], settings.grid.crop_samples))]
     crop = np.asarray(crop, dtype=np.float64) / unit
     removal = Removal.of(crop, noise, stabilisers, settings=settings)
-    removals = [removal]
-    coarser = settings.shrinkage.coarser(len(axes))
-    if coarser is not None:
-        removals.append(replace(removal, settings=replace(settings, shrinkage=coarser)))
-    linear, tasks = [], []
+    linear, risks = list[Array](), list[Risk]()
+    inner = judged_parts(parts, [len(axis) for axis in axes], settings.shrinkage)
     smoothed, even = None, all(map(is_even, axes))  # all windows of even axes have one basis
-    for part, window in zip(samples, parts, strict=True):
-        own = [axis[some] for axis, some in zip(axes, window, strict=True)]
+    for part, window, some in zip(samples, parts, inner, strict=True):
+        own = [axis[place] for axis, place in zip(axes, window, strict=True)]
         risk = Risk.of(part, noise, stabilisers)
         if smoothed is None or not even:
             smoothed = smoother(smoothing, own)
-        linear.append(risk.terms(smoothed))
-        tasks += [(risk, one) for one in removals]
-    every = in_threads(_judged, tasks)
-    by_blocks = [[terms for terms, _ in every[i :: len(removals)]] for i in range(len(removals))]
-    taken = int(np.argmin([np.mean(terms) for terms in by_blocks]))
-    removal, shrunk = removals[taken], by_blocks[taken]
-    outliers = float(np.mean([part for _, part in every[taken :: len(removals)]]))
+        linear.append(risk.terms(smoothed)[some])
+        risks.append(risk)
+    found, moved = in_threads(
+        removal.shrunk, [[risk.values for risk in risks], [risk.moved for risk in risks]]
+    )
+    each = zip(risks, found, moved, inner, strict=True)
+    shrunk = [one.terms_of(a, b)[part] for one, a, b, part in each]
+    outliers = float(np.mean([one.outliers(a) for one, a in zip(risks, found, strict=True)]))
     if stabilisers is not None and outliers > settings.noise.most_outliers:
         return compared(
             values,
@@ -445,57 +524,38 @@ def compared(
         )
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
     least = settings.noise.confidence * _standard_error(differences, block)
-    is_better = float(np.mean(differences)) < -least
-    risks = float(np.mean(linear)), float(np.mean(shrunk))
+    is_better = _mean(differences) < -least
+    means = _mean(linear), _mean(shrunk)
+    groups = groups_after(len(axes), len(values), thorough, settings)
+    about = {"stabilised": stabilisers is not None, "then groups": bool(groups)}
     candidates = [
-        Candidate("penalised fit", {"order": smoothing.order}, risks[0], chosen=not is_better),
-        *(
-            Candidate(
-                "shrinkage",
-                {"stabilised": stabilisers is not None, "blocks": _blocks(one, len(axes))},
-                float(np.mean(terms)),
-                chosen=is_better and one is removal,
-            )
-            for one, terms in zip(removals, by_blocks, strict=True)
-        ),
+        Candidate("penalised fit", {"order": smoothing.order}, means[0], chosen=not is_better),
+        Candidate("shrinkage", about, means[1], chosen=is_better),
     ]
     # An estimate below its error shows no more than that. Noise of (1 + e) sigma changes it by 2 e.
     unsure = 0.0 if noise.is_given else 2 * settings.noise.accuracy
     if is_better:
-        # of groups it is the risk before them, since it takes long to estimate: they gain 6 %
-        found = max(risks[1], _standard_error(shrunk, block) + unsure)
-        removal = replace(removal, unit=unit, thorough=thorough, wraps=wraps)
-        return Removed(removal, found, candidates, outliers)
+        # it is the risk before the groups, since these take long: they gain some 7 %
+        error = max(means[1], _standard_error(shrunk, block) + unsure)
+        removal = replace(removal, unit=unit, groups=groups, wraps=wraps)
+        return Removed(removal, error, candidates, outliers)
     if thorough:
-        removal = replace(removal, thorough=True)
-        terms = Risk.of(middle, noise, stabilisers).terms(removal)
+        removal = replace(removal, groups=groups)
+        terms = Risk.of(middle, noise, stabilisers).terms(removal)[inner[at]]
         gain = linear[at] - terms
         is_better = float(np.mean(gain)) > settings.noise.confidence * _standard_error(
             [gain], block
         )
-        found = float(np.mean(terms))
+        error = float(np.mean(terms))
         candidates = [
             replace(candidates[0], chosen=not is_better),
             *candidates[1:],
-            Candidate("groups of alike patches", {"in": "the middle"}, found, chosen=is_better),
+            Candidate("groups of alike patches", {"in": "the middle"}, error, chosen=is_better),
         ]
         if is_better:
-            found = max(found, _standard_error([terms], block) + unsure)
-            return Removed(replace(removal, unit=unit, wraps=wraps), found, candidates)
-    return Removed(None, max(risks[0], _standard_error(linear, block) + unsure), candidates)
-
-
-def _judged(task: tuple[Risk, Removal]) -> tuple[Array, float]:
-    """Return the terms of the risk of shrinkage, and the part of the samples it moves too far."""
-    risk, removal = task
-    found = removal(risk.values).astype(np.float64)
-    return risk.terms(removal, found), risk.outliers(found)
-
-
-def _blocks(removal: Removal, D: int) -> str:
-    """Return the sizes of blocks in both estimates, as text for a report."""
-    first, second = removal.settings.shrinkage.sizes(D)
-    return f"{', '.join(map(str, first))}; then {', '.join(map(str, second))}"
+            error = max(error, _standard_error([terms], block) + unsure)
+            return Removed(replace(removal, unit=unit, wraps=wraps), error, candidates)
+    return Removed(None, max(means[0], _standard_error(linear, block) + unsure), candidates)
 
 
 def expected_error(risk: float, sigma: Array) -> float:

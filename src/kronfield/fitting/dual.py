@@ -21,7 +21,7 @@ from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate, PointReport
 from kronfield.fitting.residual import Residual
-from kronfield.fitting.robust import HuberErrors, PointErrors, remark, residual_scales
+from kronfield.fitting.robust import HuberErrors, PointErrors, remark
 from kronfield.solvers.dual.likelihood import LEAST_RIDGE, Likelihood, orthonormal
 from kronfield.solvers.dual.similarity import SHAPES, Pairs, Similarity
 from kronfield.solvers.dual.systems import BLOCK, Direct, DualSolution, Inducing, System
@@ -171,7 +171,8 @@ class DualFit:
         level = np.sqrt(np.maximum(self.variances, np.finfo(np.float64).tiny))
         relative = away / deviations / level[:, None]
         # the noise that the fit expects, times how far errors really are from what it expects
-        scales = level * math.sqrt(system.ridge) * residual_scales(relative, None, known, 0.0)
+        real = np.sqrt(np.mean(relative[:, known] ** 2, axis=1))
+        scales = level * math.sqrt(system.ridge) * real
         return PointErrors(away, relative, scales)
 
     def at_points(self, values: Array) -> Array:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.arrays import Array, describe, joined_complex, problem
 from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.fitting.filling_choice import (
@@ -201,7 +201,7 @@ def _as_given(planes: Array, channels: bool, is_complex: bool) -> Array:
     """Return planar values (C, N_1, ..., N_D) with channels last, if there are any."""
     values = np.moveaxis(planes, 0, -1)
     if is_complex:
-        values = values[..., 0::2] + np.complex64(1j) * values[..., 1::2]
+        values = joined_complex(values)
     return values if channels else values[..., 0]
 
 

@@ -149,7 +149,7 @@ class Hidden:
         return Hidden(windows, np.stack(hidden))
 
     def cropped(self, parts: Sequence[Array], most: int) -> tuple[Hidden, list[Array]]:
-        """Return parts of the windows with at most so many samples in all.
+        """Return parts of the windows, with at most ``most`` samples together.
 
         What is known of hidden samples, (n,) in each window, is returned for these parts. They are
         spread over the windows, since windows may be alike.
@@ -327,18 +327,9 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     parameters = {"rounds": plan.rounds, "share": 1.0}
     candidates.append(Candidate(KIND, parameters, *_relative(_mean_squares(others), scale)))
     if taken == 0.0:
-        expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
-        if line is not None:
-            return Filling(candidates, reason, None, *expected.root, line=line)
-        if missing.size <= own.whole_samples or hole_boxes(missing, own) is None:
-            return Filling(candidates, reason, None, *expected.root, ratio=best)
-        # a fit of all samples would take far longer than the holes deserve
-        plan = replace(plan, weight=0.0)
-        complete = plan.fill_lattice(planes, missing, linear.root[0])
         at = list(squares).index(best)
-        candidates[at] = replace(candidates[at], chosen=True)
-        found = Filling(candidates, reason, complete, *expected.root, linear.root[0])
-        return replace(found, rounds=plan.rounds, all_sizes=plan.all_sizes, ratio=best, weight=0.0)
+        expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
+        return _linear(plan, planes, missing, candidates, at, reason, linear.root[0], expected)
     mixed = _mean_squares(
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
@@ -365,6 +356,32 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         rotation=rotation,
         line=line,
     )
+
+
+def _linear(
+    plan: Plan,
+    planes: Array,
+    missing: Array,
+    candidates: list[Candidate],
+    at: int,
+    reason: str,
+    error: float,
+    expected: MeanError,
+) -> Filling:
+    """Return the linear fit of small holes, of which ``at`` is the candidate.
+
+    Near the holes alone if that is far less work than a fit of all samples.
+    """
+    if plan.line is not None:
+        return Filling(candidates, reason, None, *expected.root, line=plan.line)
+    settings, ratio = plan.settings, plan.ratio
+    if missing.size <= settings.whole_samples or hole_boxes(missing, settings) is None:
+        return Filling(candidates, reason, None, *expected.root, ratio=ratio)
+    plan = replace(plan, weight=0.0)
+    complete = plan.fill_lattice(planes, missing, error)
+    candidates[at] = replace(candidates[at], chosen=True)
+    found = Filling(candidates, reason, complete, *expected.root, error)
+    return replace(found, rounds=plan.rounds, all_sizes=plan.all_sizes, ratio=ratio, weight=0.0)
 
 
 def alike(
@@ -415,8 +432,8 @@ def activity(stack: Array, places: Array, most: int | None = None) -> Array:
     """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
 
     It is the sum of squared differences between samples on either side, at a few distances: errors
-    of samples that are filled are about in proportion to it. With ``most``, only about so many of
-    the places are used, spread evenly.
+    of samples that are filled are about in proportion to it. With ``most``, about this number
+    of the places are used, spread evenly.
     """
     every, flat = np.flatnonzero(places), stack.reshape(len(stack), -1)
     if most is not None:

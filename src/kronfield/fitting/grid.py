@@ -27,6 +27,7 @@ from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, split_mask
 from kronfield.fitting.labelled import labelled_grid
 from kronfield.fitting.options import GridOptions, PointOptions
+from kronfield.fitting.pieces import CubicPieces
 from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamples
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
 from kronfield.fitting.settings import GridSettings, Settings
@@ -118,19 +119,20 @@ def fit(
         its cell: the domain of N samples is [-0.5, N - 0.5].
     encoding : Kronecker or Embedder, optional
         By default chosen from the data: splines, or slopes from the data, which fill a lattice
-        twice as fine. The field then holds the samples and refines them when it is evaluated. One
-        embedder stands for the same on each axis.
+        twice as fine. With slopes the field holds the samples, and refines them when it is
+        evaluated. A single embedder is used on every axis.
     domain : sequence of D pairs (low, high), optional
-        With ``axes``: where the unit interval of the embedders lies. Without: the box of which the
-        samples are cells.
+        With ``axes``: the box on which the unit interval of the embedders lies. Without ``axes``:
+        the box that is divided into cells, with a sample in the middle of each.
     ridge : float, optional
-        Weight of the sum of squared weights. By default 0 where the encoding is chosen, else chosen
+        The factor of the sum of squared weights of the features, which is added to the sum of
+        squared residuals. By default 0 where the encoding is chosen, else chosen
         by generalised cross-validation; 0 is the paper's closed form.
     roughness : (float, float), optional
-        What to add to the mean squared residual: these times the mean of |gradient|^2 and of
-        |second derivatives|^2. By default 0, or chosen together with the encoding if the samples
-        are clearly noisy; "gcv" has it chosen by generalised cross-validation whether they are or
-        not.
+        The factors of the mean of |gradient|^2 and of |second derivatives|^2, which are added to
+        the mean squared residual. By default chosen together with the encoding if the samples are
+        clearly noisy, and 0 otherwise. With "gcv" it is always chosen, by generalised
+        cross-validation.
     weights : array of shape (N_1, ..., N_D), optional
         The weight of each sample: one over the variance of its noise. Samples of weight 0 count as
         missing. Where weights differ, the samples are fitted as `fit_points` would.
@@ -141,12 +143,12 @@ def fit(
         Whether the last axis holds channels. By default as ``axes`` or ``encoding`` say; else it
         does if it is no longer than 4 and all others are.
     rank : int, optional
-        Weights are stored as a tensor train, factors of at most this rank for each axis and the
-        channels, from which values, derivatives and integrals are computed. The report has the
-        error at the samples. Slopes from the data take no part.
+        Store the weights as a tensor train: a factor of at most this rank for each axis and for
+        the channels, from which values, derivatives and integrals are computed. The report states
+        the error at the samples. Slopes from the data are then not used.
     rank_error : float, optional
-        The same, with the smallest ranks whose root mean square error at the samples is at most
-        this, in the units of the values.
+        The same, with the smallest ranks for which the root mean square error at the samples is at
+        most this, in the units of the values.
     rcond : float, optional
         Singular values of an axis below this fraction of its largest count as zero; by default the
         square root of the rounding unit of the values, 1.5e-8 or for float32 3.5e-4, and 0 with a
@@ -259,7 +261,8 @@ def denoise(
     channels : bool, optional
         Whether the last axis holds channels, as in `fit`.
     thorough : bool
-        Whether groups of alike patches follow on shrinkage, which takes about ten times as long.
+        Whether groups of alike patches are used after shrinkage: more accurate, and about ten times
+        as slow.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 
@@ -271,7 +274,7 @@ def denoise(
 
     See Also
     --------
-    fit : The same where noise is found, interpolation where it is not.
+    fit : Does the same if it finds noise, and interpolates if not.
     """
     started = time.perf_counter()
     if not isinstance(thorough, bool):
@@ -534,9 +537,10 @@ class GridFit:
             "roughness": roughness,
             "rcond": rcond,
         }
-        finer = choice.finer
+        finer, pieces = choice.finer, choice.pieces
         self._refined = None if finer is None else (finer.finer, finer.directional, finer.settings)
-        self.__dict__["finer"] = finer
+        self._in_pieces = None if pieces is None else pieces.finer
+        self.__dict__["finer"], self.__dict__["pieces"] = finer, pieces
 
     @property
     def is_long(self) -> bool:
@@ -563,6 +567,16 @@ class GridFit:
             None
             if self._refined is None
             else Refinement.of(layout.axes, layout.frames, *self._refined)
+        )
+
+    @functools.cached_property
+    def pieces(self) -> CubicPieces | None:
+        """The cubic pieces with slopes from the data on uneven axes, if there are any."""
+        layout = self.layout
+        return (
+            None
+            if self._in_pieces is None
+            else CubicPieces.of(layout.axes, layout.frames, self._in_pieces)
         )
 
     def _check_memory(self) -> None:
@@ -629,7 +643,7 @@ class GridFit:
         return {
             name: value
             for name, value in self.__dict__.items()
-            if name not in ("finer", "solver", "_line")
+            if name not in ("finer", "pieces", "solver", "_line")
         }
 
     def without_samples(self) -> GridFit:
@@ -657,6 +671,8 @@ class GridFit:
     def _weights(self, values: Array) -> Array:
         """Return the weights of planar values (C, N_1, ..., N_D)."""
         smoothing = self.smoothing
+        if self.pieces is not None:
+            return self.pieces(values)
         if smoothing is None:
             stored = self.layout.dtype if self._is_well_conditioned else np.float64
             return self.solver.solve(values, dtype=stored)
@@ -745,8 +761,9 @@ class GridFit:
     ) -> FitReport:
         """Return the report of a fit; ``residual`` is called when it is asked for."""
         layout, embedders = self.layout, self.encoding.embedders
-        if self._line is not None:  # its axis need not be factored
-            methods, ranks, ridge = ["banded"], [one.size for one in embedders], 0.0
+        if self._line is not None or self.pieces is not None:  # no axis need be factored
+            methods, ridge = ["banded"] * len(embedders), 0.0
+            ranks = [one.size for one in embedders]
         else:
             methods, ranks, ridge = self.solver.methods, self.solver.ranks, self.solver.ridge
         return FitReport(
@@ -762,7 +779,7 @@ class GridFit:
             units=None if self.smoothing is None else self.smoothing.units,
             chosen_by=chosen_by,
             candidates=candidates,
-            refined=self.finer is not None,
+            refined=self.finer is not None or self.pieces is not None,
             degrees_of_freedom=self._freedom(),
             noise=self.noise,
             seconds=time.perf_counter() - started,
@@ -771,6 +788,8 @@ class GridFit:
 
     def _roughness(self) -> tuple[float, float]:
         """Return the roughness; of decorrelated channels, that of the one that varies most."""
+        if self.pieces is not None:
+            return 0.0, 0.0
         if self.smoothing is None:
             return self.solver.roughness
         return self.smoothing.roughness[self.smoothing.leading]
@@ -779,7 +798,8 @@ class GridFit:
         """Return the trace of the hat matrix, per channel; on long axes with reflecting ends."""
         n = float(math.prod(self.layout.shape))
         if self.smoothing is None:  # slopes from the data pass through every sample
-            return n if self.finer else self.solver.degrees_of_freedom
+            exact = self.finer is not None or self.pieces is not None
+            return n if exact else self.solver.degrees_of_freedom
         if not self.is_long:
             parts = self.smoothing.roughness
             return float(np.mean([self.solver.freedom(part) for part in parts]))
@@ -920,7 +940,7 @@ class GridHeldOut:
             return {}
         values = np.moveaxis(grid.planar()[(slice(None), *parts)], 0, -1).astype(np.float64)
         split = Split.of(values.shape[:-1])
-        known, at = split.known(values), [x[::2] for x in axes]
+        known, at = split.known(values), split.axes(axes)
         found = {"field": self._fitted(known, at).on_grid(axes)}
         for name, degree in (("linear", 1), ("cubic", 3)):
             filled = known

@@ -29,6 +29,7 @@ from kronfield.fitting.ends import RULES
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.periods import whole_circles
+from kronfield.fitting.pieces import CubicPieces
 from kronfield.fitting.prediction import (
     RCOND,
     AnyFamily,
@@ -73,6 +74,8 @@ class GridChoice:
         Every setting that was tried.
     finer : Refinement or None
         The finer lattice that slopes from the data fill.
+    pieces : CubicPieces or None
+        The cubics with slopes from the data, if an axis is uneven.
     smoothing : Smoothing or None
         The roughness of each decorrelated channel, if it was chosen.
     ridge, roughness : float, (float, float)
@@ -92,6 +95,7 @@ class GridChoice:
     chosen_by: str
     candidates: list[Candidate]
     finer: Refinement | None = None
+    pieces: CubicPieces | None = None
     smoothing: Smoothing | None = None
     ridge: float = 0.0
     roughness: tuple[float, float] = (0.0, 0.0)
@@ -133,7 +137,7 @@ class Crop:
 
     @classmethod
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
-        """Return the central crop of about so many ``samples``; short axes stay whole."""
+        """Return the central crop of about ``samples`` samples; short axes stay whole."""
         parts = centre([len(axis) for axis in axes], samples)
         crop = np.array(values[(slice(None), *parts)], dtype=np.float64)  # changed in place
         sizes = _largest(crop)
@@ -442,7 +446,7 @@ def _interpolation(
         _best_family(one, x, frame, settings.grid, crop.rounding)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
-    finer: Refinement | str = "; slopes from the data have no low rank"
+    finer: Refinement | CubicPieces | str = "; slopes from the data have no low rank"
     if not options.is_low_rank:
         finer = _finer(values, axes, frames, settings)
     by_splines, by_slopes = _compared(errors, families, finer)
@@ -460,6 +464,11 @@ def _interpolation(
             decided += (
                 f"; slopes unless splines have an error {settings.grid.clearly:g} times smaller"
             )
+            if isinstance(finer, CubicPieces):
+                candidates = _spline_candidates(errors) + _slope_candidates(errors, finer, True)
+                smooth = (0,) * len(axes)
+                decided += remark
+                return GridChoice(finer.encoding, smooth, decided, candidates, pieces=finer)
             return _along_edges_or_axes(crop, finer, errors, decided + remark, settings)
         slopes = _slope_candidates(errors, finer)
     candidates = _spline_candidates(errors, families) + slopes
@@ -499,7 +508,7 @@ def _compared(
     """
     if isinstance(finer, str):
         return 0.0, math.inf
-    assert isinstance(finer, Refinement)
+    assert isinstance(finer, Refinement | CubicPieces)
     splines = slopes = 0.0
     for one, family, more in zip(errors, families, finer.finer, strict=True):
         if one is not None:
@@ -526,7 +535,9 @@ def _spline_candidates(
 
 
 def _slope_candidates(
-    errors: Sequence[AxisErrors | None], finer: Refinement, chosen: bool = False
+    errors: Sequence[AxisErrors | None],
+    finer: Refinement | CubicPieces,
+    chosen: bool = False,
 ) -> list[Candidate]:
     pairs = zip(errors, finer.finer, strict=True)
     return [
@@ -538,17 +549,21 @@ def _slope_candidates(
 
 def _finer(
     values: Array, axes: Sequence[Array], frames: Sequence[Frame], settings: Settings
-) -> Refinement | str:
-    """Return the finer lattice for slopes from the data, or why there is none."""
+) -> Refinement | CubicPieces | str:
+    """Return the finer lattice, or pieces, for slopes from the data; or why there is none."""
     if any(frame.wraps for frame in frames):
         return "; slopes from the data have no periodic form"
     fewest = settings.grid.shortest_refined
     long = [len(axis) >= fewest for axis in axes]
     if not any(long):
         return f"; no axis has the {fewest} samples that slopes need"
-    finer = Refinement.of(axes, frames, long, settings=settings.directional)
+    finer: Refinement | CubicPieces | None
+    if all(map(is_even, axes)):
+        finer = Refinement.of(axes, frames, long, settings=settings.directional)
+    else:
+        finer = CubicPieces.of(axes, frames, long)
     if finer is None:
-        return "; slopes need even axes and a domain that ends within a cell of them"
+        return "; slopes need a domain that ends within a cell of the samples"
     nodes = values.shape[0] * math.prod(finer.shape)
     if nodes > settings.grid.most_nodes:
         return f"; slopes would take {nodes} numbers"

@@ -1,8 +1,9 @@
 """Remove white noise from groups of alike patches: slower than `shrinkage`, and more accurate.
 
-A picture repeats itself. For patches on a coarse lattice, the patches around each of them that are
-most alike are found in a first estimate, the pilot. The mean and the covariance of such a group are
-a Gaussian model of its patches, under which the best linear estimate of every noisy patch is
+A picture repeats itself. A first estimate, the pilot, shows which patches are alike: each patch of
+a coarse lattice, a reference, is grouped with the most similar patches around it. The mean and the
+covariance of a group are a Gaussian model of its patches. Under it, the best linear estimate of a
+noisy patch is
 
     mean + (noisy - mean) S (S + I)^-1,    S = covariance of the pilot's patches, noise 1
 
@@ -16,20 +17,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from kronfield._core.arrays import Array
+from kronfield._core.records import record
 from kronfield.fitting.settings import DEFAULT, GroupingSettings
 
-# The references of a tile share one search window: about this many per tile make the products of
-# matrices large enough, and the window not much larger than that of each reference.
-REFERENCES = 36
+# The most numbers of the groups that are estimated together: they stay in the caches of a
+# processor.
+TOGETHER = 1 << 17
 
 
-def regroup(noisy: Array, pilot: Array, settings: GroupingSettings = DEFAULT.grouping) -> Array:
+def regroup(
+    noisy: Array, pilot: Array, settings: GroupingSettings = DEFAULT.grouping, start: int = 0
+) -> Array:
     """Return noisy planes (C, N_1, ..., N_D) without noise, from groups found in a pilot.
 
     Examples
@@ -51,70 +55,149 @@ def regroup(noisy: Array, pilot: Array, settings: GroupingSettings = DEFAULT.gro
         A first estimate, as `shrinkage.shrink` gives it.
     settings : GroupingSettings
         The size of patches and of groups, and where they are searched.
+    start : int
+        The row of the whole grid that the first row is: references are at the same samples in
+        every slab.
     """
-    noisy, pilot = (np.asarray(one, dtype=np.float32) for one in (noisy, pilot))
-    D, channels = noisy.ndim - 1, len(noisy)
-    b = tuple(min(settings.patch(D), n) for n in noisy.shape[1:])
-    patches_of_noisy, patches = _patches(noisy, b), _patches(pilot, b)
-    counts = patches.shape[:D]
-    d = channels * math.prod(b)
-    total, seen = np.zeros((*counts, d), dtype=np.float32), np.zeros(counts, dtype=np.float32)
-    for refs, window in _tiles(counts, settings):
-        near = np.ascontiguousarray(patches[window]).reshape(-1, d)
-        own = np.ascontiguousarray(patches[np.ix_(*refs)]).reshape(-1, d)
-        group = _alike(own, near, settings.group)
-        models = near[group]  # (references, group, d)
-        mean = models.mean(axis=1, keepdims=True)
+    # channels last, so that the samples of a patch that are neighbours are so in memory
+    noisy, pilot = (
+        np.ascontiguousarray(np.moveaxis(one, 0, -1), dtype=np.float32) for one in (noisy, pilot)
+    )
+    search = Search.of(pilot, settings, start)
+    total, seen = np.zeros(pilot.size), np.zeros(math.prod(search.counts))
+    inside = search.inside()
+    evenly = np.full((1, search.group), 1 / search.group, dtype=np.float32)
+    for some in search.parts():
+        firsts = search.alike(some)
+        where = search.positions(firsts)[..., None] + inside
+        models, values = pilot.ravel().take(where), noisy.ravel().take(where)
+        mean = np.matmul(evenly, models)  # sums over a short axis in the middle are slow
         models -= mean
-        values = np.ascontiguousarray(patches_of_noisy[window]).reshape(-1, d)[group]
         values -= mean
-        values = _estimate(values, models) + mean
-        sums, counted = _sums(group.ravel(), values.reshape(-1, d), len(near))
-        part = total[window]
-        part += sums.reshape(part.shape)
-        seen[window] += counted.reshape(part.shape[:-1])
-    return _overlapped(total, seen, counts, channels, b, pilot)
+        found = _estimate(values, models)
+        found += mean
+        _add(total, where, found)
+        _add(seen, firsts)
+    share = _covered(seen.reshape(search.counts), search.sizes)[..., None]
+    clean = total.reshape(pilot.shape) / np.maximum(share, 1)
+    return np.moveaxis(np.where(share > 0, clean, pilot).astype(np.float32), -1, 0)
 
 
-def margin(D: int, settings: GroupingSettings) -> int:
+def margin(D: int, settings: GroupingSettings, channels: int) -> int:
     """Return from how far along an axis samples affect a result."""
-    return settings.reach(D) + settings.step(D) + settings.patch(D)
+    return settings.reach(D) + settings.step(D) + settings.patch(D, channels)
 
 
-def _patches(planes: Array, b: Sequence[int]) -> Array:
-    """Return all patches as a view (n_1, ..., n_D, C, b_1, ..., b_D)."""
-    D = planes.ndim - 1
-    view = sliding_window_view(planes, tuple(b), axis=tuple(range(1, D + 1)))
-    return np.moveaxis(view, 0, D)
+@record(eq=False)
+class Search:
+    """The search for patches that are alike in a pilot (N_1, ..., N_D, C).
 
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the pilot.
+    sizes : tuple of int
+        The samples of a patch along each axis.
+    counts : tuple of int
+        The patches along each axis.
+    group : int
+        How many patches are alike.
+    widths : tuple of int
+        How many patches are compared along each axis.
+    references, lows : array (R, D)
+        The places of the references, and of the first patches with which they are compared.
+    soft : array
+        The pilot, averaged over neighbours along every axis and scaled.
+    offsets : list of tuple of int
+        The samples of ``soft`` by which patches are compared, counted from the first of a patch.
+    """
 
-def _tiles(
-    counts: Sequence[int], settings: GroupingSettings
-) -> list[tuple[list[Array], tuple[slice, ...]]]:
-    """Return the references of every tile on each axis, and the window where they search."""
-    D = len(counts)
-    step = settings.step(D)
-    side, reach = max(1, round(REFERENCES ** (1 / D))), settings.reach(D)
-    axes = []
-    for n in counts:
-        refs = np.unique(np.append(np.arange(0, n, step), n - 1))
-        parts = [refs[i : i + side] for i in range(0, len(refs), side)]
-        axes.append(
-            [(part, slice(max(part[0] - reach, 0), part[-1] + reach + 1)) for part in parts]
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+    group: int
+    widths: tuple[int, ...]
+    references: Array
+    lows: Array
+    soft: Array
+    offsets: list[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, pilot: Array, settings: GroupingSettings, start: int) -> Search:
+        """Return the search in a pilot whose first row is row ``start`` of the whole grid."""
+        *lengths, channels = pilot.shape
+        D = len(lengths)
+        step, reach = settings.step(D), settings.reach(D)
+        sizes = tuple(min(settings.patch(D, channels), n) for n in lengths)
+        counts = tuple(n - b + 1 for n, b in zip(lengths, sizes, strict=True))
+        widths = tuple(min(2 * reach + 1, n) for n in counts)
+        firsts = [-start % step, *[0] * (D - 1)]
+        axes = [
+            np.unique(np.append(np.arange(first, n, step), (0, n - 1)))
+            for first, n in zip(firsts, counts, strict=True)
+        ]
+        references = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, D)
+        lows = np.clip(references - reach, 0, np.subtract(counts, widths))
+        soft, offsets = pilot, []
+        for axis, b in enumerate(sizes):
+            if b > 1:
+                n = soft.shape[axis]
+                soft = soft.take(range(n - 1), axis) + soft.take(range(1, n), axis)
+            offsets.append(compared(b))
+        return cls(
+            shape=pilot.shape,
+            sizes=sizes,
+            counts=counts,
+            group=min(settings.group, math.prod(widths)),
+            widths=widths,
+            references=references,
+            lows=lows,
+            soft=soft,
+            offsets=list(itertools.product(*offsets)),
         )
-    return [
-        ([part for part, _ in tile], tuple(window for _, window in tile))
-        for tile in itertools.product(*axes)
-    ]
+
+    def parts(self) -> Iterator[slice]:
+        """Yield the references that are treated together."""
+        own = self.group * math.prod(self.sizes) * self.shape[-1]
+        step = max(1, TOGETHER // max(own, math.prod(self.widths)))
+        return (slice(low, low + step) for low in range(0, len(self.references), step))
+
+    def alike(self, some: slice) -> Array:
+        """Return the numbers (R, group) of the patches that are most alike to some references."""
+        lows, references = self.lows[some], self.references[some]
+        distances = np.zeros((len(lows), *self.widths), dtype=np.float32)
+        wide = (slice(None), *[None] * len(self.widths))
+        for offset in self.offsets:
+            part = tuple(slice(o, o + n) for o, n in zip(offset, self.counts, strict=True))
+            for channel in range(self.shape[-1]):
+                plane = self.soft[..., channel][part]
+                near = sliding_window_view(plane, self.widths)[tuple(lows.T)]
+                near -= plane[tuple(references.T)][wide]
+                near *= near
+                distances += near
+        flat = distances.reshape(len(lows), -1)
+        if self.group < flat.shape[1]:
+            best = np.argpartition(flat, self.group - 1, axis=1)[:, : self.group]
+        else:
+            best = np.broadcast_to(np.arange(self.group), (len(lows), self.group))
+        moves = np.unravel_index(best, self.widths)
+        places = [low[:, None] + move for low, move in zip(lows.T, moves, strict=True)]
+        return np.asarray(np.ravel_multi_index(places, self.counts))
+
+    def positions(self, firsts: Array) -> Array:
+        """Return where the patches of these numbers begin in the flat pilot."""
+        places = np.unravel_index(firsts, self.counts)
+        return np.asarray(np.ravel_multi_index(places, self.shape[:-1])) * self.shape[-1]
+
+    def inside(self) -> Array:
+        """Return where the samples of a patch are in the flat pilot, from its first one."""
+        places = np.indices((*self.sizes, self.shape[-1])).reshape(len(self.shape), -1)
+        return np.asarray(np.ravel_multi_index(list(places), self.shape))
 
 
-def _alike(own: Array, near: Array, count: int) -> Array:
-    """Return the indices (R, count) of the patches near that are most alike to each of ``own``."""
-    # |a - b|^2 = |b|^2 - 2 a·b + |a|^2, of which the last does not matter for the order
-    distances = np.einsum("ij,ij->i", near, near) - 2 * (own @ near.T)
-    if count >= len(near):
-        return np.broadcast_to(np.arange(len(near)), (len(own), len(near)))
-    return np.argpartition(distances, count - 1, axis=1)[:, :count]
+def compared(size: int) -> tuple[int, ...]:
+    """Return the pairs of neighbours, by the first of each, that cover a patch along an axis."""
+    return tuple(sorted({*range(0, size - 1, 2), max(size - 2, 0)}))
 
 
 def _estimate(values: Array, models: Array) -> Array:
@@ -126,39 +209,27 @@ def _estimate(values: Array, models: Array) -> Array:
     G = models.shape[1]
     across = np.swapaxes(models, 1, 2)
     gram = np.matmul(models, across) / np.float32(G)
-    gram += np.eye(G, dtype=np.float32)
+    gram.reshape(len(gram), -1)[:, :: G + 1] += 1
     # the Gram matrix is symmetric: (Y Z') K^-1 is the transpose of K^-1 (Z Y')
     mixed = np.linalg.solve(gram, np.matmul(models, np.swapaxes(values, 1, 2)) / np.float32(G))
     return np.matmul(np.swapaxes(mixed, 1, 2), models)
 
 
-def _sums(group: Array, rows: Array, count: int) -> tuple[Array, Array]:
-    """Return the sums (count, d) of rows (M, d) that belong together, and how many there are.
-
-    ``group`` (M,) are the numbers of the sums.
-    """
-    from scipy.sparse import csc_matrix
-
-    # each column of the matrix has a single 1
-    ends = np.arange(len(group) + 1, dtype=np.int32)
-    ones = np.ones(len(group), dtype=np.float32)
-    matrix = csc_matrix((ones, group.astype(np.int32), ends), (count, len(group)))
-    return matrix @ rows, np.bincount(group, minlength=count).astype(np.float32)
+def _add(sums: Array, where: Array, values: Array | None = None) -> None:
+    """Add values, or ones, to the sums of these numbers."""
+    low = int(where.min())
+    own = np.bincount(where.ravel() - low, None if values is None else values.ravel())
+    sums[low : low + len(own)] += own
 
 
-def _overlapped(
-    total: Array,
-    seen: Array,
-    counts: Sequence[int],
-    channels: int,
-    b: Sequence[int],
-    pilot: Array,
-) -> Array:
-    """Return the average of all estimates of a sample; the pilot where there is none."""
-    sums, share = np.zeros(pilot.shape, dtype=np.float32), np.zeros(pilot.shape[1:], np.float32)
-    total = total.reshape(*counts, channels, -1)
-    for k, offset in enumerate(itertools.product(*(range(size) for size in b))):
-        part = tuple(slice(o, o + n) for o, n in zip(offset, counts, strict=True))
-        sums[(slice(None), *part)] += np.moveaxis(total[..., k], -1, 0)
-        share[part] += seen
-    return np.where(share > 0, sums / np.maximum(share, 1), pilot)
+def _covered(seen: Array, sizes: Sequence[int]) -> Array:
+    """Return how many patches cover each sample, from how often each patch was estimated."""
+    for axis, b in enumerate(sizes):
+        shape = list(seen.shape)
+        n, shape[axis] = shape[axis], shape[axis] + b - 1
+        total = np.zeros(shape)
+        before = (slice(None),) * axis
+        for offset in range(b):
+            total[(*before, slice(offset, offset + n))] += seen
+        seen = total
+    return seen

@@ -2,9 +2,9 @@
 
 All matrices of a line are bands: a fit takes time in proportion to the unknowns. So all points are
 held out in turn, and the whole range of penalties is searched, from a random walk (first
-derivatives) to an integrated one (second derivatives), with noise or without. The likelihood would
-take a tenth of the time, but it asks whether the values are such a process, which seasons and
-weather are not; what is wanted is a prediction.
+derivatives) to an integrated one (second derivatives), with noise or without. Maximising the
+likelihood would take a tenth of the time, but it assumes that the values are a random process of
+this kind. Seasons and weather are not, and the error of a prediction is what matters.
 """
 
 from __future__ import annotations

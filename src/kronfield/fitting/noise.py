@@ -884,7 +884,7 @@ class _Near:
     doublings: float
 
     def bound(self, settings: NoiseSettings, errors: float) -> float:
-        """Return the ratio of strengths for each doubling, so many standard errors lower."""
+        """Return a lower bound, ``errors`` standard errors down, of the ratio for each doubling."""
         if self.doublings < 1:  # too little to tell signals from noise
             return math.nan
         cost = _trimmed(settings.kept)[1]
@@ -983,7 +983,7 @@ def _judge(
     sigma, more = part.sigma(settings), ""
     if bands.is_short_line and not where:
         lines = bands.smooth_lines(judged)
-        # a likelihood as much greater as that of a mean so many standard errors away
+        # as for a normal mean: c standard errors are a gain of c² / 2 in log-likelihood
         if doubt and lines.gain > settings.confidence**2 / 2:
             doubt, more = "", ", and a smooth line with noise is likelier than a rough one"
         # The more accurate one, unless edges or outliers are in it: the two then differ by far more

@@ -35,13 +35,8 @@ def checked_periods(periodic: Any, D: int, labels: Labels | None = None) -> Peri
     if periodic is None:
         return (None,) * D
     remedy = "Pass one period per axis, None where an axis does not wrap: periodic=[None, 360.0]."
-    names = [None] * D if labels is None else [label.name for label in labels.axes]
     if isinstance(periodic, Mapping):
-        unknown = [name for name in periodic if name not in names]
-        if unknown:
-            known = ", ".join(map(str, names)) if any(names) else "axes that have names"
-            raise problem("periodic", f"the names {unknown}", known, remedy)
-        periodic = [periodic.get(name) for name in names]
+        periodic = _by_name(periodic, [None] * D if labels is None else labels.names, remedy)
     elif np.ndim(periodic) == 0 and D == 1:
         periodic = [periodic]
     if not isinstance(periodic, list | tuple | np.ndarray) or len(periodic) != D:
@@ -51,6 +46,15 @@ def checked_periods(periodic: Any, D: int, labels: Labels | None = None) -> Peri
         _checked_period(f"periodic[{i}]", one, is_time, remedy)
         for i, (one, is_time) in enumerate(zip(periodic, timed, strict=True))
     )
+
+
+def _by_name(periods: Mapping[Any, Any], names: Sequence[str | None], remedy: str) -> list[Any]:
+    """Return the period of each axis from those by the names of axes."""
+    unknown = [name for name in periods if name not in names]
+    if unknown:
+        known = ", ".join(map(str, names)) if any(names) else "axes that have names"
+        raise problem("periodic", f"the names {unknown}", known, remedy)
+    return [periods.get(name) for name in names]
 
 
 def _checked_period(name: str, one: Any, is_time: bool, remedy: str) -> float | None:

@@ -312,11 +312,11 @@ class Trial:
                 held[some[rng.permutation(len(some)) % folds == 0]] = True
                 self.folds.append(held)
                 self.fitted.append((owner == k) & ~held)
-            least = mean_distances(bounding_box(points), len(points))
+            least = mean_distances(least_box(points), len(points))
             whole = _density(points, least)
             self.scales = [whole / _density(points[w], least) for w in windows]
         pairs = zip(self.folds, self.fitted, strict=True)
-        self.boxes = [bounding_box(self.points[held | fitted]) for held, fitted in pairs]
+        self.boxes = [least_box(self.points[held | fitted]) for held, fitted in pairs]
         self.spread = float(np.var(self.values)) or 1.0
 
     @property
@@ -704,7 +704,7 @@ def likely_error(parts: Sequence[Array], spread: float) -> tuple[float, float]:
     return math.exp(level), math.exp(level) * error
 
 
-def bounding_box(points: Array) -> list[tuple[float, float]]:
+def least_box(points: Array) -> list[tuple[float, float]]:
     """Return the least and the greatest position (low, high) on each axis."""
     ends = zip(points.min(axis=0), points.max(axis=0), strict=True)
     return [(float(low), float(high)) for low, high in ends]
@@ -712,7 +712,7 @@ def bounding_box(points: Array) -> list[tuple[float, float]]:
 
 def _density(points: Array, least: Sequence[float]) -> float:
     """Return the number of points per volume of their box, whose sides are at least ``least``."""
-    sides = zip(bounding_box(points), least, strict=True)
+    sides = zip(least_box(points), least, strict=True)
     return len(points) / math.prod(max(high - low, side) or 1.0 for (low, high), side in sides)
 
 

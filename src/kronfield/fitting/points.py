@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 SINGLE_TOLERANCE = 1e-5
 # To measure coverage, the standard errors of large fits are estimated from this many random fits:
 # to 18 %, which changes the share inside the bands by less than 1 %. Each fit is solved to the
-# tolerance, in at most so many iterations as the last number.
+# tolerance, in at most as many iterations as the last number says.
 DRAWS, DRAW_TOLERANCE, DRAW_LIMIT = 16, 0.05, 200
 
 
@@ -137,12 +137,13 @@ def fit_points(
         The unit of length on each axis. Derivatives are with respect to position in these units,
         so that axes of different kinds (metres and seconds, for example) can be compared. By
         default 1 if a roughness is given. If the roughness is chosen, the units are those in which
-        values vary alike in all directions or, if that cannot be told, points are equally far apart
-        on every axis. Cells of a chosen grid are as long as wide in these units.
+        values vary alike in all directions or, if the values do not show that, those in which
+        points are equally far apart on every axis. Cells of a chosen grid are as long as wide in
+        these units.
     loss : "squared" or "huber"
         Huber's loss is for values with outliers: it grows linearly, not quadratically, beyond 1.345
-        robust standard deviations of the residuals (Huber, 1964), so that such points are weighted
-        down. If settings are chosen, gross outliers are rejected first. ``field.report.robust``
+        robust standard deviations of the residuals (Huber, 1964), which reduces the weight of
+        outliers. If settings are chosen, gross outliers are rejected first. ``field.report.robust``
         says how many points were weighted down or rejected, and where the largest residuals are.
     trend : 0, 1 or 2, optional
         The degree of a polynomial that is fitted together with the features and that no penalty
@@ -150,20 +151,21 @@ def fit_points(
     periodic : sequence of D floats or None, or dict, optional
         The period of each axis, None where it does not wrap: ``periodic=[None, 360.0]``, or by the
         names of axes. Positions count modulo the period, and the field closes at the seam. Splines
-        and hats have periodic forms; Gaussians of chosen widths and the dual form take no part.
+        and hats have periodic forms. Gaussians of chosen widths and the dual form have none, and
+        are not used.
     hold_out : "points" or "blocks", optional
         What is held out together to choose settings: single points, or all points in blocks of
         space, for clustered points whose error between the clusters matters. With either, if
         settings are chosen, ``field.report.expected_error`` is the error at the held-out points.
     form : "grid", "dual" or "factored", optional
-        Weights on a grid of features, whose number grows as K^D, or in the dual form a weight for
-        the similarity to each point, whatever D is. The dual form has a similarity of its own
-        width on each axis, a constant or trend that is left alone, and exact standard errors;
-        widths and ridge are those of the highest likelihood. Factored weights are a function of
-        each axis and a sum of products of such functions. By default a grid below 4 dimensions, or
-        for points on a lattice; above, the dual form, or of more than 5000 points the one of the
-        two that predicts held-out points better. `select_form` says which, and its cost; the
-        report says which and why.
+        "grid": weights on a grid of features; their number grows as K^D. "dual": a weight for the
+        similarity to each point, for any D. Each axis has a width of its own, the constant or
+        trend is not penalised, and standard errors are exact; widths and ridge maximise the
+        likelihood. "factored": a function of each axis, plus a sum of products of one function per
+        axis. The default is a grid below 4 dimensions and for points on a lattice. Otherwise it is
+        the dual form for up to 5000 points; with more points, both other forms are fitted, and the
+        better at held-out points is used. `select_form` returns the form and its cost; the report
+        says which was used and why.
     rows : "exact", "blending", "similarity" or "linear", optional
         How the features of a point are computed: exactly, by the paper's blending on a virtual
         grid, or with other weights on that grid: of the similarity, or linear (see `Blending`). By

@@ -16,10 +16,11 @@ from typing import Protocol
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.frames import Frame, is_even
+from kronfield._core.frames import Frame, is_even, mean_step
 from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder, Gaussian
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
+from kronfield.fitting.slopes import slopes as slopes_of
 from kronfield.solvers.grid.inverse import Factors
 
 # Samples to either side from which one is predicted. The influence of a sample on a spline of
@@ -235,7 +236,7 @@ class AxisErrors:
     squares : (F,) array
         The mean squared error of each, over all samples but the first and the last.
     slopes : float
-        The same of cubics with slopes from the data; NaN on an uneven or very short axis.
+        The same of cubics with slopes from the data; NaN on a very short axis.
     count : int
         The number of predictions that were made.
     """
@@ -329,6 +330,12 @@ class _Task:
         n = len(self.x)
         return self.even and n <= ONE_MATRIX_UP_TO and len(self.samples) == n - 2
 
+    @property
+    def shares(self) -> Array:
+        """How much each judged sample counts: as its part of the axis, the gaps to either side."""
+        gaps = self.x[self.samples + 1] - self.x[self.samples - 1]
+        return np.full(len(gaps), 1 / len(gaps)) if self.even else gaps / gaps.sum()
+
     def errors(self) -> AxisErrors:
         """Return the mean squares of the errors."""
         return _errors_of_alike([self])[0]
@@ -346,10 +353,14 @@ def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
         errors = (_matrix(one.judged, n) @ lines).reshape(len(one.judged), n - 2, A, count)
         squares = np.einsum("fjar,fjar->af", errors, errors) / (count * (n - 2))
     else:
-        squares = _squares(one.judged, one.x, lines, one.samples, one.even).mean(axis=1)[None]
+        each = _squares(one.judged, one.x, lines, one.samples, one.even)
+        squares = (each @ one.shares)[None]
     slopes = [math.nan] * A
-    if one.even and n >= FEWEST_FOR_SLOPES:
-        slopes = _slopes_errors(lines, one.samples, A)
+    if n >= FEWEST_FOR_SLOPES:
+        if one.even:
+            slopes = _slopes_errors(lines, one.samples, A)
+        else:
+            slopes = [float(_uneven_slopes_squares(lines, one.samples, one.x) @ one.shares)]
     return [
         AxisErrors(one.judged, squares[i], slopes[i], count * len(one.samples)) for i in range(A)
     ]
@@ -473,7 +484,7 @@ def error_rows(families: Sequence[SplineFamily], x: Array, at: int) -> Array:
 def _slopes_errors(lines: Array, samples: Array, parts: int) -> list[float]:
     """Return the mean squared errors of cubics with slopes from the data, on an even axis.
 
-    There is one for each of so many equal ``parts`` of the lines. A sample is predicted in the
+    There is an error for each of ``parts`` equal parts of the lines. A sample is predicted in the
     middle of the cubic between its neighbours, a gap of two spacings, whose slopes are the means of
     PCHIP's and Akima's there: see `slopes`. Past the ends differences continue along a straight
     line.
@@ -514,6 +525,24 @@ def _slopes_errors(lines: Array, samples: Array, parts: int) -> list[float]:
     each = errors.reshape(count, parts, -1)
     squares = np.einsum("jar,jar->a", each, each) / (count * each.shape[2])
     return [float(square) for square in squares]
+
+
+def _uneven_slopes_squares(lines: Array, samples: Array, x: Array) -> Array:
+    """Return the mean squared error at each sample of an axis whose samples lie at ``x``."""
+    squares = np.empty(len(samples))
+    for number, sample in enumerate(samples.tolist()):
+        # the values around the sample, without it: three on either side where they are
+        near = [i for i in range(sample - 3, sample + 4) if i != sample and 0 <= i < len(x)]
+        y, at = lines[near], near.index(sample - 1)
+        own = np.diff(x[near]) / mean_step(x)
+        d = slopes_of(y, own)[at : at + 2]
+        # the cubic with these values and slopes at both ends of the gap, at the part t of it
+        t = (x[sample] - x[sample - 1]) / (x[sample + 1] - x[sample - 1])
+        s, h = 1 - t, own[at]
+        found = s * s * (1 + 2 * t) * y[at] + t * t * (1 + 2 * s) * y[at + 1]
+        found += h * s * t * (s * d[0] - t * d[1])
+        squares[number] = np.mean((found - lines[sample]) ** 2)
+    return squares
 
 
 def _akima_slopes(m: Array) -> Array:

@@ -33,7 +33,7 @@ from kronfield._core.frames import Frame
 from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.encoding import Kronecker
-from kronfield.field import Field, evaluation
+from kronfield.field import Field, evaluation, storage
 from kronfield.field.evaluation import BLOCK_NUMBERS
 from kronfield.field.field import Refit
 from kronfield.fitting.inputs import GridInput, GridLayout
@@ -541,8 +541,7 @@ class _File:
 
     def refused(self, got: str) -> InputError:
         """Return the error for a file with unexpected contents."""
-        remedy = "It is damaged or altered: save it again from the field."
-        return problem("path", f"{self.path}, {got}", "a saved field", remedy)
+        return problem("path", f"{self.path}, {got}", "a saved field", storage.DAMAGED)
 
     def entry(self, name: str) -> Any:
         if name not in self.metadata:

@@ -106,14 +106,9 @@ def _along_blocks(x: Array, matrices: Sequence[Array]) -> Array:
     return x
 
 
-def tilings(
-    shape: Sequence[int], settings: ShrinkageSettings, channels: int = 2
-) -> tuple[list[Tiling], list[Tiling]]:
-    """Return the tilings of a grid in either pass: every size of blocks at several shifts.
-
-    A picture of one channel has more shifts than others.
-    """
-    shifts = settings.shifts_of_one if channels == 1 and len(shape) == 2 else settings.shifts
+def tilings(shape: Sequence[int], settings: ShrinkageSettings) -> tuple[list[Tiling], list[Tiling]]:
+    """Return the tilings of a grid in either pass: every size of blocks at several shifts."""
+    shifts = settings.shifts
     first, second = settings.sizes(len(shape))
     found = []
     for i, size in enumerate((*first, *second)):
@@ -218,8 +213,7 @@ def shrink_slab(
         Sizes, shifts and threshold.
     """
     first, second = (
-        [_shifted(one, slab.needed.start) for one in part]
-        for part in tilings(shape, settings, len(planes))
+        [_shifted(one, slab.needed.start) for one in part] for part in tilings(shape, settings)
     )
     noisy = _Padded.of(planes, [*first, *second])
     pilot = noisy.average(first, _threshold(settings.threshold))

@@ -227,37 +227,64 @@ def _refine(values: Array, axis: int, past_the_end: float) -> Array:
     return out.reshape(*values.shape[:axis], 2 * n + 1, *values.shape[axis + 1 :])
 
 
-def slopes(y: Array) -> Array:
-    """Return the slope per spacing at every sample of lines (n, ...): the mean of two estimates.
+def slopes(y: Array, gaps: Array | None = None) -> Array:
+    """Return the slope at every sample of lines (n, ...): the mean of two estimates.
 
     Both are small next to edges. One is PCHIP's harmonic mean of the differences m to either side,
     0 where they differ in sign (Fritsch and Butland, 1984). The other weighs them by how much the
-    differences beyond change, w = |m' - m| + |m' + m|/2 (Akima, 1970, as modified in makima).
+    differences beyond change, w = |m' - m| + |m' + m|/2 (Akima, 1970, as modified in makima). They
+    are per spacing, or with ``gaps`` (n-1,) divided differences of uneven samples.
     """
     inner = np.diff(y, axis=0)  # (n-1, ...)
+    if gaps is not None:
+        gaps = gaps.reshape(-1, *[1] * (y.ndim - 1))
+        inner /= gaps
     # two more differences past each end, going on straight
     m = np.empty((len(inner) + 4, *inner.shape[1:]), dtype=inner.dtype)
     m[2:-2] = inner
     m[1], m[-2] = 2 * m[2] - m[3], 2 * m[-3] - m[-4]
     m[0], m[-1] = 2 * m[1] - m[2], 2 * m[-2] - m[-3]
+    akima = _akima(m)
+    akima += _harmonic(m[1:-1], gaps)
+    akima *= 0.5
+    return akima
+
+
+def _akima(m: Array) -> Array:
+    """Return slopes from differences, two more past each end."""
     tiny = np.finfo(m.dtype).tiny  # where all is 0, nothing is divided by it
     # (n+2, ...): of each difference and the next
     turn, bend = np.abs(m[:-1] + m[1:]), np.diff(m, axis=0)
     turn *= 0.5
     turn += np.abs(bend)
-    # Akima: (w_left left + w_right right) / (w_left + w_right), from the right one
+    # (w_left left + w_right right) / (w_left + w_right), from the right one
     akima = turn[2:] + turn[:-2]
     akima += tiny
     np.divide(turn[2:], akima, out=akima)
     akima *= bend[1:-1]
     np.subtract(m[2:-1], akima, out=akima)
-    # harmonic: (sign of both) |left| |right| / (|left| + |right|), times 2 where the signs agree
-    size, sign = np.abs(m[1:-1]), np.sign(m[1:-1])
-    harmonic = size[:-1] + size[1:]
+    return akima
+
+
+def _harmonic(m: Array, gaps: Array | None) -> Array:
+    """Return slopes from differences, one more past each end."""
+    tiny = np.finfo(m.dtype).tiny
+    size, sign = np.abs(m), np.sign(m)
+    both = sign[:-1] + sign[1:]  # 2 or -2 where they agree
+    if gaps is None:
+        # |left| |right| / (|left| + |right|), times 2 where the signs agree
+        harmonic = size[:-1] + size[1:]
+        harmonic += tiny
+        np.divide(size[1:], harmonic, out=harmonic)
+        harmonic *= size[:-1]
+        harmonic *= both
+        return harmonic
+    # 1/slope = (w/left + v/right) / (w + v), w = 2 h' + h and v = h' + 2 h for the gaps h and h'
+    wide = np.concatenate([gaps[:1], gaps, gaps[-1:]])
+    w, v = 2 * wide[1:] + wide[:-1], wide[1:] + 2 * wide[:-1]
+    harmonic = w * size[1:] + v * size[:-1]
     harmonic += tiny
     np.divide(size[1:], harmonic, out=harmonic)
     harmonic *= size[:-1]
-    harmonic *= sign[:-1] + sign[1:]
-    akima += harmonic
-    akima *= 0.5
-    return akima
+    harmonic *= (w + v) / 2 * both
+    return harmonic

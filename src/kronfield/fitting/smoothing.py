@@ -24,9 +24,9 @@ from kronfield.solvers.grid.separable import GridSolver, gcv_score
 LONGEST_BASIS = 400
 # Random signs by which the trace of the smoother of a long uneven line is estimated.
 PROBES, SEED = 16, 0
-# Basis functions whose strengths differ by less than one part in this many, of an octave, are kept
-# alike: scores change by less than 1e-3 of themselves. Weaker ones than so many octaves below the
-# strongest are as good as free.
+# Basis functions are sorted by strength into this many classes per octave and treated alike in a
+# class: scores change by less than 1e-3 of themselves. Functions that are weaker than the strongest
+# by more than OCTAVES octaves are hardly penalised, and are one class.
 PER_OCTAVE, OCTAVES = 64, 60
 # The strongest weight of differences, as an exponent of ten, whose equations keep four digits.
 STRONGEST_BAND = 12.0

@@ -467,34 +467,17 @@ class Statistics:
         arrays, metadata = storage.read(path)
         if metadata.get("kind") != "statistics":
             raise problem("path", path, "saved statistics", "Load a field with kf.load.")
-        try:
-            encoding = Encoding.from_dict(metadata["encoding"], functions)
-            result = cls(
-                encoding,  # type: ignore[arg-type]
-                metadata["domain"],
-                rows=metadata["rows"],
-                periodic=metadata.get("periodic"),
-            )
-            if "blending" not in metadata and result._by_least_squares():
-                # Version 0.1.0 blended by similarity.
-                result = cls(encoding, metadata["domain"], rows="similarity")  # type: ignore[arg-type]
+        with storage.restoring(path, "saved statistics"):
+            result = cls._empty(metadata, functions)
             offsets = sorted(result._stencil.planes)
-            stencil, result._rhs, result._energy = (
-                arrays["stencil"],
-                arrays["rhs"],
-                arrays["energy"],
-            )
+            stencil = arrays["stencil"]
+            result._rhs, result._energy = arrays["rhs"], arrays["energy"]
             result._grams = [arrays[f"gram{i}"] for i in range(len(offsets[0]))]
             kind = metadata["values"]
             result._kind = None if kind is None else (bool(kind[0]), bool(kind[1]))
             result._single = bool(metadata["single"])
             result.count, result.dropped = int(metadata["count"]), int(metadata["dropped"])
             result.total = float(metadata["total"])
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            text = f"{path} ({type(error).__name__}: {error})"
-            raise problem(
-                "path", text, "saved statistics", "The file is damaged or altered: save it again."
-            ) from error
         shape = result._rule.shape
         consistent = (
             stencil.shape == (len(offsets), *shape)
@@ -504,13 +487,21 @@ class Statistics:
             and result.count >= 0
         )
         if not consistent:
-            raise problem(
-                "path",
-                f"{path}, whose parts do not fit together",
-                "saved statistics",
-                "The file is damaged or altered: save it again.",
-            )
+            raise storage.misfit(path, "saved statistics")
         result._stencil.planes = dict(zip(offsets, stencil, strict=True))
+        return result
+
+    @classmethod
+    def _empty(
+        cls, metadata: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None
+    ) -> Self:
+        """Return statistics without points, with the encoding of a file."""
+        encoding: Any = Encoding.from_dict(metadata["encoding"], functions)
+        domain, periodic = metadata["domain"], metadata.get("periodic")
+        result = cls(encoding, domain, rows=metadata["rows"], periodic=periodic)
+        if "blending" not in metadata and result._by_least_squares():
+            # Version 0.1.0 blended by similarity.
+            result = cls(encoding, domain, rows="similarity")
         return result
 
 

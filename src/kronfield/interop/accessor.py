@@ -46,22 +46,11 @@ class ArrayAccessor:
         the domain, which extends half a step beyond the samples, become NaN, or as ``outside``
         says: see `Field.on_grid`.
         """
-        import xarray
-
         wanted = {**(coords or {}), **names}
         if not wanted:
             return self._data.copy()
         dims = self._dims(list(wanted))
-        arrays = {
-            dim: new if isinstance(new, xarray.DataArray) else xarray.DataArray(_plain(new))
-            for dim, new in wanted.items()
-        }
-        arrays = {
-            dim: xarray.DataArray(new.values, dims=(dim,))
-            if new.ndim == 1 and (dim not in new.dims and not _is_array(wanted[dim]))
-            else new
-            for dim, new in arrays.items()
-        }
+        arrays = {dim: _target(dim, new) for dim, new in wanted.items()}
         if any(new.ndim and new.dims != (dim,) for dim, new in arrays.items()):
             return self._at_points(dims, arrays, outside)
         positions = [np.atleast_1d(arrays[dim].values) for dim in dims]
@@ -145,8 +134,7 @@ class ArrayAccessor:
         """Return the dimensions to fit along, in the order of the data."""
         data = self._data
         if dims is None:
-            chosen = [d for d in data.dims if d in data.coords and has_positions(data.coords[d])]
-            chosen = chosen or [d for d in data.dims if d not in data.coords]
+            chosen = self._usual_dims()
         else:
             chosen = [dims] if isinstance(dims, str) else list(dims)
         unknown = [str(d) for d in chosen if d not in data.dims]
@@ -157,7 +145,7 @@ class ArrayAccessor:
                 f"some of {', '.join(map(str, data.dims))}",
                 "Name dimensions of the DataArray.",
             )
-        words = [d for d in chosen if d in data.coords and not has_positions(data.coords[d])]
+        words = [d for d in chosen if self._has_words(d)]
         if words:
             raise problem(
                 "dims",
@@ -166,6 +154,17 @@ class ArrayAccessor:
                 "Other dimensions are channels: leave it out.",
             )
         return [d for d in data.dims if d in chosen]
+
+    def _usual_dims(self) -> list[Any]:
+        """Return the dimensions with positions; if there are none, those without coordinates."""
+        data = self._data
+        plain = [d for d in data.dims if d not in data.coords]
+        return [d for d in data.dims if d not in plain and not self._has_words(d)] or plain
+
+    def _has_words(self, dim: Any) -> bool:
+        """Return whether the coordinate of a dimension is neither numbers nor dates."""
+        coords = self._data.coords
+        return dim in coords and not has_positions(coords[dim])
 
     def _values(self, dims: Sequence[Any]) -> tuple[Array, tuple[int, ...]]:
         """Return values (N_1, ..., N_D) or (N_1, ..., N_D, C), and the shape of the channels."""
@@ -423,5 +422,14 @@ def _has_dtype(new: Any) -> bool:
     return getattr(getattr(new, "dtype", None), "kind", "O") != "O"
 
 
-def _is_array(new: Any) -> bool:
-    return hasattr(new, "dims") and hasattr(new, "coords")
+def _target(dim: Any, new: Any) -> Any:
+    """Return new positions along a dimension as a DataArray.
+
+    One that is not a DataArray, and has one axis, lies along the dimension.
+    """
+    import xarray
+
+    if isinstance(new, xarray.DataArray):
+        return new
+    positions = xarray.DataArray(_plain(new))
+    return xarray.DataArray(positions.values, dims=(dim,)) if positions.ndim == 1 else positions

@@ -206,25 +206,42 @@ def table_values(argument: str, data: Any) -> Array:
 
 def points_of(given: LabelledPoints) -> LabelledPoints:
     """Return the arguments of `fit_points` of a DataFrame and a Series."""
+    index = getattr(given.points, "index", None)
+    about = _about_values(given.values)
+    for what in ("values", "weights"):
+        setattr(given, what, _of_rows(what, getattr(given, what), index))
+    labels, given.points = _labelled_positions(given.points)
+    if labels is not None:
+        given.labels = Labels(labels, *about)
+    return given
+
+
+def _about_values(values: Any) -> tuple[str | None, dict[str, Any], tuple[str, ...] | None]:
+    """Return the name and the attributes of values, and the names of their columns."""
     import pandas
 
-    points, index = given.points, getattr(given.points, "index", None)
-    names, name, attrs = None, None, {}
-    for what in ("values", "weights"):
-        one = getattr(given, what)
-        if not isinstance(one, pandas.Series | pandas.DataFrame):
-            if library_of(one) is not None:
-                setattr(given, what, np.asarray(one))
-            continue
-        if isinstance(index, pandas.Index) and not one.index.equals(index):
-            one = _aligned(what, one, index)
-        if what == "values":
-            attrs = plain(one.attrs)
-            if isinstance(one, pandas.DataFrame):
-                names = tuple(map(str, one.columns))
-            else:
-                name = None if one.name is None else str(one.name)
-        setattr(given, what, table_values(what, one))
+    if isinstance(values, pandas.DataFrame):
+        return None, plain(values.attrs), tuple(map(str, values.columns))
+    if isinstance(values, pandas.Series):
+        return None if values.name is None else str(values.name), plain(values.attrs), None
+    return None, {}, None
+
+
+def _of_rows(what: str, one: Any, index: Any) -> Any:
+    """Return values or weights as an array, in the order of the index of the points."""
+    import pandas
+
+    if not isinstance(one, pandas.Series | pandas.DataFrame):
+        return one if library_of(one) is None else np.asarray(one)
+    if isinstance(index, pandas.Index) and not one.index.equals(index):
+        one = _aligned(what, one, index)
+    return table_values(what, one)
+
+
+def _labelled_positions(points: Any) -> tuple[tuple[AxisLabel, ...] | None, Any]:
+    """Return the labels of the axes, and the points as an array; no labels of what is no table."""
+    import pandas
+
     if isinstance(points, pandas.DataFrame):
         columns: dict[str, Any] = {str(key): column for key, column in points.items()}
         if len(columns) < points.shape[1]:
@@ -234,18 +251,14 @@ def points_of(given: LabelledPoints) -> LabelledPoints:
         for key, column in columns.items():
             _refuse_words(key, column)
         labels = [AxisLabel.of(column, key) for key, column in columns.items()]
-        given.points = point_columns(columns, labels)
-    elif isinstance(points, pandas.Series | pandas.Index):  # positions on a line
-        own = None if points.name is None else str(points.name)
-        labels = [AxisLabel.of(points, own)]
-        given.points = labels[0].numbers("points", points)[:, None]
-    else:
-        given.points = np.asarray(points) if library_of(points) is not None else points
-        if np.ndim(given.points) != 2:
-            return given
-        labels = [AxisLabel() for _ in range(np.shape(given.points)[1])]
-    given.labels = Labels(tuple(labels), name, attrs, names)
-    return given
+        return tuple(labels), point_columns(columns, labels)
+    if isinstance(points, pandas.Series | pandas.Index):  # positions on a line
+        label = AxisLabel.of(points, None if points.name is None else str(points.name))
+        return (label,), label.numbers("points", points)[:, None]
+    array = points if library_of(points) is None else np.asarray(points)
+    if np.ndim(array) != 2:
+        return None, array
+    return (AxisLabel(),) * np.shape(array)[1], array
 
 
 def _refuse_words(name: str, column: Any) -> None:

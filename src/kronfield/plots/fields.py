@@ -173,7 +173,10 @@ class _Drawing:
         y = y[:, self.channel] if y.ndim == 2 else y
         if len(X) != len(y):
             raise problem(
-                "data", f"{len(X)} points and {len(y)} values", "as many", "Pass (points, values)."
+                "data",
+                f"{len(X)} points and {len(y)} values",
+                "equal numbers of points and values",
+                "Pass (points, values).",
             )
         return X, y
 

@@ -388,10 +388,11 @@ class Denoising:
         there a first result of less accuracy at the seams does.
         """
         assert self.choice.removal is not None
-        if not self._thorough or D < 3:
-            return self.choice.removal.reach(self.samples.shape)
-        settings = self.choice.removal.settings
-        return max(settings.shrinkage.sizes(D)[1]) + settings.grouping.reach(D)
+        removal = self.choice.removal
+        if not removal.groups or D < 3:
+            return removal.reach(self.samples.shape)
+        found = max(removal.settings.shrinkage.sizes(D)[1])
+        return found + max(one.reach(D) for one in removal.groups)
 
     def _smoothed(self, progress: Progress | None) -> Iterator[tuple[Array, Array]]:
         """Yield the blocks of the penalised fit: as a whole where that is possible and better."""

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kronfield._core import labels
 from kronfield._core.arrays import Array, problem
 from kronfield._core.labels import Labels
+from kronfield._core.memory import memory_size
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.files import Signal
-from kronfield.files.guard import memory_size
 from kronfield.fitting import settings as defaults
 from kronfield.fitting.grid import fit
 from kronfield.fitting.points import fit_points
@@ -263,15 +264,7 @@ def keep_made(field: Field, made: Mapping[str, Any]) -> None:
 
 def plain(data: Any) -> Any:
     """Return data that JSON can hold: numbers that are not finite become None."""
-    if isinstance(data, Mapping):
-        return {str(key): plain(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [plain(value) for value in data]
-    if isinstance(data, bool | int | str | None):
-        return data
-    if isinstance(data, float | np.floating):
-        return float(data) if math.isfinite(data) else None
-    return int(data) if isinstance(data, np.integer) else str(data)
+    return labels.plain(data, not_finite=lambda number: None)
 
 
 def noise_level(field: Field) -> float | None:

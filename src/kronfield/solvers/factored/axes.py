@@ -27,7 +27,7 @@ def spline_axis(x: Array, size: int, few: int) -> BSpline:
     """
     values = _distinct(x, few)
     if values is not None:
-        if len(values) == 1:  # no function of it can be told
+        if len(values) == 1:  # a single position shows no function
             return BSpline(2, 1)
         inner = values[1:-1] if len(values) > 2 else None
         return BSpline(len(values), 1, low=values[0], high=values[-1], inner=inner)

@@ -206,7 +206,8 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
         rhs=rhs,
         energy=energy,
         total=total,
-        count=P,
+        # points without weight say nothing about the noise
+        count=P if weights is None else int(np.count_nonzero(weights)),
         grams=grams,
         nodes=rule.nodes,
     )
