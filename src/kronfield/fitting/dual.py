@@ -1,4 +1,7 @@
-"""Points in many dimensions: the dual form, with widths and ridge by likelihood."""
+"""Points in many dimensions: the dual form, with widths and ridge by likelihood.
+
+This is the mean of a Gaussian process (Rasmussen and Williams, 2006, chapters 2 and 5).
+"""
 
 from __future__ import annotations
 

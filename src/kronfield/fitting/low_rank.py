@@ -1,4 +1,4 @@
-"""Fits of low rank: the samples as a tensor train, whose factors are fitted axis by axis.
+"""Fits of low rank: samples as a tensor train (Oseledets, 2011), whose factors are fitted per axis.
 
 A fit without a penalty is a matrix per axis. It maps the factors of the samples to those of the
 weights, so that all weights are never formed, and the error at the samples is that of the train.

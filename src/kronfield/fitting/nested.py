@@ -1,8 +1,8 @@
 """A first estimate for conjugate gradients from coarser grids of the same features.
 
 With a weak penalty, conjugate gradients need many iterations: where a cell has no point, only the
-penalty determines its weight. A grid with fewer features than points has no empty cells, and
-its solution is close to that of the finer grid (nested iteration).
+penalty determines its weight. A grid with fewer features than points has no empty cells, and its
+solution is close to that of the finer grid (nested iteration; Kronsjö and Dahlquist, 1972).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Gross outliers spoil the choice of widths, ridge and products, so they are rejec
 that differ from all neighbours are left out of a first fit. Then points are compared with what the
 fit of all others predicts there, over the standard deviation of this prediction: in the dual form
 both have a closed form, also for points that took part. Rejected points are left out, and settings
-are chosen again, until no further point is rejected. The rest have Huber's loss: the same settings,
-and points are weighted again until the weights no longer change.
+are chosen again, until no further point is rejected. The rest have Huber's loss (1964): the
+settings stay, and points are weighted again until the weights no longer change.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """First estimates for conjugate gradients: local means, or a coarser grid if points leave gaps.
 
 Conjugate gradients need many iterations to carry values across a large gap. On a grid that is
-coarse enough the system can be factored, and the finer grids add only detail (nested iteration).
-The result is only a first estimate, so the data term is lumped: the sum of each row of B'WB becomes
-the weight of its node, and all other entries are dropped.
+coarse enough the system can be factored, and the finer grids add only detail (nested iteration;
+Kronsjö and Dahlquist, 1972). The result is only a first estimate, so the data term is lumped: the
+sum of each row of B'WB becomes the weight of its node, and all other entries are dropped.
 """
 
 from __future__ import annotations

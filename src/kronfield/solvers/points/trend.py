@@ -1,6 +1,7 @@
 """Least squares with a few columns that are not penalised, beside features that are.
 
-Minimise sum w (y - B x - T c)^2 + x'Px over x and c. With A = B'WB + P and X = A^-1 B'WT, the
+The model is a partial spline (Wahba, 1990, chapter 9):
+minimise sum w (y - B x - T c)^2 + x'Px over x and c. With A = B'WB + P and X = A^-1 B'WT, the
 columns have S c = T'Wy - X'B'Wy with S = T'WT - X'B'WT, and the features have x = A^-1 B'W(y - Tc).
 All of it follows from one solve with the columns of T as further right-hand sides, by any strategy.
 
