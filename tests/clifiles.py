@@ -149,7 +149,7 @@ def make_files(folder):
     time = (np.datetime64("2024-02-01") + np.arange(12)).astype("M8[ns]")
     lat = np.linspace(60, -60, 13)
     air = 20 * np.cos(np.radians(lat)) + np.sin(np.arange(12) / 2)[:, None]
-    both = {"t2m": (("time", "lat"), air), "day": ("time", np.arange(12.0))}
+    both = {"t2m": (("time", "lat"), air, {"units": "K"}), "day": ("time", np.arange(12.0))}
     xarray.Dataset(both, {"time": time, "lat": lat}).to_netcdf(folder / "air.nc")
     write_table(
         folder / "places.csv",

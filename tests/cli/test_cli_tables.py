@@ -76,6 +76,7 @@ def test_netcdf_and_zarr(here):
         assert fine.sizes == {"time": 8, "lat": 26}
         assert fine.time.values[0] == np.datetime64("2024-02-02T06")
         assert fine.lat.values[0] > fine.lat.values[-1]
+        assert fine.attrs.get("units") == "K"
         expected = field.on_grid([fine.time.values, fine.lat.values])
         np.testing.assert_allclose(fine, expected, atol=1e-9)
         refused(f"render air-t2m.field -o {name}", "exists")
@@ -84,6 +85,19 @@ def test_netcdf_and_zarr(here):
     run("render air-t2m.field -o day.csv --slice time=2024-02-03T12:00")
     assert Path("day.csv").read_text().startswith("lat,t2m\n")
     refused("render air-t2m.field -o b.csv --slice lat=2024-02-03", "no dates")
+
+
+def test_names_and_units_of_a_field_made_in_python(here):
+    days = pd.date_range("2024-01-01", periods=50)
+    series = pd.Series(np.sin(np.arange(50) / 5), index=days, name="level")
+    kf.fit(series).save("level.field")
+    pd.DataFrame({"date": days[3:5]}).to_csv("at.csv", index=False)
+    run("render level.field -o at-days.csv --at at.csv")
+    assert Path("at-days.csv").read_text().startswith("date,level\n")
+    run("render level.field -o slope.csv --at at.csv --derivative 1")
+    assert Path("slope.csv").read_text().startswith("date,level by date in seconds\n")
+    run("render level.field -o level.png --crop date=2024-01-03:2024-02-01")
+    assert Path("level.png").stat().st_size > 1000
 
 
 def test_standard_streams(here):

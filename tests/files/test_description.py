@@ -35,6 +35,7 @@ FULL = {
     "missing": 2,
     "unused": ["name"],
     "labels": [{"name": "time"}],
+    "attrs": {"units": "K"},
     "range": [0.0, 1.0],
     "multiplied": False,
     "points": 60,

@@ -144,6 +144,40 @@ def test_a_series_is_fitted_on_its_index():
     assert both(series.index[:3]).shape == (3, 2)
 
 
+def test_the_columns_of_a_data_frame_may_be_an_axis():
+    years, months = np.arange(1990, 2002), np.arange(1, 13)
+    values = np.sin(years / 3)[:, None] + np.cos(months / 2)
+    table = pandas.DataFrame(values, pandas.Index(years, name="year"), months)
+    field = kf.fit(table.rename_axis(columns="month"), channels=False)
+    assert field.labels.names == ("year", "month")
+    assert abs(field(year=1995, month=7.0) - values[5, 6]) < 1e-6
+    with pytest.raises(kf.InputError, match="index"):
+        kf.fit(table.rename(columns=str), channels=False)
+
+
+def test_one_date_is_a_position():
+    """Dates as text, of the standard library and of pandas; values have the shape of the dates."""
+    series = pandas.Series(np.arange(48.0), index=pandas.date_range("2024-01-01", periods=48))
+    field = kf.fit(series)
+    day = pandas.Timestamp("2024-01-31")
+    for one in ("2024-01-31", day, day.to_datetime64(), day.to_pydatetime(), day.date()):
+        assert field(one).shape == ()
+        assert abs(field(one) - 30) < 1e-9
+    assert np.allclose(field(["2024-01-31", "2024-02-01"]), [30, 31])
+    assert np.allclose(field.gradient("2024-01-31", per="year"), 365.25)
+    with pytest.raises(kf.InputError, match=r"points.*dates"):
+        field("soon")
+
+
+def test_positions_by_name_everywhere():
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame({"lon": rng.random(60), "lat": rng.random(60)})
+    field = kf.fit_points(table, pandas.Series(rng.random(60), name="height"))
+    at = np.array([[0.5, 0.25], [0.5, 0.75]])
+    for ask in (field.standard_error, field.gradient, field.laplacian, field.distance_to_data):
+        assert np.array_equal(ask(lon=0.5, lat=[0.25, 0.75]), ask(at))
+
+
 def test_a_data_frame_names_the_axes_of_points():
     rng = np.random.default_rng(0)
     table = pandas.DataFrame({"lon": 10 * rng.random(300), "lat": 5 * rng.random(300)})

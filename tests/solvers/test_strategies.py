@@ -340,3 +340,25 @@ def test_at_once_factors_what_is_affordable():
     assert factored.reason.startswith("conjugate gradients failed before")
     scale = np.abs(iterated.weights).max()
     np.testing.assert_allclose(factored.weights, iterated.weights, atol=1e-5 * scale)
+
+
+def test_many_right_hand_sides_share_a_factorisation():
+    """So do random fits for standard errors, which would each cross the gaps by iterations."""
+    equations = scattered((200, 160), per_cell=0.2)
+    few = select_strategy(equations, ROUGH, right_sides=direct.MANY_SIDES - 1)
+    assert isinstance(few.strategy, ConjugateGradients)
+    many = select_strategy(equations, ROUGH, right_sides=direct.MANY_SIDES)
+    assert many.strategy == Factorisation()
+    assert f"{direct.MANY_SIDES} right-hand sides" in many.reason
+    rng = np.random.default_rng(0)
+    rhs = equations.term.apply(rng.standard_normal((direct.MANY_SIDES, 200, 160)))
+    together = equations.solve(ROUGH, tolerance=1e-6, limit=1, rhs=rhs)
+    assert together.method == "factorisation"
+    alone = equations.solve(ROUGH, tolerance=1e-9, limit=5000, rhs=rhs[3:4])
+    np.testing.assert_allclose(together.weights[3:4], alone.weights, rtol=0, atol=1e-4)
+
+
+def test_a_factorisation_for_many_right_hand_sides_is_limited():
+    for shape in ((600, 501), (28, 28, 27)):
+        assert not direct.affordable(shape, right_sides=64)
+        assert direct.affordable(tuple(n // 2 for n in shape), right_sides=64)

@@ -17,6 +17,8 @@ SECOND = 10**18
 FRACTIONS = {"ms": 10**15, "us": 10**12, "ns": 10**9, "ps": 10**6, "fs": 10**3, "as": 1}
 # Seconds in one step of each longer unit. Months and years have no fixed length.
 SECONDS = {"s": 1, "m": 60, "h": 3600, "D": 86400, "W": 604800}
+# Seconds in a Julian year of 365.25 days, by which derivatives "per year" are.
+YEAR = 31_557_600
 # Names of units in words, for derivatives "per day".
 WORDS = {
     "second": "s",
@@ -439,12 +441,16 @@ def plain(value: Any, *, not_finite: Callable[[float], Any] = str) -> Any:
 def seconds_of(per: Any) -> float:
     """Return the length in seconds of a unit of time: "day", "h", or a timedelta.
 
+    A year has 365.25 days.
+
     Examples
     --------
-    >>> seconds_of("day"), seconds_of("ms")
-    (86400.0, 0.001)
+    >>> seconds_of("day"), seconds_of("ms"), seconds_of("year")
+    (86400.0, 0.001, 31557600.0)
     """
     if isinstance(per, str):
+        if per.lower() in ("year", "years"):
+            return float(YEAR)
         unit = WORDS.get(per.lower().removesuffix("s") if len(per) > 2 else per, per)
         if unit in SECONDS:
             return float(SECONDS[unit])
@@ -458,7 +464,7 @@ def seconds_of(per: Any) -> float:
     raise problem(
         "per",
         describe(per),
-        f"one of {', '.join(WORDS)}, or a timedelta",
+        f"one of {', '.join(WORDS)}, year (of 365.25 days), or a timedelta",
         'For example per="day" for derivatives per day.',
     )
 

@@ -42,7 +42,7 @@ def write_values(
     import numpy as np
 
     from kronfield.files import Description, read_columns, writer
-    from kronfield.signals.axes import axis_names, described
+    from kronfield.signals.axes import axis_names, channel_names, derivative_names
     from kronfield.signals.export import values_at_points
 
     names = axis_names(field)
@@ -58,8 +58,9 @@ def write_values(
             f"--at: got {places} with no rows; expected at least one point. Export it again"
         )
     count = field.channel_count
-    known = described(field).channels or []
-    channels = known if len(known) == count else [f"value {i}" for i in range(count)]
+    channels = channel_names(field)
+    if derivative is not None:
+        channels = derivative_names(field, channels, derivative)
     with out.working("Evaluating"):
         blocks = values_at_points(field, points, derivative=derivative, beyond=beyond)
         values = np.concatenate(list(blocks))

@@ -125,31 +125,12 @@ def reproduce(
     progress : function, optional
         Called with (done, total, title); done and total are estimated seconds.
     """
-    if name not in NAMES:
-        raise problem(
-            "name",
-            repr(name),
-            f"one of {', '.join(NAMES)}",
-            "Each is a table or figure of the paper.",
-        )
-    if size not in (*SIZES, PAGE):
-        raise problem(
-            "size",
-            repr(size),
-            f"one of {', '.join((*SIZES, PAGE))}",
-            "Use quick for a first run, paper for the full protocol.",
-        )
+    _check_names(name, size)
     folder, report = Path(output), Report()
     folder.mkdir(parents=True, exist_ok=True)
     _merge(folder, merge)
-    # Check sizes and methods of all experiments before the first is run.
     changes = {"side": side, "count": count, "epochs": epochs, "crops": crops}
-    names = [one for one in (SPECS if name == "all" else (name,)) if one in SPECS]
-    plan = [run for one in names for run in _plan(load_spec(one), size, methods, changes)]
-    if names and side is not None and size == PAGE and not plan:
-        sides = {run.side for run in page_runs() if run.experiment in names}
-        expected = f"of {', '.join(map(str, sorted(sides)))}"
-        raise problem("side", side, expected, "The page has runs at these sides.")
+    plan = _plan_of_all(name, size, methods, changes)
     for i, (spec, how_much, chosen) in enumerate(plan):
         source = videos if spec.kind == "video" else images
         nested = _nested(progress, i, len(plan))
@@ -169,6 +150,24 @@ def reproduce(
         update_page(Path(page), folder)
         report.files.append(Path(page))
     return report
+
+
+def _check_names(name: str, size: str) -> None:
+    """Raise an error for an unknown experiment or size."""
+    if name not in NAMES:
+        raise problem(
+            "name",
+            repr(name),
+            f"one of {', '.join(NAMES)}",
+            "Each is a table or figure of the paper.",
+        )
+    if size not in (*SIZES, PAGE):
+        raise problem(
+            "size",
+            repr(size),
+            f"one of {', '.join((*SIZES, PAGE))}",
+            "Use quick for a first run, paper for the full protocol.",
+        )
 
 
 def _figures(name: str, folder: Path, *, coarse: bool) -> list[Path]:
@@ -205,6 +204,20 @@ def _merge(folder: Path, others: Sequence[str | os.PathLike[str]]) -> None:
         if not any((Path(other) / f"{name}.jsonl").exists() for name in RESULTS):
             remedy = "Pass the output folder of a run."
             raise problem("merge", os.fspath(other), "a folder with results, NAME.jsonl", remedy)
+
+
+def _plan_of_all(
+    name: str, size: str, methods: str | None, changes: dict[str, int | None]
+) -> list[tuple[Spec, Size, list[Method]]]:
+    """Return what is run, with the sizes and methods of all experiments checked."""
+    names = [one for one in (SPECS if name == "all" else (name,)) if one in SPECS]
+    plan = [run for one in names for run in _plan(load_spec(one), size, methods, changes)]
+    side = changes["side"]
+    if names and side is not None and size == PAGE and not plan:
+        sides = {run.side for run in page_runs() if run.experiment in names}
+        expected = f"of {', '.join(map(str, sorted(sides)))}"
+        raise problem("side", side, expected, "The page has runs at these sides.")
+    return plan
 
 
 def _plan(

@@ -21,7 +21,14 @@ from kronfield._core.arrays import (
 from kronfield._core.axes import SampleAxes
 from kronfield._core.copies import NeedsSamples, shared_copy
 from kronfield._core.frames import Frame, cell_centres
-from kronfield._core.labels import AxisLabel, Labels, is_time, same_names, seconds_of
+from kronfield._core.labels import (
+    AxisLabel,
+    Labels,
+    calendar_of,
+    is_time,
+    same_names,
+    seconds_of,
+)
 from kronfield._core.records import record
 from kronfield._core.slabs import first_axis_last
 from kronfield._core.threads import with_one_blas_thread
@@ -349,20 +356,10 @@ class Field:
 
         Fields whose axes have names take a table with these columns, or positions by name,
         ``field(lon=8.5, lat=47.4)``, which are broadcast: values have their shape. Fields on one
-        axis of dates also take an array of dates. ``derivative``, ``outside``, ``beyond`` and
-        ``per`` are as in `on_grid`.
+        axis of dates also take a date or an array of dates, whose shape values have.
+        ``derivative``, ``outside``, ``beyond`` and ``per`` are as in `on_grid`.
         """
-        if coordinates:
-            if points is not None:
-                raise problem(
-                    "points",
-                    f"points and also {', '.join(coordinates)}",
-                    "points, or positions by name",
-                    "Leave one of them out.",
-                    TypeError,
-                )
-            points = coordinates
-        X, shape = self.located(points)
+        X, shape = self.located(points, coordinates)
         orders, lengths = self._orders(derivative), self._lengths(per)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         units = [frame.unit(x) for frame, (x, _) in zip(self.frames, placed, strict=True)]
@@ -379,8 +376,10 @@ class Field:
             result[self._known_places("beyond").distances(X, limit) > limit] = np.nan
         return _shaped(result, shape)
 
-    def distance_to_data(self, points: Any) -> Array:
+    def distance_to_data(self, points: Any = None, **coordinates: Any) -> Array:
         """Return the distance (P,) of each of ``points`` (P, D) to the nearest datum.
+
+        Positions by name are taken as in a call of the field.
 
         Distances are in the ``units`` that were given to `fit_points`, by default those of the
         positions, which must then be lengths: for longitude and latitude pass ``units``, or fit in
@@ -399,7 +398,7 @@ class Field:
         >>> np.isnan(field.on_grid((4, 4), beyond=1.0)).sum()
         np.int64(12)
         """
-        X, shape = self.located(points)
+        X, shape = self.located(points, coordinates)
         return _shaped(self._known_places("distance_to_data").distances(X), shape)
 
     def _known_places(self, name: str) -> Distances:
@@ -415,29 +414,37 @@ class Field:
             return known
         return RoundDistances(known, [frame.low for frame in self.frames], self.periods)
 
-    def gradient(self, points: Any, *, outside: str = "error", per: Any = None) -> Array:
+    def gradient(
+        self, points: Any = None, *, outside: str = "error", per: Any = None, **coordinates: Any
+    ) -> Array:
         """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C).
 
-        Those along dates are per second, or ``per`` another unit of time.
+        Those along dates are per second, or ``per`` another unit of time. Positions by name are
+        taken as in a call of the field.
         """
         rows = map(tuple, np.eye(self.dimensions, dtype=int))
-        parts = [self(points, row, outside=outside, per=per) for row in rows]
+        parts = [self(points, row, outside=outside, per=per, **coordinates) for row in rows]
         return np.stack(parts, axis=-2 if self.has_channels else -1)
 
-    def laplacian(self, points: Any, *, outside: str = "error") -> Array:
-        """Return the sum of the second derivatives at ``points`` (P, D), as (P,) or (P, C)."""
+    def laplacian(self, points: Any = None, *, outside: str = "error", **coordinates: Any) -> Array:
+        """Return the sum of the second derivatives at ``points`` (P, D), as (P,) or (P, C).
+
+        Positions by name are taken as in a call of the field.
+        """
         twice = 2 * np.eye(self.dimensions, dtype=int)
-        return np.sum([self(points, tuple(row), outside=outside) for row in twice], axis=0)
+        parts = [self(points, tuple(row), outside=outside, **coordinates) for row in twice]
+        return np.sum(parts, axis=0)
 
     @with_one_blas_thread
     def standard_error(
         self,
-        points: Any,
+        points: Any = None,
         *,
         noise: float | None = None,
         samples: int = 64,
         seed: int = 0,
         outside: str = "error",
+        **coordinates: Any,
     ) -> Array:
         """Return the standard error of a fit at ``points`` (P, D), as (P,) or (P, C).
 
@@ -449,7 +456,7 @@ class Field:
         Parameters
         ----------
         points : array of shape (P, D)
-            Where to evaluate it.
+            Where to evaluate it, or positions by name as in a call of the field.
         noise : float, optional
             The standard deviation of a value of weight 1; by default estimated from the residuals.
         samples : int
@@ -469,7 +476,7 @@ class Field:
             )
         if isinstance(self._uncertainty, NeedsSamples):
             raise self._uncertainty.error()
-        X, shape = self.located(points)
+        X, shape = self.located(points, coordinates)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
         inside = np.stack([x for x, _ in placed], axis=1)
         if noise is not None:
@@ -710,9 +717,21 @@ class Field:
         entries = {str(name): entry for name, entry in given.items()}
         return [entries[str(name)] for name in names]
 
-    def located(self, points: Any) -> tuple[Array, tuple[int, ...] | None]:
-        """Return points (P, D), and the shape of positions that were given by name."""
+    def located(
+        self, points: Any, coordinates: Mapping[str, Any] | None = None
+    ) -> tuple[Array, tuple[int, ...] | None]:
+        """Return points (P, D), and the shape of dates and of positions that were given by name."""
         labels = self.labels.axes
+        if coordinates:
+            if points is not None:
+                raise problem(
+                    "points",
+                    f"points and also {', '.join(coordinates)}",
+                    "points, or positions by name",
+                    "Leave one of them out.",
+                    TypeError,
+                )
+            points = coordinates
         if isinstance(points, Mapping):
             entries = self._by_name("points", points)
             columns = [
@@ -730,8 +749,9 @@ class Field:
         if hasattr(points, "columns") and hasattr(points, "iloc"):  # a table: columns by name
             return self._points(self._table(points)), None
         if any(label.is_time for label in labels):
-            if self.dimensions == 1 and is_time(points) and np.ndim(points) == 1:
-                return labels[0].numbers("points", points)[:, None], None
+            if self.dimensions == 1 and _are_times(points):
+                x = labels[0].numbers("points", points)
+                return x.reshape(-1, 1), x.shape
             mixed = _object_columns(points, self.dimensions)
             if mixed is not None:
                 pairs = zip(labels, mixed, strict=True)
@@ -902,6 +922,16 @@ def _power(lengths: tuple[float, ...], orders: tuple[int, ...]) -> float:
 def _shaped(values: Array, shape: tuple[int, ...] | None) -> Array:
     """Return values (P, ...) in the shape of positions that were given by name."""
     return values if shape is None else values.reshape((*shape, *values.shape[1:]))
+
+
+def _are_times(points: Any) -> bool:
+    """Return whether points are one date or a line of dates, which may be written as text."""
+    if isinstance(points, list | tuple):
+        words = bool(points) and all(isinstance(one, str) for one in points)
+    else:
+        words = isinstance(points, str) or getattr(points, "dtype", np.dtype(float)).kind in "UT"
+    dates = words or is_time(points) or calendar_of(points) is not None
+    return dates and np.ndim(points) <= 1
 
 
 def _object_columns(points: Any, D: int) -> list[Array] | None:

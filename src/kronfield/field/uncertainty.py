@@ -29,8 +29,9 @@ from kronfield.solvers.points.trend import TrendTerm
 # Up to this many unknowns the covariance is computed exactly: its inverse takes a second and 32 MB.
 # Beyond, random fits estimate the same numbers.
 EXACT_UP_TO = 2048
-# The tolerance to which random fits are solved.
-TOLERANCE = 3e-3
+# Random fits are solved to this part of the standard error of the estimate, 1 / sqrt(2 count), that
+# their number leaves.
+PART_OF_ERROR = 0.3
 # Random probes for degrees of freedom are added until their relative standard error is below
 # FREEDOM_ERROR, or there are MOST_PROBES of them.
 FREEDOM_ERROR, MOST_PROBES = 0.02, 16
@@ -77,8 +78,6 @@ class Uncertainty:
         The random fits of the last (count, seed).
     known_probes : list of int
         How many random probes estimated the degrees of freedom.
-    tolerance : float
-        The tolerance to which random fits are solved.
     """
 
     equations: NormalEquations
@@ -95,7 +94,6 @@ class Uncertainty:
     trend: tuple[TrendBasis, TrendTerm] | None = None
     known: dict[tuple[int, int], Solution] = field(default_factory=dict)
     known_probes: list[int] = field(default_factory=list)
-    tolerance: float = TOLERANCE
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
         """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
@@ -225,7 +223,11 @@ class Uncertainty:
             prior = self.equations.sample_penalty(self.penalty, rng, count)
             self.known.clear()
             self.known[count, seed] = self.equations.solve(
-                self.penalty, tolerance=self.tolerance, limit=self.limit, rhs=data, prior=prior
+                self.penalty,
+                tolerance=PART_OF_ERROR / math.sqrt(2 * count),
+                limit=self.limit,
+                rhs=data,
+                prior=prior,
             )
         return self.known[count, seed]
 

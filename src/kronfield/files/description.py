@@ -120,6 +120,8 @@ class Description:
         The columns of a table that are neither coordinates nor values.
     labels : list
         The kinds of the axes as data (`AxisLabel.to_dict`), of a file that holds dates.
+    attrs : dict
+        Facts that came with the values of a NetCDF or zarr variable: "units" is their unit.
     range : list of two floats
         The smallest and the largest value.
     multiplied : bool
@@ -156,6 +158,7 @@ class Description:
     missing: int | None = field(default=None, metadata=_by(_integer))
     unused: list[str] | None = field(default=None, metadata=_by(_names))
     labels: list[Any] | None = field(default=None, metadata=_by(_list))
+    attrs: dict[str, Any] | None = field(default=None, metadata=_by(_record))
     range: list[float] | None = field(default=None, metadata=_by(_pair))
     multiplied: bool | None = field(default=None, metadata=_by(_flag))
     points: int | None = field(default=None, metadata=_by(_integer))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.labels import DATE, AxisLabel, is_time
+from kronfield._core.labels import DATE, AxisLabel, is_time, plain
 from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import check_file_memory, decoding, extra, nearest
 from kronfield.files.layout import Layout, Put
@@ -106,7 +106,7 @@ def _signal(path: Path, array: Any) -> Signal:
         dtype=array.dtype,
         raw_bytes=array.nbytes,
     )
-    described = replace(described, member=str(array.name))
+    described = replace(described, member=str(array.name), attrs=plain(array.attrs) or None)
     return Signal("array", values, False, tuple(axes), None, described, tuple(labels))
 
 
@@ -149,7 +149,18 @@ def _dataset(layout: Layout, blocks: list[Array]) -> Any:
         if known.channels is not None and len(known.channels) == layout.channels:
             coords["channel"] = ("channel", list(known.channels))
     name = known.member or (known.channels or ["values"])[0]
-    return xarray.Dataset({name: (dims, values)}, coords)
+    return xarray.Dataset({name: (dims, values, _storable(known.attrs or {}))}, coords)
+
+
+def _storable(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that NetCDF can hold: text, numbers and lists of numbers."""
+    simple = (str, int, float)
+    return {
+        str(key): value
+        for key, value in attrs.items()
+        if (isinstance(value, simple) and not isinstance(value, bool))
+        or (isinstance(value, list) and value and all(isinstance(x, int | float) for x in value))
+    }
 
 
 def _dims(known: Description, D: int) -> list[str]:

@@ -494,16 +494,9 @@ def compared(
     crop = values[(slice(None), *centre(values.shape[1:], settings.grid.crop_samples))]
     crop = np.asarray(crop, dtype=np.float64) / unit
     removal = Removal.of(crop, noise, stabilisers, settings=settings)
-    linear, risks = list[Array](), list[Risk]()
     inner = judged_parts(parts, [len(axis) for axis in axes], settings.shrinkage)
-    smoothed, even = None, all(map(is_even, axes))  # all windows of even axes have one basis
-    for part, window, some in zip(samples, parts, inner, strict=True):
-        own = [axis[place] for axis, place in zip(axes, window, strict=True)]
-        risk = Risk.of(part, noise, stabilisers)
-        if smoothed is None or not even:
-            smoothed = smoother(smoothing, own)
-        linear.append(risk.terms(smoothed)[some])
-        risks.append(risk)
+    risks = [Risk.of(part, noise, stabilisers) for part in samples]
+    linear = _linear_terms(risks, axes, parts, inner, smoothing)
     found, moved = in_threads(
         removal.shrunk, [[risk.values for risk in risks], [risk.moved for risk in risks]]
     )
@@ -556,6 +549,24 @@ def compared(
             error = max(error, _standard_error([terms], block) + unsure)
             return Removed(replace(removal, unit=unit, wraps=wraps), error, candidates)
     return Removed(None, max(means[0], _standard_error(linear, block) + unsure), candidates)
+
+
+def _linear_terms(
+    risks: Sequence[Risk],
+    axes: Sequence[Array],
+    parts: Sequence[tuple[slice, ...]],
+    inner: Sequence[tuple[slice, ...]],
+    smoothing: Smoothing,
+) -> list[Array]:
+    """Return the terms of the risk of a penalised fit in the ``inner`` part of each window."""
+    linear = list[Array]()
+    smoothed, even = None, all(map(is_even, axes))  # all windows of even axes have one basis
+    for risk, window, some in zip(risks, parts, inner, strict=True):
+        if smoothed is None or not even:
+            own = [axis[place] for axis, place in zip(axes, window, strict=True)]
+            smoothed = smoother(smoothing, own)
+        linear.append(risk.terms(smoothed)[some])
+    return linear
 
 
 def expected_error(risk: float, sigma: Array) -> float:

@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 # The smallest tolerance for float32: beyond it rounding errors dominate the residual.
 SINGLE_TOLERANCE = 1e-5
 # To measure coverage, the standard errors of large fits are estimated from this many random fits:
-# to 18 %, which changes the share inside the bands by less than 1 %. Each fit is solved to the
-# tolerance, in at most as many iterations as the last number says.
-DRAWS, DRAW_TOLERANCE, DRAW_LIMIT = 16, 0.05, 200
+# to 18 %, which changes the share inside the bands by less than 1 %. Each fit is solved in at most
+# DRAW_LIMIT iterations.
+DRAWS, DRAW_LIMIT = 16, 200
 
 
 @with_one_blas_thread
@@ -693,9 +693,7 @@ class PointFit:
         else:
             noise = None
             solved = self._solved(values, weights, self._level(weights))
-        own = replace(
-            self._uncertainty(solved, scale, noise), tolerance=DRAW_TOLERANCE, limit=DRAW_LIMIT
-        )
+        own = replace(self._uncertainty(solved, scale, noise), limit=DRAW_LIMIT)
         samples = DRAWS if not own.exact else 64
         level = own.noise
         try:

@@ -103,20 +103,24 @@ class ArrayAccessor:
     def differentiate(self, coord: Any, order: int = 1, *, datetime_unit: Any = None) -> Any:
         """Return the derivative along one dimension, at the samples.
 
-        Along dates it is per second, or per ``datetime_unit``: "day", "h", ...
+        Along dates it is per second, or per ``datetime_unit``: "day", "h", ... The attribute
+        "units" is left out, since a derivative has another unit.
         """
         names = self._dims([coord])
-        return self._on_samples(
-            names,
-            lambda field: field.on_grid(derivative=(order,), per=datetime_unit),
-            grids.fit,
-            {},
+        return _without_unit(
+            self._on_samples(
+                names,
+                lambda field: field.on_grid(derivative=(order,), per=datetime_unit),
+                grids.fit,
+                {},
+            )
         )
 
     def integrate(self, dims: Any = None) -> Any:
         """Return the integral along ``dims`` between the first and the last sample.
 
-        Dates count in seconds.
+        Dates count in seconds. Positions count upwards, so that falling latitudes do not change
+        the sign. The attribute "units" is left out, since an integral has another unit.
         """
         names = self._dims(dims)
 
@@ -125,7 +129,7 @@ class ArrayAccessor:
             return np.asarray(field.integral(ends)).reshape(*[1] * len(ends), -1)
 
         result = self._result(names, [1] * len(names), self._evaluated(names, whole))
-        return result.isel(dict.fromkeys(names, 0))
+        return _without_unit(result.isel(dict.fromkeys(names, 0)))
 
     # Helpers
     # ------------------------------------------------------------------------------------------
@@ -380,6 +384,12 @@ class SetAccessor:
             if _is_fitted(self._data[name], dims) or not set(one.dims) & replaced
         }
         return xarray.Dataset(done, attrs=self._data.attrs)
+
+
+def _without_unit(result: Any) -> Any:
+    """Return a derivative or integral without the unit of the values."""
+    result.attrs.pop("units", None)
+    return result
 
 
 def _through_samples(values: Array, axes: Any, **options: Any) -> Field:

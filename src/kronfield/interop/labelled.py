@@ -127,6 +127,8 @@ def _of_table(given: LabelledGrid) -> LabelledGrid:
     if not isinstance(data, pandas.Series | pandas.DataFrame):
         given.values = np.asarray(data)
         return given
+    if isinstance(data, pandas.DataFrame) and given.channels is False:
+        return _of_plane(given, data)
     name, names = None, None
     if isinstance(data, pandas.DataFrame):
         given.channels, names = True, tuple(map(str, data.columns))
@@ -142,6 +144,21 @@ def _of_table(given: LabelledGrid) -> LabelledGrid:
     given.values = table_values("values", data)
     given.mask = with_missing(given.values, given.mask)
     given.labels = Labels((label,), name, plain(data.attrs), names)
+    return given
+
+
+def _of_plane(given: LabelledGrid, data: Any) -> LabelledGrid:
+    """Return a table whose columns are positions of a second axis: numbers or dates."""
+    if given.axes is None:
+        parts = [data.index, data.columns]
+        given.axes = [_index_positions(part) for part in parts]
+        labels = [_index_label(part) for part in parts]
+    else:
+        given.axes = _entries(given.axes, 2)
+        labels = [AxisLabel.of(axis) for axis in given.axes]
+    given.values = table_values("values", data)
+    given.mask = with_missing(given.values, given.mask)
+    given.labels = Labels(tuple(labels), None, plain(data.attrs), None)
     return given
 
 

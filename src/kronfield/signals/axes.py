@@ -24,7 +24,30 @@ def axis_names(field: Field) -> list[str]:
     names = described(field).axes or []
     if len(names) == field.dimensions:
         return names
-    return [label.name or f"axis {i}" for i, label in enumerate(field.labels.axes)]
+    alone = field.dimensions == 1 and field.labels.axes[0].is_time
+    return [
+        label.name or ("date" if alone else f"axis {i}")
+        for i, label in enumerate(field.labels.axes)
+    ]
+
+
+def channel_names(field: Field) -> list[str]:
+    """Return the names of the channels: as in the file, as in the labels, else their numbers."""
+    count = field.channel_count
+    for names in (described(field).channels, field.labels.channels):
+        if names and len(names) == count:
+            return list(names)
+    if count > 1:
+        return [str(i) for i in range(count)]
+    return [field.labels.name or "value"]
+
+
+def derivative_names(field: Field, names: Sequence[str], orders: Sequence[int]) -> list[str]:
+    """Return the names of channels, differentiated: "height by lon", "co2 by date in seconds"."""
+    axes = list(zip(axis_names(field), field.labels.axes, orders, strict=True))
+    by = " ".join(name for name, _, order in axes for _ in range(order))
+    seconds = " in seconds" if any(label.is_time and order for _, label, order in axes) else ""
+    return [f"{name} by {by}{seconds}" for name in names]
 
 
 def axis_units(field: Field) -> list[str]:

@@ -27,7 +27,8 @@ def is_drawn(field: Field, axes: int, suffix: str) -> bool:
     One or two ``axes`` can be drawn. Formats that hold numbers hold them as they are.
     """
     known = described(field)
-    named = known.kind == "table" or any(label.name for label in field.labels.axes)
+    labelled = any(label.name or label.is_time for label in field.labels.axes)
+    named = known.kind == "table" or labelled
     numbers = suffix in (".tif", ".tiff", ".gif")
     return named and known.levels is None and axes in (1, 2) and not numbers
 

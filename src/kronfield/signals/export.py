@@ -18,7 +18,13 @@ from kronfield.field import Field
 from kronfield.files import Description, kind_of, writer
 from kronfield.files.kinds import suffix_of
 from kronfield.fitting import settings as defaults
-from kronfield.signals.axes import axis_names, axis_units, described
+from kronfield.signals.axes import (
+    axis_names,
+    axis_units,
+    channel_names,
+    derivative_names,
+    described,
+)
 from kronfield.signals.fit import straight_colours
 from kronfield.signals.tones import Tones, measured_tones
 from kronfield.signals.view import View, view
@@ -165,7 +171,7 @@ class _Job:
                 "Evaluate it in Python, and write its real and imaginary parts.",
             )
         self.known = described(field)
-        self.all_names = self._channel_names()
+        self.all_names = channel_names(field)
         self.alpha = self.all_names[-1] == "alpha" and len(self.all_names) > 1
         self.pick = self._picked(channel)
         self.names = [self.all_names[i] for i in self.pick]
@@ -173,15 +179,6 @@ class _Job:
         if self.has_channels and target in ("image", "video") and self.known.kind == "table":
             remedy = f"Choose a column with --channel: {', '.join(self.all_names)}."
             raise problem("channel", f"{field.channel_count} columns", "one column to draw", remedy)
-
-    def _channel_names(self) -> list[str]:
-        """Return the names of the channels if all are known; else their numbers."""
-        names, count = self.known.channels or [], self.field.channel_count
-        if len(names) == count:
-            return names
-        if count > 1:
-            return [str(i) for i in range(count)]
-        return [self.field.labels.name or "value"]
 
     def _picked(self, channel: str | None) -> list[int]:
         """Return the channels to write; derivatives leave out alpha."""
@@ -254,6 +251,7 @@ class _Job:
             channels=self.names if self.derivative is None else self.derivative_names(),
             made=None,
             range=None,
+            attrs=self._attrs(),
         )
         if not self.is_picture:
             levels = 255 if tones is not None else None
@@ -264,6 +262,13 @@ class _Job:
             known = replace(known, rate=self._samples_per_second())
         return self._placed(known) if suffix.startswith(".nii") else known
 
+    def _attrs(self) -> dict[str, Any] | None:
+        """Return the facts that came with the values; a derivative has another unit."""
+        known = dict(self.field.labels.attrs)
+        if self.derivative is not None:
+            known.pop("units", None)
+        return known or None
+
     def _samples_per_second(self) -> int:
         own: Any = self.known.rate
         return max(1, round(self.where.rate or own or 44100))
@@ -271,11 +276,7 @@ class _Job:
     def derivative_names(self) -> list[str]:
         """Return the names of the channels, differentiated."""
         assert self.derivative is not None
-        names = axis_names(self.field)
-        by = " ".join(
-            name for name, order in zip(names, self.derivative, strict=True) for _ in range(order)
-        )
-        return [f"{name} by {by}" for name in self.names]
+        return derivative_names(self.field, self.names, self.derivative)
 
     def _placed(self, known: Description) -> Description:
         """Add the entries of NIfTI: the distance of samples, and the map from samples to space.

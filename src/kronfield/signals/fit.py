@@ -138,7 +138,7 @@ def _labelled(field: Field, signal: Signal) -> Field:
     name = known.member if channels is None and not known.channels else None
     if channels is None and known.channels:
         name = known.channels[0]
-    return field.with_labels(Labels(signal.labels, name, {}, channels))
+    return field.with_labels(Labels(signal.labels, name, known.attrs or {}, channels))
 
 
 def _fit_grid(

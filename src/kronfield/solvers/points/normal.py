@@ -238,7 +238,10 @@ class NormalEquations:
         if start is not None:
             start = start.astype(b.dtype, copy=False)
         iterations = Iterations(tolerance, limit, start, progress)
-        selection, attempts = select_strategy(self, penalty, at_once=at_once), list[Attempt]()
+        selection, attempts = (
+            select_strategy(self, penalty, at_once=at_once, right_sides=len(b)),
+            list[Attempt](),
+        )
         while True:
             strategy = selection.strategy
             try:

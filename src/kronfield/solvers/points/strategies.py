@@ -31,7 +31,12 @@ from kronfield.solvers.points.cg import (
     conjugate_gradients,
 )
 from kronfield.solvers.points.coarse import BLOCK, coarse_start, local_means
-from kronfield.solvers.points.direct import affordable, direct_solve, largest_affordable
+from kronfield.solvers.points.direct import (
+    MANY_SIDES,
+    affordable,
+    direct_solve,
+    largest_affordable,
+)
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import LocalSystem
 
@@ -265,7 +270,7 @@ class EigenbasisConjugateGradients:
 
 
 def select_strategy(
-    equations: NormalEquations, penalty: Penalty, *, at_once: bool = False
+    equations: NormalEquations, penalty: Penalty, *, at_once: bool = False, right_sides: int = 1
 ) -> Selection:
     """Return the strategy to try first, and why; nothing is solved.
 
@@ -277,7 +282,9 @@ def select_strategy(
     3. At most `AT_ONCE` unknowns: `Factorisation`.
     4. A factorisation is affordable and the points leave gaps, or it is to be done ``at_once``:
        `Factorisation`. Conjugate gradients need many iterations to cross a gap.
-    5. Else `ConjugateGradients`. The strength of the penalty decides on the preconditioner
+    5. There are at least `MANY_SIDES` right-hand sides, for which more unknowns are affordable:
+       `Factorisation`.
+    6. Else `ConjugateGradients`. The strength of the penalty decides on the preconditioner
        (`LocalSystem`). Where a factorisation is affordable, `PATIENCE` limits the iterations.
     """
     shape = equations.encoding.shape
@@ -295,6 +302,9 @@ def select_strategy(
         return Selection(Factorisation(), reason)
     if at_once and affordable(shape):
         reason = f"conjugate gradients failed before; {_affordable_size(shape)}"
+        return Selection(Factorisation(), reason)
+    if right_sides >= MANY_SIDES and affordable(shape, right_sides):
+        reason = f"{right_sides} right-hand sides share a factorisation of {n:,} unknowns"
         return Selection(Factorisation(), reason)
     if affordable(shape) and equations.gaps:
         reason = f"the points leave gaps of {BLOCK} cells or more; {_affordable_size(shape)}"
