@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The results of reproduction.md, in stages of at most 150 minutes on one core:
 #   docs/reproduction.sh FOLDER-OF-PHOTOGRAPHS [STAGE ...]
-# Without a stage, everything: two stages at a time, then the times with nothing beside them.
+# Without a stage, everything: two stages at a time, then times and slopes.
 # After an interruption the same command goes on where it stopped.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -240,6 +240,27 @@ def test_corners_are_the_kronecker_product_of_axes(D, family):
     assert np.all(blending.error(points)[3:] < 1e-7)  # nodes are exact
 
 
+@pytest.mark.parametrize("D", [1, 2, 3, 4])
+def test_similarity_solves_the_system_of_all_corners(D):
+    """Against the 2^D x 2^D system with the similarity of the whole encoding, a product of axes."""
+    kinds = [kf.Gaussian(9, 0.09), kf.RandomFourier(10, 1.3, 3), kf.Triangle(8, 0.3)]
+    embedders = [*kinds, kf.LinearFourier(6, 2.0)][:D]
+    axes = [np.linspace(0, 1, 6 + i) for i in range(D)]
+    blending = kf.Blending(kf.Kronecker(*embedders), axes, weights="similarity")
+    points = rng.random((5, D))
+    nodes = np.array(list(itertools.product(*axes)))
+    for point, index, weight in zip(points, *blending.corners(points), strict=True):
+        corners = nodes[index]  # (2^D, D)
+        apart = [corners[:, None, d] - corners[None, :, d] for d in range(D)]
+        between = np.prod(
+            [e.similarity(dx) for e, dx in zip(embedders, apart, strict=True)], axis=0
+        )
+        to_point = np.prod(
+            [e.similarity(point[d] - corners[:, d]) for d, e in enumerate(embedders)], axis=0
+        )
+        np.testing.assert_allclose(weight, np.linalg.solve(between, to_point), atol=1e-8)
+
+
 @given(st.integers(2, 40), st.floats(0.0, 1.0), st.sampled_from(range(len(EMBEDDERS))))
 @settings(max_examples=examples(60), deadline=None)
 def test_normalised_weights_sum_to_one(cells, x, which):

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 import kronfield as kf
-from kronfield.fitting.robust import huber_weights, remark, suspects
+from kronfield.fitting.robust import _trimmed, huber_weights, remark, suspects
 from kronfield.fitting.settings import DEFAULT, changed
 from kronfield.solvers.points.normal import Penalty
 
@@ -430,9 +430,15 @@ def test_robust_either_side_trimmed():
     assert missed == 0
     assert false < 0.02 * 6000
     assert crowded(trimmed=0)[0] > 3
+    # of eight neighbours five are left for the plane
+    rng = np.random.default_rng(0)
+    rows, values = rng.standard_normal((1, 8, 3)), rng.standard_normal((1, 8, 1))
+    used = _trimmed(rows, values, DEFAULT.robust.trimmed)
+    assert np.count_nonzero(used) == 5
 
 
 def test_robust_either_side_trimmed_factor():
+    assert crowded()[0] == 0
     assert crowded(factor=1.0)[1] > 2 * crowded()[1]
     assert crowded(factor=100.0)[0] > 0
 

@@ -208,9 +208,10 @@ class Claim:
         return f", {here:g} of {there:g} encoders of deep networks"
 
     def _listed(self, state: bool | None, word: str) -> str:
-        """Count the means in a state; name the few that are not as claimed."""
+        """Count the means in a state; name them if they are few."""
         found = self.rule.means(self.figures, state)
-        if state or not 0 < len(found) <= NAMED:
+        few = state is not True or len(self.rule.decisive(self.figures)) <= NAMED
+        if not few or not 0 < len(found) <= NAMED:
             return f"{len(found)} {word}" if found or state else ""
         names = "; ".join(f"{name} {_shown(number)}" for name, number in found.items())
         return f"{len(found)} {word} ({names})"
