@@ -486,13 +486,16 @@ def test_points_blocks():
 def test_points_occupied():
     """Six pairs of clusters: pairs are taken apart, so that folds are alike, clusters are not."""
     rng = np.random.default_rng(0)
-    pairs = np.array([(i, j) for i in range(3) for j in range(2)]) / 2.1
+    pairs = np.array([(x, y) for x in (0.0, 0.43, 0.98) for y in (0.0, 0.98)])
     clusters = np.concatenate([pairs, pairs + 0.01])
     points = np.concatenate([one + 1e-4 * rng.random((30, 2)) for one in clusters])
-    # in 10 x 10 blocks, six have points; blocks are halved until twelve have
+    # of 10 x 10 blocks, six have points, a pair each; blocks are halved until ten have
     label = fold_labels(points, 5, 100, np.random.default_rng(0)).reshape(12, 30)
     assert (label == label[:, :1]).all()
     assert (label[:6, 0] != label[6:, 0]).any()
+    # blocks are not halved where six are enough
+    label = fold_labels(points, 3, 100, np.random.default_rng(0)).reshape(12, 30)
+    assert (label[:6, 0] == label[6:, 0]).all()
 
 
 class Held:
