@@ -1,6 +1,6 @@
 """Where the authors' released code differs from the paper's text, to measure the effect.
 
-Only the experiments use this module. All others implement the text.
+Only the experiments use this module. All other modules implement the text.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ def _blended(N: int) -> Callable[[], Any]:
     return lambda: matrix @ values
 
 
-# Products that read every number once are as fast as memory. Their arrays, or the rows formed at a
-# time, stay below 2 MB, a common size of the second-level cache: beyond it, reading takes longer.
+# The speed of memory limits products that read every number once. Their arrays, or the rows formed
+# at a time, stay below 2 MB, a common size of the second-level cache: beyond it, reading is slower.
 JOBS = {
     "separable, 2 axes": Job(
         2, 3, (96, 144, 216, 324, 486, 729), functools.partial(_separable, D=2)

@@ -92,7 +92,7 @@ def _rank_formula(
 
 
 def impulse_rank(n: int) -> dict[str, float]:
-    """Return stable ranks of the impulse for N/4, N/2 and N samples, with N features."""
+    """Return stable ranks of the impulse for n/4, n/2 and n samples, with n features."""
     ranks = {k: stable_rank(Impulse(n)(even_axis(k))) for k in (n // 4, n // 2, n)}
     figures = {f"stable rank of {k} samples": rank for k, rank in ranks.items()}
     return figures | {"largest error": max(abs(rank - k) for k, rank in ranks.items())}
