@@ -261,3 +261,24 @@ def test_rounding_of_exact_values_is_no_outlier():
             )
             about = field.report.robust
             assert (about.rejected, about.down_weighted, about.settled) == (0, 0, True)
+
+
+@pytest.mark.parametrize("form", ["dual", "factored"])
+def test_outliers_of_any_size_do_not_matter(form):
+    points, clean, _, _ = case(400, 0)
+    options = {"loss": "huber", "form": form, "domain": [(0, 1)] * 5}
+    fields = []
+    for size in (1e3, 1e20, 1e60, 1e140):
+        values = clean.copy()
+        values[7] = size
+        fields.append(kf.fit_points(points, values, **options))
+        assert fields[-1].report.robust.largest[0].residual[0] == pytest.approx(size, rel=1e-2)
+    for field in fields[1:]:
+        np.testing.assert_allclose(field(INSIDE), fields[0](INSIDE), atol=1e-9)
+        scale = fields[0].report.robust.scale[0]
+        assert field.report.robust.scale[0] == pytest.approx(scale, rel=1e-9)
+    # a value of weight 0 is as good as left out
+    weights, values = np.ones(400), 1e-80 * clean
+    weights[7], values[7] = 0.0, 1e250
+    left = kf.fit_points(points, values, weights=weights, **options)
+    np.testing.assert_allclose(left(INSIDE) * 1e80, fields[0](INSIDE), atol=0.02)

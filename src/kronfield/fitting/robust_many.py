@@ -49,6 +49,8 @@ MOST_CHOICES = 5
 SETTLED, MOST = 3e-3, 10
 # The smallest scale of values that are not tiny: squares of smaller ones underflow.
 LEAST = float(np.finfo(np.float64).tiny) ** 0.25
+# The exponent of 2 that scaled values do not exceed: squares of larger ones overflow.
+LARGEST = 500
 
 Fit = DualFit | FactoredFit
 #: Fits points in one of the forms without a grid, by least squares.
@@ -82,9 +84,9 @@ class RobustFit:
 
     def field(self, values: Array, started: float) -> ProductField:
         """Return the field of values (C, P), with its report."""
-        exponent = exponent_beyond(float(np.abs(values).max()))
-        if exponent:
-            values = np.ldexp(values, -exponent)
+        exponent = self._exponent(values)
+        if exponent:  # points of weight 0 may have any value
+            values = np.ldexp(np.where(self.known, values.astype(np.float64), 0.0), -exponent)
         out = self._suspects(values)
         fit, field = self._chosen(values, out)
         for attempt in range(MOST_CHOICES):
@@ -104,6 +106,18 @@ class RobustFit:
         self.settled = self.settled or fit
         return self._reweighted(fit, values, out, exponent, started)
 
+    def _exponent(self, values: Array) -> int:
+        """Return the exponent of 2 that scales values (C, P) to about 1; 0 if they are moderate.
+
+        Half of the values decide, not outliers, unless these would overflow.
+        """
+        sizes = np.abs(values[:, self.known]).astype(np.float64)
+        sizes = sizes[sizes > 0]
+        if not len(sizes):
+            return 0
+        least = math.frexp(float(sizes.max()))[1] - LARGEST
+        return max(exponent_beyond(float(np.median(sizes))), least)
+
     # Which points are rejected
     # ------------------------------------------------------------------------------------------
 
@@ -118,9 +132,11 @@ class RobustFit:
         lengths = mean_distances(given.box, len(given.points))
         return suspects(given.points, flat, given.weights, lengths, self.decisions)
 
-    def _least(self, values: Array) -> Array:
-        """Return the smallest scales (C,) at unit weight: those of the rounding of values."""
-        rounding = least_scale(values, 0.0)
+    def _least(self, values: Array, kept: Array) -> Array:
+        """Return the smallest scales (C,) at unit weight: the rounding of values of points kept."""
+        if not np.any(kept & self.known):
+            return np.full(len(values), LEAST)
+        rounding = least_scale(values[:, kept & self.known], 0.0)
         if self.given.weights is not None:
             rounding = rounding * math.sqrt(float(self.given.weights[self.known].mean()))
         return np.asarray(np.maximum(rounding, LEAST))
@@ -165,7 +181,7 @@ class RobustFit:
         last = fit.with_weights(kept, fixed=True)
         field = last.field(values, started)
         errors = last.errors(field, values, given.weights)  # type: ignore[arg-type]
-        scales, away = np.maximum(errors.scales, self._least(values)), errors.away
+        scales, away = np.maximum(errors.scales, self._least(values, ~out)), errors.away
         while moved > SETTLED and rounds < MOST:
             sizes = in_scales(away, given.weights, scales)
             robust, rounds = np.where(out, 0.0, huber_weights(sizes, constant)), rounds + 1
