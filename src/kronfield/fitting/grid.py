@@ -516,6 +516,9 @@ class GridFit:
     is next used.
     """
 
+    # pickles of earlier versions have none
+    _in_pieces: tuple[bool, ...] | None = None
+
     def __init__(
         self,
         layout: GridLayout,

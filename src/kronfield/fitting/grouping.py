@@ -85,7 +85,8 @@ def regroup(
 
 def margin(D: int, settings: GroupingSettings, channels: int) -> int:
     """Return from how far along an axis samples affect a result."""
-    return settings.reach(D) + settings.step(D) + settings.patch(D, channels)
+    reach, patch = settings.reach(D), settings.patch(D, channels)
+    return reach + max(reach, settings.step(D)) + patch
 
 
 @record(eq=False)
