@@ -82,7 +82,7 @@ class Removal:
         unit: float = 1.0,
         settings: Settings = DEFAULT,
     ) -> Removal:
-        """Return the removal of a noise that was found in the values or given.
+        """Return the removal of noise that was found in the values, or given.
 
         Values, noise and stabilisers are in units of ``unit``.
         """

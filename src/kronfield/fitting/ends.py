@@ -48,7 +48,7 @@ def checked_ends(ends: Any, D: int, labels: Labels | None = None) -> Ends:
 
 
 def periods_of(ends: Ends, periods: Periods, axes: list[Array]) -> Periods:
-    """Return the periods, adding those of axes whose only statement is to end periodically.
+    """Return the periods, adding those of axes that end periodically without a given period.
 
     Their period is the distance from the first sample to the last, which are one position.
     """

@@ -529,7 +529,7 @@ class GridFit:
         self.removal, self.noise = choice.removal, choice.noise
         roughness = choice.roughness
         if choice.smoothing is not None and not self.is_long:
-            # this roughness determines the basis that all channels share; weights are their own
+            # this pair determines the basis, which all channels share; each has its own weights
             roughness = choice.smoothing.roughness[0]
         self._settings: dict[str, Any] = {
             "ridge": choice.ridge,

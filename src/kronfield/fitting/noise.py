@@ -35,7 +35,7 @@ WEIGHT_STEP = 0.25
 CONSTANT = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
 # Smoothing of uneven lines raises smaller gaps to this fraction of the mean gap: the eigenvalues of
-# the roughness grow with the inverse cube of a gap, and the small ones must not drown in rounding.
+# the roughness grow with the inverse cube of a gap, and the small ones must exceed rounding.
 CLOSEST = 0.05
 # At most this many rows of differences of an uneven axis are used to count independent numbers.
 COUNTED = 4096
