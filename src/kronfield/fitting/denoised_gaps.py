@@ -59,7 +59,7 @@ class GapsDenoiser:
     thorough: bool
 
     def without_samples(self) -> GapsDenoiser:
-        """Return what a pickled field keeps of this: all of it."""
+        """Return the part of this that a pickled field keeps: all of it."""
         return self
 
     def __call__(self, values: Any) -> Field:

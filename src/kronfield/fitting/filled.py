@@ -44,7 +44,7 @@ class LatticeFiller:
     Attributes
     ----------
     tried : list of Candidate
-        What was compared, if filling was not chosen.
+        The candidates that were compared, if filling was not chosen.
     reasons : list of str
         Why filling was not chosen.
     expected : (float, float)
@@ -239,7 +239,7 @@ class FilledFit:
         object.__setattr__(self, "filling", self.filling.without_samples())
 
     def without_samples(self) -> FilledFit:
-        """Return what a pickled field keeps of this: all of it."""
+        """Return the part of this that a pickled field keeps: all of it."""
         return self
 
     def __call__(self, values: Any) -> Field:
@@ -283,7 +283,7 @@ class FilledFit:
         candidates: list[Candidate],
         started: float,
     ) -> Field:
-        """Return the field of a complete lattice, with a report of what was filled."""
+        """Return the field of a complete lattice, with a report of the filled samples."""
         fitted = GridFit(self.layout, self.choice, self.choice.rcond, self.settings.grid)
         field = fitted.field(grid, chosen_by, candidates, started)
         field.set_origin(self, NoStandardError())

@@ -433,7 +433,7 @@ def _thresholded(blocks: Array, sizes: Sequence[int], threshold: float) -> Array
     """
     C = len(blocks)
     weights = _along_axes(blocks, [cosines(b) for b in sizes])
-    # errors of several channels have more energy, but are partly alike
+    # errors of several channels have more energy, but they are correlated
     least = np.float32(threshold**2 * (1 + (C - 1) / 4))
     keep = weights[0] * weights[0]
     for plane in weights[1:]:

@@ -153,7 +153,7 @@ class Hidden:
         """Return boxes inside the windows, with at most ``most`` samples together.
 
         ``parts`` hold a number for each hidden sample, (n,) in each window; those of the boxes are
-        returned too. Boxes differ in their place in the window, since windows may be alike.
+        returned too. Boxes differ in their place in the window, since windows may be equal.
         """
         whole = self.hidden.shape[1:]
         extent = [part.stop - part.start for part in centre(whole, max(1, most // len(parts)))]
@@ -457,7 +457,7 @@ def activity(stack: Array, places: Array, most: int | None = None) -> Array:
 def telling_rows(rotation: Array, errors: Sequence[Array], least: float) -> Array:
     """Return the rows of a rotation that hold nearly all of the squared error.
 
-    ``errors`` are those of the channels (C, n) in each window. Edges are alike in the channels of a
+    ``errors`` are those of the channels (C, n) in each window. Edges are similar in channels of a
     picture, so that most of the error is in one combination of them. The rows that are left out
     together hold at most the fraction ``least`` of it.
     """

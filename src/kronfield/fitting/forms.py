@@ -1,4 +1,4 @@
-"""Which form a fit of points has: a grid, the dual form or factored weights, and at what cost."""
+"""The form of a fit of points (a grid, the dual form or factored weights) and its cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1e-10, 5e-10, 2e-9
 
 @record
 class Form:
-    """The form of a fit, why it was selected, and what it costs.
+    """The form of a fit, why it was selected, and its cost.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ EIGENBASIS, HALVED, KEPT = 9, 2, 2
 # Arrays of one channel, in float64, that are held while a lattice is smoothed in cosines (the terms
 # of its equations between neighbours, and the vectors of the iterations); measured in 2-D and 3-D.
 COSINES = 30
-# Copies of the judged samples: all scaled alike, and with every channel scaled to 1.
+# Copies of the judged samples: scaled by one factor, and with every channel scaled to 1.
 JUDGED = 2
 # Arrays of the weights that are held while axes are solved in turn without a penalty; measured.
 SOLVED = 2
@@ -177,7 +177,7 @@ def fit(
     Returns
     -------
     Field
-        With what was done in ``field.report``.
+        The field; ``field.report`` describes the fit.
     """
     started = time.perf_counter()
     given = labelled_grid(values, axes, domain, mask, channels)
@@ -249,7 +249,7 @@ def denoise(
     values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
         As in `fit`.
     axes : sequence of D arrays, optional
-        As in `fit`. Shrinkage treats neighbours alike, whatever their distance.
+        As in `fit`. Shrinkage treats all neighbours equally, whatever their distance.
     noise : float or sequence of C floats, optional
         The standard deviation of the noise, in the units of the values. By default it is measured;
         noise that depends on the signal is found too. Noise that neighbours share, as in JPEG
@@ -261,7 +261,7 @@ def denoise(
     channels : bool, optional
         Whether the last axis holds channels, as in `fit`.
     thorough : bool
-        Whether groups of alike patches are used after shrinkage: more accurate, and about ten times
+        Whether groups of similar patches are used after shrinkage: more accurate, about ten times
         as slow.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
@@ -646,7 +646,7 @@ class GridFit:
         }
 
     def without_samples(self) -> GridFit:
-        """Return what a pickled field keeps of this: all of it."""
+        """Return the part of this that a pickled field keeps: all of it."""
         return self
 
     def __call__(self, values: Any) -> Field:

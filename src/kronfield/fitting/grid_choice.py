@@ -45,7 +45,7 @@ from kronfield.fitting.slopes import Refinement, along_axes, along_edges
 from kronfield.fitting.smoothing import Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
 
-# What removes noise is imported where noise is found: half of the fits need none of it.
+# Modules that remove noise are imported only if noise is found, which saves time in other fits.
 if TYPE_CHECKING:
     from kronfield.fitting.denoising import Removal, Removed
 
@@ -109,7 +109,7 @@ class GridChoice:
 class Crop:
     """The middle of a grid as float64 (C, N_1, ..., N_D), centred and scaled to at most 1.
 
-    What is chosen depends neither on the unit of the values nor on a constant added to them.
+    So the choice depends neither on the unit of the values nor on a constant added to them.
     """
 
     values: Array
@@ -657,9 +657,9 @@ def _halved_errors(boxes: _Boxes, settings: Settings) -> tuple[float, float, flo
 class _Halves:
     """Every second sample of a grid, starting at the first or the second sample of each axis.
 
-    All combinations of starts are judged, so that a flipped grid is judged alike. Each combination
-    is a box: every axis of the grid has a further axis of length 2 for its start, along which
-    nothing is filled in. On an axis of odd length, the second start has one known sample less.
+    All combinations of starts are judged, so that a flipped grid gives the same result. Each
+    combination is a box: every axis of the grid has a further axis of length 2 for its start, along
+    which nothing is filled in. On an axis of odd length, the second start has one known sample less.
 
     Attributes
     ----------

@@ -85,8 +85,8 @@ def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tupl
     """Return a rotation (C, C) of the channels, and the rotated planes.
 
     The rows of the rotation are the eigenvectors of the covariance of the channels' finest
-    differences, the weakest first. Edges and textures are alike in the channels of a picture, so
-    they gather in the last plane, and the first ones show the noise. The covariance of the values
+    differences, the weakest first. Edges and textures are similar in the channels of a picture, so
+    they gather in the last plane, and the first planes show the noise. The covariance of the values
     themselves separates less: in pictures with noise of 0.02, ratios of 0.94 and more became 0.84.
 
     Examples
@@ -95,7 +95,7 @@ def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tupl
     >>> from kronfield.fitting.noise import decorrelated
     >>> texture = np.random.default_rng(0).standard_normal((32, 32))
     >>> rotation, planes = decorrelated(np.stack([texture, texture, texture]))
-    >>> np.round(np.abs(rotation[2]), 3)  # all channels are alike
+    >>> np.round(np.abs(rotation[2]), 3)  # all channels are equal
     array([0.577, 0.577, 0.577])
     >>> bool(np.abs(planes[:2]).max() < 1e-12)
     True
