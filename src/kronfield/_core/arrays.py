@@ -16,8 +16,8 @@ from kronfield._core.errors import KronfieldError
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
 AnyArray: TypeAlias = Any
-# By default the last axis holds channels if it has at most MOST_CHANNELS entries and every other axis
-# has more. Pictures have 1 to 4 channels: grey, grey and alpha, colour, or colour and alpha.
+# By default the last axis holds channels if it has at most MOST_CHANNELS entries and all other axes
+# have more. Pictures have 1 to 4 channels: grey, grey and alpha, colour, or colour and alpha.
 MOST_CHANNELS = 4
 # Upper limit for numbers of features, samples and dimensions: larger values are input mistakes.
 LARGEST = 2**31 - 1

@@ -58,7 +58,7 @@ class DecimalAxis:
 
 
 def _compressed(integers: Array) -> bytes:
-    """Return int64 numbers, compressed in planes of equal significance: most high bytes are zero."""
+    """Return int64 numbers, compressed in planes of equal significance: high bytes are mostly 0."""
     planes = np.ascontiguousarray(integers.view(np.uint8).reshape(-1, 8).T)
     return zlib.compress(planes.tobytes(), 1)
 

@@ -268,7 +268,7 @@ class BSpline(Embedder):
         return xp.astype(total, x.dtype, copy=False)
 
     def _sides(self, order: int, eps: float) -> tuple[float, ...]:
-        """Return the shifts of positions before their piece is looked up: two to average both sides.
+        """Return shifts of positions before their piece is looked up: two to average both sides.
 
         A derivative of order ``degree`` jumps at knots, where it is the mean of both sides.
         Features of degree 0 jump too: a knot belongs to the piece on its right. A position within

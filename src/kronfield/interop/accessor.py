@@ -120,7 +120,8 @@ class ArrayAccessor:
         """Return the integral along ``dims`` between the first and the last sample.
 
         Dates count in seconds. The integral runs from the smallest to the largest position, so
-        that falling latitudes do not change the sign. The attribute "units" is left out, since an integral has another unit.
+        that falling latitudes do not change the sign. The attribute "units" is left out, since an
+        integral has another unit.
         """
         names = self._dims(dims)
 
