@@ -659,7 +659,7 @@ class _Halves:
 
     All combinations of starts are judged, so that a flipped grid gives the same result. Each
     combination is a box: every axis of the grid has a further axis of length 2 for its start, along
-    which nothing is filled in. On an axis of odd length, the second start has one known sample less.
+    which nothing is filled in. On an axis of odd length, the second start has one sample less.
 
     Attributes
     ----------
