@@ -174,7 +174,7 @@ class AxisLabel:
     name : str or None
         The name of the axis.
     unit : str
-        The unit of positions, '' if it is not known. That of dates and durations is "s".
+        The unit of positions, '' if it is not known. Dates and durations have "s".
     kind : str
         "number", "date" or "duration".
     epoch : (int, int)
@@ -289,7 +289,7 @@ class AxisLabel:
         """Return positions as they were given: dates as datetime64, numbers unchanged.
 
         The unit of dates is that of the first sample, or a finer one if positions need it. Dates of
-        cftime come back as objects of cftime.
+        cftime are returned as objects of cftime.
         """
         x = np.asarray(positions, dtype=np.float64)
         if not self.is_time:

@@ -276,7 +276,7 @@ class ArrayAccessor:
         }
 
     def _at_points(self, dims: Sequence[Any], arrays: Mapping[Any, Any], outside: str) -> Any:
-        """Return values at points, whose dimensions replace those of the data."""
+        """Return values at points; the dimensions of the points replace ``dims``."""
         import xarray
 
         wide = xarray.broadcast(*[arrays[dim] for dim in dims])

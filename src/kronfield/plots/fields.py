@@ -331,8 +331,8 @@ def draw_map(
 ) -> Any:
     """Draw values (rows, columns) with a colour bar, or colours (rows, columns, 3) without.
 
-    ``ends`` are those of the horizontal and the vertical axis, numbers or dates. With ``up``, the
-    first row is at the top, where the vertical axis ends.
+    ``ends`` are the ends of the horizontal and the vertical axis, numbers or dates. With ``up``,
+    the first row is at the top, where the vertical axis ends.
     """
     left, right = _numbers(ends[0])
     low, high = _numbers(ends[1])
