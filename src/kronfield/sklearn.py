@@ -17,10 +17,10 @@ __all__ = ["FieldRegressor"]
 class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Regression by a field: `fit_points` with the interface of scikit-learn.
 
-    Rows with equal features count as one, with the mean of their targets and the sum of their
-    weights. Any number of features is accepted; with more than four, `fit_points` uses the dual
-    form, whose time and memory do not grow with the volume of the box. Gaps in a table are filled
-    by ``IterativeImputer(FieldRegressor())`` of scikit-learn.
+    With the squared loss, rows with equal features count as one, with the mean of their targets and
+    the sum of their weights. Any number of features is accepted; with four or more, `fit_points`
+    does not use a grid by default, so that time and memory do not grow with the volume of the box.
+    Gaps in a table are filled by ``IterativeImputer(FieldRegressor())`` of scikit-learn.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
 def _merged(
     points: Array, values: Array, weights: Array | None
 ) -> tuple[Array, Array, Array | None]:
-    """Return points that differ, the mean of their values, and the sum of their weights.
+    """Return the distinct points, the mean of their values, and the sum of their weights.
 
     Points of weight 0 are left out, so that weights mean the same as repeated rows.
     """

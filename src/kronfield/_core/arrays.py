@@ -16,8 +16,8 @@ from kronfield._core.errors import KronfieldError
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # A NumPy array, a PyTorch tensor, or anything else that follows the array API standard.
 AnyArray: TypeAlias = Any
-# By default the last axis holds channels if it is at most this long and all other axes are longer.
-# It is the convention of pictures: grey, grey and alpha, colour, colour and alpha.
+# By default the last axis holds channels if it has at most MOST_CHANNELS entries and all other axes
+# have more. Pictures have 1 to 4 channels: grey, grey and alpha, colour, or colour and alpha.
 MOST_CHANNELS = 4
 # Upper limit for numbers of features, samples and dimensions: larger values are input mistakes.
 LARGEST = 2**31 - 1
@@ -107,7 +107,7 @@ def real_numbers(argument: str, value: Any) -> Array:
             argument,
             describe(value),
             "numbers",
-            "Pass a NumPy array; of a tensor, x.detach().cpu(); of CuPy, x.get().",
+            "Pass a NumPy array: x.detach().cpu() for a tensor, x.get() for CuPy.",
             TypeError,
         ) from error
     if array.dtype.kind not in "fiu":
@@ -119,7 +119,7 @@ def real_numbers(argument: str, value: Any) -> Array:
             TypeError,
         )
     numbers = np.asarray(array.astype(np.float64))
-    # the common case, without the questions that arrays of any library are asked
+    # the common case, without the slower checks that work for any array library
     return numbers if np.isfinite(numbers).all() else np.asarray(float_array(argument, numbers))
 
 

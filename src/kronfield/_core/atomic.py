@@ -14,7 +14,7 @@ from kronfield._core.arrays import problem
 def refuse_existing(target: Path, overwrite: bool) -> None:
     """Raise an error if ``target`` is a folder, or an existing file that may not be replaced.
 
-    The arrays of zarr are folders, but only those that have their files are replaced.
+    A zarr array is a folder. It is replaced only if it contains a metadata file of zarr.
     """
     arrays = target.suffix.lower() == ".zarr" and any(
         (target / name).is_file() for name in (".zgroup", ".zarray", "zarr.json")
@@ -62,6 +62,6 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
 
 
 def _remove_folder(path: Path) -> None:
-    import shutil  # here, because it loads all compressors
+    import shutil  # imported here, because it loads all compression modules
 
     shutil.rmtree(path)

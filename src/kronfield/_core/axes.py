@@ -11,7 +11,8 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.records import record
 
-# Pack positions only if the result is smaller than this fraction of their bytes: even ones, others.
+# Positions are packed only if the result is smaller than this fraction of their bytes: the first
+# for even positions, the second for uneven ones.
 WORTHWHILE, WORTHWHILE_UNEVEN = 0.25, 0.5
 # The most digits after the decimal point that are tried.
 MOST_DIGITS = 9
@@ -22,7 +23,7 @@ class EvenAxis:
     """Even positions: both ends, the count, and the rounding differences from `linspace`.
 
     ``rounding`` holds, compressed, the difference between each position and that of `linspace`,
-    counted in adjacent float64 numbers.
+    counted in steps from one float64 number to the next.
     """
 
     first: float
@@ -40,9 +41,10 @@ class EvenAxis:
 
 @record(eq=False)
 class DecimalAxis:
-    """Uneven positions with few digits, as measurements, days and hours have.
+    """Uneven positions with few decimal digits, for example measured lengths, days or hours.
 
-    Position n is the integer that ``steps`` adds up to, over 10^digits. ``steps`` are compressed.
+    Position n is the sum of the integer steps 0 ... n, divided by 10^digits. ``steps`` holds them
+    compressed.
     """
 
     digits: int
@@ -56,14 +58,14 @@ class DecimalAxis:
 
 
 def _compressed(integers: Array) -> bytes:
-    """Return int64 numbers, compressed: bytes of equal significance are alike, most are zero."""
+    """Return int64 numbers, compressed in planes of equal significance: high bytes are mostly 0."""
     planes = np.ascontiguousarray(integers.view(np.uint8).reshape(-1, 8).T)
     return zlib.compress(planes.tobytes(), 1)
 
 
 def _decompressed(packed: bytes, count: int) -> Array:
     """Return the numbers that `_compressed` packed; raise ValueError if there are not ``count``."""
-    # never more than the numbers need, whatever the bytes contain
+    # limit the output, whatever the bytes contain: one byte too many raises the error below
     found = zlib.decompressobj().decompress(packed, 8 * count + 1)
     planes = np.frombuffer(found, dtype=np.uint8).reshape(8, count)
     return np.ascontiguousarray(planes.T).view(np.int64)[:, 0]
@@ -86,7 +88,7 @@ def _unpack(packed: Iterable[PackedAxis]) -> SampleAxes:
 
 
 def pack_axis(x: Array) -> PackedAxis:
-    """Return positions in fewer bytes, without loss; unchanged if there is no way to it.
+    """Return positions in fewer bytes, without loss; unchanged if packing saves too little.
 
     Examples
     --------
@@ -108,7 +110,7 @@ def pack_axis(x: Array) -> PackedAxis:
 
 
 def _decimal(x: Array) -> DecimalAxis | None:
-    """Return positions as decimal numbers; None if they are not, or need as many bytes."""
+    """Return positions as decimal numbers; None if they have too many digits or bytes."""
     for digits in range(MOST_DIGITS + 1):
         scaled = np.round(x * 10.0**digits)
         if not np.all(np.abs(scaled) < 2.0**53):

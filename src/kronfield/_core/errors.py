@@ -1,4 +1,7 @@
-"""The base classes of kronfield's errors and warnings; the command line loads this early."""
+"""The base classes of kronfield's errors and warnings.
+
+This module imports nothing, because the command line loads it early.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from kronfield._core.records import record
 EVEN = 1e-6
 # Limits of the length of an axis: squares and fourth powers of derivatives must not overflow.
 SHORTEST, LONGEST = 1e-60, 1e60
-# The gaps of axes of up to KEPT_UP_TO positions are known for RECENT of them, 1 MB in all: a fit
-# asks several times, and axes of many fits are alike.
+# The gaps of the RECENT last axes with up to KEPT_UP_TO positions are cached, 1 MB in all: a fit
+# needs them several times, and many fits have equal axes.
 KEPT_UP_TO, RECENT = 512, 256
 
 
@@ -26,8 +26,8 @@ KEPT_UP_TO, RECENT = 512, 256
 class Frame:
     """The placement of one axis: position x is embedded at (x - origin) / length.
 
-    The field is valid from ``low`` to ``high``. If the axis ``wraps``, that is one period, whose
-    length is ``length``, and all positions are valid.
+    The field is valid from ``low`` to ``high``. If the axis ``wraps``, this interval is one period,
+    of length ``length``, and all positions are valid.
     """
 
     origin: float
@@ -104,7 +104,7 @@ def smallest_gap(x: Array) -> float:
 
 
 def _gaps(x: Array) -> tuple[float, float]:
-    """Return the smallest gap, and how far gaps differ from their mean at most."""
+    """Return the smallest gap, and the largest difference between a gap and the mean gap."""
     if len(x) <= KEPT_UP_TO and x.dtype == np.float64:
         return _short_gaps(x.tobytes())
     return _measured_gaps(x)

@@ -17,7 +17,7 @@ SECOND = 10**18
 FRACTIONS = {"ms": 10**15, "us": 10**12, "ns": 10**9, "ps": 10**6, "fs": 10**3, "as": 1}
 # Seconds in one step of each longer unit. Months and years have no fixed length.
 SECONDS = {"s": 1, "m": 60, "h": 3600, "D": 86400, "W": 604800}
-# Seconds in a Julian year of 365.25 days, by which derivatives "per year" are.
+# Seconds in a Julian year of 365.25 days, for derivatives "per year".
 YEAR = 31_557_600
 # Names of units in words, for derivatives "per day".
 WORDS = {
@@ -58,7 +58,7 @@ def is_time(values: Any) -> bool:
 
 
 def _calendar(date: Any) -> str | None:
-    """Return the calendar of a date of cftime; None of anything else."""
+    """Return the calendar of a date of cftime; None for any other object."""
     return str(date.calendar) if type(date).__module__.partition(".")[0] == "cftime" else None
 
 
@@ -83,7 +83,7 @@ def _calendar_split(dates: Any) -> tuple[Array, Array]:
 def time_array(argument: str, values: Any) -> Array:
     """Return dates as datetime64 or durations as timedelta64; raise an error for missing ones.
 
-    Dates with a time zone become those of UTC.
+    Dates with a time zone are converted to UTC.
     """
     zone = getattr(getattr(values, "dtype", None), "tz", None)
     if zone is not None:  # pandas: an index converts itself, a series by its accessor
@@ -174,15 +174,15 @@ class AxisLabel:
     name : str or None
         The name of the axis.
     unit : str
-        The unit of positions, '' if it is not known. That of dates and durations is "s".
+        The unit of positions, '' if it is not known. Dates and durations have "s".
     kind : str
         "number", "date" or "duration".
     epoch : (int, int)
         The first sample of dates or durations, in whole seconds (since 1970) and attoseconds.
     step : str
-        The unit of NumPy in which dates or durations come back.
+        The NumPy unit in which dates or durations are returned.
     attrs : dict
-        Other facts that came with the axis.
+        Other metadata of the axis.
     calendar : str
         The calendar of dates of cftime, such as "noleap"; '' for dates of NumPy.
     """
@@ -226,7 +226,7 @@ class AxisLabel:
 
     @property
     def is_date(self) -> bool:
-        """Whether positions are dates of NumPy, which other libraries know."""
+        """Whether positions are dates of NumPy, which Matplotlib and others support."""
         return self.kind == DATE and not self.calendar
 
     def numbers(self, argument: str, values: Any) -> Array:
@@ -254,7 +254,7 @@ class AxisLabel:
                 TypeError,
             )
         seconds, rest = _split(times)
-        # the integers are subtracted first, so that only the difference is rounded
+        # subtract integers first, so that only the difference is rounded
         return np.asarray((seconds - self.epoch[0]) + (rest - self.epoch[1]) / SECOND)
 
     def _calendar_numbers(self, argument: str, values: Any) -> Array:
@@ -289,7 +289,7 @@ class AxisLabel:
         """Return positions as they were given: dates as datetime64, numbers unchanged.
 
         The unit of dates is that of the first sample, or a finer one if positions need it. Dates of
-        cftime come back as objects of cftime.
+        cftime are returned as objects of cftime.
         """
         x = np.asarray(positions, dtype=np.float64)
         if not self.is_time:
@@ -312,7 +312,7 @@ class AxisLabel:
         per = SECOND // FRACTIONS[step]
         if seconds.size and int(np.abs(seconds).max()) > 2**62 // per:
             return seconds.astype(f"{letter}[s]")
-        # to the nearest step of the unit, in which the samples were given
+        # round to the nearest step of the unit of the samples
         rounded = (rest + FRACTIONS[step] // 2) // FRACTIONS[step]
         return (seconds * per + rounded).astype(f"{letter}[{step}]")
 
@@ -368,7 +368,7 @@ class AxisLabel:
         if not known or not (name is None or isinstance(name, str)):
             raise ValueError(f"an axis of kind {kind!r} and step {step!r}")
         attrs = dict(given["attrs"])
-        calendar = str(given.get("calendar", ""))  # since 0.2
+        calendar = str(given.get("calendar", ""))  # files written before 0.2 have none
         unit, epoch = str(given["unit"]), (int(seconds), int(rest))
         return cls(name, unit, kind, epoch, step, attrs, calendar)
 
@@ -384,7 +384,7 @@ class Labels:
     name : str or None
         The name of the values.
     attrs : dict
-        Facts that came with the values; "units" is their unit.
+        Metadata of the values; "units" is their unit.
     channels : tuple of str or None
         The names of the channels.
     """
@@ -423,7 +423,7 @@ class Labels:
 def plain(value: Any, *, not_finite: Callable[[float], Any] = str) -> Any:
     """Return ``value`` as data that JSON can hold; other objects become text.
 
-    ``not_finite`` says what stands for a number that is not finite.
+    ``not_finite`` returns the replacement of a number that is not finite.
     """
     if isinstance(value, Mapping):
         return {str(key): plain(one, not_finite=not_finite) for key, one in value.items()}
@@ -479,8 +479,8 @@ def drawn_order(
 ) -> tuple[tuple[int, int], bool]:
     """Return two axes as (vertical, horizontal), and whether the vertical one grows upwards.
 
-    The names decide: x, longitude and time go to the right, y and latitude upwards. Others are rows
-    and columns of a picture, unless ``always``: then they are drawn as on a map too.
+    The names decide: x, longitude and time go to the right, y and latitude upwards. Other axes are
+    drawn as rows and columns of a picture, or, with ``always``, as on a map.
 
     Examples
     --------

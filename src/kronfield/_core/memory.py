@@ -1,4 +1,4 @@
-"""How much memory there is, and the refusal of work that needs more before it starts."""
+"""The available memory, and an error for work that needs more, raised before it starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 from kronfield._core.arrays import problem
 
-# Work up to this size is never refused: asking for the memory takes longer than it is worth.
+# Work that needs at most this many bytes is not checked: the check would cost more than it saves.
 SMALL = 1 << 26
 
 
@@ -20,9 +20,10 @@ def memory_size() -> int | None:
 
 
 def available_memory() -> float:
-    """Return the bytes that this process can still take; inf if the system does not say.
+    """Return the bytes that this process can still take; inf if they are unknown.
 
-    The least of what the machine has left and what a limit of the address space leaves.
+    This is the available memory of the machine, or the rest of the limit of the address space
+    (RLIMIT_AS) if that is smaller.
     """
     left = math.inf
     try:
@@ -45,7 +46,7 @@ def available_memory() -> float:
 
 
 def check_memory(argument: str, what: str, needed: float, remedy: str) -> None:
-    """Raise an error if work needs more bytes than there are.
+    """Raise an error if work needs more bytes than are available.
 
     Examples
     --------

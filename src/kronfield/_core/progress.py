@@ -37,15 +37,17 @@ class _NotebookBar:
         )
 
     def update(self, task: Any, *, completed: int, figures: str, total: int | None) -> None:
-        """Draw the bar anew; ``task`` is as in rich and not used."""
+        """Redraw the bar. ``task`` is not used; the method of rich has it too."""
         self._handle.update(self._html(completed, total, figures))
 
     def stop(self) -> None:
-        """Keep the last state: the output of a cell is a record."""
+        """Do nothing: the last state of the bar stays in the output of the cell."""
 
 
 class Bar:
-    """A progress bar with a title, the time left and a line of figures; silent without a terminal.
+    """A progress bar with a title, the time left and a line of figures.
+
+    It is shown on a terminal or in a notebook only.
 
     Examples
     --------
@@ -60,7 +62,7 @@ class Bar:
     total : int, optional
         The amount of work; it may also be given later, to `update`.
     shown : bool
-        Whether to show the bar if there is a terminal.
+        Whether to show the bar if there is a terminal or a notebook.
     after : float
         The delay in seconds before the bar appears, so that short tasks show none.
     """

@@ -40,8 +40,9 @@ def record(kind: _Kind | None = None, /, *, eq: bool = True) -> Any:
     """
 
     def made(cls: _Kind) -> _Kind:
-        cls.__doc__ = cls.__doc__ or cls.__name__  # `dataclass` compiles a signature for it else
-        # `dataclass` wants all or none of a family to be frozen, and compiles methods if they are
+        cls.__doc__ = cls.__doc__ or cls.__name__  # if empty, `dataclass` computes it
+        # `dataclass` requires that a class and its parents are all frozen or all not. It compiles
+        # methods for frozen classes: freeze only if a parent is a dataclass.
         family = any(hasattr(parent, "__dataclass_params__") for parent in cls.__mro__)
         dataclass(init=False, eq=False, repr=False, frozen=family)(cls)
         cls.__dataclass_params__.frozen = True
@@ -74,7 +75,7 @@ class _Init:
 
 
 def _compiled_init(cls: type[Any]) -> Callable[..., None]:
-    # a dataclass of the same fields, made for its __init__
+    # make a dataclass of the same fields, and take its __init__
     content: dict[str, Any] = {"__annotations__": {}, "__module__": cls.__module__}
     for one in fields(cls):
         content["__annotations__"][one.name] = one.type

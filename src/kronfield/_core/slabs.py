@@ -17,7 +17,8 @@ from kronfield._core.threads import in_threads
 
 # Numbers in a slab, and the smallest array, in numbers, that is processed by several threads.
 SLAB, SEVERAL = 1 << 18, 1 << 20
-# More planes than this are copied together: plane by plane, each line of the target is read again.
+# More planes than this are copied at once: a copy per plane would load each cache line of the
+# target again for every plane.
 MANY_PLANES = 256
 
 Result = TypeVar("Result")
@@ -33,7 +34,7 @@ def each_slab(work: Callable[[int, int], Result], rows: int, numbers_per_row: in
 
 
 def first_axis_last(planes: Array, target: Array) -> None:
-    """Copy planes (C, N, ...) to ``target`` (N, ..., C), in slabs to use the cache fully."""
+    """Copy planes (C, N, ...) to ``target`` (N, ..., C), in slabs that fit in the cache."""
 
     def work(i: int, j: int) -> None:
         if len(planes) > MANY_PLANES:

@@ -19,7 +19,7 @@ def _checked(matrix: Any) -> AnyArray:
         )
     xp = namespace(array)
     wide = xp.astype(array, xp.float64, copy=False)
-    # the scale takes no part in gradients
+    # gradients treat the scale as a constant
     peak = float(xp.max(xp.abs(getattr(wide, "detach", lambda: wide)())))
     if peak == 0.0:
         raise problem(

@@ -39,7 +39,7 @@ class _Blas:
     limit for every calling thread.
     """
 
-    # Modules that load their own BLAS: the libraries are looked up again after one is first loaded.
+    # Modules that load their own BLAS: when one of them is loaded, libraries are looked up again.
     BRING_BLAS = (
         "numpy",
         "scipy.linalg",
@@ -53,8 +53,8 @@ class _Blas:
         self._lock = threading.RLock()
         self._libraries: list[Any] = []
         self._seen: tuple[bool, ...] = ()
-        self._modules = 0  # how many modules were loaded when they were last looked at
-        self._depth = 0
+        self._modules = 0  # the number of loaded modules at the last check
+        self._depth = 0  # the number of threads that are inside a call
         self._before: list[tuple[Any, int]] = []
         self._limit_of_user: int | None = None
         self._own = threading.local()
@@ -66,7 +66,7 @@ class _Blas:
         self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
 
     def _is_known(self) -> bool:
-        """Return whether the libraries were looked up since a module that brings one was loaded."""
+        """Return whether no module that brings a BLAS was loaded since the last look-up."""
         count = len(sys.modules)
         if count == self._modules:
             return True
@@ -114,13 +114,13 @@ class _Blas:
 
     def leave(self) -> None:
         """End a call: the last call to end restores the limits of all libraries."""
-        # 0 already if the process was forked in a call
+        # already 0 if the process was forked during a call
         self._own.depth = max(0, getattr(self._own, "depth", 0) - 1)
         if self._own.depth:
             return
         _set_back(self._own.__dict__.pop("before", []))
         with self._lock:
-            self._depth = max(0, self._depth - 1)  # 0 already if the process was forked in a call
+            self._depth = max(0, self._depth - 1)  # 0 after a fork, as above
             if self._depth == 0:
                 _set_back(self._before)
                 self._before = []
@@ -266,7 +266,7 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Re
     if count == 1:
         return [work(part) for part in parts]
     results: list[Any] = [None] * len(parts)
-    # next() is atomic: each thread takes the next part, so there is one wait, not one per part
+    # next() is atomic, so that threads can share the iterator: one task per thread, not per part
     left = iter(enumerate(parts))
     failed = threading.Event()
 

@@ -20,7 +20,7 @@ MOST_PRODUCTS = 1 << 24
 
 @record
 class Memorisation:
-    """The result of `can_memorise`; as a condition, it is true if memorisation is possible.
+    """The result of `can_memorise`; in a boolean context, true if memorisation is possible.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def _on_grid(
 
 
 def _grid_reason(parts: Sequence[Memorisation], rank: int, samples: int) -> str:
-    """Return which axes fail on their own, or else whether their products suffice."""
+    """Return which axes fail; if none, whether the products of singular values suffice."""
     failed = [f"on axis {i}, {part.reason}" for i, part in enumerate(parts) if not part]
     if failed:
         return " ".join(failed)

@@ -114,7 +114,7 @@ def preset(name: str, size: int, *, complete: bool = True, **settings: Any) -> E
 
 
 def natural_size(name: str, samples: int) -> int:
-    """Return the number of features of a kind that puts one centre on each sample."""
+    """Return the number of features with one centre per sample; even for Fourier kinds."""
     kind = kind_named(name)
     if kind in PAIRED:
         return samples + samples % 2

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kronfield.files import Description, Signal, VideoFrames
     from kronfield.fitting.report import Candidate, RemovedNoise
 
-# Numbers that are converted at a time when they are written, a bound of memory.
+# The largest number of values converted at a time for writing, to bound memory.
 PIECE = 1 << 22
 
 
@@ -105,8 +105,8 @@ def command(
     """Remove noise from a picture, video, volume, sound or array.
 
     White noise is measured and printed. Noise that is stronger where a picture is brighter is found
-    too. It is removed by shrinking the weights of cosines in blocks, or by a penalised fit:
-    whichever has the smaller error by Stein's unbiased estimate. The error that is left is printed.
+    too. Noise is removed by shrinking the weights of cosines in blocks, or by a penalised fit,
+    whichever has the smaller error by Stein's unbiased estimate. The expected error is printed.
 
     Alpha stays as it is. Missing samples (NaN) are filled in. Large files are read and written in
     parts.
@@ -174,13 +174,13 @@ def _target(source: str, output: Path | None) -> Path:
     return output or default_output(source, f"-denoised{'.png' if suffix == '.gif' else suffix}")
 
 
-# What is read
+# Input
 # ------------------------------------------------------------------------------------------
 
 
 @record(eq=False)
 class _Job:
-    """What was read: a signal or a video, and where samples are missing."""
+    """The input: a signal or a video, and where samples are missing."""
 
     source: Signal | VideoFrames
     description: Description
@@ -200,7 +200,7 @@ class _Job:
         return f"levels of {self.unit}" if self.description.levels else "values"
 
     def text(self, amount: float) -> str:
-        """Return an amount in that unit as text."""
+        """Return a noise or an error in stored units as text, with its unit."""
         if not (amount > 0 and math.isfinite(amount)):
             return "not known"
         if self.description.kind == "audio":
@@ -252,16 +252,16 @@ def _job(source: str, frames: Any, out: Output, *, by_hand: bool) -> _Job:
     return _Job(signal, signal.description, missing if missing.any() else None)
 
 
-# What is done
+# Result
 # ------------------------------------------------------------------------------------------
 
 
 @record(eq=False)
 class _Done:
-    """What was removed and how; noise and error in the unit that is printed.
+    """The result of denoising: noise, method and expected error, in stored units.
 
-    ``sigma`` is None if no noise was found or it is not known, ``before`` and ``after`` are what a
-    report shows, as values.
+    ``sigma`` is the standard deviation of the noise, None if no noise was found or if it is
+    unknown. ``before`` and ``after`` are the values that a report shows.
     """
 
     sigma: float | None
@@ -282,7 +282,7 @@ class _Done:
 
     @classmethod
     def of(cls, noise: RemovedNoise | None, **known: Any) -> _Done:
-        """Return what was done about noise that was found, or not."""
+        """Return the result for ``noise``, which is None if no noise was found."""
         if noise is None:
             return cls(None, "", None, **known)
         sigma = math.sqrt(sum(one**2 for one in noise.sigma) / len(noise.sigma))
@@ -290,7 +290,7 @@ class _Done:
         return cls(sigma, noise.method, error, varies=noise.stabilised, **known)
 
     def lines(self, job: _Job, seconds: float) -> Iterator[str]:
-        """Yield what is printed."""
+        """Yield the lines to print."""
         if self.filled:
             yield f"{self.filled} missing samples filled in"
         if self.sigma is None and not self.method:
@@ -329,7 +329,7 @@ class _Done:
 
     @property
     def remark(self) -> str:
-        """What is said of noise that is cut off."""
+        """A note on noise that is cut off at black or white."""
         return (
             f"{self.cut_off:.0%} of the samples are black or white: noise is cut off there, "
             "and the error is larger than expected"
@@ -385,7 +385,7 @@ def _sigma(job: _Job, noise: tuple[float, bool] | None) -> float | None:
 
 @record
 class _Asked:
-    """What was asked for: the noise in stored units if it was given, and where the result goes."""
+    """The options: the noise in stored units, None if it is to be measured, and the output."""
 
     sigma: float | None
     strength: float
@@ -439,7 +439,7 @@ def _pieces(block: Any) -> Iterator[Any]:
 
 
 def _values(stored: Any, job: _Job) -> Any:
-    """Return stored numbers as values: integers from 0 to 1."""
+    """Return stored numbers as values: integer levels are scaled to 0 to 1."""
     import numpy as np
 
     if stored.dtype.kind == "f":
@@ -458,8 +458,8 @@ def _with_gaps(job: _Job, asked: _Asked, out: Output) -> _Done:
     sigma, strength = asked.sigma, asked.strength
     if strength != 1 and sigma is None:
         raise Failure(
-            f"--strength: got {strength:g} for samples of which some are missing; expected none "
-            "without --noise. Give --noise too, or fill them in first: kronfield inpaint"
+            f"--strength: got {strength:g} with missing samples; expected --noise SIGMA. "
+            "Give --noise too, or fill in the samples first: kronfield inpaint"
         )
     count = int(job.missing.sum())
     with out.working(f"Denoising and filling {count} of {job.missing.size} samples"):
@@ -472,7 +472,7 @@ def _with_gaps(job: _Job, asked: _Asked, out: Output) -> _Done:
     write(asked.target, values, signal.info, overwrite=asked.force)
     middle = Middle(job.missing.shape, job.description)
     done = _Done.of(found, middle=middle, before=None, after=None, strength=strength)
-    if found is not None and strength != 1:  # the noise itself; the error is that of another noise
+    if found is not None and strength != 1:  # ``error`` is for sigma * strength
         done = replace(done, sigma=sigma, error=None)
     return replace(
         done,

@@ -139,7 +139,7 @@ Examples:
 @click.option(
     "--noise",
     type=float,
-    help="With --error: the standard deviation of the values. Default: from the fit.",
+    help="With --error: the standard deviation of the noise. Default: from the fit.",
 )
 @click.option(
     "--beyond",
@@ -236,7 +236,9 @@ def command(
 def _target(source: str, output: Path | None, values: bool, out: Output) -> Path:
     """Return the file to write: a field, or a table of ``values``."""
     if source == STANDARD and output is None:
-        raise Failure("-o: got no name, and standard input has none; expected one, or - for a pipe")
+        raise Failure(
+            "-o: got no name, and standard input has none; expected a file, or - for a pipe"
+        )
     target = output or default_output(source, "-values.csv" if values else FIELD_SUFFIX)
     return sent(target, ".csv" if values else FIELD_SUFFIX, out)
 
@@ -256,7 +258,7 @@ def _refuse_options_of_tables(
 
 
 def _report_lines(report: FitReport | PointReport | None, hold_out: str | None) -> list[str]:
-    """Return what the report of a fit adds: rejected outliers, and the error held out."""
+    """Return lines from the report: rejected outliers, and the error at held-out points."""
     if report is None:
         return []
     robust = [] if report.robust is None else [str(report.robust)]
@@ -321,7 +323,7 @@ def _save(field: Field, target: Path, dtype: str | None, signal: Signal, out: Ou
 
 
 def _no_ridge_if_long(signal: Signal, encoding: Kronecker | None, out: Output) -> float | None:
-    """Return ridge 0, with a message, if an axis of a grid is too long to choose it; else None."""
+    """Return ridge 0 and say so if an axis of a grid is too long to choose a ridge; else None."""
     if encoding is None or signal.points is not None:
         return None
     longest = defaults.DEFAULT.signals.longest_ridge

@@ -92,7 +92,7 @@ def command(
     """Fill in missing pixels of a picture, or samples of a video, volume, sound or array.
 
     Pixels that are not missing stay unchanged, unless --smooth is given. With --missing VALUE and
-    --mask, pixels are missing that either of them says; NaN always is.
+    --mask, pixels that either option marks are missing. NaN is always missing.
     """
     import numpy as np
 

@@ -231,7 +231,7 @@ def _finite(text: str) -> float:
 
 
 def _position(text: str) -> float | str | None:
-    """Return a number, or a date as text; None of an empty text."""
+    """Return a number, or a date as text; None for an empty text."""
     from kronfield.files.dates import parse_dates
 
     word = text.strip()

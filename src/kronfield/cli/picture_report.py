@@ -1,4 +1,4 @@
-"""The picture report of a fit."""
+"""The report of a fit: a page with pictures."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kronfield.signals.export import Exported
     from kronfield.signals.view import View
 
-# Values on the longer side of a map that is drawn, unless a size is given.
+# Number of values on the longer side of a map that is drawn, unless a size is given.
 DRAWN = 500
 
 
@@ -186,7 +186,7 @@ def command(
     _check_flat(field, output, target, free)
     drawn = target == "image" and not plain and _is_drawn(field, free, output)
     shown = size
-    if drawn and free == 1:  # the size is that of the drawing
+    if drawn and free == 1:  # the size is that of the drawing, not of the samples
         shown = None
     elif drawn and size is None and scale is None:
         shown = DRAWN

@@ -105,11 +105,10 @@ def command(
     """Run an experiment of the paper and print its numbers beside ours.
 
     NAME is a table, a figure, or one of the experiments rank-depth, visual-grid and visual-random.
-    With slopes, CPU time is measured against size; with times, a few epochs of each method are
-    timed; the machine should do nothing else. With
-    claims, a verdict on each claim is given from the results in the folder. With report,
-    everything in the folder is collected on one page, and nothing is run. With all, everything is
-    run.
+    With slopes, CPU time is measured against size. With times, a few epochs of each method are
+    timed. During both, the machine should do nothing else. With claims, a verdict on each claim is
+    given from the results in the folder. With report, everything in the folder is collected on one
+    page, and nothing is run. With all, everything is run.
 
     An interrupted run continues where it stopped.
     """

@@ -28,8 +28,8 @@ from kronfield.embedders._base import FINEST, Embedder
 
 # The highest degree: beyond it the collocation matrix of even samples loses too many digits.
 HIGHEST_DEGREE = 11
-# Interior knots are stored as (first, last) if none is further from its even position than this
-# fraction of a step, or than the rounding of a position, in units of FINEST.
+# Interior knots are stored as (first, last) if each is at its even position, within EVEN steps or
+# within ROUNDING times the rounding error FINEST of a position.
 EVEN, ROUNDING = 1e-12, 8
 # The smallest gap between knots: second derivatives, which grow as 1/gap^2, stay finite.
 SMALLEST_GAP = 1e-60
@@ -39,9 +39,9 @@ SMALLEST_GAP = 1e-60
 class BSpline(Embedder):
     """B-splines of any degree on even or uneven knots, clamped at both ends.
 
-    They are positive and sum to 1 between ``low`` and ``high``. Beyond, the polynomials of the
-    first and the last piece continue. `through` places the knots for interpolation: as many
-    features as samples, not-a-knot ends, as `scipy.interpolate.make_interp_spline` does.
+    They are positive and sum to 1 between ``low`` and ``high``. Outside, the polynomials of the
+    first and the last piece continue. `through` places the knots for interpolation, as
+    `scipy.interpolate.make_interp_spline` does: as many features as samples, and not-a-knot ends.
 
     Examples
     --------
@@ -222,7 +222,7 @@ class BSpline(Embedder):
 
     @cached_property
     def _uneven_inner(self) -> Array:
-        """The interior knots with both ends, of shape (K - k + 1,), kept to be looked up."""
+        """The interior knots with both ends, of shape (K - k + 1,), cached."""
         return np.concatenate([[self.low], self.inner_knots, [self.high]])
 
     def _knot(self, index: Array) -> Array:
@@ -249,7 +249,7 @@ class BSpline(Embedder):
     # ------------------------------------------------------------------------------------------
 
     def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
-        # Differences of close knots need float64, whatever comes in.
+        # Differences of close knots need float64, whatever the dtype of x.
         wide = xp.astype(x, xp.float64, copy=False)
         degree, size = self.degree, self.size
         knots = xp.asarray(self.knots, dtype=xp.float64, device=x.device)
@@ -268,11 +268,11 @@ class BSpline(Embedder):
         return xp.astype(total, x.dtype, copy=False)
 
     def _sides(self, order: int, eps: float) -> tuple[float, ...]:
-        """Return by how much to move positions to find their piece, or the two to take the mean of.
+        """Return shifts of positions before their piece is looked up: two to average both sides.
 
-        A derivative of the order of the degree jumps at knots, where it is the mean of both sides.
-        Features of degree 0 themselves jump: a knot belongs to the piece on its right. A position
-        that is on a knot but for rounding counts as on it.
+        A derivative of order ``degree`` jumps at knots, where it is the mean of both sides.
+        Features of degree 0 jump too: a knot belongs to the piece on its right. A position within
+        rounding error of a knot counts as on it.
         """
         if order < self.degree:
             return (0.0,)
@@ -301,7 +301,7 @@ class BSpline(Embedder):
         x : float64 array of shape (P,)
             Positions.
         order : int
-            Of the derivative, at most ``smoothness``.
+            The order of the derivative, at most ``smoothness``.
         """
         x = np.asarray(x, dtype=np.float64)
         sides = self._sides(order, FINEST)
@@ -324,7 +324,8 @@ class BSpline(Embedder):
         if not self.is_even:
             near = [self._knot(piece + i) for i in range(-degree, degree)]
             return np.stack(_recursion(np, x, near, degree, order))
-        # Away from the ends, in steps from the knot on the left, all knots are whole numbers.
+        # Away from the ends, measure in spacings from the knot on the left of x, so that all knots
+        # are whole numbers.
         at_ends = (piece < degree) | (piece > self.inner_count - degree)
         if at_ends.all():
             out = np.empty((degree + 1, len(x)))
@@ -341,13 +342,13 @@ class BSpline(Embedder):
 
     def _integral(self, low: float, high: float) -> Array:
         # The integral of B_j from -inf to x is (t_(j+k+1) - t_j)/(k + 1) times the sum of the
-        # B-splines of degree k + 1 after the j-th (de Boor, A Practical Guide to Splines, X).
+        # B-splines of degree k + 1 from the j-th on (de Boor, A Practical Guide to Splines, X).
         degree, knots = self.degree, self.knots
         ends = np.array([low, high])
         piece = self._piece(ends)
         near = [self._knot(piece + i) for i in range(-degree - 1, degree + 1)]
         values = np.stack(_recursion(np, ends, near, degree + 1, 0))  # (k + 2, 2)
-        after = np.cumsum(values[::-1], axis=0)[::-1]  # sums from each one on
+        after = np.cumsum(values[::-1], axis=0)[::-1]  # each with all that follow
         share = np.zeros((2, self.size))
         for end, first, sums in zip(share, piece, after.T, strict=True):
             end[:first] = 1.0
@@ -398,7 +399,7 @@ class BSpline(Embedder):
         h = self.spacing if self.is_even else float(np.diff(self._uneven_inner).min())
         return fraction("tolerance", tolerance) ** (-1 / (self.degree + 1)) / (math.pi * h)
 
-    # What makes it a value
+    # Saving and equality
     # ------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -430,20 +431,21 @@ class BSpline(Embedder):
         return hash((type(self), self._settings, inner))
 
     def made_through(self, axis: Array, frame: Frame) -> None:
-        """Note that the knots follow from samples at ``axis``, rising or falling, in ``frame``.
+        """Record that the knots follow from samples at ``axis``, rising or falling, in ``frame``.
 
         A pickle then holds these positions instead of uneven knots: packed if they have few digits,
-        otherwise once for all objects that hold the same array. Nothing is noted if other knots
-        would follow.
+        otherwise once for all objects that hold the same array. Nothing is recorded if the knots
+        differ from those of the samples.
         """
         sites = _Sites(axis, frame)
         if isinstance(self.inner, np.ndarray) and sites.give(self):
             self._set(_sites=sites)
 
     def __reduce__(self) -> Any:
-        # built anew: hashes differ between processes, and arrays come back writeable
+        # Rebuild from the arguments: hashes differ between processes, and unpickled arrays are
+        # writeable.
         sites: _Sites | None = self.__dict__.get("_sites")
-        # asked again, because the array of positions may have changed in the meantime
+        # checked again, because the array of positions may have changed in the meantime
         if sites is not None and sites.give(self):
             axis = pack_axis(sites.axis)
             return _rebuild_through, (type(self), *self._settings, axis, sites.frame)
@@ -505,7 +507,7 @@ def _knots_through(x: Array, degree: int) -> Array:
 
 
 def _is_even(inner: Array) -> bool:
-    """Tell whether all interior knots are where even ones from the first to the last would be."""
+    """Return whether interior knots are evenly spaced from the first to the last."""
     first, last = float(inner[0]), float(inner[-1])
     step = (last - first) / max(len(inner) - 1, 1)
     slack = max(EVEN * step, ROUNDING * FINEST * max(abs(first), abs(last)))
@@ -519,8 +521,8 @@ def _recursion(
     """Return the degree + 1 B-splines that are not zero in the piece of each x, differentiated.
 
     ``near`` are the 2 degree knots around that piece, arrays or numbers: degree of them up to its
-    left end and degree from its right end on. The piece itself is not empty, so no gap that is
-    divided by is zero.
+    left end and degree from its right end on. The piece itself is not empty, so no divisor is
+    zero.
     """
     # with part_j = B_(j,d-1) / (t_(j+d) - t_j):
     #   B_(j,d) = (x - t_j) part_j + (t_(j+d+1) - x) part_(j+1)   up to d = degree - order, then

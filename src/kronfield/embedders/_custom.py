@@ -1,4 +1,4 @@
-"""The paper's general case: features from any continuous function of the user."""
+"""The paper's general case: features from any continuous function that users supply."""
 
 from __future__ import annotations
 

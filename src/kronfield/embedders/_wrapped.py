@@ -25,11 +25,12 @@ from kronfield.embedders._base import Embedder
 from kronfield.embedders._bspline import BSpline
 from kronfield.embedders._local import LocalEmbedder
 
-# Features are summed over as many turns as they reach with this fraction of their peak.
+# The copies of a feature are summed out to where it falls below this fraction of its peak.
 NEGLIGIBLE = 1e-17
-# The most turns that a feature may reach: wider features are constant but for rounding.
+# The largest reach of a feature, in turns: wider features are constant up to rounding.
 MOST_TURNS = 16
-# The interval of B-splines may differ from 1 by this much: it is a difference of positions.
+# The length of the interval of B-splines may differ from 1 by this much, because it is a difference
+# of rounded positions.
 ROUNDING = 1e-12
 
 
@@ -37,9 +38,9 @@ ROUNDING = 1e-12
 class Wrapped(Embedder):
     """An embedder whose unit interval is closed to a circle: features have period 1.
 
-    A feature is the sum of its copies at distances of whole periods. Of a local embedder, those
-    centres count that are in the unit interval, i/K. B-splines that divide an interval of length 1
-    into K pieces become K periodic splines: value and derivatives close at the seam.
+    A feature is the sum of its copies at distances of whole periods. The K centres of a local
+    embedder are those in the unit interval, i/K. B-splines that divide an interval of length 1 into
+    K pieces become K periodic splines: values and derivatives agree where the two ends meet.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class Wrapped(Embedder):
         emb = self.embedder
         if isinstance(emb, LocalEmbedder) and emb.reach(NEGLIGIBLE) < MOST_TURNS:
             size = round(1 / emb.spacing)
-            if emb.padding:  # two encodings that are alike are equal
+            if emb.padding:  # so that encodings with equal features are equal
                 self._set(embedder=replace(emb, size=size, padding=0))  # type: ignore[type-var]
         elif isinstance(emb, BSpline) and abs(emb.high - emb.low - 1.0) <= ROUNDING * max(
             1.0, abs(emb.low)
@@ -85,7 +86,7 @@ class Wrapped(Embedder):
 
     @classmethod
     def through(cls, x: Any, degree: int = 3) -> Self:
-        """Return periodic splines for interpolation at N sorted positions, less than 1 apart.
+        """Return periodic splines for interpolation at N sorted positions that span less than 1.
 
         The knots of an odd degree lie on the samples, those of an even degree half-way between.
 
@@ -116,17 +117,17 @@ class Wrapped(Embedder):
                 "Sort them, merge equal positions, and leave out a copy of the first at the end.",
             )
         sites = x if degree % 2 else (x + np.append(x[1:], x[0] + 1.0)) / 2
-        # each of K pieces has a feature; a B-spline with clamped ends has `degree` more
+        # K pieces give K features; a basis of B-splines with clamped ends has `degree` more
         inner = sites[1:] if len(sites) > 1 else None
         low = float(sites[0])
         return cls(BSpline(len(sites) + degree, degree, low=low, high=low + 1.0, inner=inner))
 
-    # The circle cut open: an embedder on the line that is long enough
+    # The circle cut open: a longer embedder on the line
     # ------------------------------------------------------------------------------------------
 
     @cached_property
     def unrolled(self) -> LocalEmbedder | BSpline:
-        """The embedder on the line, with `offset` features more before the unit interval."""
+        """The embedder on the line, with `offset` more features before the unit interval."""
         emb = self.embedder
         if isinstance(emb, LocalEmbedder):
             p = self.offset
@@ -141,7 +142,7 @@ class Wrapped(Embedder):
 
     @property
     def offset(self) -> int:
-        """The feature of `unrolled` that is feature 0 of the circle."""
+        """The index of the feature of `unrolled` that is feature 0 of the circle."""
         emb = self.embedder
         if isinstance(emb, BSpline):
             return emb.degree
@@ -172,11 +173,11 @@ class Wrapped(Embedder):
         return np.concatenate([[self.start], self.embedder.inner_knots, [self.start + 1.0]])
 
     def reduced(self, xp: Namespace, x: AnyArray) -> AnyArray:
-        """Return positions less whole periods, on the interval where the circle is cut open."""
+        """Return positions shifted by whole periods into [start, start + 1)."""
         return x - xp.floor(x - self.start)
 
     def folded(self, xp: Namespace, wide: AnyArray) -> AnyArray:
-        """Return the sums of the columns (P, .) of `unrolled` that are the same feature."""
+        """Return features (P, size): sums of the columns of `unrolled` that are copies."""
         P, columns = wide.shape
         before = -self.offset % self.size  # so that column 0 is feature 0
         after = -(before + columns) % self.size
@@ -232,7 +233,7 @@ class Wrapped(Embedder):
 
     @property
     def centres(self) -> Array | None:
-        """The centres of the features on the circle, float64 (size,), from 0 to 1 if even."""
+        """The centres of the features on the circle, float64 (size,), in [0, 1)."""
         if isinstance(self.embedder, LocalEmbedder):
             return self.embedder.centres
         centres = self.unrolled.centres
@@ -246,11 +247,11 @@ class Wrapped(Embedder):
 
     @property
     def rank_limit(self) -> float | None:
-        """That of the embedder on the line."""
+        """The limit of the embedder on the line; None if the features are uneven."""
         return self.embedder.rank_limit if self.is_even else None
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
-        """Return that of the embedder on the line."""
+        """Return the bandwidth of the embedder on the line."""
         return self.embedder.bandwidth(tolerance)
 
     # Saving
@@ -280,7 +281,7 @@ class Dirichlet(Embedder):
 
     The features are 1 at their own centre i/K and 0 at all others, so that weights are samples. A
     signal without frequencies above K/2 cycles per period is reproduced to rounding, and its
-    derivatives and integrals too. Of an even size, the highest frequency has a cosine only.
+    derivatives and integrals too. For an even size, the highest frequency has only a cosine.
 
     Examples
     --------
@@ -304,7 +305,7 @@ class Dirichlet(Embedder):
         self._set(size=whole("size", self.size, at_least=1))
 
     def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
-        # D(t_j - x) = 1/K sum_k exp(2 pi i k (j/K - x)): an inverse FFT of exp(-2 pi i k x)
+        # kernel(t_j - x) = 1/K sum_k exp(2 pi i k (j/K - x)): an inverse FFT of exp(-2 pi i k x)
         wide = xp.astype(x, xp.float64, copy=False)
         wide = wide - xp.floor(wide)
         k = xp.arange(self.size // 2 + 1, dtype=xp.float64, device=x.device)
@@ -322,7 +323,8 @@ class Dirichlet(Embedder):
         return xp.astype(rows, x.dtype, copy=False)
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
-        # the integral over the circle: D(dx)/K, but of an even size half of the highest cosine
+        # The integral over the circle is kernel(dx)/K; for an even size, with half of the cosine of
+        # frequency K/2.
         flat = xp.reshape(xp.astype(dx, xp.float64, copy=False), (-1,))
         total = self.features(xp, flat, 0)[:, 0] / self.size
         if self.size % 2 == 0:
@@ -330,7 +332,7 @@ class Dirichlet(Embedder):
         return xp.astype(xp.reshape(total, dx.shape), dx.dtype, copy=False)
 
     def _integral(self, low: float, high: float) -> Array:
-        # every frequency is integrated on its own, as of Fourier features
+        # each frequency is integrated separately, as for Fourier features
         k, middle, length = np.arange(self.size // 2 + 1), (low + high) / 2, high - low
         spectrum = length * np.sinc(k * length) * np.exp(-2j * math.pi * k * middle)
         return np.fft.irfft(spectrum, n=self.size)
@@ -347,7 +349,7 @@ class Dirichlet(Embedder):
 
     @property
     def rank_limit(self) -> float:
-        """The size: all features are orthogonal."""
+        """The size. For an even size it is an upper bound: the exact limit is size - 1/2."""
         return float(self.size)
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:

@@ -8,7 +8,7 @@ weights.
 - "similarity": the paper's closed form of it, with inner products replaced by the similarity D, an
   integral over t. For Fourier features both are the same. For shifted functions the sum over K
   features differs from the integral where the features are narrow, and at the ends of the domain,
-  beyond which there are none. The authors' code uses this kind.
+  beyond which there are no features. The authors' code uses this kind.
 - "linear": 1 - beta and beta.
 
 In D dimensions the weights of the 2^D corners are the products of those of the axes. For least
@@ -181,7 +181,8 @@ class _Cells:
     def weights(self, x: AnyArray, cell: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return the weights of positions (P,) in the dtype of ``x``; ``cell`` is their cell."""
         xp = namespace(x)
-        # In float64: where the ends of a cell are much alike, float32 has too few digits.
+        # In float64: if the features at both ends of a cell are nearly equal, float32 has too few
+        # digits.
         wide = xp.astype(x, xp.float64, copy=False)
         step, P = max(1, PART // self.taps), x.shape[0]
         pairs = [
@@ -198,7 +199,7 @@ class _Cells:
         values = self._features(xp, x, cell)  # (P, T)
         if 2 * self.count * self.taps <= KEPT:
             inverses = _kept_inverses(self.embedder, self.low, self.spacing, self.count)
-        else:  # only of the cells that have points
+        else:  # compute those of the cells that contain points
             found, place = np.unique(to_numpy(cell), return_inverse=True)
             inverses = self.inverses(found)
             cell = xp.asarray(place, dtype=cell.dtype, device=cell.device)
@@ -349,7 +350,7 @@ class Blending:
         self.axes = [_even_nodes(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickle; those of version 0.1.0 had the similarity, or linear weights."""
+        """Restore a pickle; in version 0.1.0, weights were by similarity or linear."""
         linear = state.pop("linear", False)
         self.__dict__.update({"weights": "linear" if linear else "similarity", **state})
 

@@ -36,7 +36,7 @@ STATES = {True: "met", False: "violated", None: "open"}
 EVERY, SOME = "every ", "some "
 #: At most this many figures are named in the line of a claim.
 NAMED = 4
-#: The heading of claims before the first that names one.
+#: The heading of the claims before the first claim that names a group.
 FIRST_GROUP = "Theory"
 
 
@@ -64,7 +64,10 @@ class Condition(NamedTuple):
         return {self.figure: figures[self.figure]}
 
     def met_by(self, number: Number, figures: Figures) -> bool | None:
-        """Return whether one figure meets the condition; of a mean, its whole interval."""
+        """Return whether a figure meets the condition; for a mean, whether its whole interval does.
+
+        None if only a part of the interval does, or if there are too few items.
+        """
         bound = figures[self.bound].value if isinstance(self.bound, str) else self.bound
         relation = RELATIONS[self.relation]
         if not number.is_mean:
@@ -85,7 +88,7 @@ class Condition(NamedTuple):
 
 
 def every(states: Iterable[bool | None]) -> bool | None:
-    """Return whether all are true; None if that is open, as it is without any."""
+    """Return whether all states are true; None if that is open, or if there are no states."""
     given = list(states)
     if False in given:
         return False
@@ -93,7 +96,7 @@ def every(states: Iterable[bool | None]) -> bool | None:
 
 
 def some(states: Iterable[bool | None]) -> bool | None:
-    """Return whether one is true; None if that is open, as it is without any."""
+    """Return whether a state is true; None if that is open, or if there are no states."""
     given = list(states)
     if True in given:
         return True
@@ -138,7 +141,7 @@ class Rule:
         return {name: figures[name] for name, states in found.items() if every(states) is state}
 
     def reading(self, name: str, number: Number, figures: Figures) -> str:
-        """Return in words what the interval of a mean says on each condition about it, and on 0."""
+        """Return in words how the interval of a mean compares with 0 and with its conditions."""
         if number.n < FEWEST:
             return f"n below {FEWEST}"
         words = []
@@ -177,7 +180,7 @@ class Claim:
 
     @property
     def line(self) -> str:
-        """What decides, in words: n, means and intervals, and where the claim fails."""
+        """The decisive figures in words: n, means and intervals, and where the claim fails."""
         if not self.figures:
             return f"no rows: run `kronfield reproduce {self.needs}`"
         decisive = self.rule.decisive(self.figures)
@@ -198,7 +201,7 @@ class Claim:
 
     @property
     def _encoders(self) -> str:
-        """Say so if not all encoders of the paper were compared."""
+        """A note if not all encoders of the paper were compared."""
         if evidence.ENCODERS_COMPARED not in self.figures:
             return ""
         here, there = (
@@ -295,7 +298,7 @@ def _figure_row(name: str, number: Number) -> str:
 
 
 def _n(figures: Figures) -> str:
-    """Return the numbers of items behind some means."""
+    """Return the number of items of some means as text."""
     counts = sorted({number.n for number in figures.values()})
     return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
 

@@ -1,4 +1,4 @@
-"""The figures of claims about what decides the quality of a fit, by closed forms on photographs.
+"""Figures for claims about the factors of the quality of a fit: closed forms on photographs.
 
 Each function returns named numbers; means of paired differences have an interval. The photographs
 are those that ship with scikit-image; without it there are no figures. Nothing was tuned on them.
@@ -67,7 +67,7 @@ def _shrunk(picture: Array, step: int) -> Array:
 
 
 def operator(embedder: Embedder, side: int, *, ridge: float = 0.0, unity: bool = False) -> Array:
-    """Return the matrix from samples at every second of i/side to all of them, (side, side/2).
+    """Return the matrix (side, side/2) from values at every second position i/side to all values.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def matched(N: int, fraction: float) -> tuple[Gaussian, Triangle]:
 
 
 def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, Number]:
-    """Return condition numbers, and what becomes of the constant 1 between the samples."""
+    """Return condition numbers, and the value between the samples of a fit to the constant 1."""
     figures = dict[str, Number]()
     for kind, emb in zip(("Gaussian", "triangle"), pair, strict=True):
         s = np.linalg.svd(np.asarray(emb(even_axis(side // 2))), compute_uv=False)
@@ -165,8 +165,8 @@ def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, Number
 def frequency_choice() -> dict[str, Number]:
     """Compare PSNR over 16 draws of RFF with the Gaussian of the same rank, by features K.
 
-    The spread over draws is the standard deviation within a photograph, a mean over photographs.
-    The same is measured for a scale or width that is wrong by a factor of 2 either way.
+    The spread is the standard deviation over the draws on a photograph, averaged over photographs.
+    The loss of PSNR at half and at twice the scale or width is measured too.
     """
     side, seeds = 64, 16
     tasks, N = photographs(side), side // 2
@@ -209,10 +209,10 @@ def _psnr(embedder: Embedder, tasks: Sequence[Task]) -> Array:
 
 
 def bandwidth(n: int = 512) -> dict[str, float]:
-    """Compare sums over d features with the similarity, for d by the bandwidth B.
+    """Compare sums over d features with the similarity, for d = B and d = 2 B.
 
-    B is the highest frequency at which the spectrum is above 1e-3 of its peak, 2 B the width of the
-    spectrum on both sides.
+    The bandwidth B is the highest frequency at which the spectrum is above 1e-3 of its peak, and
+    2 B is the width of the spectrum over positive and negative frequencies.
     """
     tolerance, figures = 1e-3, dict[str, float]()
     worst = {1: 0.0, 2: 0.0}
@@ -240,7 +240,8 @@ def bandwidth(n: int = 512) -> dict[str, float]:
 def _sum_error(emb: Any) -> float:
     """Return the largest error of (1/d) sum psi psi against D(dx), relative to D(0).
 
-    Positions are about the middle of the domain, over one spacing.
+    The first position takes 9 values over one spacing of the features, near the middle of the
+    domain.
     """
     dx = np.linspace(0.0, 0.1, 6)
     exact = np.asarray(emb.similarity(dx))

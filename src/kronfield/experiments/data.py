@@ -29,19 +29,20 @@ CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine")
 FRAME = 256
 # Number of frames decoded at a time.
 FRAMES_AT_A_TIME = 32
-# Names of the arrays in the files of the paper's authors, unless an experiment names others: their
-# script of Table 3 reads "test", that of Table 4 "train". Of other files, all arrays of a suitable
-# shape are used.
+# Names of the arrays in the files of the paper's authors. An experiment may name others: the
+# authors' script of Table 3 reads "test", that of Table 4 "train". In files without these names,
+# all arrays of a suitable shape are used.
 NPZ_KEYS = ("test_data", "train")
 # Lines are taken from at most this many images, unless more lines are requested.
 MOST_PICTURES = 16
 # Where the cubes of a clip lie, as fractions of the room in time, height and width: the centre
-# first. Any two are apart by a quarter of the room or more in height or in width.
+# first. The room is the length of the axis minus the side of the cube. Any two cubes are apart by a
+# quarter of the room or more in height or in width.
 CUBES = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25), (0.75, 0.75, 0.75), (0.25, 0.75, 0.25))
 # Seed of the choice of rows and columns.
 LINE_SEED = 0
 
-# A place of a cube, as fractions of the room on each axis.
+# The place of a cube, as fractions of the room on each axis.
 Place: TypeAlias = tuple[float, float, float]
 
 
@@ -108,7 +109,7 @@ def items(
 def _clips(
     source: str | os.PathLike[str] | None, place: Place, arrays: Sequence[str]
 ) -> list[Item]:
-    """Return a cube of every clip; the names of all but the central cubes say which it is."""
+    """Return a cube of every clip; the names of cubes other than the central one have a number."""
     found = (
         [_clip(name, place) for name in CLIPS]
         if source is None
@@ -142,7 +143,7 @@ def square(values: Array, side: int) -> Array:
 
 
 def cube(frames: Array, side: int, place: Place = CUBES[0]) -> Array:
-    """Return a cube of frames (T, 256, 256, 3): the central one, or another that is apart from it.
+    """Return a cube of frames (T, 256, 256, 3): the central one, or one that does not overlap it.
 
     ``place`` is one of `CUBES`.
     """
@@ -157,20 +158,20 @@ def cube(frames: Array, side: int, place: Place = CUBES[0]) -> Array:
 
 
 def cube_start(n: int, side: int, at: float) -> int:
-    """Return the first of ``side`` samples among n, at a fraction of the room."""
+    """Return the first of ``side`` samples among n, at the fraction ``at`` of the room n - side."""
     return int((n - side) * at)
 
 
 def _step(n: int, side: int) -> int:
-    """Return the distance of neighbouring cubes on an axis of n samples."""
+    """Return the distance between the starts of neighbouring cubes on an axis of n samples."""
     return cube_start(n, side, 0.5) - cube_start(n, side, 0.25)
 
 
 def resize(frames: Array, side: int) -> Array:
     """Return frames (T, H, W, C) as (T, side, side, C).
 
-    Interpolation is linear. Where frames shrink, the hat is as wide as a pixel of the result, which
-    avoids aliasing.
+    Interpolation is linear. Where frames shrink, the triangular kernel is widened to the pixels of
+    the result, to avoid aliasing.
     """
     rows, columns = (_resizing(n, side) for n in frames.shape[1:3])
     return np.ascontiguousarray(

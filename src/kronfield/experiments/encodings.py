@@ -20,7 +20,7 @@ from kronfield.embedders import (
 from kronfield.encoding import Concatenated, Encoding, Kronecker
 from kronfield.experiments.spec import Method
 
-# Positions on each axis at which the largest norm of an encoding is searched.
+# Number of positions on each axis among which the largest norm of an encoding is taken.
 PROBES = 33
 
 

@@ -21,7 +21,7 @@ from kronfield.experiments.tables import current, fullest
 
 FOURIER, SHIFTED = ("LinF", "LogF", "RFF"), ("Tri", "Gau")
 TABLES = ("table1", "table2", "table3", "table4")
-# Figures of a comparison without some of the paper's encoders.
+# Names of the figures of a comparison that lacks some of the paper's encoders.
 ENCODERS_COMPARED = "encoders of the deep networks"
 ENCODERS_KNOWN = "encoders of the deep networks in the paper"
 # The table with the same task, data and settings as a visual comparison.
@@ -56,7 +56,7 @@ class Match(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Enough items come first, then the larger side."""
+        """The sort key: enough items come first, then the larger side."""
         return min(len(self.items), FEWEST), self.side
 
     def best(self, which: int) -> str:
@@ -75,7 +75,7 @@ class Match(NamedTuple):
 
 
 def matches(some: Sequence[Row], others: Sequence[Row]) -> list[Match]:
-    """Return what two sets of rows have in common at every side, the one to judge by first.
+    """Return a `Match` of two sets of rows for every side; the match to judge by comes first.
 
     Items without a row for every encoder of the side, as in a run that is not finished, are left
     out. If too few items remain, encoders are left out instead: those with the fewest items first,
@@ -159,7 +159,8 @@ def descent_speed(found: Evidence, table: str) -> Figures:
 def _times(found: Evidence, table: str, slow: str, quick: str) -> Figures:
     """Return mean seconds over items and encoders, and the ratio by item.
 
-    Only rows of times are used: those of the tables come from runs beside each other.
+    Only rows of the experiment "times" are used: the runs of the tables may have shared the
+    machine with other runs.
     """
     by_group = dict[str, dict[str, list[float]]]()
     rows = [row for row in found.times if row["table"] == table]
@@ -367,7 +368,7 @@ def depth_on_complex(found: Evidence) -> Figures:
 def _visual(found: Evidence, first: tuple[str, int], second: tuple[str, int]) -> Figures:
     """Return paired differences between two models of equal epochs, by task and encoder.
 
-    A model is a group and a depth. The tables have some of the models on the same task and data.
+    A model is a group and a depth. Some of the models are in the tables, on the same task and data.
     """
     figures, protocol = Figures(), Figures()
     for name, table in SAME_TASK.items():
@@ -439,7 +440,7 @@ def _minus(some: Sequence[float], others: Sequence[float]) -> list[float]:
 
 
 def parameters(found: Evidence) -> Figures:
-    """Count the weights of the networks of the paper's settings; no rows are needed."""
+    """Count the weights of the networks with the paper's settings; no rows are needed."""
     figures, different = Figures(), 0
     for table, group in itertools.product(TABLES, ("simple", "complex")):
         spec = load_spec(table)
@@ -476,7 +477,7 @@ def _in_common(
     return a, b
 
 
-# What decides, how many features it takes, and what it costs
+# Rank, number of features, and complexity
 # --------------------------------------------------------------------------------------------------
 
 

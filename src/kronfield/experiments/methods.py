@@ -71,9 +71,9 @@ def run_method(
 
 
 def fitted(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
-    """Return a field in closed form, and the axes at which it has all positions of the task."""
+    """Return the fitted field, and the axes of all positions of the task in its coordinates."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RankWarning)  # the row has the rank
+        warnings.simplefilter("ignore", RankWarning)  # the rank is in the row
         return _field(method, task, seed)
 
 

@@ -23,11 +23,12 @@ from kronfield.experiments.spec import BLENDINGS, Method
 from kronfield.experiments.tasks import Task
 from kronfield.nn import CoordinateMLP, Epoch, Grid, KroneckerLinear, Training, train
 
-# Values of a hidden layer that are evaluated at a time.
+# The largest number of values of a hidden layer evaluated at a time.
 BLOCK = 1 << 24
 # Below this many products in an epoch, one thread is as fast as two.
 SMALL = 3e7
-# A run with at least this many products takes minutes. It saves checkpoints, to be resumed.
+# A run with at least this many products takes minutes. If the network has hidden layers, the run
+# saves checkpoints, so that it can resume.
 LONG = 1e12
 
 
@@ -86,7 +87,7 @@ def descend(
 ) -> Training:
     """Train the network of a method on the given samples of a task; Ctrl-C ends the run.
 
-    ``threads`` is by default as many as the network gains from.
+    ``threads`` is by default that of `useful_threads`.
     """
     import torch
 
@@ -116,10 +117,10 @@ def descend(
 
 @contextlib.contextmanager
 def subnormals_as_zero() -> Iterator[None]:
-    """Take numbers below the least normal one, 1e-38 in float32, as 0.
+    """Treat subnormal numbers, those below 1e-38 in float32, as 0.
 
-    Features of narrow Gaussians are often that small, and many processors multiply these numbers
-    slowly: with them an epoch takes 4 times as long, and ends with the same loss.
+    Features of narrow Gaussians are often that small, and many processors multiply subnormal
+    numbers slowly: with them an epoch takes 4 times as long, and ends with the same loss.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The runs behind docs/reproduction.md (page.toml), what is missing of them, what was scaled."""
+"""The runs of page.toml, behind docs/reproduction.md: their missing jobs and their scaling."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def page_runs() -> tuple[Run, ...]:
 
 
 def missing(results: Mapping[str, Iterable[Row]]) -> str:
-    """Return what is missing of the runs, as Markdown; stated from the rows that are there."""
+    """Return the runs with missing jobs as Markdown, with the number of jobs that have a row."""
     rows = {name: list(some) for name, some in results.items()}
     lines = list[str]()
     for run in page_runs():
@@ -82,7 +82,7 @@ def missing(results: Mapping[str, Iterable[Row]]) -> str:
 
 
 def scaled(results: Mapping[str, Iterable[Row]]) -> str:
-    """Return one table of what was run, beside the paper's protocol, from the rows."""
+    """Return a table of the protocols of the rows, beside the paper's, as Markdown."""
     head = ("", "models", "items", "side", "epochs", "hidden width")
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name in SPECS:
@@ -99,7 +99,7 @@ def scaled(results: Mapping[str, Iterable[Row]]) -> str:
                 GROUPS[method.group] + (f", depth {method.depth}" if spec.keep and epochs else ""),
             )
             found.setdefault(key, set()).add(row["item"])
-        # Models of the same protocol on as many items share a line.
+        # Models of the same protocol and number of items share a line.
         models = dict[tuple[int, str, str, str, str], list[str]]()
         for (order, side, epochs_cell, width_cell, model), items in found.items():
             items_cell = _beside(len(items), spec.paper.count)

@@ -1,6 +1,6 @@
-"""What the authors' released code does otherwise than the paper's text, to measure what it changes.
+"""Where the authors' released code differs from the paper's text, to measure the effect.
 
-Only the experiments use it. The text is what `kronfield` implements.
+Only the experiments use this module. All other modules implement the text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def with_top_frequency(embedder: Embedder) -> Embedder:
     """Return Fourier features that include the highest frequency, 2^exponent.
 
     By the text the frequencies are at i/F, i = 0 ... F-1, of the way from 1 to 2^exponent, which
-    leaves out the end. In the code the end is included. This is the same as another exponent.
+    leaves out the end. The code includes the end, which is equivalent to a larger exponent.
     """
     F = embedder.size // 2
     if isinstance(embedder, LinearFourier):

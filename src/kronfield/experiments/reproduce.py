@@ -41,7 +41,7 @@ TITLES = {
 NAMES = (*SPECS, "times", slopes.NAME, *FIGURES, "claims", "report", "all")
 #: The size of the results of docs/reproduction.md: the paper's, with the runs of page.toml.
 PAGE = "page"
-#: The files of results.
+#: The names of the files of results, without .jsonl.
 RESULTS = (*SPECS, "times", slopes.NAME)
 START, END = "<!-- results -->", "<!-- end of results -->"
 HOW_JUDGED = (
@@ -61,7 +61,7 @@ VISUAL_COLUMNS = (("simple", 0), ("simple", 4), ("complex", 0), ("complex", 1))
 
 @dataclass
 class Report:
-    """The files that `reproduce` wrote, what was scaled, and notes on items left out."""
+    """The files that `reproduce` wrote, how runs were scaled, and notes on items left out."""
 
     files: list[Path] = field(default_factory=list)
     scaled: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ def reproduce(
         Replace the values of the size: samples per axis, number of images or clips, epochs. With
         the size "page", ``side`` selects the runs with that side.
     crops : int, optional
-        The number of cubes of each clip, from the centre and beside it; by default 1.
+        The number of cubes of each clip, the central one first; by default 1.
     merge : sequence of paths
         Folders with results from other runs, which are added to those in ``output`` first.
     page : path, optional
@@ -209,7 +209,7 @@ def _merge(folder: Path, others: Sequence[str | os.PathLike[str]]) -> None:
 def _plan_of_all(
     name: str, size: str, methods: str | None, changes: dict[str, int | None]
 ) -> list[tuple[Spec, Size, list[Method]]]:
-    """Return what is run, with the sizes and methods of all experiments checked."""
+    """Return the runs of all named experiments, after checking their sizes and methods."""
     names = [one for one in (SPECS if name == "all" else (name,)) if one in SPECS]
     plan = [run for one in names for run in _plan(load_spec(one), size, methods, changes)]
     side = changes["side"]
@@ -244,7 +244,7 @@ def _plan(
 
 
 def _disturbed(rows: list[Row]) -> list[str]:
-    """Return a note if times were measured beside other work."""
+    """Return a note if other programs were running when times were measured."""
     load = max(row["load"] for row in rows)
     if load <= QUIET:
         return []

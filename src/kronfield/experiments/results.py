@@ -1,4 +1,4 @@
-"""Results on disk: one line of JSON per finished job. A kill at any moment loses no other line."""
+"""Results on disk: one line of JSON per finished job. A kill loses at most the last line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Measured complexity: CPU time against size for the products that the paper counts.
 
-The slope of log time against log N is the exponent. Memory is allocated before the clock starts:
-fresh memory takes longer per number than old. Other work on the machine shares caches and memory,
-and adds noise. `measure` takes less than a minute of CPU time.
+The slope of log time against log N is the exponent. Each job runs once before it is timed, since
+the first use of memory takes longer. Other work on the machine shares caches and memory, and adds
+noise. `measure` takes less than a minute of CPU time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from kronfield.experiments.paired import Number
 from kronfield.experiments.results import Row, fingerprint
 
 NAME = "slopes"
-# A job is repeated until it has taken this long, and the fastest of REPEATS such means counts.
+# A job is repeated for at least LEAST_SECONDS, which gives the mean time of a call. The least of
+# REPEATS means counts.
 LEAST_SECONDS, REPEATS = 0.02, 5
 
 
@@ -89,8 +90,8 @@ def _blended(N: int) -> Callable[[], Any]:
     return lambda: matrix @ values
 
 
-# Products that read every number once take the time of reading: their sizes, or those of the rows
-# formed at a time, stay below 2 MB, a common second cache. Beyond it a number takes longer to read.
+# The speed of memory limits products that read every number once. Their arrays, or the rows formed
+# at a time, stay below 2 MB, a common size of the second-level cache: beyond it, reading is slower.
 JOBS = {
     "separable, 2 axes": Job(
         2, 3, (96, 144, 216, 324, 486, 729), functools.partial(_separable, D=2)
@@ -100,7 +101,7 @@ JOBS = {
     "simple encoding, 2 axes": Job(2, 3, (80, 110, 150, 210, 290), _simple),
     "blending matrix, 2 axes": Job(2, 2, (72, 90, 112, 140, 176), _blended),
 }
-# Sizes of the count N K (N + K) with N and K apart.
+# Sizes (N, K) for the count of products N K (N + K), where N and K vary independently.
 RECTANGLES = tuple((N, K) for N in (128, 256, 512) for K in (128, 256, 512))
 
 

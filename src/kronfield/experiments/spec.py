@@ -115,7 +115,8 @@ class Method:
             "hidden",
             "rate",
         )
-        # Named only where points are blended, so that other fingerprints stay as they were.
+        # Included only where points are blended: the fingerprints of all other methods are those
+        # from before this setting existed.
         blended = {"blending": self.blending} if self.blending else {}
         return {name: getattr(self, name) for name in names} | blended
 
@@ -124,8 +125,8 @@ class Method:
 class Size:
     """How much of an experiment is run.
 
-    ``epochs`` is by group. ``hidden`` replaces the hidden width of the methods unless it is 0.
-    ``crops`` is the number of cubes of a clip.
+    ``epochs`` maps groups to numbers of epochs. ``hidden`` replaces the hidden width of the methods
+    unless it is 0. ``crops`` is the number of cubes of a clip.
     """
 
     name: str
@@ -215,7 +216,7 @@ class Spec:
         return [method for method in self.methods if method.selectors & wanted]
 
     def scaled(self, method: Method, size: Size, side: int) -> Method:
-        """Return a method as it is run on data with ``side`` samples per axis; scale only here.
+        """Return a method as it is run on data with ``side`` samples per axis.
 
         Let r = side / the paper's side. Features and RFF scales are multiplied by r. Widths are
         divided by r, so they are equal in samples. Exponents grow by log2 r, since the domain has
@@ -238,7 +239,7 @@ class Spec:
         return dataclasses.replace(method, features=features, setting=setting, hidden=hidden)
 
     def what_is_scaled(self, method: Method, side: int, epochs: int, hidden: int) -> list[str]:
-        """Return how a run of a method differs from the paper's, as a list of short texts."""
+        """Return how a run of a method differs from the paper's run, as a list of short texts."""
         words = []
         if side != self.paper.side:
             words.append(

@@ -50,8 +50,8 @@ class Line:
 def current(spec: Spec, rows: Iterable[Row]) -> list[Row]:
     """Return the finished rows whose settings are those of the spec.
 
-    Of rows that differ in their data alone, under the same name, the last in the file counts: the
-    older are of another cut of the item.
+    Of rows that differ only in their data, under the same name of the item, the last in the file
+    counts. The older ones are from another crop of the item.
     """
     found = dict[tuple[Any, ...], Row]()
     for row in rows:

@@ -1,9 +1,9 @@
 """Seconds of the paper's methods, measured apart: CPU time, a few epochs of each.
 
-Training takes the same time in every epoch, so the median of a few epochs times the paper's number
-is the time of a whole run. CPU time is summed over threads, and networks have one. Other work on
-the machine changes it less than the time of the clock, but takes part of the caches; methods take
-turns, so that a disturbance meets all of them.
+Every epoch takes the same time, so the time of one epoch times the paper's number of epochs is the
+time of a whole run. CPU time is summed over threads, and networks use one thread. Other work on the
+machine changes CPU time less than elapsed time, but takes part of the caches. Methods take turns,
+so that a disturbance affects all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kronfield.experiments.runner import Progress
 from kronfield.experiments.spec import Method, Spec, load_spec
 from kronfield.experiments.tasks import Task, make_task
 
-# What the claims about speed compare.
+# The methods that the claims about speed compare, by table.
 SELECTIONS = {
     "table1": "simple,complex,closed",
     "table3": "simple:RFF,simple:Gau,closed",
@@ -44,11 +44,11 @@ SIDES = {
 }
 # Every method is measured this many times.
 REPEATS = FEWEST
-# Epochs of a measurement, or fits. The first, in which memory is allocated, is not counted.
+# Epochs or fits of a measurement. The first, in which memory is allocated, is not counted.
 EPOCHS = 2
 # A load of the machine above this, before anything is measured, is noted.
 QUIET = 0.3
-# What seconds are.
+# The clock of the measured seconds.
 CLOCK = "CPU time"
 
 
@@ -60,7 +60,7 @@ def measure_times(
     videos: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> list[Row]:
-    """Measure what is not yet in times.jsonl of a folder; return all rows."""
+    """Measure the jobs that have no row in times.jsonl of a folder yet; return all rows."""
     results = Results(folder / "times.jsonl")
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
     about = {**versions(), **machine(), "threads": 1, "load": load, "clock": CLOCK}
@@ -103,7 +103,7 @@ def measure_times(
 
 
 def _measured(spec: Spec, method: Method, task: Task) -> dict[str, Any]:
-    """Return the CPU seconds of a method, of a network at the paper's epochs."""
+    """Return the CPU seconds of a method; for a network, of the paper's number of epochs."""
     if not method.is_network:
         return {"seconds": statistics.median(_fit_seconds(method, task)[1:])}
     from kronfield.experiments import networks

@@ -17,7 +17,7 @@ from kronfield.files.guard import check_file_memory, decoding, nearest
 from kronfield.files.layout import Layout, Put, quantised
 from kronfield.files.signal import Signal, number_values
 
-# Larger files of floats, in bytes, stay on the disk and are read on demand.
+# Files of floats with more bytes than this stay on the disk and are read on demand.
 MAPPED = 1 << 30
 
 

@@ -36,7 +36,7 @@ _USUAL = {
 }
 _USUAL |= {"row", "column", "col", "date", "datetime", "timestamp", "year"}
 _UNIT = re.compile(r"^(.*?)\s*[\[(]([^\])]*)[\])]\s*$")
-# The most coordinates that are taken without their names: of more columns, no one can know.
+# The largest number of coordinates that are guessed; more of them must be named.
 MOST_GUESSED = 3
 
 
@@ -49,9 +49,9 @@ class Unfit:
     what : str
         The entry that is not a number and its place, or the type of the column.
     date : bool
-        Whether the entry is a date, in a form that is not read.
+        Whether the entry is a date or time in a form that cannot be read.
     mixed : bool
-        Whether most other entries of the column are numbers.
+        Whether the column seems to hold numbers, except for this entry and some others.
     remedy : str
         What the user can do.
     """
@@ -115,7 +115,7 @@ def named_columns(
 ) -> list[str]:
     """Return the columns to read for ``names``.
 
-    If the table has none of these names but as many columns, return all its columns.
+    If the table has none of these names but the same number of columns, return all its columns.
     """
     wanted = (
         list(known) if len(known) == len(names) and not set(known) & set(names) else list(names)
@@ -139,8 +139,9 @@ def choose(
 
     Columns that the user named are used. Otherwise the coordinates are the columns of numbers or
     dates with common names (x, y, lat, time, ...), except for the last column if all have common
-    names. If no column has a common name, the coordinate is the column of ``dates``, or else all
-    numeric columns except the last, up to `MOST_GUESSED`. The values are all other numeric columns.
+    names. If no column has a common name, the coordinate is the column of ``dates``, or else the
+    coordinates are all numeric columns except the last, if these are at most `MOST_GUESSED`. The
+    values are all other numeric columns.
     """
     _check_named(unfit, dates, coordinates, values)
     numbers = _without(names, unfit, dates)
@@ -204,11 +205,14 @@ def _check_left_out(
     values: list[str] | None,
     usual: list[str],
 ) -> None:
-    """Raise an error for columns that are not named but must not be ignored silently.
+    """Raise an error for columns that cannot be used, but must not be ignored silently.
 
-    These are columns of numbers with some other cells unless values are named, and columns of
-    dates that cannot be read unless other columns are coordinates. Ignoring them would change the
-    meaning of the other columns.
+    Ignoring them would change the meaning of the other columns. They are:
+
+    - columns of numbers with some other cells, if no values are named, or if no coordinates are
+      named and the column has the common name of a coordinate;
+    - columns of dates that cannot be read, if no coordinates are named, and if the column or no
+      usable column has the common name of a coordinate.
     """
     for name, reason in unfit.items():
         named_usually = bool(_with_usual_names([name]))
@@ -234,7 +238,7 @@ def _coordinates(
         return usual
     guessed = usual or free
     guessed = guessed if values is not None else guessed[:-1]
-    # y would become the value instead of the last column, which is text
+    # of columns x, y and a text, y would become the value
     if usual and len(usual) == 2 and names[-1] in unfit:
         raise _refusal("columns", names[-1], unfit[names[-1]])
     if not usual and len(guessed) > MOST_GUESSED:

@@ -12,7 +12,7 @@ from kronfield._core.records import record
 # Cells that mean a missing number, in the usual ways of writing them.
 _MISSING = ["", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "#n/a", "#N/A", "null", "NULL"]
 _MISSING += ["Null", "none", "None", "NONE"]
-# Cells of text that are looked at together.
+# The number of text cells that are yielded together.
 _BATCH = 1 << 14
 
 
@@ -28,10 +28,10 @@ class Dialect:
 def read_quickly(
     path: Path, dialect: Dialect, wanted: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Iterator[list[str]]]] | None:
-    """Return columns of numbers and dates, and the cells of the others; None if it cannot.
+    """Return the columns of numbers and dates, and the cells of the other columns.
 
-    None is returned without pyarrow, and for files that it does not read as a whole: the other
-    reader names the line that is wrong.
+    The result is None if pyarrow is not installed or rejects the file. The slower reader in
+    `csv_files` then reads it, or names the line that is wrong.
     """
     try:
         import pyarrow

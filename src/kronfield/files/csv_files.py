@@ -31,7 +31,7 @@ from kronfield.files.signal import Progress, Signal
 
 _WHAT = "a text table: CSV or TSV"
 _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
-# The name of a first column without a name, which pandas and R write for their index.
+# The name given to a first column without a name, in which pandas and R write the row index.
 INDEX = "index"
 # Rows converted at a time, to bound the memory.
 _BATCH = 1 << 14
@@ -115,9 +115,9 @@ class _Table:
     ) -> tuple[dict[str, Array], dict[str, Unfit]]:
         """Return the columns of numbers or dates, and the reasons why others are neither.
 
-        pyarrow reads most files, more than ten times as fast. It is left out where it reads a file
-        differently, and where a column may be refused, also one of those that the user ``named``,
-        so that the error gives the right line.
+        pyarrow reads most files, more than ten times as fast. The slower reader is used where
+        pyarrow reads a file differently. It is also used if a column may cause an error, because
+        its errors give the right line; the columns that the user ``named`` must be usable.
         """
         total = self._path.stat().st_size
         if self._is_plain and (quick := read_quickly(self._path, self._dialect, wanted)):
@@ -133,7 +133,7 @@ class _Table:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether pyarrow reads the file in the same way."""
+        """Whether pyarrow reads the file in the same way as the slower reader."""
         return self._encoding in ("utf-8", "utf-8-sig") and self._delimiter != " "
 
     @property
@@ -189,7 +189,7 @@ class _Table:
         return csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
 
     def _cells(self, row: Sequence[str]) -> list[str]:
-        """Return the cells of a row without blanks; blanks at the end of a row are not a cell."""
+        """Return the stripped cells of a row; blanks at the end of a row are not a cell."""
         cells = [cell.strip() for cell in row]
         return cells[:-1] if self._delimiter == " " and cells and not cells[-1] else cells
 
@@ -211,7 +211,7 @@ def _opening(lines: Iterable[str]) -> tuple[list[str], list[str]]:
 def _header(names: Sequence[str], width: int) -> list[str]:
     """Return the names of the columns.
 
-    A column without a name is called by its number, or if only the first has none, `INDEX`.
+    A column without a name gets its number as name. If only the first has none, it gets `INDEX`.
     """
     names = names if len(names) == width else [""] * width
     if width > 1 and not names[0] and all(names[1:]) and INDEX not in names:
@@ -270,7 +270,10 @@ def _number(cell: str) -> float | None:
 def _numbers_or_dates(
     cells: Sequence[str], lines: Sequence[int], before: Sequence[Array]
 ) -> Array | Unfit:
-    """Return cells as numbers or dates, as those ``before``, or the reason why they are neither."""
+    """Return cells as numbers or dates, or the reason why they are neither.
+
+    They must be of the same kind as the parts of the column ``before`` them.
+    """
     kinds = _kinds(before)
     after_numbers, after_dates = "f" in kinds, "M" in kinds
     numbers = _plain_numbers(cells)
@@ -288,7 +291,7 @@ def _is_nan(number: float | None) -> bool:
 
 
 def _plain_numbers(cells: Sequence[str]) -> Array | None:
-    """Return cells as numbers if NumPy's way to read them applies to all, which is fast."""
+    """Return cells as numbers if Python's `float` reads all of them, which is fast; else None."""
     if "_" in "".join(cells):  # Python reads 2024_01_01 as a number
         return None
     with contextlib.suppress(ValueError):
@@ -303,7 +306,7 @@ def _unfit(
     *,
     after_numbers: bool,
 ) -> Unfit:
-    """Return the first cell that is text, or else that has an entry, as the reason."""
+    """Return the reason: the first cell that is text, or else the first that is not empty."""
     other = found.count(None)
     first = found.index(None) if other else next(i for i, x in enumerate(cells) if x.strip())
     numeric = sum(x is not None and bool(np.isfinite(x)) for x in found)
@@ -320,7 +323,7 @@ def _is_empty(part: Array) -> bool:
 
 
 def _joined(parts: Sequence[Array]) -> Array:
-    """Return the parts of a column as one; parts without any entry become dates among dates."""
+    """Join the parts of a column; in a column of dates, parts without entries become NaT."""
     dates = [part for part in parts if part.dtype.kind == "M"]
     if not dates:
         return np.concatenate([np.empty(0), *parts])
@@ -330,9 +333,9 @@ def _joined(parts: Sequence[Array]) -> Array:
 
 
 def _read_texts(texts: Mapping[str, Iterator[list[str]]], line: int) -> dict[str, Any]:
-    """Return columns that pyarrow took for text as numbers or dates, or why they are neither.
+    """Return columns that pyarrow read as text as numbers or dates, or why they are neither.
 
-    The first row is in ``line``; lines are counted as if each row were one.
+    The first row is in ``line``; lines are counted as if each row took one line.
     """
     result: dict[str, Any] = {}
     for name, batches in texts.items():

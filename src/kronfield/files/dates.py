@@ -32,7 +32,8 @@ def looks_like_date(cell: str) -> bool:
 def parse_dates(cells: Sequence[str], missing: Sequence[bool]) -> Array | None:
     """Return cells as datetime64, NaT where they are ``missing``; None if one is not a date.
 
-    Years come first, or days with points between. Dates with a time zone become those of UTC.
+    Dates are written with the year first, or as day.month.year. Those with a time zone are
+    converted to UTC.
 
     Examples
     --------
@@ -75,7 +76,7 @@ def _plain(cell: str) -> str | None:
 
 
 def short_dates(dates: Array) -> Array:
-    """Return dates in the longest unit that holds them exactly, which has the shortest text."""
+    """Return dates in the coarsest unit that holds them exactly, which has the shortest text."""
     for unit in ("D", "m", "s", "ms", "us"):
         short = dates.astype(f"M8[{unit}]")
         if np.array_equal(short[~np.isnat(short)], dates[~np.isnat(dates)]):

@@ -119,7 +119,7 @@ class Description:
     unused : list of str
         The columns of a table that are neither coordinates nor values.
     labels : list
-        The kinds of the axes as data (`AxisLabel.to_dict`), of a file that holds dates.
+        The label of each axis as data (`AxisLabel.to_dict`), if an axis holds dates.
     attrs : dict
         Facts that came with the values of a NetCDF or zarr variable: "units" is their unit.
     range : list of two floats

@@ -23,7 +23,7 @@ from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Signal
 
 _WHAT = "a sheet of an Excel file, with names in its first row"
-# The most rows and columns that a sheet holds.
+# The largest number of rows that a sheet holds, with the row of names.
 MOST_ROWS = 1 << 20
 
 
@@ -107,7 +107,7 @@ def open_excel(path: Path, layout: Layout) -> Iterator[Put]:
     def put(block: Array) -> None:
         rows = block.reshape(len(block), count)
         columns = [
-            # Excel knows dates to a millisecond
+            # Excel stores dates to a millisecond
             labels[i].dates(rows[:, i]).astype("M8[ms]").tolist()
             if i in labels
             else _cells(rows, i)

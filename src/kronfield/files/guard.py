@@ -30,7 +30,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def check_source(path: Path) -> None:
     """Raise an error if a path is not a file, is empty, or must not be read.
 
-    The arrays of zarr are in a folder.
+    Folders are accepted only as zarr arrays.
     """
     if path.is_dir() and path.suffix.lower() == ".zarr":
         return
@@ -68,7 +68,7 @@ def extra(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def decoding(path: Path, expected: str) -> Iterator[None]:
-    """Convert any exception of a decoder into one `InputError`, and silence its warnings and logs.
+    """Convert any exception of a decoder into an `InputError`; silence its warnings and logs.
 
     Decoders raise nearly any exception on damaged files.
     """

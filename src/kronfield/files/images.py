@@ -25,7 +25,7 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 _ORIENTATION = 0x0112
 # Pixels that are copied from Pillow at a time.
 _BAND = 1 << 22
-# The target of each mode, without and with transparency; all other modes stay unchanged.
+# The mode to which Pillow converts each mode, without and with transparency; others are kept.
 _CONVERT = {
     "1": ("L", "L"),
     "L": ("L", "LA"),
@@ -92,14 +92,14 @@ def image_signal(path: Path, pixels: Array, levels: int | None, *, raw: bool = F
 
 
 def pillow_pixels(picture: Any) -> Array:
-    """Return the pixels of a Pillow picture: grey or RGB, either with alpha; integers or floats."""
+    """Return the pixels of a picture, integers or floats: grey or RGB, with or without alpha."""
     plain, transparent = _CONVERT.get(picture.mode, (picture.mode, picture.mode))
     mode = transparent if "transparency" in picture.info else plain
     picture = picture if mode == picture.mode else picture.convert(mode)
     step = max(1, _BAND // max(picture.width, 1))
     if picture.height <= step:
         return np.array(picture)
-    # a copy of the whole picture in Pillow's own form would take its memory twice more
+    # band by band: Pillow would need memory for two more copies of the whole picture
     tops = range(0, picture.height, step)
     boxes = [(0, top, picture.width, min(top + step, picture.height)) for top in tops]
     first = np.asarray(picture.crop(boxes[0]))

@@ -21,7 +21,7 @@ _WHAT = "variables on a grid"
 
 
 def read_netcdf(path: Path, member: str | None) -> Signal:
-    """Read a variable of a NetCDF file or a zarr folder: its only one, or ``member``.
+    """Read a variable of a NetCDF file or zarr folder: the only one on a grid, or ``member``.
 
     Dimensions of length 1 are dropped. Other dimensions are axes, with their coordinates.
     """
@@ -75,7 +75,7 @@ def _gridded(data: Any) -> list[str]:
 
 def _signal(path: Path, array: Any) -> Signal:
     values = array.values
-    if values.dtype.kind != "f":  # numbers, not pixels
+    if values.dtype.kind != "f":  # numbers, not pixels: do not scale them
         values = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
     labels, axes = [], []
     for dim in array.dims:
@@ -112,7 +112,7 @@ def _signal(path: Path, array: Any) -> Signal:
 
 @contextlib.contextmanager
 def open_netcdf(path: Path, layout: Layout) -> Iterator[Put]:
-    """Write a grid with its coordinates as a NetCDF file, held in memory once."""
+    """Write a grid with its coordinates as a NetCDF file; hold the whole grid in memory."""
     with extra("netcdf"):
         import netCDF4  # noqa: F401
         import xarray  # noqa: F401
@@ -123,13 +123,13 @@ def open_netcdf(path: Path, layout: Layout) -> Iterator[Put]:
 
 @contextlib.contextmanager
 def open_zarr(path: Path, layout: Layout) -> Iterator[Put]:
-    """Write a grid with its coordinates as a zarr folder, held in memory once."""
+    """Write a grid with its coordinates as a zarr folder; hold the whole grid in memory."""
     with extra("zarr"):
         import xarray  # noqa: F401
         import zarr  # noqa: F401
     blocks: list[Array] = []
     yield lambda block: blocks.append(block.copy())
-    path.unlink()  # the place was taken by a file
+    path.unlink()  # `replacing` has created a file here, but zarr writes a folder
     _dataset(layout, blocks).to_zarr(path, mode="w", zarr_format=2)
 
 

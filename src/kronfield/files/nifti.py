@@ -1,4 +1,4 @@
-"""Reading and writing NIfTI: volumes of scanners, with their size in millimetres."""
+"""Reading and writing NIfTI: volumes of scanners, with the distances between their samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _OFFSET = 352
 
 
 def read_nifti(path: Path) -> Signal:
-    """Read a volume (X, Y, Z) or a series (X, Y, Z, T): scaled values, and positions in units."""
+    """Read a volume (X, Y, Z) or a series (X, Y, Z, T), with positions in physical units.
+
+    The scale and offset in the header are applied to the values.
+    """
     with extra("nifti"):
         import nibabel
 

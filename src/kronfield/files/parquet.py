@@ -86,7 +86,7 @@ def _is_date(kind: Any) -> bool:
 
 
 def numbers_or_dates(column: Any) -> Array:
-    """Return a column of pyarrow as floats with NaN, or as datetime64 (of UTC) with NaT."""
+    """Return a column of pyarrow as floats with NaN, or as datetime64 (in UTC) with NaT."""
     from pyarrow import types
 
     if _is_date(column.type):

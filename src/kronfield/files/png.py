@@ -15,9 +15,9 @@ from kronfield._core.arrays import Array
 from kronfield.files.layout import Layout, Put, quantised
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# The colour type of the standard for each number of channels: grey, grey and alpha, RGB, RGBA.
+# The PNG colour type for each number of channels: grey, grey and alpha, RGB, RGBA.
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
-# Compressed bytes that are collected in one chunk.
+# The number of compressed bytes from which a chunk is written.
 _CHUNK = 1 << 16
 # Row filter 2, "up": a row is stored as its difference from the row above.
 _UP = 2

@@ -131,7 +131,7 @@ def _undo_rows(band: Array, above: Array, step: int, out: Array) -> None:
 
 
 def _undo_diagonals(band: Array, above: Array, step: int, out: Array) -> None:
-    """Undo any filters.
+    """Undo filters of all kinds.
 
     Each byte is stored as its difference from a prediction by its neighbours a (left), b (above)
     and c (above left). All pixels of a diagonal (equal row + column) depend only on earlier

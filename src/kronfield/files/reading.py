@@ -41,8 +41,8 @@ def read(
     ----------
     path : str or path
         An image, video, volume, sound, array or table; the suffix determines the format, see
-        `kind_of`. ``file.npz:name`` selects an array of a file with several: .npz, a variable of
-        NetCDF (.nc) or zarr, a sheet of .xlsx.
+        `kind_of`. ``file.npz:name`` selects an array of a .npz file. In the same way a name
+        selects a variable of NetCDF (.nc) or zarr, or a sheet of .xlsx.
     columns, coordinates : sequence of str, optional
         The value columns and the coordinate columns of a table. By default the coordinates are the
         columns of numbers or dates with common names (x, y, z, t, lat, lon, time, ...), or else the
@@ -52,11 +52,12 @@ def read(
     frames : pair, optional
         The first frame of a video to read, and the frame before which to stop; either may be None.
     progress : callable, optional
-        Called with the amount done and the total, or None if it is unknown: frames of a video,
-        samples of sound, bytes of a CSV file.
+        Called with the amount done and the total, which is None if it is unknown. Both count
+        frames of a video, samples of sound, or bytes of a CSV file.
     raw : bool
-        Whether pixels of 8 and 16 bits stay integers, which takes a quarter or half of the memory:
-        for pictures, TIFF and NumPy files. Those of a video become floats: see `video_frames`.
+        Whether pixels of 8 and 16 bits stay integers, which takes a quarter or half of the memory.
+        This applies to pictures, TIFF and NumPy files. Pixels of a video always become floats;
+        `video_frames` yields integers.
 
     Returns
     -------
@@ -123,9 +124,10 @@ def read_columns(
     path : str or path
         A table.
     names : sequence of str
-        The columns. If the table has none of these names but as many columns, all are read.
+        The columns. If the table has none of these names but the same number of columns, all its
+        columns are read.
     labels : sequence of AxisLabel, optional
-        The labels of the axes with these names: dates become positions on their axis.
+        The label of the axis of each name; dates become positions on that axis.
     progress : callable, optional
         As in `read`.
 

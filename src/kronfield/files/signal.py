@@ -12,7 +12,7 @@ from kronfield._core.labels import AxisLabel
 from kronfield._core.records import record
 from kronfield.files.description import Description
 
-# A function that is called with the amount done and the total, or None if it is unknown.
+# A function that is called with the amount done and the total, which is None if it is unknown.
 Progress: TypeAlias = Callable[[int, int | None], None]
 
 _CHANNEL_NAMES = {

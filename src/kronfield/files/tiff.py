@@ -22,7 +22,7 @@ _WHAT = "a TIFF file"
 _NAMES = {"Y": "row", "X": "column", "Z": "slice", "T": "frame", "I": "page", "Q": "page"}
 # Numbers of photometric interpretations in the standard.
 _WHITE_IS_ZERO, _PALETTE, _SEPARATED, _LAB = 0, 3, 5, (8, 9, 10)
-# GeoTIFF: the tag of the value that means no data, and codes of the standard.
+# The tag of GDAL for the value that means no data, and codes of the GeoTIFF standard.
 _NODATA, _GEOGRAPHIC, _PIXEL_IS_POINT = 42113, 2, 2
 
 
@@ -57,7 +57,7 @@ def read_tiff(path: Path, *, raw: bool = False) -> Signal:
 def _map_axes(
     tiff: Any, axes: str, shape: tuple[int, ...]
 ) -> tuple[tuple[AxisLabel, ...], tuple[Array, ...]] | None:
-    """Return the labels and positions of the rows and columns of a GeoTIFF; None of others.
+    """Return the labels and positions of the rows and columns of a GeoTIFF; else None.
 
     Column i is at x0 + (i - i0 + 1/2) sx, row j at y0 - (j - j0 + 1/2) sy; without the halves if
     the tie point (i0, j0) is the centre of a pixel. Rotated maps are read as pictures.
@@ -130,7 +130,10 @@ def _stack_signal(
     levels: int | None,
     axes: str,
 ) -> Signal:
-    """Return the signal of a volume, or of a picture of signed numbers; ``axes`` are letters."""
+    """Return the signal of a volume, or of a picture of signed integers.
+
+    ``axes`` holds one letter per axis.
+    """
     channels = axes.endswith("S")
     grid = axes.removesuffix("S")
     kind = "image" if grid == "YX" else "volume"
@@ -178,7 +181,7 @@ def _pixels(path: Path, tiff: Any) -> tuple[Array, int | None, str]:
     if int(key.photometric) in _LAB:
         raise problem("path", f"{path} in Lab colours", "grey or RGB", "Convert it to RGB.")
     if int(key.photometric) == _PALETTE and key.colormap is not None:
-        # the standard has 16 bits; in practice all writers convert from 8 bits
+        # the standard stores 16 bits; in practice all writers convert from 8 bits
         colours = (key.colormap >> 8).astype(np.uint8)
         return np.moveaxis(colours[:, pixels], 0, -1), None, axes + "S"
     return _bright(pixels, int(key.photometric), bits), levels, axes

@@ -95,9 +95,9 @@ class VideoFrames:
     dtype : dtype
         uint8 or uint16, from 0 to ``description.levels``.
     description : Description
-        As that of `read`.
+        The same as from `read`.
     part : array
-        The central part that was asked for, decoded already.
+        The central part of the video, already decoded; see `video_frames`.
     """
 
     path: Path
@@ -120,7 +120,7 @@ class VideoFrames:
 
 @contextlib.contextmanager
 def _decoded(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Open a video and return its container and its first stream of pictures."""
+    """Open a video and yield its container and its first video stream."""
     with extra("video"):
         import av
 
@@ -140,7 +140,7 @@ def video_frames(
     most: int,
     progress: Progress | None = None,
 ) -> VideoFrames:
-    """Return the frames of a video for reading one after the other, in the memory of a few.
+    """Return the frames of a video, to read one after the other in the memory of a few frames.
 
     Parameters
     ----------
@@ -149,9 +149,10 @@ def video_frames(
     frames : pair, optional
         The first frame, and the frame before which to stop; either may be None.
     most : int
-        The central part of about this many pixels is decoded at once: the whole, if it has fewer.
+        About how many pixels the central part has that is decoded immediately, as
+        `VideoFrames.part`. If the video has fewer, the part is the whole video.
     progress : callable, optional
-        Called with the number of frames done and the total, or None if it is unknown.
+        Called with the number of frames done and the total, which is None if it is unknown.
     """
     file = Path(path)
     check_source(file)
@@ -164,7 +165,7 @@ def video_frames(
             rates, tick, announced = _clock(stream)
             expected = _expected(stream, container, start, stop)
             near = centre((expected or 10**9, stream.height, stream.width), most)
-        # without a known length, the first frames are taken
+        # if the length is unknown, keep the first frames instead of the central ones
         wanted = near[0] if expected else slice(0, near[0].stop - near[0].start)
         coming = guarded(_chosen(container, stream, start, wanted), file, _WHAT)
         for time, picture in islice(coming, stop):
@@ -193,7 +194,7 @@ def video_frames(
 
 
 def _clock(stream: Any) -> tuple[list[Fraction], Fraction | None, int]:
-    """Return the rates that a stream states, the tick of its times, and its number of frames."""
+    """Return the rates that a stream states, the unit of its times, and its number of frames."""
     rates = [one for one in (stream.average_rate, stream.guessed_rate, stream.base_rate) if one]
     return rates, stream.time_base, stream.frames
 
@@ -230,7 +231,7 @@ def _several_sizes(path: Path) -> InputError:
 
 
 def _stream(path: Path, container: Any) -> Any:
-    """Return the first stream of pictures; raise an error if there is none."""
+    """Return the first video stream; raise an error if there is none."""
     if not container.streams.video:
         raise problem(
             "path",
@@ -341,9 +342,9 @@ def _stacked(path: Path, pictures: list[Array]) -> tuple[Array, int, int]:
 def _timing(
     times: list[Fraction], count: int, rates: Sequence[Fraction], tick: Fraction | None
 ) -> tuple[Fraction, Array | None]:
-    """Return the frames per second, and the times if they are not even.
+    """Return the frames per second, and the times if they increase but are not evenly spaced.
 
-    Times are stored in ticks of the container, so even times may be off by one tick.
+    Times are stored in ticks of the container, so evenly spaced times may be off by one tick.
     """
     if len(times) < count or count < 2:
         return (rates[0] if rates else Fraction(25)), None

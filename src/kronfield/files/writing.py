@@ -72,7 +72,7 @@ def writer(
         (above 255: 16 bits in PNG and TIFF; None: floats in TIFF), ``fps`` of a video, ``rate`` of
         a sound, ``affine`` of NIfTI, and for a table the names in ``axes`` and ``channels``.
     axes : sequence of arrays, optional
-        The positions on each axis, which NetCDF and zarr hold.
+        The positions on each axis; only NetCDF and zarr store them.
     overwrite : bool
         Whether to replace an existing file.
 
@@ -81,8 +81,8 @@ def writer(
     Blocks
         Its ``write(block)`` takes arrays of floats (n, N_2, ..., N_D) or (n, N_2, ..., N_D, C):
         pixels in [0, 1] and sound in [-1, 1), clipped and rounded to nearest; NaN becomes 0. JPEG,
-        WebP and BMP hold the picture in memory once, with 8 bits; all other formats hold a few
-        blocks.
+        WebP and BMP need memory for the whole picture with 8 bits, NetCDF and zarr for all values.
+        All other formats need memory for a few blocks.
 
     Examples
     --------

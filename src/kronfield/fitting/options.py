@@ -1,4 +1,4 @@
-"""What the caller of a fit asked for, checked: one object instead of many parameters."""
+"""The options of a fit, checked, in one object instead of many parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOLD_OUT = ("points", "blocks")
 
 @record
 class PointOptions:
-    """What the caller of `fit_points` or `Statistics.solve` asked for; None is left open.
+    """The options of `fit_points` and `Statistics.solve`; None leaves a setting open.
 
     Attributes
     ----------
@@ -34,9 +34,9 @@ class PointOptions:
     rows : str or None
         How the features of a point are computed.
     tolerance : float or None
-        Where the solver stops.
+        The relative error at which the solver stops.
     iterations : int
-        The most that it takes.
+        The maximum number of iterations of the solver.
     seed : int
         The seed of the split into points kept and held out, and of random probes.
     progress : function or None
@@ -156,7 +156,7 @@ def _checked_trend(trend: Any) -> int | None:
 
 @record
 class GridOptions:
-    """What the caller of `fit` asked for; None is left open.
+    """The options of `fit`; None leaves a setting open.
 
     Attributes
     ----------
@@ -167,9 +167,9 @@ class GridOptions:
     noise : array of shape () or (C,), or None
         The standard deviation of the noise, in the units of the values.
     rcond : float or None
-        Where singular values count as zero.
+        Singular values below this fraction of the largest count as zero.
     denoise, thorough : bool
-        Whether the caller asked for the removal of noise, and for the slower way.
+        Whether the caller asked for the removal of noise, and for the slower method.
     settings : Settings
         The decisions.
     loss : "squared" or "huber"
@@ -177,7 +177,7 @@ class GridOptions:
     ends : tuple of str or None
         The rule by which splines end on each axis; None where it is chosen.
     is_low_rank : bool
-        Whether weights are to be a tensor train, which slopes from the data cannot be.
+        Whether weights are to be a tensor train, which excludes slopes from the data.
     """
 
     ridge: float | None = None

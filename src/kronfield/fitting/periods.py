@@ -18,7 +18,7 @@ from kronfield._core.records import record
 from kronfield.embedders import periodic_form
 from kronfield.encoding import Kronecker
 
-# The first and the last sample are one position if they are a period apart but for this part of it.
+# The first and the last sample are one position if they are a period apart to this part of it.
 SAME = 1e-9
 
 Periods = tuple[float | None, ...]
@@ -49,7 +49,7 @@ def checked_periods(periodic: Any, D: int, labels: Labels | None = None) -> Peri
 
 
 def _by_name(periods: Mapping[Any, Any], names: Sequence[str | None], remedy: str) -> list[Any]:
-    """Return the period of each axis from those by the names of axes."""
+    """Return the period of each axis, from periods by the names of axes."""
     unknown = [name for name in periods if name not in names]
     if unknown:
         known = ", ".join(map(str, names)) if any(names) else "axes that have names"
@@ -58,7 +58,7 @@ def _by_name(periods: Mapping[Any, Any], names: Sequence[str | None], remedy: st
 
 
 def _checked_period(name: str, one: Any, is_time: bool, remedy: str) -> float | None:
-    """Return the period of one axis, of dates in seconds."""
+    """Return the period of one axis, in seconds if its positions are dates."""
     if one is None:
         return None
     if is_time and not isinstance(one, float | int):
@@ -162,7 +162,7 @@ class Seam:
     closed : tuple of int
         The axes.
     given_axes : SampleAxes
-        The positions on every axis as they were given, with both.
+        The positions on every axis as they were given, with both samples.
     """
 
     closed: tuple[int, ...]
@@ -180,7 +180,7 @@ class Seam:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of samples on each axis, with both."""
+        """The number of samples on each axis, with both of a closed axis."""
         return tuple(len(x) for x in self.given_axes)
 
     def axes(self, axes: Sequence[Array]) -> list[Array]:

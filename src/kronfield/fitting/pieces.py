@@ -1,7 +1,7 @@
 """Cubic pieces with slopes from the data, on axes of which some are uneven.
 
 On even axes the same slopes fill a finer lattice, and splines go through its nodes: see `slopes`.
-Through uneven nodes they would swing wherever a long gap follows on a short one. Here the pieces
+Through uneven nodes they would oscillate wherever a long gap follows a short one. Here the pieces
 themselves are the field: piecewise cubics of one continuous derivative, as B-splines with two knots
 at every sample.
 """
@@ -20,14 +20,14 @@ from kronfield.embedders import BSpline, Embedder
 from kronfield.encoding import Kronecker
 from kronfield.fitting.slopes import slopes
 
-# The two knots at a sample lie this part of the shorter gap next to it to either side of it. What
-# is between them changes the field by the square of this part: less than rounding.
+# The two knots at a sample lie on either side of it, at this part of the shorter gap next to it.
+# The piece between them changes the field by the square of this part: less than rounding.
 APART = 2.0**-25
 
 
 @record(eq=False)
 class CubicPieces:
-    """The way from samples to weights, axis by axis.
+    """The map from samples to weights, axis by axis.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class CubicPieces:
                 return None
         return found
 
-    # what is asked of a finer lattice
+    # as of a `Refinement` whose slopes are along the axes
     directional = 0.0
     is_along_edges = False
 
@@ -86,7 +86,7 @@ class CubicPieces:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many weights there are on each axis."""
+        """The number of weights on each axis."""
         return tuple(self.encoding.shape)
 
     def __call__(self, values: Array) -> Array:
@@ -145,8 +145,8 @@ def _weights(lines: Array, x: Array, frame: Frame) -> Array:
     c = (d[:-1] + d[1:] - 2 * rise) / h**2
     ends = np.concatenate([places[:1], places[:1], knots, places[-1:], places[-1:]])
     pieces = ends.reshape(-1, 2)
-    # A weight is the blossom of its piece, at the three knots that its feature has inside of its
-    # support (Ramshaw, 1989): those of the start of the piece and one of its end, or the reverse.
+    # A weight is the blossom of its piece, at the three knots inside the support of its feature
+    # (Ramshaw, 1989): those of the start of the piece and one of its end, or the reverse.
     found = np.empty((2 * len(places), *y.shape[1:]), dtype=dtype)
     start = [pieces[:-1, 0], pieces[:-1, 1], pieces[1:, 0]]
     stop = [pieces[:-1, 1], pieces[1:, 0], pieces[1:, 1]]

@@ -217,7 +217,7 @@ def _trial(samples: PointSamples, lattice: list[Lattice] | None, options: PointO
 def _gaussians(
     trial: Trial, box: Sequence[tuple[float, float]], options: PointOptions
 ) -> GaussianFit | None:
-    """Return Gaussians of the likeliest width and ridge, if nothing given excludes them."""
+    """Return Gaussians of the likeliest width and ridge, if no option excludes them."""
     if options.penalty is not None or options.rows not in (None, "exact"):
         return None
     return likely_gaussians(trial, box, options.settings.gaussians)
@@ -262,7 +262,7 @@ def _of_gaussians(
     options: PointOptions,
     tried: list[Candidate],
 ) -> PointChoice:
-    """Return the choice of Gaussians, which predict held-out points at least as well as grids."""
+    """Return the choice of Gaussians, which predict held-out points as well as grids, or better."""
     return PointChoice(
         gaussians.encoding,
         gaussians.frames,
@@ -350,8 +350,8 @@ def _walks(
 ) -> list[Walk]:
     """Return the search for a penalty on each grid that may beat the ``score`` of Gaussians.
 
-    On a line, ``penalty_of`` a grid is chosen from all samples; the held-out points of the trial
-    only measure its error.
+    On a line, ``penalty_of`` returns the penalty of a grid, chosen from all samples; the held-out
+    points of the trial only measure its error.
     """
     walks: list[Walk] = []
     for grid in grids:
@@ -391,9 +391,9 @@ def _line_penalty(
 
 
 def _is_line(samples: PointSamples, options: PointOptions, periods: Periods) -> bool:
-    """Return whether the penalty is searched as on a line, unless blocks are to decide.
+    """Return whether the penalty is searched as on a line, by folds of all samples.
 
-    The matrices of a circle are not bands.
+    Not on a circle, whose matrices are not banded, and not if blocks are held out.
     """
     return (
         samples.points.shape[1] == 1

@@ -107,7 +107,7 @@ Axis = Callable[[float, float, int], tuple[Embedder, Frame]]
 def closed_axis(
     low: float, high: float, count: int, *, make: Axis, period: float
 ) -> tuple[Embedder, Frame]:
-    """Return what ``make`` makes, wrapped round an axis of one period; a part of it is a line."""
+    """Return the features of ``make``, wrapped round the axis if it is one period long."""
     if abs(high - low - period) > 1e-9 * period:
         return make(low, high, count)
     line, _ = make(low, high, count)
@@ -124,7 +124,7 @@ def grid_of(
 ) -> tuple[Kronecker, tuple[Frame, ...]]:
     """Return the encoding and the frames of one kind of features on all axes of a box.
 
-    There may be a function to make each axis.
+    ``make`` is one function for all axes, or one for each.
     """
     makes = [make] * len(box) if callable(make) else make
     places = zip(makes, box, counts, strict=True)

@@ -193,7 +193,7 @@ class Walk:
         self.best = start or self.ladder.start
         self.score(self.best)
         if start is None:
-            # where values are noisy, fits through all of them and smooth ones each have a minimum
+            # the score of noisy values can have two minima: of interpolation and of a smooth fit
             for other in self.ladder.others:
                 self.score(other)
         for step in self.ladder.steps:
@@ -288,7 +288,7 @@ class Trial:
         windows = [np.arange(len(points))]
         if cropped and len(points) > self.settings.judged:
             # Blocks are held out of one window, in which they are as large as asked for. With many
-            # axes, small windows are all ends, and their factors are nearly dense.
+            # axes, most of a small window is near its ends, and its factors are nearly dense.
             most_axes = self.settings.window_axes
             spread = options.blocks is None and points.shape[1] <= most_axes
             parts = self.settings.scattered_windows if spread else 1
@@ -325,10 +325,10 @@ class Trial:
         return sum(int(held.sum()) for held in self.folds)
 
     def penalty(self, penalty: Penalty, fold: int) -> Penalty:
-        """Return the penalty of a fold for one of all points.
+        """Return the penalty for a fold that corresponds to a penalty for all points.
 
-        A penalty is relative to the mean squared residual. In a window in which points are denser
-        the same penalty per volume is a smaller part of it.
+        A penalty is relative to the mean squared residual. In a window with denser points, the same
+        penalty per volume is a smaller part of this mean.
         """
         if self.scales is None:
             return penalty
@@ -685,9 +685,9 @@ class GcvWalk(Walk):
 def likely_error(parts: Sequence[Array], spread: float) -> tuple[float, float]:
     """Return the geometric mean over windows of mean squares over ``spread``, and its error.
 
-    Its logarithm is the likelihood of normal errors with a variance of their own in each window, up
-    to a constant. The plain mean is mostly that of the roughest window, a few points of which then
-    decide. ``parts`` are the squared errors (n,) in each window, which weighs by their number.
+    It is lowest where the likelihood of normal errors, with a variance of their own in each window,
+    is highest. The plain mean is mostly that of the roughest window, a few points of which then
+    decide. ``parts`` are the squared errors (n,) in each window, whose weight is their number.
     """
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -697,7 +697,7 @@ def likely_error(parts: Sequence[Array], spread: float) -> tuple[float, float]:
     # a window without any error, of equal values, says nothing about the others
     logs = np.log(np.maximum(means, ROUNDING_ERROR))
     level = float(np.average(logs, weights=counts))
-    # the logarithm of a mean of n squares of equal kurtosis has the variance var / (n mean^2)
+    # the logarithm of a mean of n squares has about the variance var / (n mean^2)
     variances = np.array([float(np.var(part)) / spread**2 for part in parts])
     relative = variances / (counts * np.maximum(means, ROUNDING_ERROR) ** 2)
     error = math.sqrt(float(np.sum(counts**2 * relative))) / float(counts.sum())

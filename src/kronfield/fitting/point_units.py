@@ -1,9 +1,9 @@
 """The unit of length on each axis, from the differences of the values of neighbouring points.
 
-Values differ the more, the further apart their points are. In the right units the distance alone
-says how much, whatever the direction. The units are those in which the logarithm of the distance is
-best correlated with the root of the difference, whose distribution is nearly symmetric (Cressie and
-Hawkins, 1980). This costs a search for neighbours and no fit.
+Values differ more, the further apart their points are. In the right units the difference depends
+on the distance alone, not on the direction. The units are those in which the logarithm of the
+distance is best correlated with the root of the difference, whose distribution is nearly symmetric
+(Cressie and Hawkins, 1980). This costs a search for neighbours and no fit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield.fitting.point_grids import mean_distances
 
-# Neighbours of each point. They lie in all directions, and most of them in the ring of the nearest.
+# Neighbours of each point. They lie in all directions, and most of them are adjacent to the point.
 NEIGHBOURS = 8
-# A perfect regression leaves no variance, or by rounding a negative one: this part at least.
+# The least part of the variance that a regression leaves: by rounding, it could be negative.
 LEAST_LEFT = 1e-12
-# The steps of the search, as powers of two of one axis, coarse to fine: the last is far below what
-# the differences of a few thousand points can tell apart.
+# The steps of the search, as powers of two of one axis, coarse to fine: the last is far below the
+# precision that the differences of a few thousand points allow.
 STEPS = (1.0, 0.5, 0.25)
 
 

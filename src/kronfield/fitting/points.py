@@ -63,7 +63,7 @@ from kronfield.solvers.points.trend import Regression, TrendTerm, solve_with_col
 if TYPE_CHECKING:
     from kronfield.fitting.filled import LatticeFiller
 
-# The smallest tolerance for float32: beyond it rounding errors dominate the residual.
+# The smallest tolerance for float32: below it rounding errors dominate the residual.
 SINGLE_TOLERANCE = 1e-5
 # To measure coverage, the standard errors of large fits are estimated from this many random fits:
 # to 18 %, which changes the share inside the bands by less than 1 %. Each fit is solved in at most
@@ -250,7 +250,7 @@ def fit_points(
             ]
         usual = not options.is_robust and options.trend is None and options.hold_out is None
         if lattice is not None and usual:
-            # here, since a filled lattice is fitted by `fit`, which fits its other gaps by points
+            # imported here: a filled lattice is fitted by `fit`, which fits other gaps by points
             from kronfield.fitting.filled import LatticeFiller
 
             filler = LatticeFiller.of_points(given, lattice, options, started)
@@ -264,7 +264,7 @@ def fit_points(
 
 
 def _check_periodic(form: Any, trend: Any) -> None:
-    """Raise an error for what has no periodic form."""
+    """Raise an error for options that have no periodic form."""
     if form == "dual":
         raise problem("form", '"dual" beside periodic', '"grid"', "Leave form or periodic out.")
     if trend:
@@ -311,8 +311,8 @@ def fit_checked(
     samples, aside = _deciding(given, values, basis, options)
     if given.encoding is None:
         if filler is not None and filler.ratio is not None:
-            # chosen at samples hidden in the shape of the holes: what suits single points need not
-            # suit wide gaps
+            # this ratio was chosen at samples hidden in the shape of the holes: a ratio that suits
+            # single points need not suit wide gaps
             fixed = changed(options.settings, "search", "ratios", (filler.ratio,))
             options = replace(options, settings=fixed)
         line = None if filler is None else filler.line
@@ -333,7 +333,7 @@ def fit_checked(
     fitted = PointFit(given, lattice, choice, rule, options, tolerance, basis)
     field = fitted.field(given.values, choice.candidates, started, aside)
     if filler is not None and not math.isnan(filler.expected[0]):
-        # of samples hidden in the shape of the holes, which are harder than samples at random
+        # the error at samples hidden in the shape of the holes is larger than at random samples
         report: Any = field.report
         report.expected_error, report.expected_error_uncertainty = filler.expected
     return field
@@ -453,7 +453,7 @@ class PointFit:
         values : array (C, P)
             The values.
         candidates : sequence of Candidate
-            What was compared.
+            The settings that were compared.
         started : float
             The time at which the fit started.
         aside : array (P,) of bool, optional
@@ -622,14 +622,15 @@ class PointFit:
                     # the scale is not below the expected error of a prediction, known by now
                     expected = unit * self._expected(flat[:, known & ~aside])
                     least = np.maximum(least, expected)
-                # a fit without a whole group says little there: with some of it back, look again
+                # a fit without a whole group of points says little about them: if some of them
+                # return, compare again
                 before = aside if rounds == 0 else rejected
                 rejected = self._rejected(away, before, expected)
                 readmitted = rounds > 0 and bool(np.any(before & ~rejected))
             scales = residual_scales(away, given.weights, ~rejected, 0.0)
             if rounds == 0:
                 # Residuals far below the expected error: the values are interpolated, and residuals
-                # do not show their noise. What is not rejected is then not weighted down either.
+                # do not show their noise. Points that are not rejected then keep their weight.
                 factor = self.options.settings.robust.rejected / constant
                 least = np.where(factor * scales < least, factor * least, least)
             scales = np.maximum(scales, least)

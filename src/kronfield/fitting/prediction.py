@@ -29,7 +29,7 @@ REACH = 16
 # The longest axis whose predictions are one matrix for all of its samples, which is cached: it is
 # faster than windows, and takes half a megabyte.
 ONE_MATRIX_UP_TO = 64
-# A mirror is at a sample if it is no further from it than this part of the next gap.
+# A mirror counts as at a sample if it is no further from it than this part of the next gap.
 AT_A_SAMPLE = 1e-6
 # The longest axis whose embedder is cached: its positions take 32 KB.
 KEPT_UP_TO = 4096
@@ -39,7 +39,8 @@ FEWEST_FOR_SLOPES = 5
 # Singular values of wide Gaussians below this part of the largest are left out: they are rounding.
 RCOND = 1e-14
 
-#: The ways in which a spline continues past its last samples, and `smooth` of the grid solver.
+#: The ways in which a spline continues past its last samples; each is a number, `smooth`, in the
+#: grid solver.
 ENDS = {"not-a-knot": 0, "flat": 1, "straight": 2, "reflect": 3}
 
 
@@ -67,11 +68,11 @@ class SplineFamily:
     def _through(self, x: Array, low: float, high: float) -> Embedder:
         """Return splines with knots at sorted positions, for a domain from low to high."""
         mirrors = low, high
-        if len(x) > 1:  # past one cell the last polynomials continue; far knots would be singular
+        if len(x) > 1:  # past one cell the last polynomials continue: with far knots, singular
             low, high = max(low, 2 * x[0] - x[1]), min(high, 2 * x[-1] - x[-2])
         if self.ends == "not-a-knot" or len(x) < 2:
             return BSpline.through(x, min(self.degree, len(x) - 1), low, high)
-        if self.ends == "reflect":  # a piece more at either end, up to the mirror
+        if self.ends == "reflect":  # one more piece at either end, up to the mirror
             gaps = (x[0] - mirrors[0]) / (x[1] - x[0]), (mirrors[1] - x[-1]) / (x[-1] - x[-2])
             if min(gaps) < AT_A_SAMPLE:
                 raise problem(
@@ -94,16 +95,16 @@ class SplineFamily:
 
     @property
     def smooth(self) -> int:
-        """The number by which the grid solver knows the ends."""
+        """The number of the ends in the grid solver."""
         return ENDS[self.ends]
 
     def suits(self, count: int, even: bool) -> bool:
-        """Tell whether an axis has enough samples to judge these splines."""
+        """Return whether an axis has enough samples to judge these splines."""
         del even
         return count >= self.fewest
 
     def fits(self, x: Array, frame: Frame) -> bool:
-        """Tell whether the domain of an axis can have these splines: every domain can."""
+        """Return whether the domain of an axis can have these splines: every domain can."""
         del x, frame
         return True
 
@@ -126,7 +127,7 @@ class SplineFamily:
 
 @functools.lru_cache(maxsize=64)
 def _recent_splines(family: SplineFamily, positions: bytes, low: float, high: float) -> Embedder:
-    """Return splines, cached: axes of one length are alike."""
+    """Return splines, cached, since several axes often have the same positions."""
     return family._through(np.frombuffer(positions), low, high)
 
 
@@ -136,8 +137,7 @@ class GaussianFamily:
 
     A centre lies on every sample of an even axis, and ``padding`` more past each end. Of all
     weights that fit, those with the least differences are used, so that constants are reproduced.
-    The wider the bells, the higher the order of accuracy, and the larger the weights; ``RCOND``
-    bounds these.
+    Wider Gaussians have a higher order of accuracy and larger weights, which ``RCOND`` bounds.
     """
 
     width: float  # in spacings
@@ -154,11 +154,11 @@ class GaussianFamily:
         return {"width": self.width}
 
     def suits(self, count: int, even: bool) -> bool:
-        """Tell whether an axis is even, and neither too short nor too long to be judged."""
+        """Return whether an axis is even, and neither too short nor too long to be judged."""
         return even and self.fewest <= count <= self.longest
 
     def fits(self, x: Array, frame: Frame) -> bool:
-        """Tell whether the samples of an axis are the first cells of its frame."""
+        """Return whether the samples of an axis are the starts of equal cells of its frame."""
         return bool(np.abs(frame.unit(x) - np.arange(len(x)) / len(x)).max() < 1e-9)
 
     def embedder(self, axis: Array, frame: Frame) -> Embedder:
@@ -191,20 +191,20 @@ class AnyFamily(Protocol):
 
     @property
     def smooth(self) -> int:
-        """The number by which the grid solver knows the ends."""
+        """The number of the ends in the grid solver."""
 
     def embedder(self, axis: Array, frame: Frame) -> Embedder:
         """Return the features for samples at ``axis``."""
 
     def fits(self, x: Array, frame: Frame) -> bool:
-        """Tell whether the axis can have these features."""
+        """Return whether the axis can have these features."""
 
 
 @functools.lru_cache(maxsize=8)
 def families(settings: PredictionSettings) -> tuple[Family, ...]:
     """Return all families in the order in which they are preferred.
 
-    A later one must be clearly better.
+    A later family is chosen only if it is clearly better.
     """
     *narrow, wide = (
         GaussianFamily(
@@ -232,7 +232,7 @@ class AxisErrors:
     Attributes
     ----------
     families : tuple of SplineFamily or GaussianFamily
-        Those that suit the axis.
+        The families that suit the axis.
     squares : (F,) array
         The mean squared error of each, over all samples but the first and the last.
     slopes : float
@@ -301,7 +301,7 @@ def _able(
 
 @record(eq=False)
 class _Task:
-    """What is predicted along one axis: some samples of some lines (N, R), by some families."""
+    """The samples of lines (N, R) that are predicted along one axis, and by which families."""
 
     judged: tuple[Family, ...]
     x: Array
@@ -332,7 +332,7 @@ class _Task:
 
     @property
     def shares(self) -> Array:
-        """How much each judged sample counts: as its part of the axis, the gaps to either side."""
+        """The weight of each judged sample: the gaps to either side, as a part of the axis."""
         gaps = self.x[self.samples + 1] - self.x[self.samples - 1]
         return np.full(len(gaps), 1 / len(gaps)) if self.even else gaps / gaps.sum()
 
@@ -344,7 +344,7 @@ class _Task:
 def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
     """Return the errors along axes of one length, on which one matrix predicts all samples.
 
-    One task may be of any kind.
+    A single task may be of any kind.
     """
     one, A = tasks[0], len(tasks)
     n, count = one.lines.shape
@@ -428,7 +428,7 @@ def _gaussian_rows(family: GaussianFamily, count: int) -> Array:
 def _spline_squares(
     families: tuple[SplineFamily, ...], x: Array, lines: Array, samples: Array, even: bool
 ) -> Array:
-    """Return the same of splines, each sample from a window around it."""
+    """Return the mean squared errors (F, J) of splines, each sample from a window around it."""
     n, window = len(x), min(len(x), 2 * REACH + 1)
     starts = np.clip(samples - REACH, 0, n - window)
     squares = np.empty((len(families), len(samples)))

@@ -136,7 +136,7 @@ class RefinedSamples:
 
     @functools.cached_property
     def finer(self) -> Refinement:
-        """The nodes of the finer lattice, and the way there from samples."""
+        """The nodes of the finer lattice, and the map from samples to their values."""
         finer = Refinement.of(self.layout.axes, self.layout.frames, *self._refined)
         assert finer is not None  # it was there before these samples were pickled
         return finer
@@ -267,7 +267,7 @@ class RefinedSamples:
                 at = part[rows]
                 if rising:
                     yield slice(int(at[0]), int(at[-1]) + 1), values
-                else:  # a block that is written to is a slice
+                else:  # the caller writes blocks to slices, so that rows come one at a time
                     for i, row in enumerate(at.tolist()):
                         yield slice(row, row + 1), values[:, i : i + 1]
 
@@ -354,7 +354,7 @@ class RefinedSamples:
 
 
 def _rows(operator: Any, first: int, stop: int) -> tuple[BlockBanded | Array, tuple[int, int]]:
-    """Return rows of the inverse of an axis, only in the columns that they use, and these."""
+    """Return rows of the inverse of an axis in the columns that they use, and these columns."""
     assert isinstance(operator, BlockBanded | np.ndarray)  # as for all splines in tension
     rows = operator.rows(first, stop) if isinstance(operator, BlockBanded) else operator[first:stop]
     used = _used_columns(rows)
@@ -387,13 +387,13 @@ def _most_columns(operator: Any) -> int:
 
 @record(eq=False)
 class RefinedResidual:
-    """The root mean square of value minus fit at the samples, when it is asked for."""
+    """The root mean square of value minus fit at the samples, computed when called."""
 
     samples: RefinedSamples
 
     @with_one_blas_thread
     def __call__(self) -> float:
-        """Return it, in the units of the values."""
+        """Return the residual in the units of the values."""
         samples = self.samples
         pairs = zip(samples.finer.frames, samples.layout.axes, strict=True)
         units = [frame.unit(axis) for frame, axis in pairs]
@@ -404,7 +404,7 @@ class RefinedField(Field):
     """A field that holds its samples, and refines them when it is evaluated.
 
     It is a field like any other: ``weights`` and ``encoding`` are those of the finer lattice. The
-    weights are computed when they are asked for.
+    weights are computed when they are read.
 
     Examples
     --------
@@ -684,7 +684,7 @@ class _File:
         return found
 
     def share(self) -> float:
-        """Return how much middles along the directions of least change weigh."""
+        """Return the weight of middles along the directions of least change."""
         share = self.number("along_edges", self.metadata.get("along_edges", 1.0))
         if not 0 < share <= 1:
             raise self.refused("whose 'along_edges' is out of range")

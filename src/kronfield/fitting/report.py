@@ -33,7 +33,7 @@ MEASURED_UP_TO = 1024
 # Steps of power iteration for the largest singular value of long uneven axes.
 POWER_STEPS = 60
 
-# Numbers of a candidate that are shown.
+# The text of a candidate shows at most this many numbers of a tuple.
 MOST_SHOWN = 4
 
 Parameter = float | str | tuple[float, ...] | tuple[str, ...]
@@ -103,8 +103,8 @@ class RemovedNoise:
     method : str
         How it was removed: "shrinkage", "groups of alike patches" or "a penalised fit".
     expected_error : float
-        The estimated root mean square of what is left of it at the samples, by Stein's unbiased
-        risk. With gaps, it is that at samples that were hidden.
+        The estimated root mean square error of the denoised samples, by Stein's unbiased estimate
+        of the risk (Stein, 1981). With gaps, the error at samples that were hidden.
     stabilised : bool
         Whether the noise depends on the signal, and values were transformed so that it does not.
     """
@@ -130,7 +130,7 @@ class RemovedNoise:
 
 
 def choose_lowest(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates, of which that with the lowest score is marked as chosen."""
+    """Return the candidates, with the lowest score marked as chosen."""
     scores = [math.inf if math.isnan(one.score) else one.score for one in candidates]
     best = scores.index(min(scores)) if scores else -1
     return [replace(one, chosen=i == best) for i, one in enumerate(candidates)]
@@ -175,7 +175,7 @@ class Report(ABC):
     held_out: str | None = None
     #: A remark on outliers among the values, empty if there are none.
     outlying: str = ""
-    #: The names, units and kinds of the axes, of samples that had them.
+    #: The names, units and kinds of the axes, if the samples had them.
     labels: Labels | None = None
 
     #: Attributes that are functions of the samples, which a pickle does not contain.

@@ -31,9 +31,9 @@ NORMAL_MEDIAN = 0.6745
 SETTLED, MOST = 1e-3, 50
 # Neighbours of points are looked up in chunks of this many, to bound the memory.
 CHUNK = 1 << 16
-# Steps of a plane of least trimmed squares.
+# Concentration steps of least trimmed squares.
 STEPS = 4
-# Outliers that a report lists.
+# The most outliers that a report lists.
 LISTED = 5
 
 
@@ -133,7 +133,7 @@ def huber_weights(sizes: Array, constant: float) -> Array:
 
 @record
 class HuberNoise:
-    """What standard errors need to know about a robust fit: see `Uncertainty`.
+    """The numbers of a robust fit from which standard errors are computed: see `Uncertainty`.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ class HuberNoise:
 
 @record(eq=False)
 class PointErrors:
-    """What a fit says about values at points.
+    """The errors of a fit at points.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ class PointErrors:
 
 @record(eq=False)
 class HuberErrors:
-    """The noise of a robust fit, the weights (P,) of points without Huber's, what refits it."""
+    """The noise of a robust fit, the weights (P,) of points without Huber's, and its refit."""
 
     noise: HuberNoise
     weights: Array
@@ -229,7 +229,7 @@ def suspects(
     """
     from scipy.spatial import KDTree
 
-    if len(values) > 1:  # an outlier of one channel is one of all
+    if len(values) > 1:  # an outlier in one channel is an outlier in all
         every = [suspects(points, one[None], weights, units, settings) for one in values]
         return np.any(every, axis=0)
     if weights is not None and not np.all(weights > 0):  # points without weight say nothing
@@ -257,8 +257,8 @@ def suspects(
     for i in np.array_split(np.flatnonzero(unlike), 1 + P // CHUNK):
         apart = (values[:, i, None] - values[:, near[i]]) / scales[:, None, None]
         apart = np.sqrt(np.mean(apart**2, axis=0))  # (points, neighbours)
-        # it agrees with some neighbours, of which one is like its own neighbours: outliers that
-        # agree with each other are not enough
+        # a point that agrees with some neighbours is no outlier if one of them is like its own
+        # neighbours: outliers that agree with each other are not enough
         last = settings.agreeing - 1
         several = np.partition(apart, last, axis=1)[:, last]
         apart[unlike[near[i]]] = np.inf
@@ -271,7 +271,7 @@ def suspects(
         found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings)
     index = np.flatnonzero(found)
     for i in np.array_split(index, 1 + len(index) // CHUNK):
-        # at an end of smooth values a plane goes on straight, where they are curved
+        # at the ends a plane does not follow smooth values that are curved: try a paraboloid
         found[i] = ~_on_a_plane(positions, values, near[i], i, found, settings, 2)
     return found
 
@@ -288,9 +288,9 @@ def _on_a_plane(
     """Return which suspects (S,) lie within ``settings.suspected`` standard errors of a plane.
 
     It is the plane of least squares through the neighbours that are not suspects themselves. If
-    several are suspects, the field is steep, or there are too few others: then it is the plane of
-    least trimmed squares through all neighbours. With
-    ``degree`` 2 it is a paraboloid, if it has enough neighbours more than coefficients.
+    several of them are suspects, since the field is steep, or too few are not, it is the plane of
+    least trimmed squares through all neighbours. With ``degree`` 2 it is a paraboloid, if it has
+    sufficiently more neighbours than coefficients.
     """
     if not len(index):
         return np.zeros(0, dtype=bool)
@@ -324,7 +324,7 @@ def _on_a_plane(
     squares = np.sum((given - rows @ plane) ** 2, axis=1) / (kept - terms)[:, None]
     squares *= ((1 + leverage) * whole**2)[:, None]
     apart = np.abs(values[:, index].T - plane[:, 0])
-    # of exact values, a paraboloid leaves nothing but rounding
+    # the residuals of a paraboloid through exact values are rounding
     rounding = 16 * float(np.finfo(values.dtype).eps) * np.abs(values).max(axis=1)
     least = rounding if degree == 2 else float(np.finfo(np.float64).tiny)
     return np.all(apart <= settings.suspected * (np.sqrt(squares) + least), axis=1)
@@ -346,10 +346,10 @@ def remark(errors: Array, settings: RobustSettings) -> str:
 
 
 def _trimmed(rows: Array, values: Array, most: int) -> Array:
-    """Return which neighbours (S, k) a plane is fitted to that ``most`` of them may be far from.
+    """Return the neighbours (S, k) that a plane is fitted to, without the ``most`` furthest.
 
-    Least trimmed squares by concentration steps (Rousseeuw and Van Driessen, 2006): again and again
-    the neighbours nearest to the plane are kept.
+    Least trimmed squares by concentration steps (Rousseeuw and Van Driessen, 2006): each step keeps
+    the neighbours nearest to the last plane.
     """
     S, count, _ = rows.shape
     used = np.ones((S, count), dtype=bool)

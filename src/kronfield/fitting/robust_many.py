@@ -1,11 +1,11 @@
 """Huber's loss without a grid: the dual form and factored weights of values with outliers.
 
 Gross outliers spoil the choice of widths, ridge and products, so they are rejected first. Those
-that differ from all neighbours are left out of a first fit. Then points are compared with what the
-fit of all others predicts there, over the standard deviation of this prediction: in the dual form
-both have a closed form, also for points that took part. Rejected points are left out, and settings
-are chosen again, until no further point is rejected. The rest have Huber's loss (1964): the
-settings stay, and points are weighted again until the weights no longer change.
+that differ from all neighbours are left out of a first fit. Then each point is compared with its
+prediction from all other points, in standard deviations of this prediction: in the dual form both
+have a closed form, also for points that took part in the fit. Rejected points are left out, and
+settings are chosen again, until no further point is rejected. The rest have Huber's loss (1964):
+the settings stay, and points are weighted again until the fit no longer changes.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from kronfield.fitting.robust import (
 )
 from kronfield.solvers.points.trend import Regression
 
-# Settings are chosen at most this often: each time, outliers hide fewer others.
+# Settings are chosen again at most this often: each time, fewer outliers hide others.
 MOST_CHOICES = 5
 # Points are weighted again until the fit moves by less than SETTLED scales, root mean square over
-# the points, or MOST times. What is left to move is some times this, a small part of the noise.
+# the points, or MOST times. The change that remains is a few times this: a small part of the noise.
 SETTLED, MOST = 3e-3, 10
 # The smallest scale: squares of smaller ones underflow.
 LEAST = float(np.finfo(np.float64).tiny) ** 0.25
 
 Fit = DualFit | FactoredFit
-#: Fits points in one of the forms without a grid, by squares.
+#: Fits points in one of the forms without a grid, by least squares.
 Fitter = Callable[[PointInput, PointOptions, Form, float], tuple[Fit, ProductField]]
 
 
@@ -63,7 +63,7 @@ class RobustFit:
         self.decisions = options.settings.robust
         known = np.ones(len(given.points), dtype=bool)
         self.known = known if given.weights is None else given.weights > 0
-        self.settled: Fit | None = None  # its settings serve other values
+        self.settled: Fit | None = None  # the fit whose settings are used for other values
 
     def without_samples(self) -> NeedsSamples:
         """Return the placeholder for this object in a pickled field."""
@@ -112,8 +112,8 @@ class RobustFit:
     def _sizes(self, errors: PointErrors, out: Array) -> Array:
         """Return the errors (P,) in robust standard deviations of those that are not left out.
 
-        A standard deviation is not below that which the fit expects, so that values that are more
-        accurate than it expects are no outliers.
+        They are at least the standard deviations that the fit expects, so that values that are more
+        accurate than expected are no outliers.
         """
         scales = residual_scales(errors.relative, None, self.known & ~out, 1.0)
         return in_scales(errors.relative, None, scales)
@@ -122,12 +122,12 @@ class RobustFit:
     # ------------------------------------------------------------------------------------------
 
     def _weights(self, robust: Array) -> Array:
-        """Return the weights of points times others (P,)."""
+        """Return the weights of the points times robust weights (P,)."""
         weights = robust.astype(np.float64)
         return weights if self.given.weights is None else weights * self.given.weights
 
     def _chosen(self, values: Array, out: Array) -> tuple[Fit, ProductField]:
-        """Return the fit of all points but some, with settings of before or chosen ones."""
+        """Return the fit without the points ``out``, with the settled settings or chosen ones."""
         weights, started = self._weights(~out), time.perf_counter()
         if self.settled is not None:
             fit = self.settled.with_weights(weights)
@@ -136,7 +136,7 @@ class RobustFit:
         return self.fitted(given, self.options, self.form, started)
 
     def _reweighted(self, fit: Fit, values: Array, out: Array, started: float) -> ProductField:
-        """Return the field with Huber's loss, and the weight 0 for points that are left out."""
+        """Return the field with Huber's loss, in which the points ``out`` have the weight 0."""
         constant, given = self.decisions.constant, self.given
         kept = self._weights(~out)
         robust, moved, rounds = np.where(out, 0.0, 1.0), math.inf, 0

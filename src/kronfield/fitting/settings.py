@@ -49,11 +49,11 @@ def decision(value: Any, decides: str, *, data: str, script: str, sides: tuple[A
 
 
 class _Group:
-    """What all groups of decisions share.
+    """The base class of all groups of decisions.
 
     The methods are written here once, because generating them for each group by `dataclass` took
     some 40 ms of importing `fit`. Decisions cannot be changed in place. A pickle of decisions holds
-    those that are not the default, which most fields do not have.
+    only those that differ from the default; in most fields none does.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -81,7 +81,7 @@ class _Group:
         return f"{type(self).__name__}({values})"
 
     def __reduce__(self) -> Any:
-        """Return how to make these decisions again."""
+        """Return a function and its arguments that restore these decisions."""
         every: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(self)  # type: ignore[arg-type]
         values = {one.name: getattr(self, one.name) for one in every}
         other = {one.name: values[one.name] for one in every if values[one.name] != one.default}
@@ -96,7 +96,7 @@ def _made(kind: type[Any], other: dict[str, Any]) -> Any:
 
 @dataclass(init=False, repr=False, eq=False)
 class GridSettings(_Group):
-    """Samples on a grid: what is judged, and when slopes are taken from the data."""
+    """Samples on a grid: the samples that are judged, and when slopes are taken from the data."""
 
     crop_samples: int = decision(
         1 << 16,
@@ -108,16 +108,17 @@ class GridSettings(_Group):
     direction_samples: int = decision(
         1 << 14,
         "Whether slopes are taken along axes or along edges is judged on about this many samples, "
-        "in boxes spread over the crop: both fill in every second one.",
+        "in boxes spread over the crop: both predict every second sample.",
         data="by design: tens of milliseconds",
         script="sweep.py",
         sides=(1 << 12, 1 << 16),
     )
     edge_trust: float = decision(
         0.8,
-        "Where slopes along edges predict better, they are mixed with slopes along axes: with the "
-        "weight that predicts best from every second sample, times this, and at most 1. At the "
-        "samples' own spacing the best weight is smaller; this is its least-squares slope.",
+        "Where slopes along edges predict better, they are mixed with slopes along axes. Their "
+        "weight is the one that predicts best from every second sample, times this factor, and at "
+        "most 1. At the samples' own spacing the best weight is smaller: the factor is the slope "
+        "of a regression, through 0, of this weight on the other.",
         data="kodim01 to 08",
         script="directional.py",
         sides=(0.4, 1.2),
@@ -179,8 +180,8 @@ class GridSettings(_Group):
     )
     held_out_samples: int = decision(
         1 << 14,
-        "The error at held-out samples in a report is measured on about this many samples of the "
-        "middle.",
+        "The error at held-out samples in a report is measured on about this many samples in the "
+        "middle of the grid.",
         data="by design: tens of milliseconds",
         script="none",
         sides=(1 << 11, 1 << 17),
@@ -216,7 +217,7 @@ class PredictionSettings(_Group):
     )
     padding: int = decision(
         20,
-        "The centres of these Gaussians past each end.",
+        "The number of centres of these Gaussians past each end.",
         data="random smooth and rough functions on lines of 10 to 60 samples",
         script="lines.py",
         sides=(4, 60),
@@ -252,15 +253,15 @@ class PredictionSettings(_Group):
     most_channels: int = decision(
         64,
         "The most channels in which samples are predicted, or more if `most_judged` predictions on "
-        "the longest axis need them. Others are not looked at.",
+        "the longest axis need them. Further channels are not used.",
         data="by design: as many predictions as on an axis of a picture",
         script="none",
         sides=(16, 256),
     )
     highest: float = decision(
         0.125,
-        "Trigonometric polynomials on a circle are judged by the highest frequencies, this part "
-        "of all.",
+        "Trigonometric polynomials on a circle are judged by the highest frequencies: this part "
+        "of all frequencies.",
         data="by design",
         script="none",
         sides=(0.02, 0.5),
@@ -268,7 +269,8 @@ class PredictionSettings(_Group):
     seen: float = decision(
         0.1,
         "Trigonometric polynomials through an even number of samples are tried if the highest "
-        "cosine is at least this large at the samples: its weight is divided by it.",
+        "cosine is at least this large at the samples: the weight of this cosine is divided by its "
+        "size.",
         data="by design: errors of samples are multiplied by at most ten",
         script="none",
         sides=(0.001, 0.9),
@@ -291,15 +293,15 @@ class NoiseSettings(_Group):
     )
     confidence: float = decision(
         1.645,
-        "The ratio must exceed its threshold by this many standard errors (95 % confidence): few "
-        "samples prove nothing.",
+        "The ratio must exceed its threshold by this many standard errors (95 % confidence): the "
+        "ratio of few samples is uncertain.",
         data="rows of kodim01 to 08, random walks and sines of 50 to 200 samples",
         script="noise.py",
         sides=(0.0, 4.0),
     )
     flat: float = decision(
         0.1,
-        "The part of the samples where the signal changes least, which is judged on its own: in a "
+        "The part of the samples where the signal changes least, which is also judged alone: in a "
         "textured grey picture noise shows only there.",
         data=_PICTURES,
         script="noise.py",
@@ -423,18 +425,19 @@ class NoiseSettings(_Group):
     )
     most_outliers: float = decision(
         0.002,
-        "What shrinkage removes is noise if at most this part of it exceeds four standard "
-        "deviations. Otherwise noise does not depend on the signal after all, or, if it does not, "
-        "there is none unless it was given: faint stars were removed. White noise has 0.00006, "
-        "pictures with noise of all kinds had at most 0.0005.",
+        "Shrinkage removes noise if at most this part of the samples changes by more than four "
+        "standard deviations; otherwise it removes detail, such as faint stars. Noise that seemed "
+        "to depend on the signal is then treated as constant; constant noise is not removed, "
+        "unless the caller gave it or asked for its removal. White noise has 0.00006, pictures "
+        "with noise of all kinds had at most 0.0005.",
         data=_PICTURES + " with constant, Poisson and sensor noise",
         script="noise.py",
         sides=(0.0, 0.02),
     )
     accuracy: float = decision(
         0.01,
-        "The part of itself to which measured noise is known. Expected errors cannot be smaller "
-        "than what follows from it.",
+        "The relative error of the measured standard deviation of noise. An expected error is at "
+        "least the error that follows from it.",
         data="by design: the standard error of 2^14 differences",
         script="none",
         sides=(0.0, 0.1),
@@ -456,7 +459,7 @@ class NoiseSettings(_Group):
     )
     many_known: int = decision(
         2000,
-        "Beside gaps, differences along all axes are compared if there are at least this many at "
+        "In samples with gaps, differences along all axes are compared if there are this many at "
         "twice the spacing; otherwise those along the longest axis.",
         data="by design: the ratio is then known to a few per cent",
         script="none",
@@ -464,8 +467,8 @@ class NoiseSettings(_Group):
     )
     whole_channels: int = decision(
         4,
-        "In up to this many channels noise is looked for in `most_samples` of each; more channels "
-        "share as many numbers as these have.",
+        "In up to this many channels noise is looked for in `most_samples` of each. More channels "
+        "share the same total number of samples.",
         data="by design: colours and alpha",
         script="none",
         sides=(1, 64),
@@ -494,7 +497,7 @@ class SmoothingSettings(_Group):
     )
     weakest: float = decision(
         -6.0,
-        "The exponent of ten of the weakest penalty, in units of a cell: it stands for none.",
+        "The exponent of ten of the weakest penalty, in units of a cell: it stands for no penalty.",
         data="by design: it changes samples by a part of 1e-6",
         script="sweep.py",
         sides=(-14.0, 0.0),
@@ -583,14 +586,14 @@ class PointSettings(_Group):
 
     fewest: int = decision(
         5,
-        "Fewer points than this are fitted with a default penalty: there is nothing to choose by.",
+        "Fewer points than this are fitted with a default penalty: they are too few to choose by.",
         data="by design",
         script="sweep.py",
         sides=(3, 9),
     )
     judged: int = decision(
         6000,
-        "Settings are judged on at most this many points, those in windows from everywhere.",
+        "Settings are judged on at most this many points, in windows spread over all points.",
         data="kodim01 to 08, a quarter of the pixels",
         script="sweep.py",
         sides=(1000, 20000),
@@ -604,7 +607,7 @@ class PointSettings(_Group):
     )
     held_out_of_lattice: float = decision(
         0.1,
-        "The same for points on a lattice, whose missing samples have the error that is measured.",
+        "The same for points on a lattice, to measure the error of its missing samples.",
         data="by design: the points that are left are nearly as dense",
         script="sweep.py",
         sides=(0.02, 0.4),
@@ -626,8 +629,8 @@ class PointSettings(_Group):
     )
     margin: float = decision(
         2.0,
-        "Points within this many mean distances of the ends of a window are not held out: they are "
-        "not inside of the lattice there.",
+        "Points within this many mean distances of the ends of a window are not held out: the "
+        "points beyond the end are missing there.",
         data="by design: cubic splines reach this far",
         script="none",
         sides=(0.0, 6.0),
@@ -695,14 +698,15 @@ class PointSettings(_Group):
         32.0,
         "A unit of length differs from the one in which points are equally far apart on every axis "
         "by at most this factor.",
-        data="by design: the cells of the grid get as much longer on one axis",
+        data="by design: the cells of the grid become longer on one axis by the same factor",
         script="none",
         sides=(2.0, 1024.0),
     )
     chance: float = decision(
         1.0,
-        "Gaussians are chosen unless others predict better by this over the root of the number of "
-        "points held out: they have one score, the others the best of many.",
+        "Gaussians are chosen if their mean squared error is below (1 + this / sqrt(number of "
+        "held-out points)) times the lowest of the grids: they have a single score, the grids the "
+        "best of many.",
         data="Franke's function, steps and random fields at 40 to 150 random, jittered, repeated "
         "points and tracks: 2 loses 2 % of the error, 0 and 0.5 are level",
         script="sweep.py",
@@ -752,14 +756,14 @@ class PointSettings(_Group):
     )
     default_roughness: float = decision(
         1e-3,
-        "The roughness, of first and of second derivatives, if there is nothing to choose by.",
+        "The roughness, of first and of second derivatives, if data are too few to choose by.",
         data="by design: close to the points, smooth between them",
         script="none",
         sides=(1e-5, 0.1),
     )
     default_ridge: float = decision(
         1e-6,
-        "The ridge of a given encoding if there is nothing to choose by.",
+        "The ridge of a given encoding if data are too few to choose by.",
         data="by design: close to the points",
         script="none",
         sides=(1e-10, 1e-3),
@@ -782,7 +786,7 @@ class PointSettings(_Group):
     )
     part_of_error: float = decision(
         0.05,
-        "The solver stops at this part of the error that held-out points predict.",
+        "The tolerance of the solver is this part of the error at held-out points.",
         data="kodim01 to 08, a quarter of the pixels",
         script="sweep.py",
         sides=(0.001, 0.5),
@@ -827,7 +831,8 @@ class PointSettings(_Group):
     )
     window_axes: int = decision(
         3,
-        "In more dimensions than this there is one window, because small ones are all ends.",
+        "In more dimensions than this there is one window: in small windows nearly all points "
+        "would be near an end.",
         data="by design",
         script="none",
         sides=(1, 5),
@@ -911,7 +916,7 @@ class SearchSettings(_Group):
     smooth_starts: tuple[float, ...] = decision(
         (-1.0, 1.0),
         "Powers of ten at which a penalty of second derivatives alone is scored before the search: "
-        "where values are noisy, there are two minima.",
+        "the score of noisy values can have two minima.",
         data="by design: noise of 0.01 to 0.3 of the spread; pictures and functions",
         script="none",
         sides=((), (-4.0,)),
@@ -933,8 +938,8 @@ class SearchSettings(_Group):
     )
     line_points: int = decision(
         5000,
-        "On a line, tenths of the points are held out in turn until this many were.",
-        data="by design: the error is then known to some percent, in a second",
+        "On a line, tenths of the points are held out in turn until this many have been.",
+        data="by design: the error is then known to a few per cent, in a second",
         script="none",
         sides=(50, 1_000_000),
     )
@@ -991,7 +996,7 @@ class GaussianSettings(_Group):
 
     fewest: int = decision(
         10,
-        "Fewer points than this do not have a likelihood that can be judged.",
+        "Gaussians are not tried for fewer points than this: their likelihood is too uncertain.",
         data="smooth functions at random points",
         script="sweep.py",
         sides=(5, 20),
@@ -1034,7 +1039,8 @@ class GaussianSettings(_Group):
     )
     most_of_many: int = decision(
         300,
-        "The same where points are not few: each width that is tried costs an eigendecomposition.",
+        "The same for more points than `points.few_points`: each width that is tried takes an "
+        "eigendecomposition.",
         data="by design: time; swept on functions: 100 loses 0.3 dB, 1000 gains 0.1 dB",
         script="sweep.py",
         sides=(100, 1000),
@@ -1043,7 +1049,7 @@ class GaussianSettings(_Group):
 
 @dataclass(init=False, repr=False, eq=False)
 class RobustSettings(_Group):
-    """Outliers among points: what counts as one, and what becomes of it."""
+    """Outliers among points: how they are found, and how they are treated."""
 
     constant: float = decision(
         1.345,
@@ -1077,8 +1083,8 @@ class RobustSettings(_Group):
     )
     fewest_neighbours: int = decision(
         4,
-        "No point is set aside if it has fewer neighbours than this: one outlier would decide "
-        "about their median.",
+        "No point is set aside if it has fewer neighbours than this: a single outlier could "
+        "determine their median.",
         data="by design",
         script="none",
         sides=(2, 7),
@@ -1102,22 +1108,22 @@ class RobustSettings(_Group):
         4,
         "A suspect is compared with a paraboloid through its neighbours if they are this many "
         "more than its coefficients.",
-        data="by design: with fewer, the standard error of the paraboloid is no measure",
+        data="by design: with fewer, the standard error of the paraboloid is too uncertain",
         script="none",
         sides=(1, 7),
     )
     trimmed: int = decision(
         3,
-        "Where several neighbours of a suspect are suspects too, a plane may be far from this many "
-        "of them.",
-        data="by design: of 8 neighbours, 5 tell a plane of 3 coefficients",
+        "Where several neighbours of a suspect are suspects too, a plane is fitted without this "
+        "many of them: those furthest from it.",
+        data="by design: 5 of 8 neighbours are enough for a plane of 3 coefficients",
         script="none",
         sides=(0, 4),
     )
     trimmed_factor: float = decision(
         5.0,
-        "The standard deviation of the neighbours that are left is multiplied by this, since the "
-        "nearest have the smallest deviations.",
+        "The standard deviation of the other neighbours from this plane is multiplied by this: "
+        "they were selected for their small deviations.",
         data="five functions on lattices and at random points, with outliers: misses and false "
         "alarms",
         script="none",
@@ -1211,8 +1217,8 @@ class SignalSettings(_Group):
     )
     network_range: tuple[float, float] = decision(
         (0.1, 1.0),
-        "Networks learn values divided by the largest magnitude, which the learning rates suit, "
-        "unless it lies within these limits.",
+        "Networks learn values divided by their largest magnitude, unless it lies within these "
+        "limits: the learning rates suit values of about 1.",
         data="by design: pictures stay in 0 to 1",
         script="none",
         sides=((0.5, 1.0), (0.1, 10.0)),
@@ -1234,8 +1240,8 @@ class SignalSettings(_Group):
     )
     most_left_out: float = decision(
         0.5,
-        "The expected error of filled samples is not measured if this would leave out more than "
-        "this part of the known samples.",
+        "The expected error of filled samples is not measured if more than this part of the known "
+        "samples would have to be left out.",
         data="by design",
         script="none",
         sides=(0.1, 0.95),
@@ -1304,7 +1310,7 @@ class ShrinkageSettings(_Group):
     judged_margin: tuple[int, ...] = decision(
         (32, 8, 4, 2),
         "Samples nearer than this to an end of a window that is no end of the grid are not judged: "
-        "without those beyond the end they are less well denoised.",
+        "they are denoised less well, because the samples beyond the end are missing.",
         data="kodim04 in colour with noise of 0.1: its risk was a third too large",
         script="none",
         sides=((0, 0, 0, 0), (200, 40, 16, 8)),
@@ -1349,7 +1355,8 @@ class ShrinkageSettings(_Group):
     )
     gap_hidden: float = decision(
         0.1,
-        "The part of the known samples that is hidden to compare this with the penalised fit.",
+        "The part of the known samples that is hidden to compare filling and denoising in turn "
+        "with the penalised fit.",
         data="by design: the samples that are left are nearly as dense",
         script="none",
         sides=(0.02, 0.4),
@@ -1379,7 +1386,7 @@ class GroupingSettings(_Group):
     patch_of_one: int = decision(
         6,
         "The same in pictures of one channel, whose patches have fewer numbers.",
-        data="kodim01 to 08 in grey with noise of 0.05 and 0.1: +0.08 dB on patches of 5",
+        data="kodim01 to 08 in grey with noise of 0.05 and 0.1: 0.08 dB better than patches of 5",
         script="shrinkage.py",
         sides=(2, 20),
     )
@@ -1467,8 +1474,9 @@ class FillingSettings(_Group):
     )
     line_chance: float = decision(
         2.0,
-        "Gaps of a line are filled by thresholds if their best share is more than this many "
-        "standard errors: a linear fit knows its own errors.",
+        "Gaps of a line are filled by thresholds if the best share of this filling is more than "
+        "this many standard errors. Otherwise they are filled by a linear fit, which has standard "
+        "errors of its own.",
         data="by design: once in forty by chance",
         script="none",
         sides=(0.0, 1000.0),
@@ -1550,16 +1558,16 @@ class FillingSettings(_Group):
     )
     judged: int = decision(
         1 << 16,
-        "The most samples of all windows together, beside some around them if samples are "
-        "scattered; of holes there are at least 4 windows.",
+        "The most samples of all windows together, without a margin around them if samples are "
+        "scattered. There are at least `fewest_windows` windows, even if they have more.",
         data="by design: at most half of the time of filling a photograph",
         script="filling.py",
         sides=(1 << 12, 1 << 18),
     )
     least_share: float = decision(
         0.1,
-        "Of decorrelated channels, the weakest stay linear in holes as long as they have together "
-        "at most this part of the squared error of the linear fit.",
+        "In holes, the weakest decorrelated channels keep the linear fit, as long as they have "
+        "together at most this part of its squared error.",
         data="kodim01 to 08: text, scratches, holes of 16 pixels",
         script="filling.py",
         sides=(0.0, 0.6),
@@ -1620,14 +1628,14 @@ class FillingSettings(_Group):
     )
     most_missing: float = decision(
         0.5,
-        "Windows are enlarged if more than this part of them is missing.",
+        "Windows are enlarged if more than this part of their samples is missing.",
         data="by design: known samples around the hidden ones must remain",
         script="none",
         sides=(0.1, 0.9),
     )
     fewest_differences: int = decision(
         200,
-        "Beside scattered gaps, noise is not looked for if fewer differences between known "
+        "Between scattered gaps, noise is not looked for if fewer differences between known "
         "samples than this are known.",
         data="by design: their quantile is then known to a tenth",
         script="none",
@@ -1635,7 +1643,7 @@ class FillingSettings(_Group):
     )
     stronger: float = decision(
         0.75,
-        "The strength of differences beside scattered gaps is this quantile of their magnitudes: "
+        "The strength of differences between scattered gaps is this quantile of their magnitudes: "
         "noise is everywhere, edges are in a small part of a picture.",
         data="by design: the median of quantised values is often 0",
         script="none",
@@ -1649,7 +1657,7 @@ class FillingSettings(_Group):
 
 @dataclass(init=False, repr=False, eq=False)
 class DualSettings(_Group):
-    """Points in many dimensions: when there is no grid, and what the dual form is chosen on."""
+    """Points in many dimensions: when no grid is used, and how the dual form is chosen."""
 
     least_dimensions: int = decision(
         4,
@@ -1689,21 +1697,21 @@ class DualSettings(_Group):
     )
     width_points: int = decision(
         1000,
-        "Widths and ridge of that shape are chosen on at most this many points.",
+        "Widths and ridge of the chosen shape are set on at most this many points.",
         data="by design: 20,000 points in 10-D within 10 s",
         script="none",
         sides=(400, 4000),
     )
     direct_points: int = decision(
         5000,
-        "The matrix of all points is factored up to this many points.",
+        "Up to this many points, the matrix of all of them is factored.",
         data="by design: 400 MB",
         script="none",
         sides=(1000, 20_000),
     )
     inducing_points: int = decision(
         1000,
-        "The number of inducing points where there are more.",
+        "The number of inducing points if there are more than `direct_points`.",
         data="by design: 20,000 points in 10-D within 10 s",
         script="none",
         sides=(300, 3000),
@@ -1743,8 +1751,8 @@ class DualSettings(_Group):
     )
     most_sums: float = decision(
         4e11,
-        "Of many points, fewer inducing points are used, so that the sums over points take about "
-        "this many multiplications.",
+        "With many points, fewer inducing points are used, so that the sums over all points take "
+        "about this many multiplications.",
         data="by design: about a minute of one core",
         script="none",
         sides=(1e10, 1e13),
@@ -1771,7 +1779,7 @@ class FactoredSettings(_Group):
     )
     most_splines: int = decision(
         48,
-        "The most splines on an axis, if held-out points want more than the first.",
+        "The most splines on an axis, if more splines lower the error at held-out points.",
         data="seven functions of 6 to 10 variables of their own",
         script="dimensions.py",
         sides=(12, 96),
@@ -1785,7 +1793,7 @@ class FactoredSettings(_Group):
     )
     most_products: int = decision(
         16,
-        "The most products.",
+        "The largest number of products.",
         data="seven functions of 6 to 10 variables of their own",
         script="dimensions.py",
         sides=(4, 40),
@@ -1800,7 +1808,8 @@ class FactoredSettings(_Group):
     )
     settings_share: float = decision(
         0.05,
-        "Of many points they are chosen on this share, if that is more, up to five times as many.",
+        "Of many points, rank, penalty and splines are chosen on this share, if that is more than "
+        "`settings_points`, and on at most five times `settings_points`.",
         data="by design: 10^6 points in 6-D within 2 minutes",
         script="none",
         sides=(0.01, 0.2),
@@ -1821,7 +1830,7 @@ class FactoredSettings(_Group):
     )
     most_points: int = decision(
         4_000_000,
-        "Of more points than this, as many are used, at random.",
+        "Of more points than this, a random subset of this size is used.",
         data="by design: 2 to 4 GB in 6 dimensions",
         script="none",
         sides=(1_000_000, 20_000_000),
@@ -1844,7 +1853,7 @@ class FactoredSettings(_Group):
     )
     idle: float = decision(
         1.0,
-        "An axis is left out unless this raises the squared error at held-out points by more than "
+        "An axis is left out unless that raises the squared error at held-out points by more than "
         "this many standard errors of the difference (Breiman et al., 1984).",
         data="by design: the rule of one standard error",
         script="none",
@@ -1880,11 +1889,11 @@ class FactoredSettings(_Group):
     )
 
     def work(self, points: int) -> float:
-        """Return the work of the choice, for as many points as it is made on."""
+        """Return the most multiplications for a choice that is made on ``points`` points."""
         return self.most_work * max(0.3, points / self.settings_points)
 
     def part(self, points: int) -> int:
-        """Return on how many of the points settings are chosen."""
+        """Return the number of points on which settings are chosen, of ``points`` in all."""
         some = self.settings_points
         return min(points, max(some, min(5 * some, int(self.settings_share * points))))
 
@@ -1897,7 +1906,7 @@ class NetworkSettings(_Group):
         1e4,
         "Training ends with an error if the loss exceeds this many times the largest of three "
         "losses: at the start, of zero and of the mean of the values.",
-        data="by design: runs that come back rise by less, others pass any bound within some steps",
+        data="by design: runs that recover rise by less, others pass any bound within a few steps",
         script="none",
         sides=(10.0, 1e9),
     )
@@ -1930,7 +1939,7 @@ DEFAULT = Settings()
 
 @record
 class Decision:
-    """One decision as a row of the page: group, name, value, and what is known about it."""
+    """One decision as a row of the page: group, name, value, and how the value was set."""
 
     group: str
     name: str

@@ -12,7 +12,7 @@ together again. Blocks at several shifts and of several sizes are averaged.
 
 Blocks of which few weights were kept have less noise and weigh more in the average (Dabov, Foi,
 Katkovnik and Egiazarian, 2007; Guleryuz, 2007). The second pass has larger blocks than the first:
-errors of the first result at the edges of its blocks are not those of the second.
+the first result has errors at the edges of its blocks, which are not the edges of the second.
 
 Values are planar, (C, N_1, ..., N_D), with noise of standard deviation 1.
 """
@@ -35,8 +35,7 @@ from kronfield.fitting.settings import DEFAULT, ShrinkageSettings
 SLAB = 1 << 18
 # Slabs are at least this multiple of the samples that are computed beyond their ends.
 SHORTEST_SLAB = 2
-# The most samples that are transformed together: they and what is made of them stay in the fastest
-# caches.
+# The most samples that are transformed together: they and their weights stay in the fastest caches.
 STRIP = 1 << 15
 # Shifts of a tiling advance by these steps along the axes, so that they do not coincide.
 STEPS = (1, 3, 5, 7)
@@ -157,7 +156,7 @@ def shrink(planes: Array, settings: ShrinkageSettings = DEFAULT.shrinkage) -> Ar
 
 
 def margin(shape: Sequence[int], settings: ShrinkageSettings) -> int:
-    """Return from how far along the first axis samples affect a result: two passes of blocks."""
+    """Return how far along the first axis samples affect a result: two passes of blocks."""
     return sum(min(max(sizes), shape[0]) for sizes in settings.sizes(len(shape)))
 
 
@@ -199,7 +198,7 @@ def slabs(shape: Sequence[int], reach: int, most: int = SLAB) -> list[Slab]:
 def shrink_slab(
     planes: Array, slab: Slab, shape: Sequence[int], settings: ShrinkageSettings
 ) -> Array:
-    """Return all rows that a slab needs without noise; those near to its ends are less accurate.
+    """Return the denoised rows that a slab needs; those near its ends are less accurate.
 
     Parameters
     ----------
@@ -324,7 +323,7 @@ def _sum_of_squares(factors: Array) -> Array:
     """Return the sum of squares over each block, (C, n_1, 1, n_2, 1, ...)."""
     if factors.ndim == 3:
         return np.einsum("ijk,ijk->ij", factors, factors)[..., None]
-    # over the first axis of blocks at once with the squares, along whole lines
+    # the squares and their sum over the first axis of blocks in one step, along whole lines
     rows = factors.reshape(-1, factors.shape[2], math.prod(factors.shape[3:]))
     found = np.einsum("ijk,ijk->ik", rows, rows)
     found = found.reshape(*factors.shape[:2], 1, *factors.shape[3:])

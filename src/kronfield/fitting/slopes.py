@@ -26,13 +26,13 @@ from kronfield.fitting.settings import DirectionalSettings
 
 # The samples on either side of a cell that the slopes at its ends depend on.
 REACH = 2
-# Numbers gone through at a time: about ten such arrays stay in the cache.
+# The numbers processed at a time: about ten arrays of this size stay in the cache.
 PART = 1 << 16
 
 
 @record
 class Refinement:
-    """The nodes of the finer lattice, and the way there from samples.
+    """The nodes of the finer lattice, and the map from samples to values at the nodes.
 
     Attributes
     ----------
@@ -44,9 +44,9 @@ class Refinement:
     finer : tuple of bool
         Which axes are finer.
     directional : float
-        How much middles that are interpolated along the directions of least change weigh, from 0
-        to 1; the rest of the weight is on middles along the axes. Makes a difference only if two
-        or more axes are finer.
+        The weight, from 0 to 1, of middles that are interpolated along the directions of least
+        change; the rest of the weight is on middles along the axes. It matters only if two or more
+        axes are finer.
     settings : DirectionalSettings
         The constants of the directional fill, and of the nodes past the ends.
     """
@@ -92,7 +92,7 @@ class Refinement:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many nodes there are on each axis."""
+        """The number of nodes on each axis."""
         return tuple(len(axis) for axis in self.axes)
 
     @property
@@ -141,9 +141,10 @@ def along_axes(
 
 
 def _with_one_more(values: Array, axis: int, side: int) -> Array:
-    """Return values whose last one on ``axis``, in the boxes that end before it, goes on straight.
+    """Return values whose last one on ``axis`` is extrapolated, in the boxes that end before it.
 
-    That is how the differences continue past the ends of other boxes: see `slopes`.
+    Differences continue along a straight line, as they do past the ends of other boxes: see
+    `slopes`.
     """
     values = values.copy()
     y = values[(slice(None),) * side + (1,)].swapaxes(0, axis - (axis > side))
@@ -212,7 +213,7 @@ def _refine(values: Array, axis: int, past_the_end: float) -> Array:
         i, k = part
         y = np.moveaxis(lines[i, :, k].astype(dtype, copy=False), 1, 0)
         fine = np.moveaxis(out[i, :, k], 1, 0)
-        d = slopes(y * 0.125)  # slopes go with the values; an eighth of them does not overflow
+        d = slopes(y * 0.125)  # in proportion to the values; of an eighth they are finite
         fine[1::2] = y
         # the middle of the cubic with values y and slopes d at its ends:
         # (y_0 + y_1)/2 + (d_0 - d_1)/8
@@ -239,7 +240,7 @@ def slopes(y: Array, gaps: Array | None = None) -> Array:
     if gaps is not None:
         gaps = gaps.reshape(-1, *[1] * (y.ndim - 1))
         inner /= gaps
-    # two more differences past each end, going on straight
+    # two more differences past each end, along a straight line
     m = np.empty((len(inner) + 4, *inner.shape[1:]), dtype=inner.dtype)
     m[2:-2] = inner
     m[1], m[-2] = 2 * m[2] - m[3], 2 * m[-3] - m[-4]

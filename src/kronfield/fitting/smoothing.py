@@ -19,10 +19,12 @@ from kronfield.fitting.splines import tension_encoding
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver, gcv_score
 
-# Lines up to this many samples are judged in the eigenbasis of the fit, longer ones by differences,
-# which take time in proportion to the samples. Both are the same but for the ends.
+# Lines up to this many samples are judged in the eigenbasis of the fit. Longer even lines are
+# judged by differences, which are the same but for the ends, longer uneven lines by splines solved
+# as a band: both take time in proportion to the samples.
 LONGEST_BASIS = 400
-# Random signs by which the trace of the smoother of a long uneven line is estimated.
+# The random signs by which the trace of the smoother of a long uneven line is estimated
+# (Hutchinson, 1990), and their seed.
 PROBES, SEED = 16, 0
 # Basis functions are sorted by strength into this many classes per octave and treated alike in a
 # class: scores change by less than 1e-3 of themselves. Functions that are weaker than the strongest
@@ -131,7 +133,7 @@ def cell_units(axes: Sequence[Array]) -> tuple[float, ...]:
 def windows(lengths: Sequence[int], side: int) -> list[tuple[slice, ...]]:
     """Return the parts of a grid by which a penalty is judged: the middle, and corners.
 
-    A penalty is chosen for all samples, so that it must suit the signal wherever it is.
+    A penalty is chosen for all samples, so that it must suit the signal in all parts of the grid.
     """
     sizes = [min(n, side) for n in lengths]
     spare = [n - size for n, size in zip(lengths, sizes, strict=True)]
@@ -147,7 +149,7 @@ def windows(lengths: Sequence[int], side: int) -> list[tuple[slice, ...]]:
 
 
 class _InBasis:
-    """Windows smoothed in the eigenbasis of the fit: what a weight removes, and what it keeps."""
+    """Windows smoothed in the eigenbasis of the fit, by the strength of each basis function."""
 
     def __init__(self, axes: Sequence[Array], order: int, tension: float) -> None:
         frames = [sample_frame(axis) for axis in axes]
@@ -177,8 +179,8 @@ class _InBasis:
 def _classes(strengths: Array) -> tuple[Array, Array, Array]:
     """Return the class of each strength (n,), and the mean and the number of those in each class.
 
-    What a penalty does to basis functions depends on their strength alone, so that those of about
-    the same strength are judged together. Of few strengths, each is a class of its own.
+    The effect of a penalty on a basis function depends on its strength alone, so that functions of
+    about the same strength are judged together. If there are few, each is a class of its own.
     """
     top = float(strengths.max(initial=0.0))
     if len(strengths) <= PER_OCTAVE * OCTAVES or not top > 0:
@@ -217,7 +219,7 @@ class _ByDifferences:
             bands[-1] += 1.0
             removed = lines - solveh_banded(bands, lines)
             # The trace of first differences is exact in cosines. Second differences leave straight
-            # lines free instead of reflecting them, which adds up to a half.
+            # lines free instead of reflecting them, which adds at most a half.
             trace = float(np.sum(1 / (1 + weight * self.strengths)))
             return float(np.sum(removed * removed)), trace + 0.5 * (self.order - 1)
 
@@ -246,7 +248,7 @@ class _OnLine:
             own = (weight, 0.0) if self.order == 1 else (0.0, weight)
             try:
                 kept = self.line.values(self.line.weights(columns, own))
-            except np.linalg.LinAlgError:  # too strong a penalty for the digits of the equations
+            except np.linalg.LinAlgError:  # the penalty is too strong for float64
                 return math.inf, float(len(columns))
             removed = columns[:, :count] - kept[:, :count]
             trace = float(np.sum(self.signs * kept[:, count:])) / PROBES
@@ -325,7 +327,7 @@ def _of_order(
 
 
 def _joined(scores: Sequence[float], planes: Array, sigmas: Array | None) -> float:
-    """Return one score of all channels, in which the unit of a channel does not count."""
+    """Return one score of all channels, which does not depend on the unit of a channel."""
     found = np.array(scores)
     if sigmas is None:
         # scores of a constant channel are rounding, and their logarithms would be noise
@@ -366,7 +368,7 @@ def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate
 
 
 def minimise(score: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a score is least, on a grid of exponents that is refined around the best."""
+    """Return the exponent with the least score, on a grid that is refined around the best."""
     step = 0.5
     grid = np.append(np.arange(low, high, step), high)
     best = float(grid[int(np.argmin(in_threads(score, grid.tolist())))])

@@ -17,7 +17,7 @@ from kronfield.field import Field
 from kronfield.fitting.grid import fit
 from kronfield.fitting.periods import is_even_circle
 
-# A latitude is a pole if it is no further from it than this, in degrees.
+# A latitude counts as a pole if it is no further from it than this, in degrees.
 AT_POLE = 1e-9
 
 
@@ -75,7 +75,7 @@ def sphere(values: Any, latitude: Any, longitude: Any, **options: Any) -> Field:
         lat, array = lat[::-1], array[::-1]
     array = _single_poles(array, lat)
     opposite = _opposite(array, lat, lon)
-    # past the north pole latitudes fall again, and a pole itself is there already
+    # past the north pole latitudes fall again; a pole itself is not repeated
     inside = np.abs(np.abs(lat) - 90) > AT_POLE
     positions = np.concatenate([lat, 180 - lat[inside][::-1]])
     both = np.concatenate([array, opposite[inside][::-1]])

@@ -47,7 +47,7 @@ def tension_encoding(
 
 
 def _on_circle(axis: Array, frame: Frame, tension: float, thinned: bool) -> Wrapped:
-    """Return the same on a periodic axis: nothing lies past its ends."""
+    """Return the splines of a periodic axis, without centres past its ends."""
     assert frame.period is not None
     if is_even_circle(axis, frame.period):
         return Wrapped(TensionSpline(len(axis), tension))
@@ -59,7 +59,7 @@ def _on_circle(axis: Array, frame: Frame, tension: float, thinned: bool) -> Wrap
 
 
 def _thinned(x: Array) -> Array:
-    """Return rising knots at least `CLOSEST` mean gaps apart; flipped samples have them too.
+    """Return rising knots at least `CLOSEST` mean gaps apart; flipped samples have flipped knots.
 
     Samples in a row of smaller gaps have knots at even distances.
     """
@@ -74,4 +74,4 @@ def _thinned(x: Array) -> Array:
         count = math.floor((last - first) / least)
         found.append(np.linspace(first, last, count + 1) if count else [(first + last) / 2])
     knots = np.concatenate(found)
-    return knots if len(knots) > 4 else x  # a cubic spline needs four
+    return knots if len(knots) > 4 else x  # too few for cubic splines otherwise

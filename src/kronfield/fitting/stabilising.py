@@ -50,8 +50,6 @@ class Stabiliser:
     ----------
     knots, values, means : array
         A table of x, of f(x), and of the mean of f(x + noise).
-    slopes : (float, float)
-        1/sigma at the ends of the table.
     """
 
     knots: Array
@@ -171,8 +169,8 @@ def find_varying_noise(values: Array, noise: Noise, unit: float, settings: Noise
     """Return noise that is found only after values are transformed, else ``noise`` itself.
 
     Strong noise in a small part of the values, as in the bright parts of a dark picture, does not
-    look alike at all spacings. After the transform it does, with a standard deviation of 1. In one
-    channel it is not looked for: textures that grow with brightness look the same.
+    have one strength at all spacings. After the transform it does, with a standard deviation of 1.
+    In one channel it is not looked for: textures that grow with brightness look the same.
     """
     if len(values) == 1:
         return noise

@@ -420,7 +420,7 @@ class Statistics:
         )
 
     def _by_least_squares(self) -> bool:
-        """Return whether points are blended by least squares, and similarity would differ."""
+        """Return whether points are blended by least squares, unlike blending by similarity."""
         blending = self._rule.blending
         return (
             blending is not None

@@ -1,1 +1,1 @@
-"""Data of other libraries: xarray, pandas and scikit-learn."""
+"""Data of other libraries: xarray and pandas."""

@@ -25,9 +25,9 @@ class ArrayAccessor:
         self._data = data
 
     def fit(self, dims: Any = None, **options: Any) -> Field:
-        """Return the field along ``dims``, by default all that have numbers or dates.
+        """Return the field along ``dims``, by default all whose coordinates are numbers or dates.
 
-        Other dimensions are channels, the last of them fastest. ``options`` are those of `fit`.
+        Other dimensions are channels, in C order. ``options`` are those of `fit`.
         """
         names = self._dims(dims)
         values, _ = self._values(names)
@@ -119,8 +119,9 @@ class ArrayAccessor:
     def integrate(self, dims: Any = None) -> Any:
         """Return the integral along ``dims`` between the first and the last sample.
 
-        Dates count in seconds. Positions count upwards, so that falling latitudes do not change
-        the sign. The attribute "units" is left out, since an integral has another unit.
+        Dates count in seconds. The integral runs from the smallest to the largest position, so
+        that falling latitudes do not change the sign. The attribute "units" is left out, since an
+        integral has another unit.
         """
         names = self._dims(dims)
 
@@ -275,7 +276,7 @@ class ArrayAccessor:
         }
 
     def _at_points(self, dims: Sequence[Any], arrays: Mapping[Any, Any], outside: str) -> Any:
-        """Return values at points, whose dimensions replace those of the data."""
+        """Return values at points; the dimensions of the points replace ``dims``."""
         import xarray
 
         wide = xarray.broadcast(*[arrays[dim] for dim in dims])
@@ -393,7 +394,7 @@ def _without_unit(result: Any) -> Any:
 
 
 def _through_samples(values: Array, axes: Any, **options: Any) -> Field:
-    """Return the fit that passes through the samples; a gap is filled by a penalised one."""
+    """Return a fit that passes through the samples; if samples are missing, a penalised fit."""
     ridge = None if options.get("mask") is not None else 0.0
     return grids.fit(values, axes, ridge=ridge, **options)
 
@@ -420,7 +421,7 @@ def _missing(values: Array) -> Array | None:
 
 
 def _plain(new: Any) -> Any:
-    """Return positions as an array; words are dates."""
+    """Return positions as an array; text is read as dates."""
     if calendar_of(new) is not None:
         return np.asarray(new, dtype=object)
     if isinstance(new, str) or (isinstance(new, list) and new and isinstance(new[0], str)):
@@ -435,7 +436,7 @@ def _has_dtype(new: Any) -> bool:
 def _target(dim: Any, new: Any) -> Any:
     """Return new positions along a dimension as a DataArray.
 
-    One that is not a DataArray, and has one axis, lies along the dimension.
+    An array with one axis that is not a DataArray lies along the dimension.
     """
     import xarray
 

@@ -1,4 +1,4 @@
-"""What xarray and pandas know about their values, as the arguments and labels of a fit."""
+"""Objects of xarray and pandas, converted to the arguments and labels of a fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kronfield.fitting.labelled import (
 
 
 def grid_of(given: LabelledGrid) -> LabelledGrid:
-    """Return the arguments of `fit` of a DataArray, Series or DataFrame.
+    """Return the arguments of `fit` for a DataArray, Series or DataFrame.
 
     NaN means missing, as it does in both libraries: it becomes the mask.
     """
@@ -67,7 +67,7 @@ def _of_array(given: LabelledGrid) -> LabelledGrid:
 def _channels_last(data: Any, channels: bool | None, axes: Any) -> tuple[Any, bool]:
     """Return a DataArray with its channels on the last axis, and whether it has channels.
 
-    A coordinate of words, as the names of colours, is that of channels.
+    A dimension whose coordinate holds words, for example names of colours, holds the channels.
     """
     words = [d for d in data.dims if d in data.coords and not has_positions(data.coords[d])]
     if len(words) > 1:
@@ -85,12 +85,12 @@ def _channels_last(data: Any, channels: bool | None, axes: Any) -> tuple[Any, bo
 
 
 def _array_axes(data: Any, dims: Sequence[Any], given: LabelledGrid) -> tuple[Any, list[AxisLabel]]:
-    """Return the positions and labels of dimensions: of the coordinates, unless axes are given."""
+    """Return the positions and labels of dimensions, from the coordinates unless axes are given."""
     if given.axes is not None:
         axes = _entries(given.axes, len(dims))
         return axes, [AxisLabel.of(x, str(dim)) for dim, x in zip(dims, axes, strict=True)]
     labels = [coordinate_label(data, dim) for dim in dims]
-    # without any coordinate, but with a domain, samples are cells as those of a bare array
+    # with a domain and without coordinates, samples are cells, as for an array without labels
     if given.domain is not None and not any(dim in data.coords for dim in dims):
         return None, labels
     return [axis_positions(data, dim) for dim in dims], labels
@@ -148,7 +148,7 @@ def _of_table(given: LabelledGrid) -> LabelledGrid:
 
 
 def _of_plane(given: LabelledGrid, data: Any) -> LabelledGrid:
-    """Return a table whose columns are positions of a second axis: numbers or dates."""
+    """Return the arguments for a table whose columns are positions (numbers, dates) on an axis."""
     if given.axes is None:
         parts = [data.index, data.columns]
         given.axes = [_index_positions(part) for part in parts]
@@ -222,7 +222,7 @@ def table_values(argument: str, data: Any) -> Array:
 
 
 def points_of(given: LabelledPoints) -> LabelledPoints:
-    """Return the arguments of `fit_points` of a DataFrame and a Series."""
+    """Return the arguments of `fit_points` for a DataFrame and a Series."""
     index = getattr(given.points, "index", None)
     about = _about_values(given.values)
     for what in ("values", "weights"):
@@ -256,7 +256,7 @@ def _of_rows(what: str, one: Any, index: Any) -> Any:
 
 
 def _labelled_positions(points: Any) -> tuple[tuple[AxisLabel, ...] | None, Any]:
-    """Return the labels of the axes, and the points as an array; no labels of what is no table."""
+    """Return the labels of the axes (None if an array is not 2-D), and the points as an array."""
     import pandas
 
     if isinstance(points, pandas.DataFrame):
@@ -315,7 +315,7 @@ def _entries(axes: Any, count: int) -> list[Any]:
 
 
 def with_missing(values: Any, mask: Any) -> Any:
-    """Return the mask, or that of NaN if there is none."""
+    """Return the mask; if none is given, where values are NaN, or None if none is NaN."""
     if mask is not None or values.dtype.kind not in "fc":
         return mask
     missing = np.isnan(values)

@@ -1,4 +1,4 @@
-"""The first layer on a simple encoding. On a grid it is a sum of functions of one axis each."""
+"""The first layer on a simple encoding: on a grid, a sum of functions of an axis or a diagonal."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ConcatenatedLinear(FirstLayer):
         self.bias = nn.Parameter(like.bias.detach()) if bias else None
 
     def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
-        """Return features of points, or tables of positions of a grid."""
+        """Return points, or the distinct positions of each embedder on a grid, with features."""
         if isinstance(inputs, Grid):
             return self._prepare_grid(inputs, cache)
         before, flat = self._point_units(inputs)
@@ -107,7 +107,7 @@ class ConcatenatedLinear(FirstLayer):
 
     def _prepare_grid(self, grid: Grid, cache: bool) -> Prepared:
         units = self._grid_units(grid)
-        # With gradients by position, points on a diagonal cannot share a row of a table.
+        # If positions need gradients, points on a diagonal cannot share a row of a table.
         moving = any(x.requires_grad for x in units)
         steps = [
             None if moving else _step(self.place.axis(x.detach().double(), i), x)

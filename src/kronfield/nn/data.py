@@ -20,8 +20,8 @@ from kronfield.nn.mlp import CoordinateMLP
 class Samples:
     """Values (..., C) at ``inputs``, a grid or points (P, D).
 
-    ``used`` marks the samples that count; None means all. ``channels`` is whether the values came
-    with an axis of channels.
+    ``used`` marks the samples that count; None means all. ``channels`` is true if the values were
+    given with an axis of channels.
     """
 
     inputs: Grid | Tensor

@@ -76,7 +76,8 @@ class Encode(nn.Module):
         The parameters to learn with the network: "width" (Gaussian, Triangle; its logarithm is
         learned), "centres" (local embedders) and "frequencies" (Fourier, Sine).
     domain : sequence of (low, high), optional
-        One pair per axis: the position of the unit interval of the embedders. By default (0, 1).
+        One pair per axis: the interval that is mapped to the unit interval of the embedders. By
+        default (0, 1).
     periodic : sequence of float or None, optional
         The period of each axis, None where it does not wrap. The features close at the seam (see
         `Wrapped`), and the domain of the axis is one period, by default from 0 on.

@@ -15,7 +15,7 @@ from kronfield.field.factored import FactoredField
 from kronfield.nn.encode import Domain, Place, axis_modules
 from kronfield.nn.grid import Grid
 
-# Positions at which the size of random features is measured.
+# Number of positions at which the mean squared norm of the features is measured.
 MEASURED = 256
 
 
@@ -23,8 +23,9 @@ class FactoredLinear(nn.Module):
     """A linear layer whose weights are a sum of products of one vector per axis.
 
     The weights of `KroneckerLinear` are K_1 x ... x K_D numbers for each output. Here they are the
-    sum of ``rank`` outer products and of a vector for each axis alone (main effects):
-    (1 + rank) (K_1 + ... + K_D) numbers. Twice differentiable in points and weights.
+    sum of ``rank`` outer products (Carroll and Chang, 1970) and of a vector for each axis alone
+    (main effects): (1 + rank) (K_1 + ... + K_D) numbers. Outputs are twice differentiable in points
+    and weights.
 
     Examples
     --------

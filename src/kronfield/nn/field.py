@@ -20,7 +20,7 @@ from kronfield.nn.grid import Grid
 from kronfield.nn.kronecker import KroneckerLinear
 from kronfield.nn.mlp import CoordinateMLP
 
-# Values of one hidden layer that are held in memory at a time.
+# The largest number of values of one hidden layer in memory at a time.
 BLOCK_NUMBERS = 1 << 22
 # Integrals: the first number of cells per axis in 2-D, the largest number of evaluations, and the
 # relative change below which cells are no longer halved.
@@ -82,7 +82,7 @@ class NetworkField(Field):
 
     @property
     def number_count(self) -> int:
-        """How many numbers the network holds."""
+        """The number of weights of the network."""
         return self.model.parameter_count
 
     @property
@@ -147,14 +147,14 @@ class NetworkField(Field):
                 for _ in range(order):
                     if v.requires_grad:
                         v = torch.autograd.grad(v.sum(), u, create_graph=True)[0][:, axis]
-                    else:  # the derivative of a piecewise linear network is constant
+                    else:  # v is constant, as the slope of a piecewise linear network is
                         v = torch.zeros_like(v)
             columns.append(v.detach())
         return torch.stack(columns)
 
     @property
     def _blends(self) -> bool:
-        """Whether points are blended. Then grids are too, so values at a point agree."""
+        """Whether points are blended. Then grids are blended too, so that both agree."""
         first = self.model.first
         return isinstance(first, KroneckerLinear) and first.points == "blending"
 

@@ -65,7 +65,7 @@ class FirstLayer(nn.Module):
         """Return the outputs of rows [start, stop), (stop - start, ..., width)."""
 
     def forward(self, inputs: Tensor | Grid | Prepared) -> Tensor:
-        """Return the outputs (..., width) at points (..., D), on a `Grid`, or of `prepare`."""
+        """Return the outputs (..., width) at points (..., D), a `Grid`, or prepared inputs."""
         prepared = inputs if isinstance(inputs, Prepared) else self.prepare(inputs, cache=False)
         return self.part(prepared, self.shared(prepared), 0, prepared.rows).reshape(
             *prepared.shape, self.width

@@ -35,7 +35,7 @@ class Mixer:
 
 
 class _Product(torch.autograd.Function):
-    """B @ table. The gradient B' @ g is the same kind of product, so any order is available."""
+    """B @ table. The gradient B' @ g is also a product, so derivatives of any order exist."""
 
     @staticmethod
     def forward(table: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:

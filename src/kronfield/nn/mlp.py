@@ -131,10 +131,10 @@ class CoordinateMLP(nn.Module):
         return self.depth == 0 and isinstance(self.first, KroneckerLinear)
 
     def prepare(self, inputs: Tensor | Grid, *, cache: bool = True) -> Prepared:
-        """Return inputs with everything that does not change between steps; pass it in their place.
+        """Return inputs with everything that does not change between steps.
 
-        With ``cache`` features are kept, unless there are very many. Cached features have no
-        gradient by position.
+        Pass the result in place of the inputs. With ``cache`` features are kept, unless there are
+        very many. Cached features have no gradient with respect to positions.
         """
         return self.first.prepare(inputs, cache=cache)
 
@@ -151,7 +151,7 @@ class CoordinateMLP(nn.Module):
         return self.rest(first.reshape(-1, first.shape[-1])).reshape(*first.shape[:-1], self.out)
 
     def forward(self, inputs: Tensor | Grid | Prepared) -> Tensor:
-        """Return the values (..., out) at points (..., D), on a `Grid`, or of `prepare`."""
+        """Return the values (..., out) at points (..., D), a `Grid`, or prepared inputs."""
         return self._hidden(self.first(inputs))
 
     @classmethod
@@ -227,9 +227,10 @@ class CoordinateMLP(nn.Module):
         }
 
     def _blending(self) -> dict[str, str]:
-        """Return the kind of blending, if it is not the one that `from_dict` takes by itself.
+        """Return the kind of blending, unless it is the default of `from_dict`.
 
-        Version 0.1.0 had similarity alone and did not name it, so it is not named here either.
+        In version 0.1.0 blending was always by similarity, and its files do not name the kind. So
+        `from_dict` takes similarity by default, and it is not named here either.
         """
         first = self.first
         if not isinstance(first, KroneckerLinear):

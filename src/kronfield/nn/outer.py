@@ -1,7 +1,7 @@
 """Sums on a grid of functions of one axis, or of the sum or difference of two.
 
-The first layer on a simple encoding is a sum of this form. It is computed without the product of
-all features.
+The first layer on a simple encoding is a sum of this form. It is computed from one table of values
+per function, without a row of features for every point of the grid.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def _collect_pairs(
 ) -> tuple[Tensor, Tensor]:
     """Add the gradient to the tables of pairs that begin at ``axis``.
 
-    Return its sum over this axis, and over all others. All three are computed row by row, while a
-    row is in the cache.
+    Return the sum of the gradient over this axis, and its sum over all later axes. All three are
+    computed row by row, while a row is in the cache.
     """
     rest = torch.zeros_like(gradient[0])
     alone = gradient.new_empty(len(gradient), gradient.shape[-1])
@@ -218,7 +218,7 @@ def _starts(term: Term, axis: int) -> TypeGuard[Pair]:
 
 @contextlib.contextmanager
 def _threads_for(row: Tensor) -> Iterator[None]:
-    """Use one thread for small rows, where starting a second takes longer than the work."""
+    """Use one thread for small rows: starting a second thread takes longer than the work."""
     before = torch.get_num_threads()
     if row.numel() >= SEVERAL or row.device.type != "cpu" or before == 1:
         yield

@@ -23,7 +23,8 @@ from kronfield.nn.layers import Prepared
 from kronfield.nn.mlp import CoordinateMLP
 from kronfield.nn.settings import LOSSES, Settings, name_of
 
-# A grid with more points than this in a row is split into points, since a row must fit the memory.
+# A grid with more points than this in a row is converted to points: a row is never divided, and it
+# must fit into memory.
 MOST_PER_ROW = 1 << 17
 
 
@@ -55,7 +56,8 @@ class Training:
     held_out : list of (epoch, loss)
         The losses on held-out samples, if there are any.
     best_epoch, best_loss
-        The best held-out loss and its epoch; without held-out samples, the best training loss.
+        The epoch of the least held-out loss, and that loss; without held-out samples, of the least
+        training loss.
     stopped_by : str
         "epochs", "patience", "callback" or "interrupt".
     seconds : float
@@ -146,7 +148,8 @@ class TrainingRun:
     def _bound(self) -> float:
         """Return a loss that only a diverging run exceeds.
 
-        It is `diverged` times the largest loss of the initial weights, of zero and of the mean.
+        It is `diverged` times the largest of three losses: of the initial weights, of the constant
+        0, and of the mean of the values.
         """
         flat = self.data.values.reshape(-1, self.model.out)
         constants = (torch.zeros_like(flat[:1]), flat.mean(0, keepdim=True))
@@ -185,7 +188,7 @@ class TrainingRun:
             result.stopped_by = "interrupt"
             if not self.between_epochs:  # a run cannot resume from half a step
                 return
-        if self.held is None:  # the last step counts too
+        if self.held is None:  # also judge the weights after the last step
             self._remember(self._evaluate(self.data), result.epochs, None)
         self._keep(checkpoint)
 

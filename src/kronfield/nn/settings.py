@@ -18,12 +18,14 @@ LINEAR_RATE, DEEP_RATE = 1e-1, 5e-3
 # Values of a hidden layer in one part of a full batch, chosen to fit the cache.
 CHUNK_NUMBERS = 1 << 20
 
+# The loss functions by name; "huber" is that of Huber (1964) with the threshold 1.
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mse": nn.functional.mse_loss,
     "mae": nn.functional.l1_loss,
     "huber": nn.functional.smooth_l1_loss,
 }
-# The learning rate at a fraction t of the run, from 0 to 1, relative to the initial rate.
+# The learning rate at a fraction t of the run, from 0 to 1, relative to the initial rate; "cosine"
+# as in Loshchilov and Hutter (2017), without restarts.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda t: 1.0,
     "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * t)),

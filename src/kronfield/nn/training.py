@@ -84,17 +84,18 @@ def train(
         Stop after this many epochs without a better held-out loss.
     every : int, optional
         Epochs between evaluations of the held-out loss, and between checkpoints; by default a
-        hundredth of all.
+        hundredth of all epochs.
     clip : float, optional
-        The largest norm of the gradient; larger gradients are scaled down to it.
+        The largest norm of the gradient; larger gradients are scaled down to it (Pascanu, Mikolov
+        and Bengio, 2013).
     seed : int
         Seed of the batches and of the held-out split.
     device, threads
         The device, and the number of threads of the processor.
     checkpoint : path, optional
         A file for the state of the run. With ``resume`` a run continues from it, to the same result
-        bit for bit on the same machine with as many threads. Settings and data must be the same;
-        functions are compared by name.
+        bit for bit on the same machine with the same number of threads. Settings and data must be
+        the same; functions are compared by name.
     progress : bool
         Show a bar on the terminal: loss, PSNR, epochs per second, and the remaining time.
     callback : function, optional

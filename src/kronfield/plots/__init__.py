@@ -1,4 +1,4 @@
-"""Plots of results. Only this package imports Matplotlib; it computes nothing but fields."""
+"""Plots of results. Only this package imports Matplotlib. It computes only values of fields."""
 
 from kronfield.plots.base import COLOURS, DASHES, check_target
 from kronfield.plots.changes import change_pictures

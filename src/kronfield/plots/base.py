@@ -47,7 +47,7 @@ def new_figure(width: float, height: float) -> Any:
 
 def shown_figure(width: float = 6.4, height: float = 4.2) -> Any:
     """Return a figure that notebooks and windows show."""
-    new_figure(1.0, 1.0)  # says how to install Matplotlib if it is missing
+    new_figure(1.0, 1.0)  # raises an error that explains the installation if Matplotlib is missing
     from matplotlib import pyplot
 
     return pyplot.figure(figsize=(width, height), layout="constrained")
@@ -58,7 +58,8 @@ def picture_frame(
 ) -> tuple[Any, Any]:
     """Return a figure in the proportions of a picture, and its axes.
 
-    ``names`` are those of the horizontal and the vertical axis, ``bar`` leaves room for a scale.
+    ``names`` are the names of the horizontal and the vertical axis. ``bar`` leaves room for a
+    colour bar.
     """
     scale = LONG / max(height, width)
     figure = new_figure(
@@ -70,7 +71,7 @@ def picture_frame(
 
 
 def draw_power(axes: Any, frequencies: Any, curves: Mapping[str, Any]) -> None:
-    """Draw spectra by their labels."""
+    """Draw power spectra, each with its label."""
     for i, (label, values) in enumerate(curves.items()):
         axes.semilogy(
             frequencies, values, color=COLOURS[i], linestyle=DASHES[i], label=label, linewidth=1.6

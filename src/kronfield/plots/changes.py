@@ -1,4 +1,4 @@
-"""The pictures of a report on a change of samples: before, after, and what was taken away."""
+"""The pictures of a report on a change of samples: before, after, and their difference."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from kronfield.plots.base import COLOURS, draw_power, new_figure, picture_frame,
 if TYPE_CHECKING:
     from kronfield.signals.report.changes import Change
 
-# The scale of what was taken away ends at this quantile: a few large values must not hide the rest.
+# The colour scale of the difference ends at this quantile: a few large values must not hide the
+# rest.
 MOST = 0.998
 # The colour of holes, which is rare in photographs.
 HOLES = (1.0, 0.0, 1.0)
 
 
 def change_pictures(found: Change) -> dict[str, bytes]:
-    """Return the pictures as PNG, by name: before, after, and if there are no holes removed.
+    """Return the pictures as PNG, by name: before, after, removed (if there are no holes).
 
-    The spectrum of all three follows if it is known.
+    If the power spectra are known, spectrum shows those of all three.
     """
     pictures = _line(found) if found.form == "line" else _grids(found)
     if found.power is not None:
@@ -59,7 +60,7 @@ def _grids(found: Change) -> dict[str, Any]:
 
 
 def _removed(found: Change) -> Any:
-    """Draw before minus after: grey where nothing was taken away, colours in their own colours."""
+    """Draw before minus after: grey where they are equal; in colour if the samples are colours."""
     difference = (found.before.astype(np.float64) - found.after) * found.scale
     limit = float(np.quantile(np.abs(difference), MOST)) or 1.0
     coloured = difference.ndim == 3

@@ -70,7 +70,7 @@ def _pictures(titles: list[str], flat: list[Any], picture: bool) -> Any:
 
 
 def _flat(panel: Any) -> Any:
-    """Return (h, w) or (h, w, 3 or 4), without leading axes and with one of any other channels."""
+    """Return (h, w) or (h, w, 3 or 4): the first entry of leading axes and of other channels."""
     values = np.asarray(panel, dtype=np.float64)
     while values.ndim > 3 or (values.ndim == 3 and values.shape[0] == 1):
         values = values[0]

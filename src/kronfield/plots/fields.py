@@ -69,7 +69,7 @@ def _axes(ax: Any, figure: Any) -> Any:
 
 
 class _Drawing:
-    """One channel of a field, with what is known about its axes and values."""
+    """One channel of a field, with the names and units of its axes and values."""
 
     def __init__(self, field: Field, channel: Any, data: Any, band: bool, size: int | None) -> None:
         self.field, self.band = field, band
@@ -236,7 +236,7 @@ class _Drawing:
             ax.plot(self.places(0, x), np.full(len(x), low), "|", color=COLOURS[7], alpha=0.6)
 
     def _positions(self) -> Array:
-        """Return where data are, as far as the field knows."""
+        """Return the positions of the data; none if the field does not hold them."""
         places = self.field.places
         known = getattr(places, "positions", None)
         if known is not None:
@@ -331,8 +331,8 @@ def draw_map(
 ) -> Any:
     """Draw values (rows, columns) with a colour bar, or colours (rows, columns, 3) without.
 
-    ``ends`` are those of the horizontal and the vertical axis, numbers or dates. With ``up``, the
-    first row is at the top, where the vertical axis ends.
+    ``ends`` are the ends of the horizontal and the vertical axis, numbers or dates. With ``up``,
+    the first row is at the top, where the vertical axis ends.
     """
     left, right = _numbers(ends[0])
     low, high = _numbers(ends[1])
@@ -363,7 +363,7 @@ def _numbers(places: Array) -> Array:
 
 
 def date_axis(axis: Any, label: AxisLabel, *, numbers: bool = True) -> None:
-    """Label an axis with dates, if it has dates; ``numbers`` if it was drawn with numbers."""
+    """Label an axis with dates, if it has dates. ``numbers``: whether it was drawn with numbers."""
     if not label.is_date:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter

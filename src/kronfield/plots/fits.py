@@ -30,8 +30,8 @@ def fit_pictures(found: Diagnosis) -> dict[str, bytes]:
     """Return the pictures of a report as PNG, by name.
 
     The names are input, reconstruction, error, between, held-out, uncertainty, spectrum and choice.
-    Those with nothing to show are left out: reconstruction and error where the field passes through
-    the samples.
+    Those with nothing to show are left out. Where the field passes through the samples, these are
+    error and, for pictures and maps, reconstruction.
     """
     shown = found.shown
     draw = {
@@ -42,7 +42,7 @@ def fit_pictures(found: Diagnosis) -> dict[str, bytes]:
         "scatter": _scatter,
     }[shown.form]
     pictures: dict[str, Any] = draw(shown)
-    if found.interpolates:  # the field at the samples is the samples: show what is not
+    if found.interpolates:  # the field equals the samples there: leave these pictures out
         del pictures["error"]
         if shown.form in ("picture", "map"):
             del pictures["reconstruction"]
@@ -207,7 +207,7 @@ def _scatter(shown: Shown) -> dict[str, Any]:
     return result
 
 
-# Where nothing was given
+# Between the samples
 # ------------------------------------------------------------------------------------------
 
 
@@ -287,7 +287,7 @@ def _held_out(found: HeldOut, shown: Shown) -> Any:
 
 
 def _lead(error: Any) -> tuple[int, ...]:
-    """Return the lengths of the axes before the last two, through which the middle is shown."""
+    """Return the lengths of the axes before the last two, of which the middle is shown."""
     return tuple(error.shape[:-2])
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The longer side of the picture in pixels, and the positions on a line.
 SIDE, LINE = 96, 160
-# A field that holds more numbers gets no picture, so that showing it takes no time.
+# A field that holds more numbers gets no picture, so that it is shown without delay.
 LARGE = 1 << 22
 # Viridis (Smith and van der Walt, 2015) at nine places.
 _COLOURS = np.array(
@@ -104,7 +104,7 @@ def _is_scattered(field: Field) -> bool:
 
 
 def _picture(field: Field) -> str:
-    """Return a small picture of a field as HTML: of lines an SVG, of others the middle slice."""
+    """Return a small picture of a field as HTML: an SVG of a line, else the middle slice."""
     if field.is_complex or field.number_count > LARGE:
         return ""
     if field.dimensions == 1:
@@ -124,7 +124,7 @@ def _picture(field: Field) -> str:
 
 
 def _pixels(values: Array, field: Field) -> Array:
-    """Return values (H, W, C) as pixels: colours as they are, others in a scale of colours."""
+    """Return values (H, W, C) as pixels: colours unchanged, other values in Viridis."""
     picture = values.shape[2] in (3, 4) and values.min() > -0.2 and values.max() < 1.2
     if picture:
         return np.rint(np.clip(values[..., :3], 0, 1) * 255).astype(np.uint8)

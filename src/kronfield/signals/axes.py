@@ -43,7 +43,7 @@ def channel_names(field: Field) -> list[str]:
 
 
 def derivative_names(field: Field, names: Sequence[str], orders: Sequence[int]) -> list[str]:
-    """Return the names of channels, differentiated: "height by lon", "co2 by date in seconds"."""
+    """Return names of the derivatives of channels: "height by lon", "co2 by date in seconds"."""
     axes = list(zip(axis_names(field), field.labels.axes, orders, strict=True))
     by = " ".join(name for name, _, order in axes for _ in range(order))
     seconds = " in seconds" if any(label.is_time and order for _, label, order in axes) else ""

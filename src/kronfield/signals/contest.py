@@ -39,7 +39,7 @@ EMBEDDERS = (
     "square",
 )
 DENSE = ("rff", "linf", "logf", "sine", "square")
-# The fewest scattered points to compare methods on: two are held out, on average.
+# The fewest scattered points on which methods are compared; two of ten are held out on average.
 FEWEST_POINTS = 10
 # The longest side of the displayed part: of a grid, of a line, and of a map of points.
 SHOWN, SHOWN_LINE, SHOWN_MAP = 96, 64, 200
@@ -214,7 +214,7 @@ class PointContest:
         ]
 
     def run(self, embedders: Sequence[str] = EMBEDDERS) -> Iterator[Contestant]:
-        """Yield the result of each method in turn; leave out methods that fail."""
+        """Yield the result of each method in turn; leave out fits that fail."""
         for name in self.names(embedders):
             started = time.perf_counter()
             if name in METHODS:

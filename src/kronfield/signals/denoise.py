@@ -1,9 +1,10 @@
-"""Remove the noise of a file in bounded memory: decide on a part, then work tile by tile.
+"""Remove the noise of a file in bounded memory: choose a method on a part, then work tile by tile.
 
-How the noise is removed is decided once, on the central part of the samples, as `kronfield.denoise`
-does. Then tiles are read, cleaned and passed on in order. A tile is computed together with the
-samples around it that affect it, and blocks of cosines start at the same samples as in one large
-grid. So the result is that of the whole grid, but for rounding.
+The method is chosen once, on the central part of the samples, as `kronfield.denoise` does. Then
+tiles are read, denoised and yielded in order. A tile is computed together with the samples around
+it that affect it, and blocks of cosines start at the same samples as in one large grid. So the
+result is that of the whole grid, except for rounding, and for small differences where the samples
+around a tile would be too many and are cut short (see `MOST_AROUND` and `Denoising._reach`).
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ from kronfield.fitting.report import RemovedNoise
 from kronfield.fitting.smoothing import Smoothing
 from kronfield.signals.fit import INVISIBLE, check_fit_memory, missing_samples
 
-# Samples of a tile along each axis without those around it, for 1, 2, 3 and 4 or more axes; fewer
-# for groups of alike patches, which take more memory.
+# The length of a tile along each axis, without the samples around it, for 1, 2, 3 and 4 or more
+# axes. Tiles are smaller for groups of alike patches, which take more memory.
 TILES, SMALL_TILES = (1 << 16, 512, 96, 32), (1 << 14, 384, 64, 24)
-# Numbers that are read and passed on together, if a row of tiles has no more, and the bytes of a
-# video that are held.
+# Rows of tiles are read and yielded together, up to about BAND numbers but at least one row. Of a
+# video, about HELD bytes are held in memory.
 BAND, HELD = 1 << 22, 1 << 29
-# The effect of a penalty decays by e over its length; after this many lengths it is rounding. The
-# second number is the most samples around a tile: a longer effect needs the whole grid.
+# The effect of a penalty decays by a factor e over its length; after DECAY lengths it is neglected.
+# MOST_AROUND is the largest number of samples around a tile. If the effect is longer, samples in
+# memory are smoothed as a whole grid, and for a video it is cut short.
 DECAY, MOST_AROUND = 10, 160
-# Grids of this many numbers are smoothed as a whole.
+# Grids of up to this many numbers are smoothed as a whole.
 SMOOTHED_AT_ONCE = 1 << 22
 
 Progress = Callable[[int, int], Any]
@@ -62,14 +64,14 @@ class Samples(Protocol):
 
     @property
     def part(self) -> Array:
-        """The central part, of about `denoised_part` numbers; the whole if there are fewer."""
+        """The central part of about `denoised_part` numbers; all samples if there are fewer."""
 
     def rows(self, low: int, high: int) -> Array:
-        """Return rows low to high; neither is ever lower than in the call before."""
+        """Return rows low to high; from call to call, neither may decrease."""
 
 
 class ArraySamples:
-    """Samples in memory, or mapped to it, as they are stored in the file."""
+    """Samples in memory or in a memory map, as they are stored in the file."""
 
     def __init__(self, values: Array, channels: bool, description: Description) -> None:
         self.values, self.channels, self.description = values, channels, description
@@ -89,7 +91,7 @@ class ArraySamples:
 
 
 class VideoSamples:
-    """Frames of a video, of which only those that are needed are held."""
+    """Frames of a video, of which only those returned last are held in memory."""
 
     def __init__(self, frames: VideoFrames) -> None:
         self.description, self.dtype, self.channels = frames.description, frames.dtype, True
@@ -125,15 +127,15 @@ def samples_of(source: Signal | VideoFrames) -> Samples:
 class Planes:
     """How stored numbers (N_1, ..., N_D[, C]) become planes (C, N_1, ..., N_D), and back.
 
-    Alpha is kept as it is. Invisible colours are replaced by the mean of the visible ones before,
-    so that they do not affect them, and are put back after.
+    Alpha is kept as it is. Before the removal of noise, invisible colours are replaced by the mean
+    of the visible colours, which they would otherwise affect. Afterwards they are restored.
 
     Attributes
     ----------
     channels : bool
         Whether the last axis holds channels.
     dtype : dtype
-        That of the stored numbers.
+        The dtype of the stored numbers.
     levels : int or None
         The largest stored integer.
     alpha : bool
@@ -178,7 +180,7 @@ class Planes:
         return np.ascontiguousarray(np.moveaxis(colours, -1, 0))
 
     def join(self, planes: Array, before: Array) -> Array:
-        """Return planes as stored numbers; ``before`` are those from which they were made."""
+        """Return planes as stored numbers; ``before`` are the numbers from which they were made."""
         values = np.moveaxis(planes, 0, -1) if self.channels else planes[0]
         if self.mean is not None:
             values = np.where(self.hidden(before)[..., None], before[..., :-1], values)
@@ -197,7 +199,7 @@ class Planes:
 
 @record
 class Span:
-    """Samples along an axis that are computed together, and those from which they are."""
+    """A part of an axis: ``rows`` are computed together from the samples ``needed``."""
 
     rows: slice
     needed: slice
@@ -211,8 +213,8 @@ def _moved(span: slice, start: int) -> slice:
 def spans(n: int, length: int, reach: int, multiple: int) -> list[Span]:
     """Return parts of an axis of about ``length`` samples.
 
-    Samples depend on others up to ``reach`` away. All that is needed starts at a multiple of
-    ``multiple``, so that blocks of this many samples start where they do in the whole.
+    Samples depend on others up to ``reach`` away. The needed samples start at a multiple of
+    ``multiple``, so that blocks of this length start at the same samples as in the whole grid.
     """
     count = max(1, round(n / length))
     ends = [i * n // count for i in range(count + 1)]
@@ -230,7 +232,7 @@ def spans(n: int, length: int, reach: int, multiple: int) -> list[Span]:
 
 
 class Denoising:
-    """The removal of noise from samples: how, and the samples without it.
+    """The removal of noise from samples: the chosen method, and the samples without noise.
 
     Examples
     --------
@@ -250,15 +252,15 @@ class Denoising:
     Parameters
     ----------
     samples : Samples
-        Without missing samples.
+        The noisy samples; none may be missing.
     axes : sequence of arrays, optional
-        Their positions.
+        The positions of the samples.
     noise : float, optional
         The standard deviation of the noise in the units of the stored numbers; by default measured.
     strength : float
         A factor on the noise: above 1 removes more.
     thorough : bool
-        Whether groups of alike patches follow on shrinkage.
+        Whether to use groups of alike patches after shrinkage.
     """
 
     def __init__(
@@ -274,11 +276,11 @@ class Denoising:
         self.axes = [np.arange(n, dtype=np.float64) for n in samples.shape]
         if axes is not None:
             self.axes = [np.asarray(axis, dtype=np.float64) for axis in axes]
-            # distances are all that counts here: falling positions rise if their sign is changed
+            # only distances matter here: make decreasing positions increase
             self.axes = [-x if len(x) > 1 and x[0] > x[-1] else x for x in self.axes]
         self._thorough, self._strength = thorough, strength
         given = None if noise is None else noise * strength
-        #: The factor that the noise known to the choice still lacks.
+        #: The factor by which the noise in `choice` must still be multiplied.
         self._lacking = strength if noise is None else 1.0
         part = samples.part
         planes = self.planes.split(part)
@@ -293,12 +295,12 @@ class Denoising:
                 self._level = self.choice.removal.level(planes)
         #: The noise of each colour and how it is removed; None if none was found.
         self.noise: RemovedNoise | None = found
-        if found is not None and strength != 1:  # the risk is that of another noise
+        if found is not None and strength != 1:  # the estimated error is that of another noise
             sigma = tuple(one * self._lacking / strength for one in found.sigma)
             self.noise = replace(found, sigma=sigma, expected_error=math.nan)
 
     def _choice(self, planes: Array, noise: Any) -> GridChoice:
-        """Return what is decided on planes of the central part."""
+        """Return the method chosen on planes of the central part."""
         options = GridOptions.checked(
             ridge=None,
             roughness=None,
@@ -315,9 +317,10 @@ class Denoising:
         return choose(planes, axes, [sample_frame(axis) for axis in axes], options)
 
     def cut_off(self) -> float:
-        """Return the part of the stored numbers at the ends of their range, 0 and ``levels``.
+        """Return the fraction of stored numbers at the ends of their range, 0 and ``levels``.
 
-        Noise is cut off there. Its mean is then not 0, which no estimate of the error knows.
+        Noise is cut off there, so its mean is not 0. Estimates of the error ignore this and are too
+        small.
         """
         if self.planes.levels is None:
             return 0.0
@@ -363,7 +366,7 @@ class Denoising:
             whole = samples.rows(0, samples.shape[0])
             yield whole, self.planes.join(self.choice.clean, whole)
         else:
-            # in units of a stronger noise, more is noise
+            # in units of a stronger noise, shrinkage removes more
             removal = replace(
                 removal,
                 whiten=removal.whiten / self._lacking,
@@ -384,8 +387,8 @@ class Denoising:
     def _reach(self, D: int) -> int:
         """Return how many samples around a tile affect it.
 
-        With groups of alike patches on three and more axes it would be more than the tile itself;
-        there a first result of less accuracy at the seams does.
+        With groups of alike patches on three and more axes, these would be more samples than in the
+        tile itself. Fewer are used there, so the first estimate is less accurate at the seams.
         """
         assert self.choice.removal is not None
         removal = self.choice.removal
@@ -395,7 +398,10 @@ class Denoising:
         return found + max(one.reach(D) for one in removal.groups)
 
     def _smoothed(self, progress: Progress | None) -> Iterator[tuple[Array, Array]]:
-        """Yield the blocks of the penalised fit: as a whole where that is possible and better."""
+        """Yield the blocks of the penalised fit.
+
+        Samples in memory are smoothed as a whole if they are few, or if tiles would be inexact.
+        """
         chosen = self.choice.smoothing
         assert chosen is not None
         assert self.noise is not None
@@ -472,8 +478,8 @@ class Denoising:
 
 
 def _decay(smoothing: Smoothing, axis: Array) -> int:
-    """Return how many samples along an axis affect a penalised fit."""
-    # u - w u'' = y decays over sqrt(w), u + w u'''' = y over sqrt(2) w^(1/4)
+    """Return how many samples to either side along an axis affect a value of a penalised fit."""
+    # solutions of u - w u'' = y decay over sqrt(w), of u + w u'''' = y over sqrt(2) w^(1/4)
     w = max(smoothing.weights)
     length = math.sqrt(w) if smoothing.order == 1 else math.sqrt(2) * w**0.25
     step = float(axis[-1] - axis[0]) / max(1, len(axis) - 1) if len(axis) > 1 else 1.0
@@ -520,8 +526,8 @@ def denoised_with_gaps(
 
 
 def positions(signal: Signal) -> tuple[Array, ...] | None:
-    """Return the positions of samples for a penalty: those of a video are counted.
+    """Return the positions of samples for a penalty; None for a video, whose samples are counted.
 
-    Seconds and pixels have no common scale, a frame and a pixel do.
+    Seconds and pixels have no common scale, but a step of one frame compares to one pixel.
     """
     return None if signal.kind == "video" else signal.axes

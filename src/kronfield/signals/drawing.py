@@ -22,9 +22,10 @@ DPI, WIDTH, HEIGHT = 100, 1000, 750
 
 
 def is_drawn(field: Field, axes: int, suffix: str) -> bool:
-    """Return whether a view is drawn with axes: values of a table or with labels, no colours.
+    """Return whether a view with this number of ``axes`` is drawn with axes and labels.
 
-    One or two ``axes`` can be drawn. Formats that hold numbers hold them as they are.
+    Values of a table and values with labelled axes are drawn, on one or two axes. Colours are not,
+    nor are files of TIFF, which holds numbers unchanged, and GIF.
     """
     known = described(field)
     labelled = any(label.name or label.is_time for label in field.labels.axes)
@@ -99,7 +100,7 @@ def _draw(
 
 
 def _ends(where: View, axis: int) -> Array:
-    """Return the rim of the first and the last cell of an axis, in rising order."""
+    """Return the outer ends of the first and the last cell of an axis, in increasing order."""
     x, half = np.sort(where.axes[axis]), where.steps[axis] / 2
     return np.array([x[0] - half, x[-1] + half])
 

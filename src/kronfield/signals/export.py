@@ -274,7 +274,7 @@ class _Job:
         return max(1, round(self.where.rate or own or 44100))
 
     def derivative_names(self) -> list[str]:
-        """Return the names of the channels, differentiated."""
+        """Return the names of the derivatives of the channels."""
         assert self.derivative is not None
         return derivative_names(self.field, self.names, self.derivative)
 
@@ -302,7 +302,7 @@ class _Job:
 def drawn_channel(
     field: Field, derivative: Sequence[int] | None, channel: str | None
 ) -> tuple[int, str]:
-    """Return the number and the name of the channel to draw; an error if there are several."""
+    """Return the number and the name of the channel to draw; refuse several channels."""
     orders = derivative if derivative is not None and any(derivative) else None
     job = _Job(field, view(field), orders, channel, "image", ".png")
     name = job.names[0] if orders is None else job.derivative_names()[0]
@@ -334,7 +334,7 @@ def values_at_points(
 ) -> Iterator[Array]:
     """Yield blocks of values (n, C) at points (P, D).
 
-    Values are NaN outside the domain, where a coordinate is missing, and further than ``beyond``
+    Values are NaN outside the domain, where a coordinate is missing, and farther than ``beyond``
     from the data.
     """
     count, multiplied = field.channel_count, described(field).multiplied

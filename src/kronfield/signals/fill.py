@@ -1,4 +1,4 @@
-"""How well missing samples are filled in: known samples are left out under the moved mask."""
+"""The error of filled-in samples, measured at known samples that are left out."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kronfield.fitting import settings as defaults
 from kronfield.signals.axes import described
 from kronfield.signals.fit import fit_signal, straight_colours
 
-# How far the mask is moved along each axis, as a part of its length: to another place, and not by
-# a period of masks of 2, 3 or 4 parts.
+# The shift of the mask along each axis, as a fraction of its length: 2 minus the golden ratio. A
+# mask with a period of 1/2, 1/3 or 1/4 of the axis is not moved onto itself.
 MOVED = 0.381966
 
 
 def moved_mask(holes: Array) -> Array:
-    """Return where known samples lie under the mask, moved along every axis.
+    """Return which known samples lie in the holes of the mask after it is moved along every axis.
 
-    The holes there have the sizes and shapes of the real ones.
+    They form holes of the sizes and shapes of the real holes.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def moved_mask(holes: Array) -> Array:
 
 
 def expected_error(signal: Signal, holes: Array, *, roughness: Any = None) -> float | None:
-    """Return the rms error of known samples that are left out and filled in as `holes` are.
+    """Return the rms error of known samples that are left out and filled in like ``holes``.
 
     It is in the units of the values; None if too few samples are known.
     """

@@ -1,4 +1,4 @@
-"""Fit a field to a signal from a file, and record all that is needed to write it again."""
+"""Fit a field to a signal from a file, and record the metadata for writing a similar file."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from kronfield.fitting.report import FitReport, PointReport
 from kronfield.signals.axes import described, named_axis
 from kronfield.solvers.points.cg import ConvergenceError
 
-# Peak memory of a fit, without and with a penalty, as a multiple of the size of the samples, which
-# are included. Measured and rounded up.
+# Peak memory of a fit, without and with a penalty, as a multiple of the size of the samples. The
+# samples are included. Measured and rounded up.
 PLAIN, PENALISED = 7, 12
 # Below half an 8-bit level of alpha, the colour is invisible.
 INVISIBLE = 0.5 / 255
-# Up to this number of points the degrees of freedom are computed for the record of a fit, to save
-# time. For more points the report of a field computes them when they are asked for.
+# Up to this number of points, the record of a fit holds the degrees of freedom. For more points
+# they take long, and the report of a field computes them on request.
 FEW_POINTS = 2000
 
 
@@ -195,9 +195,10 @@ def _periods(signal: Signal, periodic: Mapping[str, float] | None) -> list[float
 
 
 def _fit_points(points: Array, values: Array, encoding: Any, **options: Any) -> Field:
-    """Fit points as if a penalty were given, or with a looser tolerance if needed to converge.
+    """Fit points with the tight tolerance of the settings, or as by default if that fails.
 
-    A less accurate solution is visible in gaps, which most tables have.
+    By default, a fit that chooses its penalty has a looser tolerance. Its lower accuracy would be
+    visible in gaps, which most tables have.
     """
     tolerance = defaults.DEFAULT.points.tolerance
     try:

@@ -17,14 +17,15 @@ from kronfield.files import Description, Signal
 from kronfield.fitting import settings as defaults
 from kronfield.signals.fit import multiplied_colours, value_range
 
-# The paper's settings for a simple encoding: features per direction, their width, hidden layers.
+# Settings of Zheng et al. (2022) for a simple encoding: features per direction, their width, hidden
+# layers.
 SIMPLE_SIZE, SIMPLE_WIDTH, SIMPLE_DEPTH = 128, 0.006, 4
 
 
 def paper_encoding(
     kind: str, counts: list[int], embedders: list[Embedder] | None = None
 ) -> Encoding:
-    """Return the encoding of a network, by default with the embedders of the paper.
+    """Return the encoding of a network, by default with the embedders of Zheng et al. (2022).
 
     Examples
     --------

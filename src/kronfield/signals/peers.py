@@ -32,7 +32,7 @@ def interpolate_grid(
     axes, targets : sequences of D arrays
         The positions of the samples, increasing, and the positions at which to interpolate.
     method : "nearest", "linear" or "cubic"
-        Cubic is the spline with not-a-knot end conditions.
+        Cubic is the spline with not-a-knot end conditions; linear for fewer than 4 samples.
     """
     from scipy.interpolate import make_interp_spline
 

@@ -136,7 +136,7 @@ def view(
 ) -> View:
     """Return the positions at which to evaluate a field.
 
-    Values are averaged over cells that are larger than those of the samples, so that smaller
+    If cells are larger than those of the samples, values are averaged over them, so that smaller
     pictures are not jagged. The frames of a video are not averaged over time.
 
     Examples
@@ -194,7 +194,7 @@ def view(
 
 
 def _played(lines: Sequence[_Line], rate: Fraction | None) -> Fraction | None:
-    """Return the rate of the axis that has one; else the rate that was asked for."""
+    """Return the rate of the time axis, or else the requested rate."""
     return next((line.rate for line in lines if line.rate is not None), rate)
 
 
@@ -479,7 +479,7 @@ def _check_inside(field: Field, what: str, axis: int, position: float, shift: fl
 def _instants(
     field: Field, axis: int, crop: tuple[float | None, float | None], count: int | None, step: float
 ) -> tuple[Array, float]:
-    """Return times from the first sample to the last, spaced by ``step`` or ``count`` of them."""
+    """Return ``count`` times from the first sample to the last, or times ``step`` apart."""
     x = field.axes[axis]
     low, high = field.domain[axis]
     start = float(x[0]) if crop[0] is None else max(crop[0], low)

@@ -1,4 +1,4 @@
-"""What lies between the samples: the field, much finer, where samples have most detail."""
+"""The field at fine positions between the samples, where these have most detail."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Zoom:
     Attributes
     ----------
     rows, columns : slices
-        The part of the samples; columns of a line are not used.
+        The part of the samples; ``columns`` is not used for a line.
     samples, fine : arrays
         The samples and the field, as rows and columns, or along a line.
     x, fine_x : arrays, optional
-        The positions of both along a line.
+        The positions of ``samples`` and ``fine`` along a line.
     """
 
     rows: slice
@@ -37,7 +37,7 @@ class Zoom:
 def detailed_windows(values: Array, count: int = PLACES) -> list[tuple[slice, ...]]:
     """Return the windows of an array (N_1[, N_2]) with most detail, which do not overlap.
 
-    Detail is the sum of squared second differences along each axis: a slope has none.
+    Detail is the sum of squared second differences along each axis: a linear slope has none.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A report on a change of samples: before, after, what was taken away, and the figures."""
+"""A report on a change of samples: pictures before and after, their difference, and figures."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Change:
     form : "picture", "map" or "line"
         How to draw it: colours from 0 to 1; numbers on a grid; values along an axis.
     before, after : arrays
-        Of one shape.
+        Arrays of one shape.
     names : (str, str)
         The labels of the horizontal and the vertical axis.
     unit : str
         The unit of differences.
     scale : float
-        Differences of the values times this are in that unit.
+        The factor that converts differences of the values to this unit.
     extent : tuple, optional
         The ends of the axes: left, right, bottom, top.
     x : array, optional
@@ -73,13 +73,13 @@ class Middle:
     shape : sequence of int
         The grid (N_1, ..., N_D).
     description : Description
-        That of the samples.
+        The description of the samples.
     """
 
     def __init__(self, shape: Sequence[int], description: Description) -> None:
         self.description, D = description, len(shape)
         names = description.axes or [f"axis {i}" for i in range(D)]
-        # of volumes in space the plane of x and y, else that of the last two axes
+        # for volumes in space show the plane of x and y, else that of the last two axes
         in_space = D > 2 and names[:2] == ["x", "y"]
         self._shown: tuple[int, ...] = (1, 0) if in_space else tuple(range(D))[-2:]
         self.names = [names[i] for i in self._shown]
@@ -94,7 +94,7 @@ class Middle:
         self._row = 0
 
     def add(self, block: Array) -> None:
-        """Take what is shown from the next rows."""
+        """Keep the shown part of the next rows."""
         first = self.picks[0]
         low = max(0, first.start - self._row)
         high = min(len(block), first.stop - self._row)
@@ -104,7 +104,7 @@ class Middle:
 
     @property
     def values(self) -> Array:
-        """What is shown, as rows and columns, with channels last."""
+        """The shown samples, as rows and columns, with channels last."""
         return self.of(np.concatenate(self._parts))
 
     @property
@@ -175,9 +175,9 @@ def write_change_report(
     facts : pairs of str
         Names and values.
     found : Change
-        What is drawn.
+        The change to draw.
     candidates : sequence of Candidate
-        What was tried.
+        The candidates that were compared.
     overwrite : bool
         Whether files in an existing folder may be replaced.
     """

@@ -31,7 +31,7 @@ JUDGED, FEWEST, LONGEST = 1 << 16, 12, 400
 # Factors on the shape of the features, and powers of ten of the penalty in units of a cell.
 FACTORS = tuple(2.0 ** (k / 2) for k in range(-4, 5))
 WEIGHTS = tuple(10.0 ** (k / 2) for k in range(-8, 5))
-# Tensions from cubic to nearly linear splines, and the tension that stands for splines of a degree.
+# Tensions from cubic to nearly linear splines, and the tension that is used in place of B-splines.
 TENSIONS, LIKE_SPLINES = (0.05, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 24.0), 8.0
 
 
@@ -130,7 +130,7 @@ class Part:
 def _density(report: FitReport) -> list[float]:
     """Return the features per sample on each axis.
 
-    For a fit with slopes from the data, this is one, as for splines.
+    It is 1 for B-splines and for a fit with slopes from the data.
     """
     if report.refined or any(isinstance(emb, BSpline) for emb in report.embedders):
         return [1.0] * len(report.samples)
@@ -152,7 +152,7 @@ def _like(embedder: Embedder, samples: float, shape: float | None = None) -> Emb
 
     Its shape relative to the spacing of the features is that of ``embedder``, or ``shape``.
     """
-    if isinstance(embedder, BSpline):  # splines in tension have a penalty on any number of samples
+    if isinstance(embedder, BSpline):  # a spline in tension has a penalty for any number of samples
         return TensionSpline(max(2, round(samples)) + 2 * PADDING, LIKE_SPLINES, padding=PADDING)
     extra = _padded(embedder)
     size = max(2, round(samples)) + extra

@@ -30,7 +30,7 @@ from kronfield.signals.report.held_out import HeldOut, held_out
 
 # The longest side of a picture in a report, samples of a line, and points of a table.
 SIDE, LINE, POINTS = 900, 240, 20_000
-# Positions of the field per sample of a line, and on the side of a map, and of one of errors.
+# Positions per sample of a line, and on the side of a map of the field and of its standard errors.
 FINE, MAP, COARSE = 8, 300, 80
 # A field passes through its samples if its rms error there is below this part of their spread.
 PASSES = 1e-3
@@ -44,7 +44,7 @@ class Shown:
     ----------
     form : "picture", "map", "line", "points" or "scatter"
         How to draw it: colours; numbers on a grid; values along an axis; values at points in the
-        plane; fitted against measured.
+        plane; fitted against measured values.
     samples, fitted, error : arrays
         Arrays of one shape, except that the error of a picture is the mean over its colours.
     names : (str, str)
@@ -117,11 +117,11 @@ class Diagnosis:
     power, axes, curves, candidates
         Spectra, and the scores of settings.
     held_out : HeldOut or None
-        The error where nothing was given.
+        The error at samples that were held out.
     zooms : list of Zoom
-        What lies between the samples.
+        The field between the samples, where these have most detail.
     spread : Spread or None
-        Where the field is uncertain.
+        The standard errors of the field.
     """
 
     shown: Shown
@@ -135,7 +135,7 @@ class Diagnosis:
 
     @property
     def interpolates(self) -> bool:
-        """Whether the field passes through the samples, so that its error there says nothing."""
+        """Whether the field passes through the samples: its error there then says nothing."""
         samples, error = self.shown.samples, self.shown.error
         levels = 255.0 if self.shown.form == "picture" else 1.0
         scale = float(np.nanstd(samples)) * levels
@@ -175,7 +175,7 @@ def diagnose(signal: Signal, field: Field) -> Diagnosis:
 
 
 def _zooms(signal: Signal, field: Field, shown: Shown) -> list[Zoom]:
-    """Return the places of the shown samples with most detail, and the field between them."""
+    """Return the parts of the shown samples with most detail, and the field between the samples."""
     if shown.form == "line":
         start = max(0, (len(signal.values) - LINE) // 2)
         x, found = field.axes[0][start : start + LINE], []
@@ -247,7 +247,7 @@ class _Section:
 
     @classmethod
     def of(cls, field: Field, shape: Sequence[int]) -> _Section:
-        """Return the section of the last two axes; for volumes that of x and y, as on a map."""
+        """Return the section of the last two axes, for volumes in space of x and y as on a map."""
         D = field.dimensions
         cartesian = set(axis_names(field)[:3]) <= {"x", "y", "z", "t"} and D > 2
         shown = (0, 1) if cartesian else (D - 2, D - 1)

@@ -1,4 +1,4 @@
-"""How good a field is where nothing was given: its error at samples that were held out."""
+"""The error of a field between its samples, measured at samples that were held out."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class HeldOut:
     Attributes
     ----------
     errors : dict of float
-        The root mean square error by method: "field", "linear" and, up to two dimensions of
-        scattered points, "cubic". All channels count.
+        The root mean square error over all channels, by method: "field", "linear" and "cubic". For
+        scattered points, linear has up to three dimensions and cubic up to two.
     given : str
-        What was given to the methods, as text.
+        Which samples were given to the methods, as text.
     error : array
         The errors of the field in the first channel, field minus sample: on a grid NaN at samples
         that were given, else (P,).
@@ -106,7 +106,7 @@ def _of_points(points: Array, values: Array, field: Field) -> HeldOut | None:
     """Predict a random fifth of the points from the others, with the settings of the fit."""
     there = np.isfinite(values) if values.ndim == 1 else np.isfinite(values).all(axis=1)
     points, values = points[there], values[there].astype(np.float64)
-    # equal points are held out together: else one of them would be known
+    # hold out equal points together: else the value of one would be known from the other
     _, place = np.unique(points, axis=0, return_inverse=True)
     count = int(place.max(initial=-1)) + 1
     if count < FEWEST_POINTS or not isinstance(field.report, PointReport | FitReport):
