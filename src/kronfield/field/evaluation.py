@@ -39,8 +39,8 @@ FEW_FEATURES = 32
 # Lines with at least this many positions are evaluated as points.
 LONG_LINE = 1 << 10
 # Embedding matrices of at most KEPT_UP_TO positions and KEPT_BYTES are cached for the RECENT last
-# axes, 8 MB in all: on small grids they take much more time than the evaluation. KEPT are the
-# embedders that `fit` chooses.
+# axes, 8 MB in all: on small grids a matrix takes much longer to compute than the values. KEPT are
+# the embedders that `fit` chooses.
 KEPT = (BSpline, Gaussian, TensionSpline, Wrapped)
 KEPT_UP_TO, KEPT_BYTES, RECENT = 1 << 10, 1 << 19, 16
 

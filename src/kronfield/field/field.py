@@ -163,7 +163,7 @@ class Field:
         return shared_copy(self, memo, shared=("_again", "_uncertainty"))
 
     def set_origin(self, again: Any, uncertainty: Any) -> None:
-        """Set the functions behind `refit` and `standard_error`."""
+        """Set the function behind `refit` and the object behind `standard_error`."""
         self._again, self._uncertainty = again, uncertainty
 
     def with_axes(self, axes: Sequence[Array]) -> Field:
@@ -295,7 +295,8 @@ class Field:
         axes : tuple of int, or sequence of arrays, optional
             A shape: the domain is divided into this many equal cells on each axis, and the field is
             evaluated at their centres. Or the positions on each axis, dates where the samples had
-            dates, as a dictionary if the axes have names. By default the positions of the samples.
+            dates, in a dictionary by name if the axes have names. By default the positions of the
+            samples.
         derivative : sequence of int, or dict, optional
             How many times to differentiate along each axis, or along each of the axes named.
         out : array or memory map, optional

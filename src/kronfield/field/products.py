@@ -321,9 +321,9 @@ class ProductField(Field):
     def _mean_squares(
         self, a: Array, powers: Sequence[tuple[int, ...]], means: Sequence[Array]
     ) -> tuple[Array, Array, Array]:
-        """Return mean squares (C,) of the field, and (D, C), (D, C) of its means over axes.
+        """Return the mean squares of the field (C,) and of its means over some axes (D, C), (D, C).
 
-        The second result is for means over axis d alone, the third for means over all other axes.
+        The first (D, C) is for means over axis d alone, the second for means over all other axes.
         """
         D, N, sides = self.dimensions, a.shape[1] - len(powers), self._sides()
         crossed = [self._crossed(d, powers) for d in range(D)] if powers else None

@@ -29,8 +29,8 @@ from kronfield.solvers.points.trend import TrendTerm
 # Up to this many unknowns the covariance is computed exactly: its inverse takes a second and 32 MB.
 # Beyond, random fits estimate the same numbers.
 EXACT_UP_TO = 2048
-# The tolerance of random fits is this fraction of the relative error 1 / sqrt(2 count) of a standard
-# deviation that is estimated from ``count`` fits.
+# The tolerance of random fits is this fraction of the relative error 1 / sqrt(2 count) of a
+# standard deviation that is estimated from ``count`` fits.
 PART_OF_ERROR = 0.3
 # Random probes for degrees of freedom are added until their relative standard error is below
 # FREEDOM_ERROR, or there are MOST_PROBES of them.

@@ -26,7 +26,8 @@ JITTER = 1e-8
 MOST_LEFT_OUT = 1000
 # Similarities to inducing points are computed for this many points at a time: 32 MB for 1000.
 BLOCK = 4096
-# The most attempts to factor a matrix. If it is singular to rounding, the ridge is multiplied by ten.
+# The most attempts to factor a matrix. If it is singular to rounding, the ridge is multiplied by
+# ten.
 ATTEMPTS = 6
 
 

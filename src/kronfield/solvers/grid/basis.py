@@ -32,8 +32,8 @@ NODES, PANELS = 4, 2
 # The bases of axes with at most this many samples and features are cached. Larger bases take much
 # memory. They are computed in halves if the axis is its own mirror image.
 KEPT_UP_TO = 1024
-# Singular values from the eigenvalues of P P' have relative errors proportional to the square of the
-# condition number. Up to this condition number, ten digits are correct.
+# Singular values from the eigenvalues of P P' have relative errors proportional to the square of
+# the condition number. Up to this condition number, ten digits are correct.
 WELL_CONDITIONED = 1e3
 
 
