@@ -24,8 +24,8 @@ from kronfield._core.records import record
 
 # Versions of the layout of the metadata. A reader reads its own version and earlier versions. A
 # file has the version in which its kind last changed, so that earlier readers still read other
-# kinds: 5 for fields with factored weights or of low rank, 4 for those in the dual form, 3 for fields
-# with a trend, 2 for fields that hold samples, 1 for others.
+# kinds: 5 for fields with factored weights or of low rank, 4 for those in the dual form, 3 for
+# those with a trend, 2 for those that hold samples, 1 for others.
 FORMAT_VERSION, FIRST_VERSION, TREND_VERSION, DUAL_VERSION, FACTORED_VERSION = 5, 1, 3, 4, 5
 LOW_RANK_VERSION = 5
 FORMAT = "kronfield"
