@@ -334,7 +334,10 @@ class SetAccessor:
         unknown = [str(dim) for dim in wanted if dim not in self._data.dims]
         if unknown:
             raise problem(
-                "coords", ", ".join(unknown), f"some of {', '.join(map(str, self._data.dims))}", "Name dimensions."
+                "coords",
+                ", ".join(unknown),
+                f"some of {', '.join(map(str, self._data.dims))}",
+                "Name dimensions.",
             )
         return self._each(
             lambda one: one.kronfield.interp(
