@@ -438,6 +438,12 @@ def plain(value: Any, *, not_finite: Callable[[float], Any] = str) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
+def attrs_of_derivative(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that came with values, without those that are untrue of a derivative."""
+    untrue = ("units", "standard_name", "valid_min", "valid_max", "valid_range", "actual_range")
+    return {key: value for key, value in attrs.items() if key not in untrue}
+
+
 def seconds_of(per: Any) -> float:
     """Return the length in seconds of a unit of time: "day", "h", or a timedelta.
 

@@ -926,13 +926,13 @@ def _shaped(values: Array, shape: tuple[int, ...] | None) -> Array:
 
 
 def _are_times(points: Any) -> bool:
-    """Return whether points are one date or a line of dates, which may be written as text."""
+    """Return whether points are dates, not rows of one date each; one text or a line of texts."""
     if isinstance(points, list | tuple):
         words = bool(points) and all(isinstance(one, str) for one in points)
     else:
         words = isinstance(points, str) or getattr(points, "dtype", np.dtype(float)).kind in "UT"
     dates = words or is_time(points) or calendar_of(points) is not None
-    return dates and np.ndim(points) <= 1
+    return dates and not (np.ndim(points) == 2 and np.shape(points)[1] == 1)
 
 
 def _object_columns(points: Any, D: int) -> list[Array] | None:

@@ -111,7 +111,7 @@ def stored_dtype(path: str | os.PathLike[str]) -> str:
         names = [
             name
             for name in file.keys()  # noqa: SIM118
-            if name in ("weights", "samples") or name.startswith("model.")
+            if name in ("weights", "samples", "cores") or name.startswith("model.")
         ]
         kinds = {file.get_slice(name).get_dtype() for name in names}  # "F16", "F32", ...
     return next((name for kind, name in _FLOATS.items() if kind in kinds), "float64")

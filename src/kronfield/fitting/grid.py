@@ -515,6 +515,9 @@ class GridFit:
     It holds no values. A pickle holds only the settings; axes are factored again at the next use.
     """
 
+    # pickles of earlier versions have none
+    _in_pieces: tuple[bool, ...] | None = None
+
     def __init__(
         self,
         layout: GridLayout,

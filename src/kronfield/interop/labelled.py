@@ -127,7 +127,7 @@ def _of_table(given: LabelledGrid) -> LabelledGrid:
     if not isinstance(data, pandas.Series | pandas.DataFrame):
         given.values = np.asarray(data)
         return given
-    if isinstance(data, pandas.DataFrame) and given.channels is False:
+    if isinstance(data, pandas.DataFrame) and given.channels is not None and not given.channels:
         return _of_plane(given, data)
     name, names = None, None
     if isinstance(data, pandas.DataFrame):

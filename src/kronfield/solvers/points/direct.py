@@ -19,11 +19,13 @@ from kronfield.solvers.points.systems import DataTerm, RowsTerm
 # The most unknowns for which a factorisation is affordable: on at most two axes, and on more axes.
 # On more axes the factors have more nonzero entries (fill-in).
 LARGEST_PLANE, LARGEST_SPACE = 30_000, 4_500
-# The same if at least MANY_SIDES right-hand sides share the factors. 576 x 360 unknowns are
-# factored in 3 s and 0.5 GB, and 64 right-hand sides solved in 3 s more, where conjugate gradients
-# take 5 s for each if points leave gaps. 20,000 unknowns in space take 6 s and 0.4 GB.
-MANY_SIDES = 16
-LARGEST_PLANE_FOR_MANY, LARGEST_SPACE_FOR_MANY = 300_000, 20_000
+# The same if at least MANY_SIDES right-hand sides share the factors, of features that reach as far
+# as the differences of the penalty: two nodes. The factors of wider features grow with the square
+# of their reach. 576 x 360 hats are factored in 3 s, and 64 right-hand sides solved in 3 s more, in
+# 1.5 GB; conjugate gradients take 5 s for each if points leave gaps. 20,000 unknowns in space take
+# 6 s.
+MANY_SIDES, PENALTY_REACH = 16, 2
+LARGEST_PLANE_FOR_MANY, LARGEST_SPACE_FOR_MANY = 220_000, 20_000
 # A banded Cholesky factorisation, in LAPACK's blocks, takes about n b^2 multiplications for n
 # unknowns and bandwidth b. Up to this number of multiplications it takes a half (hats) to a tenth
 # (splines) of the time of a sparse factorisation, on squares of 40 to 144 nodes a side. All
@@ -41,9 +43,15 @@ def largest_affordable(shape: Sequence[int], right_sides: int = 1) -> int:
     return LARGEST_PLANE if plane else LARGEST_SPACE
 
 
-def affordable(shape: Sequence[int], right_sides: int = 1) -> bool:
-    """Return whether a grid is small enough to be factored."""
-    return math.prod(shape) <= largest_affordable(shape, right_sides)
+def affordable(shape: Sequence[int], right_sides: int = 1, taps: Sequence[int] = ()) -> bool:
+    """Return whether a grid is small enough to be factored.
+
+    ``taps`` are the features of a row on each axis; they count for many right-hand sides.
+    """
+    n = float(math.prod(shape))
+    if right_sides >= MANY_SIDES:
+        n *= (max([PENALTY_REACH, *(t - 1 for t in taps)]) / PENALTY_REACH) ** 2
+    return n <= largest_affordable(shape, right_sides)
 
 
 def direct_solve(

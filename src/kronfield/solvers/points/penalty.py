@@ -165,7 +165,7 @@ class DifferencePenalty:
         """Return the penalty (C,) of each channel of weights (C, K_1, ..., K_D)."""
         total = np.zeros(len(tensor))
         for weight, orders in self.factors():
-            squares = differences(tensor, orders).astype(np.float64) ** 2
+            squares = differences(tensor, orders, self.wraps).astype(np.float64) ** 2
             total += weight * np.sum(squares.reshape(len(tensor), -1), axis=1)
         return total
 

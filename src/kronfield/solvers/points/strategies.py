@@ -305,7 +305,8 @@ def select_strategy(
     if at_once and affordable(shape):
         reason = f"conjugate gradients failed before; {_affordable_size(shape)}"
         return Selection(Factorisation(), reason)
-    if right_sides >= MANY_SIDES and affordable(shape, right_sides):
+    taps = equations.term.taps if isinstance(equations.term, Stencil) else ()
+    if right_sides >= MANY_SIDES and affordable(shape, right_sides, taps):
         reason = f"{right_sides} right-hand sides share a factorisation of {n:,} unknowns"
         return Selection(Factorisation(), reason)
     if affordable(shape) and equations.gaps:
