@@ -48,6 +48,40 @@ def test_a_record_refuses_wrong_arguments():
         Range(0.0, wide=1.0)
 
 
+def test_a_record_refuses_what_a_dataclass_refuses_when_it_is_made():
+    with pytest.raises(TypeError, match=r"'high'.*'low'"):
+
+        @record
+        class Wrong:
+            low: float = 0.0
+            high: float
+
+    with pytest.raises(TypeError, match="InitVar"):
+
+        @record
+        class Seeded:
+            seed: dataclasses.InitVar(int)
+
+
+def test_a_record_keeps_its_own_hash():
+    @record
+    class Listed:
+        values: list
+
+        def __hash__(self):
+            return 5
+
+    @record
+    class Compared:
+        value: int
+
+        def __eq__(self, other):
+            return True
+
+    assert hash(Listed([1])) == 5
+    assert hash(Compared(3)) == hash(Compared(3))
+
+
 def test_frozen_dataclasses_and_records_inherit_from_each_other():
     @dataclasses.dataclass(frozen=True)
     class Named(Range):

@@ -380,6 +380,8 @@ def test_penalties_and_stencils_that_wrap(wraps):
     fast = np.zeros_like(unit)
     penalty.add_to(fast, unit)
     np.testing.assert_allclose(fast.reshape(42, 42), dense, atol=1e-12)
+    energy = np.sum(unit * penalty.apply(unit), axis=(1, 2))
+    np.testing.assert_allclose(penalty.energy(unit), energy, rtol=1e-10, atol=1e-12)
     hat = penalty.symbol * cosines(unit, inverse=False, wraps=wraps)
     back = cosines(hat, inverse=True, wraps=wraps).copy()
     penalty.subtract_ends(back, unit)

@@ -684,3 +684,10 @@ def test_values_at_the_samples_are_the_samples(dtype):
     slopes = field.on_grid(derivative=(1, 0))
     assert slopes.shape == values.shape
     assert not np.array_equal(slopes, values)
+
+
+def test_the_stored_dtype_of_low_rank_weights_is_known(tmp_path):
+    x = np.linspace(0, 1, 20)
+    field = kf.fit(np.sin(np.add.outer(x, 2 * x)), rank=2)
+    field.save(tmp_path / "a.field", dtype="float32")
+    assert storage.stored_dtype(tmp_path / "a.field") == "float32"

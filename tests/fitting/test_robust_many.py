@@ -184,16 +184,16 @@ def test_the_report_of_squares_says_that_there_are_outliers():
 INSIDE = 0.02 + 0.96 * NEW[:100]
 
 
-@pytest.mark.parametrize("form", ["dual", "factored"])
+@pytest.mark.parametrize("way", ["dual", "inducing points", "factored"])
 @pytest.mark.parametrize("loss", ["squared", "huber"])
-def test_the_unit_of_the_weights_does_not_matter(form, loss):
-    points, _, values, _ = case(400 if form == "factored" else 250, 0)
+def test_the_unit_of_the_weights_does_not_matter(way, loss):
+    points, _, values, _ = case(250 if way == "dual" else 400, 0)
     weights = np.random.default_rng(3).uniform(0.2, 3.0, len(points))
 
     def fitted(factor):
         box = [(0, 1)] * 5
         kept = weights * factor
-        return kf.fit_points(points, values, weights=kept, loss=loss, form=form, domain=box)
+        return kf.fit_points(points, values, weights=kept, loss=loss, domain=box, **WAYS[way][1])
 
     one = fitted(1.0)
     for factor in (4.0, 1e-9, 1e-6, 1e9):
@@ -204,10 +204,10 @@ def test_the_unit_of_the_weights_does_not_matter(form, loss):
         if loss == "huber":
             scales = [field.report.robust.scale[0] for field in (other, one)]
             assert scales[0] / math.sqrt(factor) == pytest.approx(scales[1], rel=1e-6)
-        elif form == "dual":
+        elif way != "factored":
             ridges = [field.report.candidates[0].parameters["ridge"] for field in (other, one)]
             assert ridges[0] / factor == pytest.approx(ridges[1], rel=1e-6)
-        if form == "dual":
+        if way != "factored":
             # the noise is that of a point of weight 1 of the user
             known = other.standard_error(INSIDE, noise=0.1 * math.sqrt(factor))
             np.testing.assert_allclose(known, one.standard_error(INSIDE, noise=0.1), rtol=1e-6)

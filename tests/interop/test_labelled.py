@@ -151,6 +151,7 @@ def test_the_columns_of_a_data_frame_may_be_an_axis():
     field = kf.fit(table.rename_axis(columns="month"), channels=False)
     assert field.labels.names == ("year", "month")
     assert abs(field(year=1995, month=7.0) - values[5, 6]) < 1e-6
+    assert kf.fit(table, channels=np.False_).dimensions == 2
     with pytest.raises(kf.InputError, match="index"):
         kf.fit(table.rename(columns=str), channels=False)
 
@@ -164,6 +165,9 @@ def test_one_date_is_a_position():
         assert field(one).shape == ()
         assert abs(field(one) - 30) < 1e-9
     assert np.allclose(field(["2024-01-31", "2024-02-01"]), [30, 31])
+    square = series.index.to_numpy()[:6].reshape(2, 3)
+    assert np.allclose(field(square), np.arange(6.0).reshape(2, 3))
+    assert np.allclose(field(square.reshape(6, 1)), np.arange(6.0))
     assert np.allclose(field.gradient("2024-01-31", per="year"), 365.25)
     with pytest.raises(kf.InputError, match=r"points.*dates"):
         field("soon")

@@ -359,6 +359,8 @@ def test_many_right_hand_sides_share_a_factorisation():
 
 
 def test_a_factorisation_for_many_right_hand_sides_is_limited():
+    assert not direct.affordable((400, 300), right_sides=64, taps=(4, 4))
+    assert direct.affordable((400, 300), right_sides=64, taps=(3, 3))
     for shape in ((600, 501), (28, 28, 27)):
         assert not direct.affordable(shape, right_sides=64)
         assert direct.affordable(tuple(n // 2 for n in shape), right_sides=64)

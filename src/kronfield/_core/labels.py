@@ -174,7 +174,7 @@ class AxisLabel:
     name : str or None
         The name of the axis.
     unit : str
-        The unit of positions, '' if it is not known. That of dates and durations is "s".
+        The unit of positions, '' if it is not known. Dates and durations have "s".
     kind : str
         "number", "date" or "duration".
     epoch : (int, int)
@@ -289,7 +289,7 @@ class AxisLabel:
         """Return positions as they were given: dates as datetime64, numbers unchanged.
 
         The unit of dates is that of the first sample, or a finer one if positions need it. Dates of
-        cftime come back as objects of cftime.
+        cftime are returned as objects of cftime.
         """
         x = np.asarray(positions, dtype=np.float64)
         if not self.is_time:
@@ -436,6 +436,12 @@ def plain(value: Any, *, not_finite: Callable[[float], Any] = str) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return not_finite(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def attrs_of_derivative(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that came with values, without those that are untrue of a derivative."""
+    untrue = ("units", "standard_name", "valid_min", "valid_max", "valid_range", "actual_range")
+    return {key: value for key, value in attrs.items() if key not in untrue}
 
 
 def seconds_of(per: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, InitVar, dataclass, field, fields
 from typing import Any, TypeVar, dataclass_transform, overload
 
 _Kind = TypeVar("_Kind", bound=type[Any])
@@ -46,11 +46,15 @@ def record(kind: _Kind | None = None, /, *, eq: bool = True) -> Any:
         family = any(hasattr(parent, "__dataclass_params__") for parent in cls.__mro__)
         dataclass(init=False, eq=False, repr=False, frozen=family)(cls)
         cls.__dataclass_params__.frozen = True
+        _check_fields(cls)
         cls._compared = tuple(one.name for one in fields(cls) if one.compare)
         own = vars(cls)
         methods: dict[str, Any] = {"__setattr__": _set_once, "__delattr__": _refuse_deletion}
         if eq and "__eq__" not in own:
-            methods |= {"__eq__": _equal, "__hash__": _hash}
+            methods["__eq__"] = _equal
+        # a class body with __eq__ alone has __hash__ = None
+        if eq and own.get("__hash__") is None:
+            methods["__hash__"] = _hash
         if "__repr__" not in own:
             methods["__repr__"] = _repr
         if "__init__" not in own:
@@ -60,6 +64,20 @@ def record(kind: _Kind | None = None, /, *, eq: bool = True) -> Any:
         return cls
 
     return made if kind is None else made(kind)
+
+
+def _check_fields(cls: type[Any]) -> None:
+    # what `dataclass` refuses when it compiles __init__, refused when the class is made
+    optional = ""
+    for one in fields(cls):
+        if not one.init or one.kw_only:
+            continue
+        if one.default is not MISSING or one.default_factory is not MISSING:
+            optional = one.name
+        elif optional:
+            raise TypeError(f"{one.name!r}, which has no default, follows {optional!r}, which has")
+    if any(isinstance(kind, InitVar) for kind in vars(cls).get("__annotations__", {}).values()):
+        raise TypeError("a record has no InitVar: use a field, or a function that makes it")
 
 
 class _Init:

@@ -120,7 +120,7 @@ class _Blas:
             return
         _set_back(self._own.__dict__.pop("before", []))
         with self._lock:
-            self._depth = max(0, self._depth - 1)  # already 0 after such a fork
+            self._depth = max(0, self._depth - 1)  # 0 after a fork, as above
             if self._depth == 0:
                 _set_back(self._before)
                 self._before = []

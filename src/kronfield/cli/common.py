@@ -253,7 +253,9 @@ def received(source: str, *, field: bool = False) -> str:
     stream = sys.stdin.buffer
     start = stream.read(16)
     if not start:
-        raise Failure("-: got nothing on standard input; expected a file. Write one into the pipe")
+        raise Failure(
+            "-: got nothing on standard input; expected a file. Pipe a file into the command"
+        )
     ending = next((suffix for first, suffix in _STARTS if start.startswith(first)), ".csv")
     if start.startswith(b"PK"):
         ending = ".xlsx"
@@ -273,7 +275,7 @@ def sent(output: Path, ending: str, out: Output) -> Path:
         return output
     if out.as_json:
         raise Failure(
-            "-o: got - with --json; expected standard output for one of them. Name a file"
+            "-o: got - with --json, which writes to standard output too; expected a file. Name it"
         )
     context = click.get_current_context()
     path = _temporary_folder() / f"standard-output{ending}"

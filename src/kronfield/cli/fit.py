@@ -236,7 +236,9 @@ def command(
 def _target(source: str, output: Path | None, values: bool, out: Output) -> Path:
     """Return the file to write: a field, or a table of ``values``."""
     if source == STANDARD and output is None:
-        raise Failure("-o: got no name, and standard input has none; expected one, or - for a pipe")
+        raise Failure(
+            "-o: got no name, and standard input has none; expected a file, or - for a pipe"
+        )
     target = output or default_output(source, "-values.csv" if values else FIELD_SUFFIX)
     return sent(target, ".csv" if values else FIELD_SUFFIX, out)
 

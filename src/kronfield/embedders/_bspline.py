@@ -35,6 +35,11 @@ EVEN, ROUNDING = 1e-12, 8
 SMALLEST_GAP = 1e-60
 
 
+# The two knots of `of_pieces` lie this part of the shorter gap next to a position to either side of
+# it. The function between them changes a field by the square of this part: less than rounding.
+APART = 2.0**-25
+
+
 @record(eq=False)
 class BSpline(Embedder):
     """B-splines of any degree on even or uneven knots, clamped at both ends.
@@ -148,6 +153,23 @@ class BSpline(Embedder):
         low = real("low", low, low=-1e12, high=float(x[0]), remedy=remedy)
         high = real("high", high, low=float(x[-1]), high=1e12, remedy=remedy)
         return cls(len(x), degree, low=low, high=high, inner=_knots_through(x, degree))
+
+    @classmethod
+    def of_pieces(cls, x: Any, low: float, high: float) -> Self:
+        """Return the cubic basis with two knots at each of the rising positions ``x``.
+
+        It contains the piecewise cubics of one continuous derivative between ``low``, the positions
+        and ``high``, whatever their values and slopes there.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> BSpline.of_pieces(np.array([0.25, 0.5]), 0.0, 1.0).size
+        8
+        """
+        x = real_numbers("x", x)
+        inner = _knots_of_pieces(x, low, high)
+        return cls(2 * len(x) + 4, 3, low=low, high=high, inner=inner)
 
     def _checked_inner(self, given: Any) -> tuple[float, float] | Array | None:
         """Return the interior knots as stored: None, (first, last), or a read-only array."""
@@ -477,7 +499,8 @@ def _rebuild_through(
     frame: Frame,
 ) -> BSpline:
     sites = _Sites(unpack_axis(axis), frame)
-    return kind(size, degree, low=low, high=high, inner=sites.knots(degree))
+    inner = sites.knots(size, degree, low, high)
+    return kind(size, degree, low=low, high=high, inner=inner)
 
 
 @record(eq=False)
@@ -487,16 +510,19 @@ class _Sites:
     axis: Array
     frame: Frame
 
-    def knots(self, degree: int) -> Array:
-        """Return the interior knots of a degree."""
-        x = self.frame.unit(self.axis)
-        return _knots_through(x[::-1] if x[0] > x[-1] else x, degree)
+    def knots(self, size: int, degree: int, low: float, high: float) -> Array | None:
+        """Return the interior knots of `BSpline.through` or `of_pieces`; None for other sizes."""
+        n, x = len(self.axis), self.frame.unit(self.axis)
+        x = x[::-1] if n and x[0] > x[-1] else x
+        if size == n:
+            return _knots_through(x, degree)
+        pieces = size == 2 * n + 4 and degree == 3
+        return _knots_of_pieces(x, low, high) if pieces else None
 
     def give(self, spline: BSpline) -> bool:
         """Return whether the interior knots of ``spline`` are these, bit for bit."""
-        if len(self.axis) != spline.size:
-            return False
-        return np.array_equal(self.knots(spline.degree), spline.inner_knots)
+        knots = self.knots(*spline._settings)
+        return knots is not None and np.array_equal(knots, spline.inner_knots)
 
 
 def _knots_through(x: Array, degree: int) -> Array:
@@ -504,6 +530,13 @@ def _knots_through(x: Array, degree: int) -> Array:
     sites = x if degree % 2 else (x[1:] + x[:-1]) / 2
     out = (degree + 1) // 2
     return sites[out : len(sites) - out]
+
+
+def _knots_of_pieces(x: Array, low: float, high: float) -> Array:
+    """Return two interior knots at each position: see `BSpline.of_pieces`."""
+    gaps = np.diff(np.concatenate([[low], x, [high]]))
+    apart = APART * np.minimum(gaps[:-1], gaps[1:])
+    return np.stack([x - apart, x + apart], axis=1).ravel()
 
 
 def _is_even(inner: Array) -> bool:

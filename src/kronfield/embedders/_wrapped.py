@@ -349,8 +349,8 @@ class Dirichlet(Embedder):
 
     @property
     def rank_limit(self) -> float:
-        """The size. For an even size it is an upper bound: the exact limit is size - 1/2."""
-        return float(self.size)
+        """The size; half less if it is even, since the cosine of the highest frequency is alone."""
+        return float(self.size) if self.size % 2 else self.size - 0.5
 
     def bandwidth(self, tolerance: float = 1e-3) -> float:
         """Return the highest frequency, size/2."""

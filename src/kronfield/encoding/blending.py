@@ -350,7 +350,7 @@ class Blending:
         self.axes = [_even_nodes(f"axes[{i}]", axis) for i, axis in enumerate(axes)]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickle; those of version 0.1.0 had the similarity, or linear weights."""
+        """Restore a pickle; in version 0.1.0, weights were by similarity or linear."""
         linear = state.pop("linear", False)
         self.__dict__.update({"weights": "linear" if linear else "similarity", **state})
 

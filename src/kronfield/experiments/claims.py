@@ -120,6 +120,8 @@ class Rule:
             states.append(every(condition.met(figures) for condition in conditions))
             if states[-1]:
                 return verdict
+        if not states:
+            return OPEN
         if states[-1] is False:
             return self.otherwise
         return AT_MOST if states[0] is False else OPEN

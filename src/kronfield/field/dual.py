@@ -24,7 +24,7 @@ from kronfield.solvers.dual.systems import Direct, Inducing, System
 
 
 class DualUncertainty:
-    """The posterior of a field in the dual form, exact for its settings.
+    """The posterior of a field in the dual form, exact for given widths and ridge.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class DualUncertainty:
     variances : array (C,)
         The factor of the similarity in the covariance of each plane.
     frames, basis
-        The box, and the trend.
+        The frame of each axis, and the basis of the trend.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DualUncertainty:
         self.frames, self.basis = tuple(frames), basis
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
-        """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
+        """Return the standard errors (P, C) at points (P, D), by default for estimated noise."""
         del samples, seed  # nothing is random
         units = np.stack([f.unit(points[:, i]) for i, f in enumerate(self.frames)], axis=1)
         relative = np.sqrt(self.system.variance(units, self.basis.columns(points)))
@@ -53,15 +53,15 @@ class DualUncertainty:
         return relative[:, None] * level
 
     def without_samples(self) -> DualUncertainty:
-        """Return itself: the field consists of its points."""
+        """Return itself: the points are part of the field."""
         return self
 
 
 class DualField(ProductField):
     """A sum of similarities to points plus a polynomial, made by `fit_points` or read by `load`.
 
-    The points are part of the field: it is saved and pickled with them, and knows its standard
-    errors afterwards.
+    The points are part of the field. It is saved and pickled with them, so that a copy has standard
+    errors too.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class DualField(ProductField):
 
     @property
     def number_count(self) -> int:
-        """How many numbers the field holds to compute its values from."""
+        """The number of numbers from which the field computes its values."""
         assert self._trend is not None
         return self._system.centres.size + self._planes.size + self._trend.coefficients.size
 
@@ -181,11 +181,11 @@ class DualField(ProductField):
 
 
 class DualEncoding(AxisEncoding):
-    """The similarities of a field to its centres, in the place of an encoding."""
+    """The similarities to the centres of a field, in place of an encoding."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of centres, once: there is no grid."""
+        """The number of centres, as the only length: there is no grid."""
         return (self.embedders[0].size,)
 
 
@@ -231,7 +231,7 @@ def dual_from(path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any
 def _is_valid_similarity(
     similarity: Similarity, frames: Sequence[Frame], basis: TrendBasis
 ) -> bool:
-    """Return whether the axes of a similarity, of frames and of a trend are valid and as many."""
+    """Return whether a similarity, frames and a trend are valid and have equally many axes."""
     return (
         similarity.shape in SHAPES
         and len(similarity.widths) == len(frames) == len(basis.centre) == len(basis.length)

@@ -28,7 +28,7 @@ from kronfield.solvers.points.rows import NEGLIGIBLE, axis_runs, corners, taps_i
 # The most numbers in a block of output, or of intermediate results at points: 32 MB of float64.
 BLOCK_NUMBERS = 1 << 22
 # If few features are within reach, points are evaluated in chunks of CACHED_NUMBERS numbers, which
-# fit the cache, but of at least FEWEST_POINTS points. Threads share the chunks.
+# fit the cache, but of at least FEWEST_POINTS points. The chunks are distributed over threads.
 CACHED_NUMBERS, FEWEST_POINTS = 1 << 15, 1 << 12
 # A matrix product of up to ONE_THREAD multiplications fits the cache of one core. Points are split
 # into products of that size if each of them has at least FEWEST_ALONE points.
@@ -38,9 +38,9 @@ ONE_THREAD, FEWEST_ALONE = 1 << 18, 256
 FEW_FEATURES = 32
 # Lines with at least this many positions are evaluated as points.
 LONG_LINE = 1 << 10
-# The matrices of up to KEPT_UP_TO positions and KEPT_BYTES are kept for RECENT axes, 8 MB in all:
-# small grids are evaluated in much less time than their matrices take. KEPT are the embedders that
-# `fit` chooses.
+# Embedding matrices of at most KEPT_UP_TO positions and KEPT_BYTES are cached for the RECENT last
+# axes, 8 MB in all: on small grids a matrix takes much longer to compute than the values. KEPT are
+# the embedders that `fit` chooses.
 KEPT = (BSpline, Gaussian, TensionSpline, Wrapped)
 KEPT_UP_TO, KEPT_BYTES, RECENT = 1 << 10, 1 << 19, 16
 
@@ -83,7 +83,7 @@ def _recent(embedder: Embedder, order: int, positions: bytes, dtype: Any) -> Blo
 
 
 def _is_short(embedder: Embedder, x: Array) -> bool:
-    """Return whether the matrix of an axis is kept: a small one of what `fit` chooses."""
+    """Return whether the matrix of an axis is cached: if it is small, of an embedder in KEPT."""
     if not isinstance(embedder, KEPT):
         return False
     taps = taps_in_reach(embedder)
@@ -135,8 +135,8 @@ def at_points(
 ) -> Array:
     """Return values (C, P) at points given as one array of unit positions per axis.
 
-    With ``start``, ``planes`` holds only a box of the weights, from this feature of each axis on,
-    with all features within reach of the points.
+    With ``start``, ``planes`` holds only a box of the weights, which begins at feature ``start[i]``
+    of axis i. It must contain all features within reach of the points.
     """
     P, C = len(units[0]), planes.shape[0]
     start = start or [0] * len(units)
@@ -150,7 +150,7 @@ def at_points(
     sparse = sparse and 2 * math.prod(count or 1 for count in counts) < math.prod(encoding.shape)
     width = max(sum(encoding.shape), C * math.prod(encoding.shape[1:]))
     few = min(max(FEWEST_POINTS, CACHED_NUMBERS // C), max(1, BLOCK_NUMBERS // (8 * C)))
-    # the points of a product that fits the cache
+    # the number of points of a product that fits the cache
     alone = ONE_THREAD // max(C * math.prod(encoding.shape), 1)
     step = (
         few

@@ -24,15 +24,15 @@ from kronfield.solvers.factored.axes import gram
 class FactoredField(ProductField):
     """A constant, a function of each axis, and products of one function per axis.
 
-    `fit_points` makes it from many points in many dimensions. Functions of an axis are splines. The
-    weights of a Kronecker encoding with these splines would be the sum of the outer products.
+    `fit_points` makes it from many points in many dimensions. The functions of an axis are splines.
+    In a Kronecker encoding with these splines, the weights would be a sum of outer products.
 
     Parameters
     ----------
     embedders : sequence of BSpline
         The splines of each axis, on the unit interval of its frame.
     planes : array (C, K_1 + ... + K_D, 1 + R)
-        The weights of the splines, axis after axis: main effects, then R factors.
+        The weights of the splines, axis after axis: the main effect, then R factors.
     frames, trend, channels, is_complex, dtype, report, again, uncertainty, info
         As for other fields; the trend is a constant.
     """
@@ -92,7 +92,7 @@ class FactoredField(ProductField):
 
     @property
     def number_count(self) -> int:
-        """How many numbers the field holds to compute its values from."""
+        """The number of numbers from which the field computes its values."""
         assert self._trend is not None
         return self._planes.size + self._trend.coefficients.size
 
@@ -132,7 +132,7 @@ class FactoredField(ProductField):
         }
         return "weights", self._planes, {"trend": self._trend.coefficients}, metadata
 
-    # The products: D main effects, whose functions of other axes are 1, and R others, per plane
+    # Products of each plane: D main effects, whose functions of other axes are 1, and R others
     # ------------------------------------------------------------------------------------------
 
     @functools.cached_property
@@ -169,7 +169,7 @@ class FactoredField(ProductField):
 
 
 class FactoredEncoding(AxisEncoding):
-    """The splines of each axis, in the place of an encoding."""
+    """The splines of each axis, in place of an encoding."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -204,7 +204,7 @@ def factored_from(
 
 
 def _are_valid_axes(splines: Sequence[BSpline], frames: Sequence[Frame], basis: TrendBasis) -> bool:
-    """Return whether splines, frames and a constant trend are valid and of as many axes."""
+    """Return whether splines, frames and a constant trend are valid and fit together."""
     return (
         len(splines) == len(frames) == len(basis.centre) == len(basis.length)
         and basis.degree == 0

@@ -1,4 +1,4 @@
-"""A field: an encoding and its weights, which are a continuous function on a domain."""
+"""A field: an encoding and its weights, which define a continuous function on a domain."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Saved:
     path, bytes
         The file and its size.
     largest_error, rms_error
-        The rounding errors of the stored numbers in a smaller dtype; 0 if there are none.
+        The rounding errors of numbers that are stored in another dtype; 0 if there are none.
     """
 
     path: str
@@ -64,13 +64,13 @@ class Saved:
 
 
 class Refit(Protocol):
-    """A function from other values to their field, with the same settings."""
+    """A function that fits other values with the same settings."""
 
     def __call__(self, values: Any) -> Field:
         """Return the field of other values."""
 
     def without_samples(self) -> Refit | NeedsSamples:
-        """Return the form of this in a pickled field, without samples."""
+        """Return the object that replaces this one in a pickled field, without samples."""
 
 
 class Field:
@@ -89,7 +89,7 @@ class Field:
     array([[1., 1.]])
     """
 
-    # of fields that were pickled by earlier versions
+    # defaults for fields that were pickled by earlier versions
     _places: Places | None = None
     _trend: Trend | None = None
     _labels: Labels | None = None
@@ -146,7 +146,7 @@ class Field:
 
     def __getstate__(self) -> dict[str, Any]:
         again, uncertainty = self._again, self._uncertainty
-        # uneven knots follow from the positions of the samples: a pickle needs only these
+        # uneven knots can be computed from the positions of the samples: a pickle holds only these
         for emb, axis, frame in zip(self.encoding.embedders, self._axes, self.frames, strict=True):
             if isinstance(emb, BSpline):
                 emb.made_through(axis, frame)
@@ -163,7 +163,7 @@ class Field:
         return shared_copy(self, memo, shared=("_again", "_uncertainty"))
 
     def set_origin(self, again: Any, uncertainty: Any) -> None:
-        """Set what `refit` calls, and what `standard_error` asks."""
+        """Set the function behind `refit` and the object behind `standard_error`."""
         self._again, self._uncertainty = again, uncertainty
 
     def with_axes(self, axes: Sequence[Array]) -> Field:
@@ -172,7 +172,7 @@ class Field:
         return self
 
     def with_places(self, places: Places | None) -> Field:
-        """Set where the data are, for `distance_to_data`; return the field."""
+        """Set the positions of the data, for `distance_to_data`; return the field."""
         self._places = places
         return self
 
@@ -207,7 +207,7 @@ class Field:
 
     @property
     def places(self) -> Places | None:
-        """Where the data are, as far as the field knows; see `distance_to_data`."""
+        """The positions of the data, or None if unknown; see `distance_to_data`."""
         return self._places
 
     @property
@@ -257,7 +257,7 @@ class Field:
 
     @property
     def number_count(self) -> int:
-        """How many numbers the field holds to compute its values from."""
+        """The number of numbers from which the field computes its values."""
         trend = 0 if self._trend is None else self._trend.coefficients.size
         return math.prod(self.encoding.shape) * self._plane_count + trend
 
@@ -293,10 +293,10 @@ class Field:
         Parameters
         ----------
         axes : tuple of int, or sequence of arrays, optional
-            A shape: the domain is divided into cells of equal size, as many on each axis, and
+            A shape: the domain is divided into this many equal cells on each axis, and the field is
             evaluated at their centres. Or the positions on each axis, dates where the samples had
-            dates. By default the positions of the samples. Positions of axes that have names may
-            be a dictionary.
+            dates, in a dictionary by name if the axes have names. By default the positions of the
+            samples.
         derivative : sequence of int, or dict, optional
             How many times to differentiate along each axis, or along each of the axes named.
         out : array or memory map, optional
@@ -384,9 +384,9 @@ class Field:
         Distances are in the ``units`` that were given to `fit_points`, by default those of the
         positions, which must then be lengths: for longitude and latitude pass ``units``, or fit in
         a projection. Data of weight 0 and missing samples do not count. Up to 65,536 positions of
-        scattered data are kept and saved with the field, to 1/65,535 of their box. Of more points,
-        distances are not too small, and too large by at most the diagonal of a cell of the finest
-        grid with at most as many occupied cells.
+        scattered data are kept and saved with the field, rounded to 1/65,535 of their box. Of more
+        points, one is kept in each occupied cell of a grid: the finest grid with at most 65,536
+        occupied cells. Distances are then too large by at most the diagonal of a cell.
 
         Examples
         --------
@@ -419,8 +419,8 @@ class Field:
     ) -> Array:
         """Return the first derivatives at ``points`` (P, D), as (P, D) or (P, D, C).
 
-        Those along dates are per second, or ``per`` another unit of time. Positions by name are
-        taken as in a call of the field.
+        Derivatives along dates are per second, or ``per`` another unit of time. Positions by name
+        are taken as in a call of the field.
         """
         rows = map(tuple, np.eye(self.dimensions, dtype=int))
         parts = [self(points, row, outside=outside, per=per, **coordinates) for row in rows]
@@ -449,19 +449,20 @@ class Field:
         """Return the standard error of a fit at ``points`` (P, D), as (P,) or (P, C).
 
         It is the standard deviation of the posterior, given the noise in the values and with the
-        penalty as prior. The fit plus or minus twice this contains the true value in about 95 % of
-        all places. Fits to points have it: exact up to 2048 weights; above, it is estimated from
-        seeded random fits. Fits to noisy grids have it where a penalty was chosen for the noise.
+        penalty as prior. The fit plus or minus twice the standard error contains the true value at
+        about 95 % of all places. Fits to points have it: exactly for up to 2048 weights; for more
+        weights it is estimated from seeded random fits. Fits to noisy grids have it if a penalty
+        was chosen for the noise.
 
         Parameters
         ----------
         points : array of shape (P, D)
-            Where to evaluate it, or positions by name as in a call of the field.
+            The positions, which may be given by name as in a call of the field.
         noise : float, optional
             The standard deviation of a value of weight 1; by default estimated from the residuals.
         samples : int
-            The number of random fits if there are too many weights for an exact result: 64 give the
-            standard error to 9 %.
+            The number of random fits if there are too many weights for an exact result. With 64 the
+            relative error of the result is 9 %.
         seed : int
             The seed of the random fits.
         outside : "error", "clamp", "extrapolate" or "nan"
@@ -588,7 +589,7 @@ class Field:
         path : path
             The file to write; an existing file is replaced.
         dtype : "float16", "float32" or "float64", optional
-            The dtype in which to store the weights, or the samples of a field that holds these;
+            The dtype in which to store the weights, or the samples of a field that holds samples;
             by default their own. The result holds the rounding errors.
         """
         if dtype not in (None, "float16", "float32", "float64"):
@@ -639,7 +640,7 @@ class Field:
         axes = {f"axis{i}": axis for i, axis in enumerate(self._axes)}
         if any(frame.wraps for frame in self.frames):
             metadata["wraps"] = [frame.wraps for frame in self.frames]
-        if self._trend is not None:  # earlier versions would leave it out: they must refuse it
+        if self._trend is not None:  # earlier versions must refuse it, or they would leave it out
             basis = self._trend.basis
             metadata |= {
                 "version": storage.TREND_VERSION,
@@ -720,7 +721,7 @@ class Field:
     def located(
         self, points: Any, coordinates: Mapping[str, Any] | None = None
     ) -> tuple[Array, tuple[int, ...] | None]:
-        """Return points (P, D), and the shape of dates and of positions that were given by name."""
+        """Return points (P, D), and the shape of values if given by name or as dates, else None."""
         labels = self.labels.axes
         if coordinates:
             if points is not None:
@@ -800,7 +801,7 @@ class Field:
         return X
 
     def _lengths(self, per: Any) -> tuple[float, ...]:
-        """Return the unit of each axis that derivatives are taken by."""
+        """Return the unit of derivatives on each axis, in the units of its positions."""
         if per is None:
             return (1.0,) * self.dimensions
         length, times = seconds_of(per), [label.is_time for label in self.labels.axes]
@@ -855,7 +856,7 @@ class Field:
         return np.clip(x, frame.low, frame.high), bad if outside == "nan" else None
 
     def _scaled(self, values: Array, orders: tuple[int, ...], lengths: tuple[float, ...]) -> Array:
-        """Return derivatives by position from those by the embedder's unit (chain rule)."""
+        """Convert derivatives from the embedders' units to those of positions (chain rule)."""
         if not any(orders):
             return values
         try:
@@ -915,23 +916,23 @@ class Field:
 
 
 def _power(lengths: tuple[float, ...], orders: tuple[int, ...]) -> float:
-    """Return the factor of derivatives by other units of the axes."""
+    """Return the factor of derivatives in these units of the axes."""
     return math.prod(length ** float(order) for length, order in zip(lengths, orders, strict=True))
 
 
 def _shaped(values: Array, shape: tuple[int, ...] | None) -> Array:
-    """Return values (P, ...) in the shape of positions that were given by name."""
+    """Return values (P, ...) in the ``shape`` of their positions, if there is one."""
     return values if shape is None else values.reshape((*shape, *values.shape[1:]))
 
 
 def _are_times(points: Any) -> bool:
-    """Return whether points are one date or a line of dates, which may be written as text."""
+    """Return whether points are dates, not rows of one date each; one text or a line of texts."""
     if isinstance(points, list | tuple):
         words = bool(points) and all(isinstance(one, str) for one in points)
     else:
         words = isinstance(points, str) or getattr(points, "dtype", np.dtype(float)).kind in "UT"
     dates = words or is_time(points) or calendar_of(points) is not None
-    return dates and np.ndim(points) <= 1
+    return dates and not (np.ndim(points) == 2 and np.shape(points)[1] == 1)
 
 
 def _object_columns(points: Any, D: int) -> list[Array] | None:

@@ -1,4 +1,4 @@
-"""Loading saved fields: weights, samples that are refined, and networks."""
+"""Loading saved fields of all kinds."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load(
 
 
 def _placed(field: Field, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Field:
-    """Set where the data of a loaded field are and its labels, if they were saved."""
+    """Set the positions of the data and the labels of a loaded field, if they were saved."""
     return field.with_places(places_from(arrays, metadata, field.axes)).with_labels(
         _labels_from(metadata, field.dimensions)
     )

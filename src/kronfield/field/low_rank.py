@@ -1,4 +1,4 @@
-"""A field whose weights are a tensor train: small factors, one per axis, and never their product.
+"""A field whose weights are a tensor train: small factors, one per axis, that stay factored.
 
 The weights are W[i_1, ..., i_D, c] = G_1[i_1] G_2[i_2] ... G_D[i_D] g[c], with matrices G_a[i_a] of
 shape (r_(a-1), r_a) (Oseledets, Tensor-train decomposition, SIAM J. Sci. Comput. 33, 2011).
@@ -40,7 +40,7 @@ class TensorTrain:
     cores : tuple of arrays
         The factors.
     error : float
-        The root mean square of the difference to the array, known from the singular values that
+        The root mean square of the difference to the array, computed from the singular values that
         were left out.
     """
 
@@ -58,7 +58,7 @@ class TensorTrain:
         most : int, optional
             The largest rank. By default ranks are as small as ``error`` allows.
         error : float
-            The largest root mean square error, if there is no ``most``.
+            The largest root mean square error; not used if ``most`` is given.
         """
         rest, rank, cores, lost = np.asarray(array, dtype=np.float64), 1, [], 0.0
         scale = float(np.abs(rest).max()) or 1.0  # so that squares neither under- nor overflow
@@ -74,9 +74,9 @@ class TensorTrain:
                 Vt = Vt @ Q.T
             else:
                 U, s, Vt = np.linalg.svd(matrix, full_matrices=False)
-            tails = np.append(np.cumsum((s**2)[::-1])[::-1], 0.0)  # left out from each one on
+            tails = np.append(np.cumsum((s**2)[::-1])[::-1], 0.0)  # tails[k]: the loss at rank k
             if most is None:
-                # what earlier axes did not use is shared by those to come that can lose anything
+                # the remaining axes that can be truncated share the rest of the error budget
                 left = sum(math.prod(shape[i + 1 :]) > 1 for i in range(axis, len(shape) - 1))
                 allowed = (budget - lost) / max(left, 1)
                 kept = int(np.flatnonzero(tails <= max(allowed, 0.0))[0])
@@ -97,18 +97,18 @@ class TensorTrain:
 
     @property
     def size(self) -> int:
-        """The number of numbers."""
+        """The number of entries of all cores."""
         return sum(core.size for core in self.cores)
 
     def toarray(self) -> Array:
-        """Return the array of all products."""
+        """Return the full array."""
         out = self.cores[0]
         for core in self.cores[1:]:
             out = np.tensordot(out, core, axes=1)
         return out.reshape([core.shape[1] for core in self.cores])
 
     def mapped(self, operators: Sequence[Any]) -> TensorTrain:
-        """Return the train of the mode products with a matrix per axis, for the first axes."""
+        """Return the train after mode products with a matrix for each of the first axes."""
         new = [apply(one, core, 1) for one, core in zip(operators, self.cores, strict=False)]
         return TensorTrain((*new, *self.cores[len(new) :]), self.error)
 
@@ -142,7 +142,7 @@ class LowRankField(Field):
 
     @property
     def number_count(self) -> int:
-        """How many numbers the field holds to compute its values from."""
+        """The number of numbers from which the field computes its values."""
         return self.train.size
 
     def __repr__(self) -> str:

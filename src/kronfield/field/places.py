@@ -1,4 +1,4 @@
-"""Where a field has data: a compact description, saved with the field, to measure distances to."""
+"""The positions of the data of a field, in compact form: saved with it, to compute distances."""
 
 from __future__ import annotations
 
@@ -73,9 +73,10 @@ class RoundDistances:
 class PointPlaces:
     """The positions of scattered data.
 
-    Up to 65,536 positions are kept, to 1/65,535 of their box. Of more, one position is kept in
-    each occupied cell of a grid: distances are then too large by at most ``resolution``, the
-    diagonal of a cell. They are too small by no more than half a step of the box.
+    Up to 65,536 positions are kept, rounded to steps of 1/65,535 of their box along each axis. Of
+    more points, one position is kept in each occupied cell of a grid. Distances are then too large
+    by at most ``resolution``, the diagonal of a cell. Rounding changes distances by no more than
+    half the diagonal of a step.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ class PointPlaces:
         parts = (points - low) / np.where(length > 0, length, 1.0)
         resolution = 0.0
         if len(parts) > MOST_KEPT:
-            # in many dimensions one bit per axis gives more cells than wanted
+            # in many dimensions even one bit per axis gives more than 2^BITS cells
             bits = math.ceil(BITS / D) if D <= BITS // 2 else 1
             cells = np.minimum((parts * 2.0**bits).astype(np.int64), 2**bits - 1)
             while bits:
@@ -118,7 +119,7 @@ class PointPlaces:
 
     @property
     def resolution(self) -> float:
-        """By how much a distance may be too large."""
+        """The largest amount by which a distance is too large, apart from rounding."""
         return self._kept[3]
 
     @property
@@ -141,8 +142,7 @@ class PointPlaces:
     def distances(self, points: Array, most: float = math.inf) -> Array:
         """Return the distances (P,) of points (P, D) to the nearest datum; inf beyond ``most``."""
         result = np.empty(len(points))
-        # the bound is exclusive, and a distance of ``most`` is not beyond it: positions are rounded
-        # to steps, so that half the diagonal of one is added
+        # positions are rounded to steps: half the diagonal of a step is added to the bound
         _, length, _, _, units = self._kept
         step = float(np.linalg.norm(length / units)) / (2 * STEPS)
         bound = _exclusive(most + step)
@@ -242,7 +242,7 @@ class _ExactDistances:
 
 
 def _exclusive(most: float) -> float:
-    """Return a bound for a tree, whose bounds are exclusive and squared: a little above most."""
+    """Return a bound slightly above ``most``: bounds of a KDTree are exclusive, and squared."""
     return most * (1 + 1e-9) + 1e-150
 
 
@@ -309,7 +309,7 @@ def _grid_places(shape: Any, bits: Array | None, expected: tuple[int, ...]) -> G
 def far_parts(
     places: Distances, axes: Sequence[Array], beyond: float
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield (rows, mask) of a grid in blocks of rows: True further than ``beyond`` from data."""
+    """Yield (rows, mask) for blocks of rows of a grid: True further than ``beyond`` from data."""
     rest = math.prod(len(x) for x in axes[1:])
     step = max(1, BLOCK // max(rest, 1))
     for start in range(0, len(axes[0]), step):

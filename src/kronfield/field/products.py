@@ -2,8 +2,8 @@
 
     f(x) = trend + sum over n of a_n prod over d of phi_dn(x_d)
 
-Values, derivatives and integrals are products of one row per axis. Averages over a box are too, so
-that partial dependence and Sobol's indices have closed forms.
+Values, derivatives, integrals and averages over a box are computed from one row per axis. Therefore
+partial dependence and Sobol's indices have closed forms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK = 1 << 21
 MOST_POSITIONS = 4096
 # The number of positions of a partial dependence, unless they are given.
 POSITIONS = 101
-# Nodes of Gauss-Legendre on either side of a centre, for products with a trend.
+# The number of Gauss-Legendre nodes on either side of a kink, for products with a trend.
 NODES = 48
 
 
@@ -41,7 +41,7 @@ class Sobol:
     main : array (D,) or (D, C)
         The share of the variance that is due to each axis alone.
     total : array (D,) or (D, C)
-        The share that each axis takes part in, alone or with others.
+        The share of the variance that is due to each axis, alone or jointly with others.
     variance : float or array (C,)
         The variance of the field, if positions are uniform on the domain.
     """
@@ -52,7 +52,7 @@ class Sobol:
 
 
 class AxisEncoding:
-    """What features each axis has, in the place of an encoding: there is no grid of features."""
+    """The features of each axis, in place of an encoding: there is no grid of features."""
 
     def __init__(self, embedders: Sequence[Any]) -> None:
         self.embedders = tuple(embedders)
@@ -69,7 +69,7 @@ class AxisEncoding:
 class ProductField(Field):
     """A field that is a sum of N products of one function per axis, and a polynomial."""
 
-    # What a form of fit supplies
+    # Supplied by subclasses
     # ------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -86,17 +86,17 @@ class ProductField(Field):
 
     @abstractmethod
     def _axis_products(self, axis: int, low: float, high: float, part: slice) -> Array:
-        """Return the integrals (n, N) of products of ``part`` of the functions with all."""
+        """Return the integrals (n, N) of the products of the functions in ``part`` with all."""
 
     def _axis_kinks(self, axis: int) -> Array:
-        """Return where each function (N,) is not smooth, for fields with a trend."""
+        """Return where each function (N,) is not smooth; only for trends above a constant."""
         raise NotImplementedError
 
     def _own_values(self, axis: int, x: Array) -> Array:
-        """Return each function at a position of its own, (N,), for fields with a trend."""
+        """Return function n at position ``x[n]``, (N,); only for trends above a constant."""
         raise NotImplementedError
 
-    # What follows
+    # Evaluation
     # ------------------------------------------------------------------------------------------
 
     def planes_at(self, points: Array) -> Array:
@@ -191,7 +191,7 @@ class ProductField(Field):
         axis : int or str
             The axis: its number, or its name if it has one.
         positions : array of shape (M,), optional
-            Where on this axis; by default the centres of 101 cells of the domain.
+            The positions on this axis; by default the centres of 101 cells of the domain.
         over : array of shape (P, D), optional
             The mean is over the other coordinates of these points (Friedman, 2001). By default it
             is over the whole domain, in closed form.
@@ -256,7 +256,7 @@ class ProductField(Field):
         return total
 
     def _power_mean(self, axis: int, power: int) -> float:
-        """Return the mean of a power of the variable of the trend over the domain."""
+        """Return the mean over the domain of a power of the trend's variable on this axis."""
         assert self._trend is not None
         basis, frame = self._trend.basis, self.frames[axis]
         low, high = (
@@ -321,9 +321,9 @@ class ProductField(Field):
     def _mean_squares(
         self, a: Array, powers: Sequence[tuple[int, ...]], means: Sequence[Array]
     ) -> tuple[Array, Array, Array]:
-        """Return mean squares: of the field (C,), and twice (D, C) of its means over some axes.
+        """Return the mean squares of the field (C,) and of its means over some axes (D, C), (D, C).
 
-        First over each axis alone, then over all axes but each.
+        The first (D, C) is for means over axis d alone, the second for means over all other axes.
         """
         D, N, sides = self.dimensions, a.shape[1] - len(powers), self._sides()
         crossed = [self._crossed(d, powers) for d in range(D)] if powers else None
@@ -376,7 +376,7 @@ class ProductField(Field):
     def _crossed(self, axis: int, powers: Sequence[tuple[int, ...]]) -> Array:
         """Return the means (N, T) of products of functions and powers of the trend.
 
-        By Gauss-Legendre on either side of where a function is not smooth.
+        They are computed by Gauss-Legendre quadrature on either side of `_axis_kinks`.
         """
         assert self._trend is not None
         frame, (low, high) = self.frames[axis], self._sides()[axis]
@@ -396,7 +396,7 @@ class ProductField(Field):
 
 
 def even_positions(frames: Sequence[Frame]) -> list[Array]:
-    """Return even positions on each axis, at most `MOST_POSITIONS` in all."""
+    """Return evenly spaced positions on each axis, for a grid of at most `MOST_POSITIONS`."""
     count = max(1, math.floor(MOST_POSITIONS ** (1 / len(frames)) + 1e-9))
     return [cell_centres(f.low, f.high, count) for f in frames]
 

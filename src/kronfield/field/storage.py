@@ -22,10 +22,10 @@ from kronfield._core.atomic import replacing
 from kronfield._core.frames import Frame
 from kronfield._core.records import record
 
-# The latest layout of the metadata. A reader reads its own version and earlier ones. A file has the
-# version in which its kind last changed, so that earlier readers still read the other kinds: 5 for
-# fields with factored weights or of low rank, 4 for those in the dual form, 3 for fields with a
-# trend, 2 for fields that hold samples, 1 for others.
+# Versions of the layout of the metadata. A reader reads its own version and earlier versions. A
+# file has the version in which its kind last changed, so that earlier readers still read other
+# kinds: 5 for fields with factored weights or of low rank, 4 for those in the dual form, 3 for
+# those with a trend, 2 for those that hold samples, 1 for others.
 FORMAT_VERSION, FIRST_VERSION, TREND_VERSION, DUAL_VERSION, FACTORED_VERSION = 5, 1, 3, 4, 5
 LOW_RANK_VERSION = 5
 FORMAT = "kronfield"
@@ -68,7 +68,7 @@ def write(
                 temporary,
                 metadata={FORMAT: text, _CHECKSUM: _checksum(text, contiguous)},
             )
-        # safetensors reports errors of the system, as of a full disk, only in its message
+        # safetensors reports errors of the system, such as a full disk, only in its message
         except SafetensorError as error:
             found = re.search(r"os error (\d+)", str(error))
             number = int(found[1]) if found else errno.EIO
@@ -111,7 +111,7 @@ def stored_dtype(path: str | os.PathLike[str]) -> str:
         names = [
             name
             for name in file.keys()  # noqa: SIM118
-            if name in ("weights", "samples") or name.startswith("model.")
+            if name in ("weights", "samples", "cores") or name.startswith("model.")
         ]
         kinds = {file.get_slice(name).get_dtype() for name in names}  # "F16", "F32", ...
     return next((name for kind, name in _FLOATS.items() if kind in kinds), "float64")
@@ -157,7 +157,7 @@ DTYPES = {"float32": np.float32, "float64": np.float64}
 
 @record(eq=False)
 class Head:
-    """What the metadata of every field says, except of networks."""
+    """The metadata that all kinds of fields have, except networks."""
 
     frames: list[Frame]
     weights_dtype: type[Any]

@@ -1,4 +1,4 @@
-"""A polynomial that is part of a field: the trend, which no penalty holds back."""
+"""The trend: a polynomial that is part of a field and is not penalised."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Let the noise have variance sigma^2 at unit weight, and let the penalty be the prior. The posterior
 of the weights is centred on the fit and has covariance sigma^2 A^-1, with A = B'WB + penalty. Small
-matrices are inverted. For large systems random fits with that covariance are drawn, by solving
-A x = B'W^(1/2) e + penalty^(1/2) e' for normal noise e and e'.
+matrices are inverted. For large systems random fits with covariance A^-1 are drawn, by solving
+A x = B'W^(1/2) e + penalty^(1/2) e' for standard normal noise e and e'.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from kronfield.solvers.points.trend import TrendTerm
 # Up to this many unknowns the covariance is computed exactly: its inverse takes a second and 32 MB.
 # Beyond, random fits estimate the same numbers.
 EXACT_UP_TO = 2048
-# Random fits are solved to this part of the standard error of the estimate, 1 / sqrt(2 count), that
-# their number leaves.
+# The tolerance of random fits is this fraction of the relative error 1 / sqrt(2 count) of a
+# standard deviation that is estimated from ``count`` fits.
 PART_OF_ERROR = 0.3
 # Random probes for degrees of freedom are added until their relative standard error is below
 # FREEDOM_ERROR, or there are MOST_PROBES of them.
 FREEDOM_ERROR, MOST_PROBES = 0.02, 16
-# A fit interpolates if less than this part of the degrees of freedom is left to the residuals.
+# A fit interpolates if the residuals have less than this fraction of the degrees of freedom.
 INTERPOLATING = 0.01
 # Exact variances are computed for this many points at a time, to bound the memory.
 BLOCK = 4096
@@ -96,7 +96,7 @@ class Uncertainty:
     known_probes: list[int] = field(default_factory=list)
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
-        """Return the standard errors (P, C) at points (P, D), by default for the noise found."""
+        """Return the standard errors (P, C) at points (P, D), by default for estimated noise."""
         relative = self.relative(points, samples, seed)
         level = np.full(len(self.solution.weights), noise) if noise is not None else self.noise
         if noise is not None and self.robust is not None:
@@ -188,8 +188,8 @@ class Uncertainty:
             return self.robust.level(count, freedom)
         energy = self.equations.residual_energy(self.solution, self.penalty)
         if not resolved:
-            # The fit interpolates: residuals do not show the noise, but the penalty knows how
-            # rough the fit is. sigma^2 = (|y - Bx|^2 + x'Px) / (n - q) maximises the likelihood.
+            # The fit interpolates, so that residuals do not show the noise. The roughness of the
+            # fit does: sigma^2 = (|y - Bx|^2 + x'Px) / (n - q) maximises the likelihood.
             energy = energy + self.equations.penalty_energy(self.solution, self.penalty)
             left = count - self._free_columns
             if left < 1 or not np.all(energy > 0) or self.robust is not None:
@@ -203,7 +203,7 @@ class Uncertainty:
 
     @property
     def _free_columns(self) -> int:
-        """The number of polynomials that the penalty leaves alone."""
+        """The number q of polynomials that are not penalised."""
         D = len(self.equations.encoding.shape)
         if self.trend is not None:
             return len(self.trend[0].powers)
@@ -232,11 +232,11 @@ class Uncertainty:
         return self.known[count, seed]
 
     def freedom(self) -> tuple[float, float]:
-        """Return the degrees of freedom and their standard error, for a report to call."""
+        """Return the degrees of freedom and their standard error, for reports."""
         return self.degrees_of_freedom, self.freedom_error
 
     def without_samples(self) -> NeedsSamples:
-        """Return the placeholder for this in a pickled field."""
+        """Return the placeholder for this object in a pickled field."""
         return NeedsSamples(
             "standard_error",
             "the field that fit_points returned",
@@ -253,7 +253,7 @@ class Uncertainty:
     def _trend_variance(self, points: Array) -> Array:
         """Return the variance (P,) at unit noise that the coefficients of the trend add.
 
-        With g = t - b X, what features do not follow of the columns t, it is g S^-1 g'.
+        It is g S^-1 g' for g = t - b X, the part of the columns t that features do not follow.
         """
         assert self.trend is not None
         basis, term = self.trend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,9 @@ from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Signal
 
 _WHAT = "variables on a grid"
+# Names of attributes that NetCDF takes, and those by which xarray packs numbers.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@+-]*")
+_PACKING = ("missing_value", "scale_factor", "add_offset", "coordinates", "grid_mapping", "dtype")
 
 
 def read_netcdf(path: Path, member: str | None) -> Signal:
@@ -153,14 +157,26 @@ def _dataset(layout: Layout, blocks: list[Array]) -> Any:
 
 
 def _storable(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that NetCDF can hold: text, numbers and lists of numbers."""
-    simple = (str, int, float)
+    """Return the attributes that NetCDF can hold: text, numbers, and lists of one of them.
+
+    Attributes that say how numbers are packed in a file are left out: these are not.
+    """
     return {
         str(key): value
         for key, value in attrs.items()
-        if (isinstance(value, simple) and not isinstance(value, bool))
-        or (isinstance(value, list) and value and all(isinstance(x, int | float) for x in value))
+        if _NAME.fullmatch(str(key)) and str(key) not in _PACKING and _is_storable(value)
     }
+
+
+def _is_storable(value: Any) -> bool:
+    if isinstance(value, list):
+        alike = all(isinstance(one, str) for one in value) or not any(
+            isinstance(one, str) for one in value
+        )
+        return bool(value) and alike and all(map(_is_storable, value))
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    return not isinstance(value, int) or abs(value) < 2**63
 
 
 def _dims(known: Description, D: int) -> list[str]:

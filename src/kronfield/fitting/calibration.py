@@ -1,9 +1,8 @@
-"""Whether two-sigma bands are true: their coverage of held-out values, and a factor that mends it.
+"""The coverage of two-sigma bands at held-out values, and a factor that corrects the bands.
 
 A fit without a tenth of the points predicts the values there. Divided by the standard deviation of
-a new value, the errors should be normal with variance 1. The factor is a quantile of them, which
-needs no assumption but that new values are like those held out (split conformal prediction; Lei et
-al., 2018).
+a new value, the errors should be normal with variance 1. The factor is a quantile of them. It only
+assumes that new values are like those held out (split conformal prediction; Lei et al., 2018).
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ class Coverage:
     inside : float
         The share of them within two standard deviations: 0.95 if all assumptions hold.
     factor : float
-        The factor of the standard deviation with which it would be 0.95.
+        The factor of the standard deviation with which this share would be 0.95.
     calibrated : float
-        The share with a factor from the other half of the held-out points, mean of both halves.
+        The share with a factor from the other half of the held-out points, mean over both halves.
     kurtosis : float
-        Of the errors over their standard deviations: 3 if they are normal.
+        The kurtosis of the errors over their standard deviations: 3 if they are normal.
     clustered : float
-        The correlation of their sizes at neighbouring points: 0 if the variance is right.
+        The rank correlation of their sizes at neighbouring points: 0 if the variance is right.
     half_width : float
         95 % of the held-out values are nearer to their prediction than this.
     failing : str or None

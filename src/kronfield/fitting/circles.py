@@ -3,11 +3,11 @@
 As in `prediction`, every sample is left out alone. The splines then have no knot there. On an even
 circle one row serves all samples, so that their errors are a correlation, computed by FFT.
 
-A trigonometric polynomial through all N samples but one has a frequency too many. Of all that pass
-through them, the one whose highest frequencies have the least energy is used. The error at sample i
-is then (C y)_i / C_ii, as of any kernel (Wahba, 1990, section 4.2), with the projection C on these
-frequencies: it is 0 to rounding if the signal has none. They are an eighth of all, since a single
-one may be missing by chance.
+A trigonometric polynomial with N terms is not determined by all N samples but one. Of those that
+pass through them, the polynomial whose highest frequencies have the least energy is used. The error
+at sample i is then (C y)_i / C_ii, as of any kernel (Wahba, 1990, section 4.2), with the projection
+C on these frequencies: it is 0 to rounding if the signal has none. The highest frequencies are an
+eighth of all, since a single frequency may be missing by chance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kronfield.fitting.prediction import (
 )
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
 
-# The circle on which the row of an even axis is computed at most: the influence of a sample 64
+# The largest circle on which the row of an even axis is computed: the influence of a sample 64
 # steps away on a spline of degree 9, the widest, is 1e-14.
 LARGEST_CIRCLE = 128
 # Degrees in the order in which they are preferred, as of `prediction.families`.
@@ -96,7 +96,7 @@ def circle_errors(
 ) -> AxisErrors | None:
     """Return the errors along a periodic axis of planar values; None if it is short.
 
-    ``whole`` says whether ``x`` are all samples of the axis, or some of a longer one.
+    ``whole`` states whether ``x`` are all samples of the axis, or a part of a longer one.
     """
     assert frame.period is not None
     n = len(x)
@@ -105,7 +105,7 @@ def circle_errors(
     if whole and is_even_circle(x, frame.period):
         lines = some_lines(values, axis, max(1, settings.most_judged // n))
         squares = [np.mean(_errors(family.degree, lines) ** 2) for family in CIRCLES]
-        # clearly better only if it is far better: last but linear splines
+        # in the order of preference: trigonometric polynomials come just before linear splines
         both: tuple[AnyFamily, ...] = (*CIRCLES[:-1], TRIGONOMETRIC, CIRCLES[-1])
         squares.insert(
             len(squares) - 1, np.mean(_trigonometric_errors(lines, settings.highest) ** 2)
@@ -154,7 +154,7 @@ def _circle_row(x: Array, at: int, degree: int) -> Array:
 
 
 def _uneven_rows(x: Array, at: int, period: float | None) -> tuple[Array, Array]:
-    """Return the rows (F, W) from some samples to the error at one, and which samples they are."""
+    """Return the rows (F, W) from some samples to the error at one, and their indices (W,)."""
     n, window = len(x), 2 * REACH + 1
     if period is not None and n <= window + 1:
         unit = (x - x[0]) / period
@@ -172,12 +172,12 @@ def _uneven_rows(x: Array, at: int, period: float | None) -> tuple[Array, Array]
 def _trigonometric_errors(lines: Array, highest: float) -> Array:
     """Return the errors (N, R) of trigonometric polynomials at the samples of an even circle.
 
-    The ``highest`` frequencies, this part of all, are left out of the polynomial.
+    The fraction ``highest`` of all frequencies, the highest ones, has the least energy.
     """
     n = len(lines)
     hat = np.fft.rfft(lines, axis=0)
     count = max(1, round(n / 2 * highest))
     hat[:-count] = 0.0
-    # every frequency stands for two numbers, but the highest of an even number of samples for one
+    # a frequency has two coefficients; the highest of an even number of samples has one
     share = (2 * count - (n % 2 == 0)) / n  # C_ii
     return np.asarray(np.fft.irfft(hat, n=n, axis=0)) / share

@@ -2,8 +2,8 @@
 
 The gaps are filled by a fit of the known samples. Then noise is removed from all samples, the gaps
 are filled with the result, and so on: every round denoises the known samples beside better
-neighbours. Known samples that are hidden tell whether the result predicts them better than the
-penalised fit does, with which it began.
+neighbours. Some known samples are hidden, to test whether the result predicts them better than
+the penalised fit with which the rounds begin.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GapsDenoiser:
     settings : Settings
         The decisions.
     thorough : bool
-        Whether more and larger groups of alike patches follow, in the last round.
+        Whether more and larger groups of similar patches follow, in the last round.
     """
 
     layout: GridLayout
@@ -59,7 +59,7 @@ class GapsDenoiser:
     thorough: bool
 
     def without_samples(self) -> GapsDenoiser:
-        """Return what a pickled field keeps of this: all of it."""
+        """Return the part of this that a pickled field keeps: all of it."""
         return self
 
     def __call__(self, values: Any) -> Field:
@@ -82,7 +82,7 @@ class GapsDenoiser:
         error: float,
         started: float,
     ) -> Field:
-        """Return the field of a grid, all of whose samples are known and clean."""
+        """Return the field of a grid after its gaps are filled and its noise is removed."""
         clean = self.cleaned(np.asarray(grid.planar(), dtype=np.float64), self.missing)
         clean = clean.astype(self.layout.dtype)
         options = GridOptions(ridge=0.0, settings=self.settings)
@@ -103,7 +103,7 @@ class GapsDenoiser:
     def cleaned(self, planes: Array, missing: Array, found: Array | None = None) -> Array:
         """Return planes (C, N_1, ..., N_D) without noise and gaps.
 
-        ``found`` is what `started` returns, if it is known already.
+        ``found`` is the result of `started`, if it is known already.
         """
         unit = _largest(planes, missing)  # so that squares neither under- nor overflow
         noise = replace(self.noise, sigma=self.noise.sigma / unit, sigmas=self.noise.sigmas / unit)
@@ -125,7 +125,7 @@ class GapsDenoiser:
         shape, pads = missing.shape, [0] * missing.ndim
         axes = list(self.layout.axes) if shape == self.layout.shape else None
         if axes is not None:
-            # past the ends of a circle, samples of the other end
+            # each end of a circle is followed by samples of the other end
             circles = whole_circles(axes, self.layout.frames)
             reach = shrinkage.margin(shape, self.settings.shrinkage)
             pads = [min(reach, n) if one else 0 for one, n in zip(circles, shape, strict=True)]
@@ -140,7 +140,7 @@ class GapsDenoiser:
 
 
 def _longer(x: Array, pad: int) -> Array:
-    """Return the positions of an even axis with ``pad`` more at either end."""
+    """Return the positions of an even axis with ``pad`` further ones at either end."""
     return x if not pad else x[0] + mean_step(x) * np.arange(-pad, len(x) + pad)
 
 
@@ -152,7 +152,7 @@ def _largest(planes: Array, missing: Array) -> float:
 def denoise_with_gaps(
     grid: GridInput, missing: Array, options: GridOptions, started: float
 ) -> tuple[Field | None, str, RemovedNoise | None]:
-    """Return the field of noisy samples with gaps, or None, why, and the noise if there is any.
+    """Return the field of noisy samples with gaps; or None, the reason, and any noise found.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def denoise_with_gaps(
     missing : array of bool (N_1, ..., N_D)
         The gaps, in the order of the given positions.
     options : GridOptions
-        With the noise, if it was given.
+        The options, with the noise if it was given.
     started : float
         The time at which the fit started.
     """
@@ -208,8 +208,8 @@ def _error(terms: Array) -> float:
 def _expected(terms: Array, noise: Noise, settings: NoiseSettings) -> float:
     """Return the expected rms error from squared errors at hidden samples, in units of the noise.
 
-    Hidden samples are noisy themselves, so that 1 is subtracted. What is left below its error
-    shows no more than that.
+    Hidden samples are noisy themselves, so 1 is subtracted from their mean squared error. A result
+    below its standard error is replaced by that error.
     """
     if len(terms) < 2:
         return math.nan
@@ -220,8 +220,8 @@ def _expected(terms: Array, noise: Noise, settings: NoiseSettings) -> float:
 def _judged(denoiser: GapsDenoiser, planes: Array, missing: Array) -> tuple[Array, Array]:
     """Return the squared errors of the penalised fit and of shrinkage at hidden samples, (n,) each.
 
-    They are in units of the noise, mean over channels that have some. Samples are hidden in the
-    central crop. Its gaps stay as they are.
+    They are in units of the noise, averaged over the channels that have noise. Samples are hidden
+    in the central crop, besides its gaps.
     """
     part = centre(missing.shape, denoiser.settings.grid.crop_samples)
     crop, gaps = planes[(slice(None), *part)], missing[part]

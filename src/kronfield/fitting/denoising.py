@@ -1,9 +1,8 @@
 """Remove noise from samples on a grid: by shrinkage or by a penalised fit, whichever has less risk.
 
 The penalised fit is linear, and right where the truth is smooth. `shrinkage` adapts to edges and
-textures. Stein's unbiased estimate of the risk (Stein, 1981) tells from noisy samples alone which
-of them is closer to the truth. Of the penalised fit it is a formula; of shrinkage it is found with
-one random probe (Ramani, Blu and Unser, 2008).
+textures. Stein's unbiased estimate of the risk (Stein, 1981) shows from noisy samples alone which
+of them is closer to the truth. It is computed with one random probe (Ramani, Blu and Unser, 2008).
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver
 
-# The length of the random probe of a derivative (Ramani, Blu and Unser, 2008), as a part of the
+# The length of the random probe of a derivative (Ramani, Blu and Unser, 2008), as a fraction of the
 # noise: short enough for a derivative, long enough for weights to cross their threshold.
 PROBE = 0.1
 # White noise exceeds this many standard deviations in 1 of 16,000 samples.
 OUTSIDE = 4.0
-# Noise of less than this part of the strongest has no effect, and is not divided by.
+# Noise below this fraction of the strongest is raised to it, so that it can be divided by.
 WEAKEST_NOISE = 1e-3
 
 
@@ -56,13 +55,13 @@ class Removal:
     whiten, restore : (C, C) array
         The mix of channels in which noise is white with standard deviation 1, and the way back.
     stabilisers : tuple of Stabiliser, or None
-        Of each channel, if the noise depends on the signal.
+        One for each channel, if the noise depends on the signal.
     groups : tuple of GroupingSettings
-        How groups of alike patches follow on shrinkage, once for each.
+        The rounds of filtering in groups of similar patches that follow shrinkage; () for none.
     settings : Settings
         The decisions.
     wraps : tuple of bool
-        Which axes are whole circles, so that blocks go on at the other end; () for none.
+        Which axes are whole circles, so that blocks continue at the other end; () for none.
     """
 
     unit: float
@@ -83,7 +82,7 @@ class Removal:
         unit: float = 1.0,
         settings: Settings = DEFAULT,
     ) -> Removal:
-        """Return the removal of noise that was found in values, or given.
+        """Return the removal of noise that was found in the values, or given.
 
         Values, noise and stabilisers are in units of ``unit``.
         """
@@ -104,7 +103,7 @@ class Removal:
 
     @property
     def reach(self) -> Callable[[Sequence[int]], int]:
-        """From how far along the first axis samples affect a result, by the shape of the grid."""
+        """How far along the first axis samples affect a result, as a function of the shape."""
 
         def of(shape: Sequence[int]) -> int:
             found, C = shrinkage.margin(shape, self.settings.shrinkage), len(self.whiten)
@@ -128,9 +127,10 @@ class Removal:
         return clean
 
     def _around(self, values: Array, dtype: np.dtype | None) -> Array:
-        """Return values without noise on circles: samples of the other end are put past each end.
+        """Return values without noise on circles.
 
-        They are those that affect a result, so that the seam is treated as any other place.
+        Each end is padded with the samples of the other end that affect its results, so that the
+        seam is treated as any other place.
         """
         shape = values.shape[1:]
         reach = max(self.reach((n,) * len(shape)) for n in shape)
@@ -149,14 +149,14 @@ class Removal:
         return means.reshape(-1, *[1] * (values.ndim - 1))
 
     def _in_units(self, values: Array) -> Array:
-        """Return values over ``unit``, in float32 or float64: never in float16."""
+        """Return values divided by ``unit``, in float32 or float64: never in float16."""
         wide = np.float32 if values.dtype == np.float32 else np.float64
         return np.divide(values, self.unit, dtype=wide)
 
     def slab(
         self, values: Array, slab: shrinkage.Slab, shape: Sequence[int], level: Array
     ) -> Array:
-        """Return all rows that a slab needs without noise; those near to its ends are less so."""
+        """Return the rows that a slab needs, without noise; those near its ends are less exact."""
         planes = self._white(values, level)
         clean = shrinkage.shrink_slab(planes, slab, shape, self.settings.shrinkage)
         for one in self.groups:
@@ -164,9 +164,9 @@ class Removal:
         return self._restored(clean, level)
 
     def shrunk(self, parts: Sequence[Array]) -> list[Array]:
-        """Return windows (C, N_1, ..., N_D) of one shape after shrinkage alone: all at once.
+        """Return windows (C, N_1, ..., N_D) of one shape after shrinkage alone.
 
-        Each is treated as a whole grid.
+        All are computed in one call; each is treated as a whole grid.
         """
         shape = parts[0].shape[1:]
         levels = [self.level(part) for part in parts]
@@ -184,7 +184,7 @@ class Removal:
         return np.tensordot(self.whiten, values - level, axes=1).astype(np.float32)
 
     def _restored(self, clean: Array, level: Array) -> Array:
-        """Return the values of planes."""
+        """Return the values that belong to white planes: the inverse of `_white`."""
         found = np.tensordot(self.restore, clean, axes=1) + level
         if self.stabilisers is not None:
             pairs = zip(self.stabilisers, found, strict=True)
@@ -195,10 +195,10 @@ class Removal:
 def groups_after(
     D: int, channels: int, thorough: bool, settings: Settings
 ) -> tuple[GroupingSettings, ...]:
-    """Return how groups of alike patches follow on shrinkage.
+    """Return the rounds of filtering in groups of similar patches that follow shrinkage.
 
-    They follow unasked in pictures of one channel alone, where they take the least time and
-    shrinkage gains the least.
+    Unless ``thorough`` is asked for, one quick round follows, and only in pictures of one channel:
+    there it takes the least time, and shrinkage alone gains the least.
     """
     own = settings.grouping
     if thorough:
@@ -209,7 +209,7 @@ def groups_after(
 def _noise_scales(noise: Noise, values: Array) -> tuple[Array, Array]:
     """Return the noise of each channel (C,), and the correlation of the noise (C, C).
 
-    Channels may be in different units. One without noise is given a small part of its own spread,
+    Channels may be in different units. A channel without noise gets a small fraction of its spread,
     so that it can be divided by.
     """
     spread = np.std(values.reshape(len(values), -1), axis=1)
@@ -255,14 +255,14 @@ class Risk:
     values : array (C, N_1, ..., N_D)
         Noisy samples y.
     probe : array of the same shape
-        A random p with the covariance of the noise. All denoisers have the same, so that what is
-        due to chance cancels in their difference.
+        A random p with the covariance of the noise. All denoisers share it, so that random errors
+        cancel in their difference.
     variances : array (C,)
         The mean variance of the noise in each channel.
     scales : array (C,)
-        Errors of each channel are divided by it, its noise: channels may be in different units.
+        The noise of each channel, by which its errors are divided: units of channels may differ.
     stabilisers : tuple of Stabiliser or None
-        Of noise that depends on the signal.
+        One for each channel, if the noise depends on the signal.
     """
 
     values: Array
@@ -294,7 +294,7 @@ class Risk:
     def terms(self, clean: Denoiser) -> Array:
         """Return the terms (N_1, ..., N_D) whose mean is the estimated risk of a denoiser.
 
-        They are parts of the variance of the noise, mean over the channels.
+        They are relative to the variance of the noise, and averaged over the channels.
         """
         return self.terms_of(clean(self.values), clean(self.moved))
 
@@ -304,7 +304,7 @@ class Risk:
         return self.values + PROBE * self.probe
 
     def terms_of(self, found: Array, moved: Array) -> Array:
-        """Return these terms from the denoised samples, as they are and moved."""
+        """Return the terms from denoised samples: ``found`` without the probe, ``moved`` with."""
         found, moved = found.astype(np.float64), moved.astype(np.float64)
         terms = (found - self.values) ** 2 + 2 / PROBE * self.probe * (moved - found)
         wide = (-1, *[1] * (terms.ndim - 1))
@@ -312,7 +312,7 @@ class Risk:
         return np.mean(terms, axis=0)
 
     def outliers(self, clean: Array) -> float:
-        """Return the part of the samples that are more than OUTSIDE sigma from clean values."""
+        """Return the fraction of samples that are more than OUTSIDE sigma from clean values."""
         if self.stabilisers is None:
             sigma = np.sqrt(self.variances).reshape(-1, *[1] * (clean.ndim - 1))
         else:
@@ -381,11 +381,11 @@ class Removed:
     removal : Removal or None
         Shrinkage, if it has less risk.
     risk : float
-        The expected mean squared error of the better one, as a part of the variance of the noise.
+        The expected mean squared error of the better one, relative to the variance of the noise.
     candidates : list of Candidate
-        Both, with their risks as a part of the variance of the noise.
+        All that were compared, with their risks relative to the variance of the noise.
     outliers : float
-        The part of the samples that shrinkage changes by more than OUTSIDE standard deviations.
+        The fraction of samples that shrinkage changes by more than OUTSIDE standard deviations.
     """
 
     removal: Removal | None
@@ -399,7 +399,7 @@ def judged_windows(
 ) -> list[tuple[slice, ...]]:
     """Return the windows in which denoisers are compared.
 
-    On lines and in pictures they are spread evenly. Of more dimensions they are the middle and two
+    On lines and in pictures they are spread evenly. In more dimensions they are the middle and two
     opposite corners.
     """
     D = len(lengths)
@@ -456,7 +456,7 @@ def compared(
     settings: Settings,
     wraps: tuple[bool, ...] = (),
 ) -> Removed:
-    """Return shrinkage or a penalised fit, whichever has less risk in some windows.
+    """Return shrinkage if its risk in some windows is clearly lower, else the penalised fit.
 
     Parameters
     ----------
@@ -471,9 +471,9 @@ def compared(
     unit : float
         Values and noise are divided by it.
     may_vary : bool
-        Whether to find out if the noise depends on the signal.
+        Whether to test if the noise depends on the signal.
     thorough : bool
-        Whether groups of alike patches follow on shrinkage.
+        Whether filtering in groups of similar patches follows shrinkage on any grid.
     settings : Settings
         The decisions.
     wraps : tuple of bool
@@ -490,7 +490,8 @@ def compared(
     stabilisers = None
     if may_vary:
         stabilisers = find_stabilisers(values, noise.rotation, unit, settings.noise)
-    # Channels are decorrelated by more samples than are judged: a few have colours of their own.
+    # Channels are decorrelated by a larger crop than the judged windows: colours of a small part
+    # may differ from those of the rest.
     crop = values[(slice(None), *centre(values.shape[1:], settings.grid.crop_samples))]
     crop = np.asarray(crop, dtype=np.float64) / unit
     removal = Removal.of(crop, noise, stabilisers, settings=settings)
@@ -525,10 +526,11 @@ def compared(
         Candidate("penalised fit", {"order": smoothing.order}, means[0], chosen=not is_better),
         Candidate("shrinkage", about, means[1], chosen=is_better),
     ]
-    # An estimate below its error shows no more than that. Noise of (1 + e) sigma changes it by 2 e.
+    # An estimated risk below its standard error is replaced by that error. If the noise is
+    # (1 + e) sigma, the risk changes by 2 e.
     unsure = 0.0 if noise.is_given else 2 * settings.noise.accuracy
     if is_better:
-        # it is the risk before the groups, since these take long: they gain some 7 %
+        # the risk before groups, which lower it by about 7 % and take long to judge
         error = max(means[1], _standard_error(shrunk, block) + unsure)
         removal = replace(removal, unit=unit, groups=groups, wraps=wraps)
         return Removed(removal, error, candidates, outliers)
@@ -570,6 +572,6 @@ def _linear_terms(
 
 
 def expected_error(risk: float, sigma: Array) -> float:
-    """Return the expected rms error for a risk as a part of the variance of the noise."""
+    """Return the expected rms error for a risk relative to the variance of the noise."""
     largest = float(np.max(sigma)) or 1.0  # so that squares neither under- nor overflow
     return math.sqrt(max(risk, 0.0)) * largest * math.sqrt(float(np.mean((sigma / largest) ** 2)))

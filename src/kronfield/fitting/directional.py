@@ -60,9 +60,9 @@ def fill_middles(
     settings : DirectionalSettings
         The constants.
     shorter : sequence of D int or None, optional
-        Values may be boxes side by side, on axes of two that are not finer. An axis that names one
-        of these has a sample less in the boxes with index 1 there: its last one is ignored, and
-        the nodes next to it have no meaning.
+        Values may be boxes side by side, on axes of length 2 that are not finer. If an axis has the
+        number of such an axis here, it has one sample less in the boxes with index 1: its last
+        sample is ignored there, and the nodes next to it have no meaning.
 
     Examples
     --------
@@ -94,8 +94,8 @@ class _Level:
         For each lattice, the directions in which both neighbours of a node are known.
     measured : dict
         For each direction, all lattices not yet filled where both neighbours of a node are known.
-        Changes are pooled over all of them: neighbours that were interpolated differ less than
-        samples do, so changes between the one cannot be compared with changes between the other.
+        Changes are pooled over all of them: interpolated neighbours differ less than samples do, so
+        changes between interpolated nodes cannot be compared with changes between samples.
     """
 
     directions: dict[Parity, tuple[Direction, ...]]
@@ -166,8 +166,8 @@ def _tiles(shape: Sequence[int], size: int) -> list[Box]:
 class _Along:
     """Differences y[k + step] - y[k] of a source, from ``start`` to ``stop``.
 
-    They lie between the neighbours of all nodes at which changes are measured. Those for the nodes
-    of the tile begin ``offset`` later.
+    They lie between the neighbours of all nodes at which changes are measured. Differences for the
+    nodes of the tile begin ``offset`` later.
     """
 
     source: Parity
@@ -189,7 +189,7 @@ class _Pooling:
 
 @record
 class _Plan:
-    """Which numbers are read to fill a tile on one level.
+    """The numbers that are read to fill a tile on one level.
 
     A tile is filled from copies of boxes of the source lattices that are larger by ``halo`` at both
     ends of each axis. In these boxes indices are flat: a shift in any direction is one distance
@@ -234,7 +234,7 @@ def _reach(level: int, finer: Sequence[bool], settings: DirectionalSettings) -> 
 
 
 def reach_in_samples(finer: Sequence[bool], settings: DirectionalSettings = SETTINGS) -> int:
-    """Return how many samples past those next to it a middle depends on, along each finer axis.
+    """Return how many samples beyond its neighbours affect a middle, along each finer axis.
 
     Each level reads nodes of the levels before it, so the distances add up.
     """
@@ -356,7 +356,7 @@ class _Fill:
         np.multiply(part, self.scale, out=self.in_lattice(samples, tile, samples))
 
     def extend(self, parity: Parity) -> None:
-        """Continue a lattice past its ends: differences to the last node are repeated, mirrored."""
+        """Continue a lattice past its ends by point reflection about its outermost nodes."""
         sides = zip(self.shape, self.pad, parity, strict=True)
         inner = [slice(pad, pad + n - e) for n, pad, e in sides]
         filled = [slice(None), *inner]  # past the ends of later axes there is nothing yet
@@ -434,7 +434,7 @@ def _scale(values: Array, dtype: np.dtype[np.floating]) -> np.floating:
 
 
 def _negligible(dtype: np.dtype[np.floating]) -> float:
-    """Return what is added to divisors that may be 0. Products with it are normal numbers."""
+    """Return a number to add to divisors that may be 0. Products with it are normal numbers."""
     return math.sqrt(np.finfo(dtype).tiny)
 
 

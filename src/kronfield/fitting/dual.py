@@ -31,17 +31,17 @@ from kronfield.solvers.dual.systems import BLOCK, Direct, DualSolution, Inducing
 from kronfield.solvers.points.cg import Convergence
 from kronfield.solvers.points.normal import Penalty
 
-# Widths of the other shapes, relative to those of the Gaussian from which their search starts. They
-# save iterations: on smooth and broken functions of 5 variables, the search ends at the same
+# The search for widths of the other shapes starts from those of the Gaussian times these factors.
+# They save iterations: on smooth and broken functions of 5 variables, the search ends at the same
 # maximum from half and from twice these widths.
 WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
-# The most iterations of L-BFGS: in the comparison of shapes, and for the shape that was chosen.
+# The most iterations of L-BFGS: in the comparison of shapes, and for the chosen shape.
 STEPS, LAST_STEPS = 40, 25
 
 
 @record(eq=False)
 class DualChoice:
-    """The settings that were chosen, and what was compared."""
+    """The chosen settings, the candidates, and the number of points that decided."""
 
     similarity: Similarity
     ridge: float
@@ -60,8 +60,8 @@ class DualFit:
         judged: Array | None = None,
         promised: int | None = None,
     ) -> None:
-        # errors are computed at the points ``judged``; there are as many inducing points as for
-        # ``promised`` points
+        # errors of points left out are computed at the points ``judged``; the number of inducing
+        # points is that for ``promised`` points
         self.given, self.options, self.form, self.judged = given, options, form, judged
         self.promised = promised or len(given.points)
         self.known = slice(None) if given.weights is None else given.weights > 0
@@ -102,8 +102,8 @@ class DualFit:
     def field(self, values: Array, started: float, huber: HuberErrors | None = None) -> DualField:
         """Return the field of values (C, P), with its report.
 
-        With ``huber`` the weights of points are those of Huber's loss, of whose influence standard
-        errors know.
+        With ``huber`` the weights of points are those of Huber's loss, and standard errors account
+        for its influence function.
         """
         given = self.given
         scaled, centre, scales, largest = self._scaled(values)
@@ -175,7 +175,7 @@ class DualFit:
         deviations[out] = np.sqrt(system.variance(units[out], columns) + system.ridge * noise[out])
         level = np.sqrt(np.maximum(self.variances, np.finfo(np.float64).tiny))
         relative = away / deviations / level[:, None]
-        # the noise that the fit expects, times how far errors really are from what it expects
+        # the expected noise, times the ratio of actual to expected errors
         real = np.sqrt(np.mean(relative[:, known] ** 2, axis=1))
         scales = level * math.sqrt(system.ridge) * real
         return PointErrors(away, relative, scales)
@@ -199,7 +199,7 @@ class DualFit:
     def _of_huber(
         self, values: Array, variances: Array, huber: HuberErrors
     ) -> tuple[System, Array]:
-        """Return system and variances of standard errors: noise has the variance ridge / slope."""
+        """Return system and variances for standard errors: noise has the variance ridge / slope."""
         assert self.system is not None
         assert self.choice is not None
         count, freedom = len(self.points), self.system.freedom()

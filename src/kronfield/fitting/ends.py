@@ -48,9 +48,9 @@ def checked_ends(ends: Any, D: int, labels: Labels | None = None) -> Ends:
 
 
 def periods_of(ends: Ends, periods: Periods, axes: list[Array]) -> Periods:
-    """Return the periods, with those of axes that were only said to end periodically.
+    """Return the periods, adding those of axes that end periodically without a given period.
 
-    The period is then the distance from the first sample to the last, which are one position.
+    Their period is the distance from the first sample to the last, which are one position.
     """
     found = list(periods)
     for i, (rule, period, x) in enumerate(zip(ends, periods, axes, strict=True)):

@@ -1,4 +1,4 @@
-"""Factored weights of many points: rank, penalty, splines and axes by held-out points."""
+"""Factored weights for many points: rank, penalty, splines and axes chosen by held-out points."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from kronfield.solvers.points.normal import Penalty
 LEAST, MOST = 1e-9, 1e4
 # A step of the penalty, and where its search starts.
 STEP, FIRST = 10.0, 1e-2
-# Standard errors use at most this many points, and weights.
+# Standard errors use at most this many points, and are refused for more weights.
 POINTS_OF_ERRORS, WEIGHTS_OF_ERRORS = 20_000, 8000
 
 
 @record(eq=False)
 class _Model:
-    """What is chosen for one plane: splines, weights, penalty, the axes that matter."""
+    """The choice for one plane: splines, weights, penalty, and the axes that have an effect."""
 
     embedders: tuple[BSpline, ...]
     factors: Factors
@@ -69,10 +69,10 @@ class _Search:
     held : array (n,) of bool
         The points that are held out.
     options : PointOptions
-        What was asked for.
+        The options of the fit.
     target : float
-        The mean squared error that another form has. No further products are tried if it would not
-        be reached even if each of them lowered the error as much as the last.
+        The mean squared error of another form. The search for products stops if this error is out
+        of reach even if each further product lowered the error as much as the last.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether the work that was planned is done."""
+        """Whether the planned amount of work is used up."""
         return self.work > self.most_work
 
     def compared(self, model: _Model, sweeps: int) -> _Model:
@@ -208,7 +208,7 @@ class _Search:
         return model
 
     def _strongest(self, model: _Model) -> list[int]:
-        """Return the axes that are searched for pairs."""
+        """Return the axes of largest effect, which are searched for pairs."""
         assert self.sweeper is not None
         axes = self.sweeper.axes
         if len(axes) <= SEARCHED:
@@ -218,7 +218,7 @@ class _Search:
         return sorted(axes[i] for i in kept)
 
     def without_idle(self, model: _Model) -> _Model:
-        """Return the model without the axes that do not matter, if it is as good."""
+        """Return the model without the axes that have no effect, if it is as good."""
         free, weights = list(model.free), list(model.factors.weights)
         squares = self.squares(model)
         for d, W in enumerate(model.factors.weights):
@@ -241,7 +241,7 @@ class _Search:
         return model
 
     def best(self, embedders: Sequence[BSpline], free: Sequence[bool]) -> _Model:
-        """Return the model that is chosen."""
+        """Choose penalty, splines, products and axes in turn, and return the model."""
         model = _Model(tuple(embedders), Factors.zeros(embedders), FIRST, tuple(free), math.inf)
         self.rows(model)
         model = self.compared(model, self.settings.first_sweeps)
@@ -315,8 +315,8 @@ class FactoredFit:
         """Return the errors of the field that was fitted last, at all points.
 
         The deviation of a residual r from 0 is that of the noise times the root of 1 - h, with the
-        leverage h. That of the noise is not a robust one: what products of few functions cannot
-        represent counts as noise.
+        leverage h. The deviation of the noise is not estimated robustly: errors of a function
+        that few products cannot represent count as noise.
         """
         given = self.given
         away = (values - field.planes_at(given.points)).astype(np.float64)
@@ -341,16 +341,16 @@ class FactoredFit:
         return (wide - centre[:, None]) / scales[:, None], centre * largest, scales * largest
 
     def continued(self, given: PointInput) -> FactoredFit:
-        """Return a fit of more points, with the models that were chosen and fitted to these."""
+        """Return a fit of the points ``given``, with the models that were chosen here."""
         new = FactoredFit(given, self.options, self.form)
         new.models, new.candidates = self.models and list(self.models), self.candidates
         return new
 
     def choose(self, values: Array, target: float = 0.0) -> None:
-        """Choose the model of each of values (C, P), on some of the points.
+        """Choose the model of each channel of values (C, P), from some of the points.
 
-        With the mean squared error ``target`` of another form, relative to the variance of the
-        values, the search ends where it is out of reach.
+        ``target`` is the mean squared error of another form, relative to the variance of the
+        values: the search ends when it is out of reach.
         """
         scaled, _, _ = self._scaled(values)
         self.models, self.candidates = [], []
@@ -402,8 +402,8 @@ class FactoredFit:
     ) -> FactoredField:
         """Return the field of values (C, P), with its report.
 
-        With ``huber`` the weights of points are those of Huber's loss, of whose influence standard
-        errors know.
+        With ``huber`` the weights of points are those of Huber's loss, and standard errors account
+        for its influence function.
         """
         given = self.given
         scaled, centre, factors = self._scaled(values)
@@ -416,7 +416,7 @@ class FactoredFit:
         ]
         embedders = self.models[0].embedders
         same = all(model.embedders == embedders for model in self.models)
-        if not same:  # channels share splines: those of the finest
+        if not same:  # all channels get the finest splines
             embedders = max(
                 (model.embedders for model in self.models), key=lambda e: sum(x.size for x in e)
             )
@@ -503,7 +503,7 @@ def _best_of_each_rank(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _on_splines(weights: Array, old: BSpline, new: BSpline) -> Array:
-    """Return the weights of the same functions for splines that hold them."""
+    """Return the weights of the same functions for splines that can represent them."""
     if old == new:
         return weights
     at = np.clip(new.centres, 0.0, 1.0)
@@ -511,7 +511,7 @@ def _on_splines(weights: Array, old: BSpline, new: BSpline) -> Array:
 
 
 def _balanced(weights: list[Array], factor: float) -> list[Array]:
-    """Return weights in the units of the values, with products shared out among the axes."""
+    """Return weights in the units of the values, with products of equal size on all axes."""
     rank = weights[0].shape[1] - 1
     sizes = np.array([np.abs(W[:, 1:]).max(axis=0) if rank else np.zeros(0) for W in weights])
     sizes = np.where(sizes > 0, sizes, 1.0)
@@ -530,11 +530,11 @@ def weight_count(model: _Model) -> int:
 
 
 class FactoredUncertainty:
-    """Standard errors of factored weights, by Gauss and Newton.
+    """Standard errors of factored weights, in the approximation of Gauss and Newton.
 
     The field is linearised in all its weights at the solution. With the penalty as prior, the
-    covariance is sigma^2 (J'J + penalty)^-1, of at most 20,000 points, whose sum is scaled up. What
-    no sum of products of this rank can represent counts as noise.
+    covariance is sigma^2 (J'J + penalty)^-1. J'J is summed over at most POINTS_OF_ERRORS points and
+    scaled up. The part of the values that products of this rank cannot represent counts as noise.
     """
 
     def __init__(
@@ -619,8 +619,8 @@ class FactoredUncertainty:
         )
         sigma = math.sqrt(left / max(total, 1e-300) * P / max(P - freedom, 0.1 * P))
         if self.huber is not None:
-            # the matrix is that of the slope of Huber's influence, which is nearly the same at all
-            # points, and its root is a factor of the standard error
+            # the slope of Huber's influence, nearly the same at all points, multiplies the matrix,
+            # so its root divides the standard error
             noise = self.huber.noise
             level = noise.level(P, min(freedom, 0.9 * P))[i] / math.sqrt(noise.slope)
             # at the mean weight, which is 1 in the matrix
@@ -647,7 +647,7 @@ class FactoredUncertainty:
         return found
 
     def freedom(self) -> float:
-        """Return the trace of the hat matrix of the linearised fit, mean over planes."""
+        """Return the trace of the hat matrix of the linearised fit, averaged over planes."""
         return 1.0 + float(np.mean([self._system(i)[2] for i in range(len(self.models))]))
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
@@ -662,6 +662,6 @@ class FactoredUncertainty:
                 part = slice(start, start + 2048)
                 J = self._jacobian(model, units[part])
                 half = scipy_linalg().solve_triangular(L, J.T, lower=True, check_finite=False)
-                constant = 1.0 / len(self.fit.used)  # of the mean of the values
+                constant = 1.0 / len(self.fit.used)  # the variance of the mean of the values
                 out[part, i] = level * np.sqrt(np.sum(half**2, axis=0) + constant)
         return out

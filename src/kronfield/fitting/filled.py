@@ -1,7 +1,7 @@
 """The field of a lattice whose missing samples were filled by falling thresholds.
 
 The gaps are filled first: see `filling` and `filling_choice`. Then the complete lattice is
-interpolated as `fit` does with samples that are not noisy, so that known samples are met.
+interpolated as `fit` does with samples that are not noisy: the field passes through known samples.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class LatticeFiller:
     Attributes
     ----------
     tried : list of Candidate
-        What was compared, if filling was not chosen.
+        The candidates that were compared, if filling was not chosen.
     reasons : list of str
-        Why not.
+        Why filling was not chosen.
     expected : (float, float)
         The expected error of a linear fit at a missing sample, and its standard error, if known.
     ratio : float or None
         The ratio of first to second derivatives in the penalty that suits the holes, if known.
     line : LineSmoother or None
-        The penalty of a line, if it is known.
+        The penalised fit of a line, if it is known.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LatticeFiller:
 
         ``scale`` is the unit of the errors of ``choice``.
         """
-        if self.reasons or choice.held is None:  # decided before
+        if self.reasons or choice.held is None:  # decided before, or nothing to compare
             return None
         linear = [
             squares * math.ldexp(scale, -self.exponent) ** 2 for squares in choice.held.squares
@@ -142,7 +142,7 @@ class LatticeFiller:
             self.line = found.line
             return None
         grid = GridInput.on(self.layout, self._as_given(found.planes))
-        # known samples are met
+        # no penalty: the field passes through the known samples
         options = GridOptions(ridge=0.0, settings=_with_small_crop(self.settings))
         choice = choose(grid.planar(), grid.axes, self.layout.frames, options)
         again = FilledFit(self.layout, self.missing, choice, found, self.settings)
@@ -156,7 +156,7 @@ class LatticeFiller:
 
 
 def _with_small_crop(settings: Settings) -> Settings:
-    """Return the settings with which the fit between samples is chosen."""
+    """Return the settings with smaller crops, with which the interpolation is chosen."""
     own, most = settings.grid, settings.filling.crop_samples
     grid = replace(
         own,
@@ -193,7 +193,7 @@ def _is_open(options: PointOptions, D: int) -> bool:
 
 
 def _rising(layout: GridLayout) -> tuple[slice, ...]:
-    """Return the index that turns axes with falling positions round, either way."""
+    """Return the index that reverses axes with falling positions, in either direction."""
     return tuple(slice(None, None, -1) if flip else slice(None) for flip in layout.flips)
 
 
@@ -206,7 +206,7 @@ def _as_given(planes: Array, channels: bool, is_complex: bool) -> Array:
 
 
 class NoStandardError:
-    """In place of the `Uncertainty` of a field whose gaps were filled before the fit."""
+    """Replaces the `Uncertainty` of a field whose gaps were filled before the fit."""
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
         """Raise an error: the fit does not know which samples were filled."""
@@ -235,11 +235,11 @@ class FilledFit:
     settings: Settings
 
     def __post_init__(self) -> None:
-        # without the samples
+        # a copy without the filled samples
         object.__setattr__(self, "filling", self.filling.without_samples())
 
     def without_samples(self) -> FilledFit:
-        """Return what a pickled field keeps of this: all of it."""
+        """Return the part of this that a pickled field keeps: all of it."""
         return self
 
     def __call__(self, values: Any) -> Field:
@@ -255,7 +255,7 @@ class FilledFit:
         return self.field(grid, self.filling, "given, as in an earlier fit", [], started)
 
     def _planes(self, values: Any) -> Array:
-        """Return planar values; those of missing samples are 0."""
+        """Return planar values with 0 at missing samples."""
         layout, array = self.layout, np.asarray(values)
         known, D = ~self.missing, len(layout.shape)
         if array.shape[:1] == (int(known.sum()),) and array.ndim == 1 + layout.channels:
@@ -283,7 +283,7 @@ class FilledFit:
         candidates: list[Candidate],
         started: float,
     ) -> Field:
-        """Return the field of a complete lattice, with a report of what was filled."""
+        """Return the field of a complete lattice, with a report of the filled samples."""
         fitted = GridFit(self.layout, self.choice, self.choice.rcond, self.settings.grid)
         field = fitted.field(grid, chosen_by, candidates, started)
         field.set_origin(self, NoStandardError())

@@ -9,14 +9,14 @@ the largest first in holes. The last round uses all of them.
 
 A round is a projection, and projections in turn approach their limit slowly. So a round moves the
 missing samples further than its result, by a step that falls from 2 to 1 (over-relaxation: Youla
-and Webb, 1982). Steps above 1 also keep more of what a shift of the blocks has added by chance,
-therefore the last ones are short.
+and Webb, 1982). Steps above 1 also amplify the random error that each shift of the blocks adds,
+so the last steps are short.
 
 Only blocks with missing samples are expanded, so a small gap in a large lattice takes about as much
 time as in a small one. Blocks at the border of the lattice are moved inside.
 
 Values are planar, (C, N_1, ..., N_D). Several windows can be filled together: they are stacked
-along the first axis of the lattice, and blocks have one sample along it.
+along the first axis of the lattice, and blocks have length 1 along it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from kronfield.fitting.shrinkage import cosines
 
 # The most numbers of blocks that are transformed together: they stay within the caches.
 CHUNK = 1 << 17
-# Different shifts of the blocks of a size. More of them are hardly better, and take longer: the
-# blocks of a shift are found once.
+# The number of different shifts of the blocks of one size. More are hardly more accurate and take
+# longer: the blocks of each shift are located once and reused.
 SHIFTS = 8
-# Known samples that are enough for a covariance of channels.
+# The number of known samples that is enough for the covariance of channels.
 ENOUGH = 1 << 14
 
 
@@ -68,7 +68,7 @@ def coarse_guess(planes: Array, missing: Array, dimensions: int | None = None) -
     levels = [(sums, weight)]
     while not weight.all() and max(weight.shape[-D:]) > 1:
         sums, counts = _halved(sums, D), _halved(weight, D)
-        # several samples count as one, their mean
+        # several samples are replaced by their mean
         weight = np.minimum(counts, 1)
         sums = sums * (weight / np.where(counts > 0, counts, 1))
         levels.append((sums, weight))
@@ -119,7 +119,7 @@ def block_sizes(
     stacked: bool = False,
     all_sizes: bool = True,
 ) -> list[tuple[int, ...]]:
-    """Return the samples of a block along each axis, for every size.
+    """Return the number of samples of a block along each axis, for every size.
 
     Parameters
     ----------
@@ -167,11 +167,11 @@ def fill(
     settings : FillingSettings
         The thresholds.
     of_holes : bool
-        Whether missing samples are holes that hold a good guess, or scattered.
+        Whether missing samples are holes with a good first guess, rather than scattered.
     rotation : array (R, C), optional
         Orthonormal rows that decorrelate the channels; by default those of the known samples. If
-        there are fewer than C, only these combinations of channels are filled, and what is
-        orthogonal to them stays as it was guessed.
+        there are fewer than C, only these combinations of channels are filled; combinations
+        orthogonal to them keep the first guess.
     share : float
         The share of the filling in the result; the rest is the first guess.
 
@@ -212,9 +212,9 @@ def fill(
 
 
 def decorrelating(planes: Array, missing: Array) -> Array:
-    """Return the eigenvectors of the covariance of known channels, one per row: (C, C).
+    """Return the eigenvectors of the covariance of channels at known samples, as rows (C, C).
 
-    Of many samples, a part that is spread evenly is used.
+    From many samples, about ENOUGH are used, spread evenly.
     """
     C = len(planes)
     flat = planes.reshape(C, -1)
@@ -232,7 +232,7 @@ class Round:
     Attributes
     ----------
     threshold : float
-        Relative to the expected error.
+        The threshold of weights, relative to the expected error.
     sizes : tuple of tuples
         The sizes of blocks, over whose results the mean is taken.
     step : float
@@ -253,8 +253,8 @@ def planned(
 ) -> list[Round]:
     """Return the rounds: their thresholds and steps fall, and the last one has all sizes.
 
-    Sizes take turns where samples are scattered. Holes have the largest first: only those blocks
-    have known samples on all sides of a hole.
+    Sizes take turns where samples are scattered. Holes are filled with the largest first: only
+    those blocks have known samples on all sides of a hole.
 
     Examples
     --------
@@ -306,7 +306,7 @@ def _filled(x: Array, missing: Array, places: Array, rounds: Sequence[Round]) ->
 
 
 def even_shift(size: Sequence[int], turn: int) -> list[int]:
-    """Return the shift of blocks along each axis, in a turn.
+    """Return the shift of the blocks along each axis in one turn.
 
     The shifts of successive turns are spread evenly: they are multiples of powers of the
     generalised golden ratio g, g^(D + 1) = g + 1 (an additive sequence: Weyl, 1916).
@@ -336,7 +336,7 @@ def _golden(D: int) -> float:
 
 @record(eq=False)
 class Blocks:
-    """All blocks of a size with missing samples.
+    """All blocks of one size that have missing samples.
 
     Attributes
     ----------
@@ -345,7 +345,7 @@ class Blocks:
     starts : array (B,)
         The first sample of each block.
     offsets : array (n,)
-        From there to each of its samples.
+        The offset of each sample of a block from its first one.
     of_missing : array (M,)
         Where the missing samples are, among the samples (n, B) of all blocks.
     """
@@ -366,7 +366,7 @@ class Blocks:
         """Return the blocks of a lattice of blocks that starts at ``shift``.
 
         Blocks that reach past the border of the lattice are moved inside. A missing sample belongs
-        to the block in which it was before.
+        to the block that held it before the move.
 
         Examples
         --------
@@ -408,7 +408,7 @@ class Blocks:
         return cls(sizes, starts, offsets, both * len(used) + number)
 
     def shrunk(self, samples: Array, threshold: float) -> Array:
-        """Return the missing samples (C, M) of blocks without small weights.
+        """Return the missing samples (C, M) after small weights of the blocks are set to zero.
 
         ``samples`` (C, N) are all samples of the lattice.
         """
@@ -428,12 +428,12 @@ class Blocks:
 def _thresholded(blocks: Array, sizes: Sequence[int], threshold: float) -> Array:
     """Return blocks (C, n, B) without weights that are small in all channels.
 
-    Others become smaller by the squared threshold over their energy: large weights hardly change,
+    Others are reduced by the factor 1 - threshold^2 / energy: large weights hardly change,
     and there is no jump at the threshold (the garrote of Breiman, 1995).
     """
     C = len(blocks)
     weights = _along_axes(blocks, [cosines(b) for b in sizes])
-    # the energy of errors in some of the channels
+    # errors of several channels have more energy, but they are correlated
     least = np.float32(threshold**2 * (1 + (C - 1) / 4))
     keep = weights[0] * weights[0]
     for plane in weights[1:]:
@@ -447,9 +447,9 @@ def _thresholded(blocks: Array, sizes: Sequence[int], threshold: float) -> Array
 
 
 def _along_axes(blocks: Array, matrices: Sequence[Array]) -> Array:
-    """Return blocks (C, n, B) with every axis of a block times its matrix.
+    """Multiply every axis of blocks (C, n, B) by its matrix.
 
-    Blocks are along the last axis, so that products of matrices have long rows.
+    The last axis counts the blocks, so that products of matrices have long rows.
     """
     found, before = blocks, len(blocks)
     for matrix in matrices:

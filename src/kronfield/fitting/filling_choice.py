@@ -1,4 +1,4 @@
-"""Whether the missing samples of a lattice are filled by falling thresholds or by a linear fit.
+"""Choose how missing samples of a lattice are filled: by falling thresholds or by a linear fit.
 
 Known samples are hidden in several windows and predicted by both.
 
@@ -7,8 +7,8 @@ they are moved and flipped onto known samples nearby. The linear fits are then t
 roughness through the known samples, with some ratios of first to second differences: see
 `least_roughness`. Filling starts from the best of them, and the result is a mixture of both: the
 share of the filling is that with the least error at hidden samples, shrunk by its standard error.
-If nothing is left of it, the fit is linear, and the best ratio is that of the penalty; in a large
-lattice the surface itself fills the holes, so that the time is that of the holes. Holes in noisy
+If this share is 0, the fit is linear, and its penalty has the best ratio; in a large lattice the
+surface itself fills the holes, so that the time depends on the holes alone. Holes in noisy
 samples are not filled: thresholds keep the noise of the known samples.
 
 If most samples are missing, some of the others are hidden at random, and the linear fit is the
@@ -36,24 +36,25 @@ from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import DEFAULT, FillingSettings, Settings
 
-# Random moves of holes onto known samples, of which the best is used, and how far they are moved,
-# in units of the window.
+# The number of random moves of holes onto known samples, of which the best is used, and the largest
+# distance of a move in windows.
 TRIES, REACH = 4, 2
 # The golden ratio: its multiples are spread evenly over the unit interval.
 GOLDEN = (math.sqrt(5) - 1) / 2
-# The distances of neighbours whose differences tell how large errors are.
+# The distances to either side at which samples are subtracted in `activity`.
 NEIGHBOURS = (2, 4, 8)
-# Missing samples, spread evenly, that are enough for the mean of their activity.
+# The number of missing samples, spread evenly, that is enough for the mean of their activity.
 ENOUGH_PLACES = 1 << 12
-# Of which there is one for each axis of a lattice that is filled.
+# Primes whose square roots spread parts of windows evenly: one for each axis of a lattice.
 PRIMES = (2, 3, 5, 7)
-# Boxes around the holes are filled if they are at most this part of the lattice, and the lattice if
-# they are more. The result is the same, and the first takes less time.
+# If boxes around the holes are at most this fraction of the lattice, only the boxes are filled, to
+# save time; else the whole lattice. The result is the same.
 FEW = 0.5
-# The samples in which steps of quantised values are looked for: most of them occur several times.
+# The number of samples in which the step of quantised values is looked for: it is large enough for
+# most values to occur several times.
 ENOUGH = 1 << 14
 
-# Of a natural logarithm of squares.
+# Decibels per unit of the natural logarithm of a ratio of squares.
 DECIBEL = 10 / math.log(10)
 
 KIND = "falling thresholds"
@@ -61,7 +62,7 @@ KIND = "falling thresholds"
 
 @record(eq=False)
 class Filling:
-    """What is known about filling a lattice.
+    """The decision on filling a lattice, and its result.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class Filling:
     error, uncertainty : float
         The expected root mean square error at a missing sample, and its standard error.
     linear : float
-        The same of the linear fit, which is the unit of the thresholds.
+        The expected error of the linear fit, which is the unit of the thresholds.
     rounds, all_sizes : int, bool
         The number of rounds, and whether the largest blocks are used.
     ratio : float or None
@@ -84,7 +85,7 @@ class Filling:
     rotation : array (R, C) or None
         The combinations of channels that are filled in holes; others are linear.
     line : LineSmoother or None
-        The linear fit of a line, also if it was chosen.
+        The linear fit of a line, whether it was chosen or starts the filling.
     """
 
     candidates: list[Candidate]
@@ -107,7 +108,7 @@ class Filling:
 
 @record(eq=False)
 class Hidden:
-    """Windows of a lattice in which known samples are hidden, with the errors of linear fits.
+    """Windows of a lattice in which known samples are hidden.
 
     Attributes
     ----------
@@ -149,10 +150,10 @@ class Hidden:
         return Hidden(windows, np.stack(hidden))
 
     def cropped(self, parts: Sequence[Array], most: int) -> tuple[Hidden, list[Array]]:
-        """Return parts of the windows, with at most ``most`` samples together.
+        """Return boxes inside the windows, with at most ``most`` samples together.
 
-        What is known of hidden samples, (n,) in each window, is returned for these parts. They are
-        spread over the windows, since windows may be alike.
+        ``parts`` hold a number for each hidden sample, (n,) in each window; those of the boxes are
+        returned too. Boxes differ in their place in the window, since windows may be equal.
         """
         whole = self.hidden.shape[1:]
         extent = [part.stop - part.start for part in centre(whole, max(1, most // len(parts)))]
@@ -175,7 +176,7 @@ class Hidden:
         return Hidden(windows, np.stack(hidden)), kept
 
     def by_cells(self, parts: Sequence[Array], cell: int) -> list[Array]:
-        """Return what is known of hidden samples, (n,) in each window, in cells of windows.
+        """Return numbers for hidden samples, (n,) in each window, split by cells of the windows.
 
         Cells have a side of ``cell`` samples.
         """
@@ -200,7 +201,7 @@ class Hidden:
 
 @record
 class MeanError:
-    """A mean squared error with its standard error, from windows (or samples if there is one)."""
+    """A mean squared error and its standard error, over windows (over samples if there is one)."""
 
     mean: float
     error: float
@@ -209,7 +210,7 @@ class MeanError:
     def of(cls, parts: Sequence[Array]) -> MeanError:
         """Return the mean of squared errors (n,) in each window.
 
-        Errors of one window are alike: windows are the independent observations.
+        Errors within a window are correlated, so windows are the independent observations.
         """
         parts = [part for part in parts if len(part)]
         if not parts:
@@ -231,11 +232,11 @@ class MeanError:
         there: Array,
         fewest: int = DEFAULT.filling.fewest_windows,
     ) -> MeanError:
-        """Return the mean of squared errors elsewhere, where something in proportion is known.
+        """Return the mean of squared errors at other places, by a ratio estimate.
 
-        ``parts`` and ``known`` are squared errors, and what is about in proportion to them, (n,) in
-        each window; ``there`` (m,) is the latter elsewhere. The mean is multiplied by the ratio of
-        the known means (Cochran, 1977, chapter 6).
+        ``parts`` are squared errors and ``known`` a quantity about proportional to them, (n,) in
+        each window; ``there`` (m,) is this quantity at the other places. The mean error is
+        multiplied by the ratio of the means of the quantity (Cochran, 1977, chapter 6).
         """
         found = cls.of(parts)
         pairs = [(a, b) for a, b in zip(parts, known, strict=True) if len(a)]
@@ -248,11 +249,11 @@ class MeanError:
         slope = found.mean * count / total
         off = cls.of([a - slope * b for a, b in pairs])  # its mean is 0
         ratio = mean * count / total
-        # few windows show a proportion that is not there: the error is not less than without it
+        # few windows may look proportional by chance: keep at least the error without the ratio
         return cls(found.mean * ratio, max(off.error, found.error) * ratio)
 
     def of_few(self, hidden: int, missing: int) -> MeanError:
-        """Return the error of the mean over some missing samples, which varies as well."""
+        """Add the variation of the mean over a finite number of missing samples."""
         return replace(self, error=self.error * math.sqrt(1 + hidden / max(missing, 1)))
 
     @property
@@ -368,9 +369,9 @@ def _linear(
     error: float,
     expected: MeanError,
 ) -> Filling:
-    """Return the linear fit of small holes, of which ``at`` is the candidate.
+    """Return the linear fit of small holes; ``at`` is the index of its candidate.
 
-    Near the holes alone if that is far less work than a fit of all samples.
+    It is computed near the holes alone if that is far less work than a fit of all samples.
     """
     if plan.line is not None:
         return Filling(candidates, reason, None, *expected.root, line=plan.line)
@@ -387,11 +388,11 @@ def _linear(
 def alike(
     errors: Sequence[Array], others: Sequence[Array], gaps: Array, hidden: Array
 ) -> tuple[list[Array], list[Array]]:
-    """Return errors (C, n) of each hole of a line in units in which they vary alike.
+    """Return errors (C, n) of each hole of a line, scaled so that all have about one size.
 
     Errors grow with the distance from the nearest known sample. Those whose distances are within a
-    factor of 2 have the root mean square of the first errors as their unit, so that a few wide gaps
-    do not decide for all narrow ones.
+    factor of 2 are divided by the root mean square of ``errors`` among them, so that a few wide
+    gaps do not decide for all narrow ones.
     """
     import scipy.ndimage
 
@@ -419,7 +420,7 @@ def alike(
 
 
 def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
-    """Return the noise of the samples around the holes; of all if few of these are known."""
+    """Return the noise of samples around a hole; of all samples if few of these are known."""
     places = np.flatnonzero(missing)
     extent = [p.stop - p.start for p in centre(missing.shape, settings.filling.noise_samples)]
     part = _around(int(places[len(places) // 2]), missing.shape, extent)
@@ -431,8 +432,8 @@ def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
 def activity(stack: Array, places: Array, most: int | None = None) -> Array:
     """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
 
-    It is the sum of squared differences between samples on either side, at a few distances: errors
-    of samples that are filled are about in proportion to it. With ``most``, about this number
+    It is the sum of squared differences between samples on either side, at a few distances: squared
+    errors of filled samples are about proportional to it. With ``most``, about this number
     of the places are used, spread evenly.
     """
     every, flat = np.flatnonzero(places), stack.reshape(len(stack), -1)
@@ -454,11 +455,11 @@ def activity(stack: Array, places: Array, most: int | None = None) -> Array:
 
 
 def telling_rows(rotation: Array, errors: Sequence[Array], least: float) -> Array:
-    """Return the rows of a rotation without the weakest, which have a part of the squared error.
+    """Return the rows of a rotation that hold nearly all of the squared error.
 
-    ``errors`` are those of the channels (C, n) in each window. Edges are alike in the channels of a
-    picture, so that most of the error is in one combination of them. Those that are left out have
-    at most the part ``least`` of all together.
+    ``errors`` are those of the channels (C, n) in each window. Edges are similar in channels of a
+    picture, so that most of the error is in one combination of them. The rows that are left out
+    together hold at most the fraction ``least`` of it.
     """
     squares = np.sum(np.square(rotation @ np.concatenate(errors, axis=1)), axis=1)
     order = np.argsort(squares, kind="stable")
@@ -470,8 +471,8 @@ def telling_rows(rotation: Array, errors: Sequence[Array], least: float) -> Arra
 def window_weights(squares: Sequence[Sequence[Array]]) -> Array:
     """Return the weights (W,) of windows from squared errors (n,) in each, of several fits.
 
-    A window is weighed by the inverse of its mean squared error plus that of all windows: a few
-    windows with large errors would decide alone otherwise, and those with small errors next.
+    The weight is 1 / (mean squared error of the window + that of all windows). With equal weights,
+    a few windows with large errors would decide; without the second term, those with small errors.
     """
     counts = np.array([max(len(part), 1) for part in squares[0]])
     sums = np.mean([[float(part.sum()) for part in parts] for parts in squares], axis=0)
@@ -484,9 +485,9 @@ def best_share(
 ) -> tuple[float, float]:
     """Return the share of other predictions with which a mixture has the least squared error.
 
-    ``errors`` and ``others`` are errors (C, n) in each window, of which the windows are
-    independent, with ``weights`` (W,). The standard error of the share follows (Cochran, 1977, of a
-    ratio of sums).
+    ``errors`` and ``others`` are errors (C, n) in each window, and ``weights`` (W,) those of the
+    windows, which are independent. The second result is the standard error of the share, a ratio of
+    sums (Cochran, 1977).
 
     Examples
     --------
@@ -514,7 +515,7 @@ def best_share(
 
 
 def certain_share(share: float, deviation: float) -> float:
-    """Return a share that is known with a standard error, shrunk towards 0 and at most 1.
+    """Return a share, shrunk towards 0 by its standard error ``deviation``, and at most 1.
 
     It is w (1 - 2 (e/w)²) for a share w of standard error e, or 0 if this is negative. The positive
     part of the estimate of James and Stein (1961) has 1 in place of 2, but to take too much of the
@@ -660,7 +661,7 @@ class Plan:
     def fill_from(
         self, guess: Array, gaps: Array, error: float, rotation: Array | None = None
     ) -> Array:
-        """Return stacked windows with their gaps filled, which hold a first guess."""
+        """Return stacked windows with their gaps filled, starting from a first guess."""
         if self.weight == 0.0:
             return guess
         return fill(
@@ -691,7 +692,7 @@ class Plan:
 
 
 def hole_boxes(missing: Array, settings: FillingSettings) -> list[tuple[slice, ...]] | None:
-    """Return boxes of one shape around all holes, or None if they are much of the lattice.
+    """Return boxes of one shape around all holes, or None if they cover much of the lattice.
 
     Boxes start at multiples of the largest block, if the lattice permits, and have at least a block
     of known samples around the holes: filling a box is then the same as filling the lattice.
@@ -725,7 +726,7 @@ def hole_boxes(missing: Array, settings: FillingSettings) -> list[tuple[slice, .
 
 
 def are_wide(missing: Array, settings: FillingSettings) -> bool:
-    """Tell whether a cell of a quarter of the largest block has no known sample."""
+    """Tell whether holes are wide: a cell of a quarter of the largest block has no known sample."""
     cell = max(1, max(settings.sizes(missing.ndim)) // 4)
     sides = [np.diff(np.append(np.arange(0, n, cell), n)) for n in missing.shape]
     volumes = functools.reduce(np.multiply.outer, sides)
@@ -733,7 +734,7 @@ def are_wide(missing: Array, settings: FillingSettings) -> bool:
 
 
 def _missing_in_cells(missing: Array, cell: int) -> Array:
-    """Return the number of missing samples in each cell of a side; no pass for each axis."""
+    """Return the number of missing samples in each cell of side ``cell``."""
     counts = [-(-n // cell) for n in missing.shape]
     places = np.unravel_index(np.flatnonzero(missing), missing.shape)
     number = np.ravel_multi_index([place // cell for place in places], counts)
@@ -748,10 +749,9 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
     """Return windows with known samples hidden in the shape of the missing ones.
 
     The holes of a window are moved by a random shift and flipped, onto known samples nearby. Of
-    several random ways, the one that hides most samples is used. Parts that would enlarge a hole
-    are left out. There are at most as many hidden samples as missing ones, but in some windows.
-    None if fewer than
-    ``settings.fewest`` samples can be hidden.
+    several random moves, the one that hides most samples is used. Parts that would enlarge a hole
+    are left out. Hiding stops when as many samples are hidden as are missing, in at least
+    ``settings.fewest_windows`` windows. None if fewer than ``settings.fewest`` can be hidden.
     """
     rng = np.random.default_rng(seed)
     places, D = np.flatnonzero(missing), missing.ndim
@@ -773,7 +773,7 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
             break
         side *= 2  # holes are wider than the windows
     windows, hidden, total = [], [], 0
-    # in an order in which any first part is spread over all
+    # in an order whose first windows, however many, are spread over all
     draws = rng.random((count, TRIES, 2, D))
     for k in np.argsort((np.arange(count) * GOLDEN) % 1, kind="stable"):
         tries = [_moved(missing, sources[k], *draw) for draw in draws[k].tolist()]
@@ -785,14 +785,14 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
             hidden.append(held)
             total += number
         if len(windows) >= settings.fewest_windows and total >= len(places):
-            break  # so that it takes no longer to judge than to fill
+            break  # so that judging takes no longer than filling
     if total < settings.fewest:
         return None
     return Hidden(windows, np.stack(hidden)).widened(missing.shape, margin)
 
 
 def _spread(places: Array, count: int) -> Array:
-    """Return places that are spread evenly over a list."""
+    """Return ``count`` places, spread evenly over the list."""
     return places[((np.arange(count) + 0.5) / count * len(places)).astype(int)]
 
 
@@ -842,9 +842,9 @@ def _shifted(axis: int, step: int) -> tuple[tuple[slice, ...], tuple[slice, ...]
 def noise_ratio(planes: Array, missing: Array, settings: Settings) -> float:
     """Return how strong second differences are, relative to those at twice the spacing.
 
-    White noise has 1, signals have less: see `noise`. Differences are taken along every axis where
-    three samples are known, in the weakest combination of channels. 0 if there are few of them, or
-    if they are within rounding.
+    The ratio is 1 for white noise and less for signals: see `noise`. Differences are taken along
+    every axis where three samples are known, in the weakest combination of channels. The ratio is 0
+    if there are few differences, or if they are within rounding.
     """
     fine, coarse = (_known_differences(planes, ~missing, spacing) for spacing in (1, 2))
     if min(fine.shape[1], coarse.shape[1]) < settings.filling.fewest_differences:
@@ -894,16 +894,16 @@ def _errors(found: Array, truth: Array, hidden: Array) -> list[Array]:
 
 
 def _mean_squares(errors: Sequence[Array]) -> list[Array]:
-    """Return the squared errors (n,) in each window, mean over channels."""
+    """Return the squared errors (n,) in each window, averaged over channels."""
     return [np.mean(np.square(part, dtype=np.float64), axis=0) for part in errors]
 
 
 def is_better(squares: Sequence[Array], others: Sequence[Array]) -> tuple[bool, str]:
     """Tell whether squared errors are clearly lower than others, and by how much.
 
-    They are if two means over windows agree, and one of them is more than its standard error: the
-    mean of the logarithm of the ratio, in which windows count alike, and the mean of the
-    difference, in which windows with large errors count most.
+    They are if two means over windows agree in sign, and one of them exceeds its standard error:
+    the mean logarithm of the ratio, in which windows count equally, and the mean difference, in
+    which windows with large errors count most.
     """
     ratio, deviation = mean_ratio(squares, others)
     less = np.array([float(b.sum()) - float(a.sum()) for a, b in zip(squares, others, strict=True)])
@@ -917,8 +917,8 @@ def is_better(squares: Sequence[Array], others: Sequence[Array]) -> tuple[bool, 
 def mean_ratio(squares: Sequence[Array], others: Sequence[Array]) -> tuple[float, float]:
     """Return the mean over windows of the logarithm of the ratio of mean squared errors.
 
-    Every window counts alike, also if one of them has a much larger error than the others. The
-    standard error of the mean follows; it is infinite if there is only one window.
+    Every window counts equally, even if one of them has a much larger error than the others. The
+    second result is the standard error of the mean; it is infinite for a single window.
     """
     least = 1e-12 * MeanError.of(others).mean  # rounding
     ratios = [

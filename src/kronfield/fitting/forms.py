@@ -1,4 +1,4 @@
-"""Which form a fit of points has: a grid, the dual form or factored weights, and at what cost."""
+"""The form of a fit of points (a grid, the dual form or factored weights) and its cost."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1e-10, 5e-10, 2e-9
 
 @record
 class Form:
-    """The form of a fit, why it was selected, and what it costs.
+    """The form of a fit, why it was selected, and its cost.
 
     Attributes
     ----------
     name : str
-        "grid", "dual", "factored", or "either": dual or factored, decided by points that both
-        predict without having seen them.
+        "grid", "dual", "factored", or "either": dual or factored, decided by their errors at
+        held-out points.
     reason : str
-        Why.
+        Why it was selected.
     seconds : float
         About how long the fit takes on one core of a common computer; NaN for a grid, whose solver
         iterates.
@@ -64,9 +64,9 @@ def select_form(
     D, P : int
         The numbers of dimensions and of points.
     form : "grid", "dual", "factored" or None
-        What was asked for.
+        The form that the caller asked for.
     options : PointOptions, optional
-        What else was asked for.
+        The other options of the caller.
     nodes : int, optional
         The number of nodes of the lattice that the points lie on, if any.
     channels : int
@@ -75,7 +75,7 @@ def select_form(
     Raises
     ------
     InputError
-        If the options need a grid, and a grid in D dimensions would not end.
+        If the options need a grid, and a grid in D dimensions would be too large.
     """
     options = options or PointOptions()
     settings = options.settings.dual
@@ -108,7 +108,7 @@ def _needs_dual(options: PointOptions) -> str:
 
 
 def _grid_form(D: int, needs: str, most: int) -> Form:
-    """Return the grid, which was asked for or ``needs`` one; refuse too many dimensions."""
+    """Return the form of a grid, asked for or needed for ``needs``; refuse too many dimensions."""
     if most < D:
         got = f"{needs}, which needs a grid," if needs else '"grid"'
         raise problem(
@@ -121,7 +121,7 @@ def _grid_form(D: int, needs: str, most: int) -> Form:
 
 
 def _costed(name: str, reason: str, D: int, P: int, C: int, options: PointOptions) -> Form:
-    """Return the form with what it costs."""
+    """Return the form with its time and memory."""
     dual = dual_cost(D, P, options)
     factored = factored_cost(D, P, C, options)
     if name == "dual":
@@ -143,7 +143,7 @@ def inducing_count(P: int, options: PointOptions) -> int:
 
 
 def part_counts(D: int, P: int, options: PointOptions) -> tuple[int, int]:
-    """Return on how many points shape and widths are chosen: a table of pairs has D columns."""
+    """Return how many points choose the shape and the widths: tables of pairs have D columns."""
     settings = options.settings.dual
     most = max(100, int(math.sqrt(2 * settings.most_pairs / D)))
     return min(P, settings.shape_points, most), min(P, settings.width_points, most)
@@ -169,11 +169,11 @@ def dual_cost(D: int, P: int, options: PointOptions) -> tuple[float, int]:
 
 
 def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float, int]:
-    """Return seconds and bytes of factored weights, for half as many products as there may be."""
+    """Return seconds and bytes of factored weights, for half of the most products."""
     settings = options.settings.factored
     P = min(P, settings.most_points)
     T = settings.most_products + 1
-    choice = 0.25 * settings.work(settings.part(P))  # most searches end before
+    choice = 0.25 * settings.work(settings.part(P))  # most searches end earlier
     T = T // 2
     sweeps = settings.last_sweeps * D * P * (16 * T * T + 100 * T)
     size = 4 if P > 100_000 else 8
@@ -191,7 +191,7 @@ def _needs_grid(options: PointOptions) -> str:
 
 
 def checked_form(form: Any, encoding: Any) -> str | None:
-    """Return the form that was asked for."""
+    """Return the form that the caller asked for, checked."""
     if form is not None and not (isinstance(form, str) and form in FORMS):
         remedy = "Leave it out to have it selected."
         raise problem("form", repr(form), '"grid", "dual", "factored" or None', remedy)

@@ -26,8 +26,8 @@ from kronfield.solvers.points.dense import dense_rows, gram
 from kronfield.solvers.points.rows import axis_runs
 
 # Centres are at most one width apart. The sum of these Gaussians is then constant to 1e-8.
-# Numbers of centres beyond each end of the box: the first of PADDING whose features are not too
-# many, and SEARCH_PADDING during the search for widths, which is faster and finds the same widths.
+# The number of centres beyond each end of the box is the first of PADDING that does not give too
+# many features. The search for widths uses SEARCH_PADDING: it is faster and finds the same widths.
 PADDING, SEARCH_PADDING = (4, 3), 2
 # The factor between the widths of the search, which starts in the middle of the narrowest and the
 # widest. The likelihood is smooth enough for a parabola to find the widths between.

@@ -1,4 +1,4 @@
-"""`fit`: values on a grid in, a field out; what is left open is chosen from the data."""
+"""`fit` and `denoise`: from values on a grid to a field, with settings chosen from the data."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ from kronfield.solvers.grid.separable import GridSolver
 if TYPE_CHECKING:
     from kronfield.fitting.low_rank import RankLimit
 
-# How often the weight of a penalty is divided by 10 at most: the loop must end also if the noise is
-# smaller than the error of the solution.
+# The weight of a penalty is divided by 10 at most this often: the loop must also end if the noise
+# is smaller than the error of the solution.
 LOWERED = 8
-# Matrices (K, N) of the longest axis that are held while its eigenbasis is computed, and if it is
-# computed in halves; measured. Those that are kept are U and the way back.
+# Matrices (K, N) of the longest axis in memory: while its eigenbasis is computed, while it is
+# computed in two halves (both measured), and afterwards (U and the way back).
 EIGENBASIS, HALVED, KEPT = 9, 2, 2
 # Arrays of one channel, in float64, that are held while a lattice is smoothed in cosines (the terms
 # of its equations between neighbours, and the vectors of the iterations); measured in 2-D and 3-D.
 COSINES = 30
-# Copies of the judged samples: as they are, and with channels of one size.
+# Copies of the judged samples: scaled by one factor, and with every channel scaled to 1.
 JUDGED = 2
 # Arrays of the weights that are held while axes are solved in turn without a penalty; measured.
 SOLVED = 2
-# The bases of a long axis, two halved matrices, are taken up to this many times the samples: they
-# then need less memory than the iterations.
+# A long axis of N samples is solved in its eigenbasis if N^2 is at most this many times the number
+# of samples: its two halved matrices then need less memory than the iterations.
 ELONGATED = 4
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
@@ -170,14 +170,14 @@ def fit(
         through all samples: nothing is smoothed. By default chosen from the data.
     loss : "squared" or "huber"
         Huber's loss is for samples with outliers: they are weighted down or rejected, as in
-        `fit_points`, by which all samples are then fitted as points.
+        `fit_points`. All samples are then fitted as points.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 
     Returns
     -------
     Field
-        With what was done in ``field.report``.
+        The field; ``field.report`` describes the fit.
     """
     started = time.perf_counter()
     given = labelled_grid(values, axes, domain, mask, channels)
@@ -249,7 +249,7 @@ def denoise(
     values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
         As in `fit`.
     axes : sequence of D arrays, optional
-        As in `fit`. Shrinkage treats neighbours alike, whatever their distance.
+        As in `fit`. Shrinkage treats all neighbours equally, whatever their distance.
     noise : float or sequence of C floats, optional
         The standard deviation of the noise, in the units of the values. By default it is measured;
         noise that depends on the signal is found too. Noise that neighbours share, as in JPEG
@@ -261,7 +261,7 @@ def denoise(
     channels : bool, optional
         Whether the last axis holds channels, as in `fit`.
     thorough : bool
-        Whether groups of alike patches are used after shrinkage: more accurate, and about ten times
+        Whether groups of similar patches are used after shrinkage: more accurate, about ten times
         as slow.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
@@ -322,10 +322,10 @@ def _check_ends(grid: GridInput) -> None:
 
 
 def _apply_weights(grid: GridInput, ridge: Any, noise: Any, rcond: Any) -> Any:
-    """Turn weights of 0 into gaps, and equal weights into none; return the ridge for these.
+    """Turn weights of 0 into gaps, drop equal weights, and return the ridge to use then.
 
-    Under equal weights c, c |residual|^2 + ridge |weights|^2 has the least values where the ridge
-    is divided by c.
+    With equal weights c, the minimum of c |residual|^2 + ridge |coefficients|^2 is that of
+    |residual|^2 + (ridge / c) |coefficients|^2.
     """
     if grid.weights is None:
         return ridge
@@ -351,7 +351,7 @@ def _apply_weights(grid: GridInput, ridge: Any, noise: Any, rcond: Any) -> Any:
 def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     """Return the field of checked input."""
     missing, seam = grid.missing, grid.layout.seam
-    # points are weighted, which grids cannot be
+    # only the fit of points can use weights
     if missing is None and (options.loss == "huber" or grid.weights is not None):
         missing = np.zeros(grid.layout.shape, dtype=bool)
     if missing is not None:
@@ -416,7 +416,7 @@ def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: 
 
 @record(eq=False)
 class _Cleaned:
-    """Returns the samples of a fit with a penalty, or without noise, as planes."""
+    """Evaluates a penalised or denoised fit at the samples of a grid."""
 
     fit: GridFit
 
@@ -427,9 +427,9 @@ class _Cleaned:
 
 
 def _check_channels(grid: GridInput, options: GridOptions) -> None:
-    """Raise an error if the channels do not fit into memory as planes, with what is judged of them.
+    """Raise an error if the planes of all channels and their judged samples exceed the memory.
 
-    What is judged are about ``crop_samples`` of every channel, JUDGED times in float64.
+    About ``crop_samples`` samples of every channel are judged, in JUDGED copies of float64.
     """
     layout = grid.layout
     if grid.channel_count == 1 and not layout.is_complex:
@@ -510,11 +510,13 @@ def _solver(
 
 
 class GridFit:
-    """From values on a grid to their field, with every setting; fits other values too.
+    """The fit of values on a grid, with every setting. Call it to fit other values there.
 
-    It holds no values. A pickle of it holds the settings, from which axes are factored anew when it
-    is next used.
+    It holds no values. A pickle holds only the settings; axes are factored again at the next use.
     """
+
+    # pickles of earlier versions have none
+    _in_pieces: tuple[bool, ...] | None = None
 
     def __init__(
         self,
@@ -530,7 +532,7 @@ class GridFit:
         self.removal, self.noise = choice.removal, choice.noise
         roughness = choice.roughness
         if choice.smoothing is not None and not self.is_long:
-            # selects the basis, which all channels share; each has its own weight
+            # this pair determines the basis, which all channels share; each has its own weights
             roughness = choice.smoothing.roughness[0]
         self._settings: dict[str, Any] = {
             "ridge": choice.ridge,
@@ -584,7 +586,7 @@ class GridFit:
 
         The eigenbasis of an axis takes about EIGENBASIS matrices of its features and samples at its
         peak, or HALVED in two halves, and then KEPT beside the weights. They are float64. A fit in
-        cosines takes COSINES arrays of the samples instead, and a line that is a band next to none.
+        cosines takes COSINES arrays of the samples instead. A line with a band matrix takes little.
         """
         if not (self._settings["ridge"] or self.smoothing or any(self._settings["roughness"])):
             return
@@ -617,7 +619,7 @@ class GridFit:
     def _check_weights(self, planes: int) -> None:
         """Raise an error if the weights of all real ``planes`` do not fit into memory.
 
-        SOLVED arrays of them are held, and beside them the values, if these are moved into planes.
+        SOLVED arrays of the weights are held, and a copy of values that are moved into planes.
         """
         own = self.layout.dtype.itemsize
         itemsize = own if self._is_well_conditioned else 8
@@ -647,7 +649,7 @@ class GridFit:
         }
 
     def without_samples(self) -> GridFit:
-        """Return what a pickled field keeps of this: all of it."""
+        """Return the part of this that a pickled field keeps: all of it."""
         return self
 
     def __call__(self, values: Any) -> Field:
@@ -659,7 +661,7 @@ class GridFit:
 
     @property
     def _is_well_conditioned(self) -> bool:
-        """Whether weights need no more digits than samples: those of splines."""
+        """Whether weights need no higher precision than the samples, as with cubic splines."""
         lines = [
             emb.embedder if isinstance(emb, Wrapped) else emb for emb in self.encoding.embedders
         ]
@@ -759,7 +761,7 @@ class GridFit:
         started: float,
         residual: Callable[[], float],
     ) -> FitReport:
-        """Return the report of a fit; ``residual`` is called when it is asked for."""
+        """Return the report of a fit; ``residual`` is called only when the report needs it."""
         layout, embedders = self.layout, self.encoding.embedders
         if self._line is not None or self.pieces is not None:  # no axis need be factored
             methods, ridge = ["banded"] * len(embedders), 0.0
@@ -787,7 +789,7 @@ class GridFit:
         )
 
     def _roughness(self) -> tuple[float, float]:
-        """Return the roughness; of decorrelated channels, that of the one that varies most."""
+        """Return the roughness, or that of the decorrelated channel that varies most."""
         if self.pieces is not None:
             return 0.0, 0.0
         if self.smoothing is None:
@@ -828,9 +830,9 @@ def _long_smooth(
 ) -> Array:
     """Return the smoothed values of a lattice with a long axis.
 
-    The weight was judged in windows, and by a penalty that leaves out mixed derivatives. What it
-    removes from all samples must not exceed the noise (Morozov, 1966): it is lowered until the root
-    mean square of the difference is at most ``most``.
+    The weight was chosen in windows, for a penalty without mixed derivatives. The part that it
+    removes from all samples must not exceed the noise (Morozov, 1966): the weight is lowered until
+    the root mean square of the difference is at most ``most``.
     """
     from kronfield.solvers.points.lattice import smooth_lattice
 
@@ -872,7 +874,7 @@ class GridUncertainty:
             )
         solver = self.fit.solver
         sigmas = (noise,) * len(smoothing.weights) if noise is not None else smoothing.sigmas
-        assert sigmas is not None  # a penalty chosen for noise knows it
+        assert sigmas is not None  # a penalty chosen for noise holds its sigmas
         unit = float(np.max(sigmas)) or 1.0  # so that squares neither under- nor overflow
         strengths = solver.strengths()
         kept = np.stack([solver.filter_of(strengths, 0.0, r) for r in smoothing.roughness])
@@ -892,7 +894,7 @@ class GridUncertainty:
 
 
 def _contracted(kept: Array, squares: Sequence[Array]) -> Array:
-    """Return the sums over the basis of its factors times one square per axis, (P,)."""
+    """Return the sums (P,) over the basis of ``kept`` times the product of squares along axes."""
     total = squares[0] @ kept.reshape(len(kept), -1)  # (P, r_2 ... r_D)
     for rows in squares[1:]:
         total = np.einsum("pr,pra->pa", rows, total.reshape(len(rows), rows.shape[1], -1))
@@ -901,7 +903,7 @@ def _contracted(kept: Array, squares: Sequence[Array]) -> Array:
 
 @record(eq=False)
 class GridResidual:
-    """The root mean square of value minus fit at the samples of a grid, when it is asked for."""
+    """The root mean square of value minus fit at the samples of a grid, computed when called."""
 
     encoding: Kronecker
     planes: Array
@@ -910,7 +912,7 @@ class GridResidual:
 
     @with_one_blas_thread
     def __call__(self) -> float:
-        """Return it, in the units of the values."""
+        """Return the residual, in the units of the values."""
         values = self.grid.planar()
         units = [frame.unit(axis) for frame, axis in zip(self.frames, self.grid.axes, strict=True)]
         blocks = grid_blocks(self.encoding, self.planes, units, [0] * len(units))
@@ -919,7 +921,7 @@ class GridResidual:
 
 @record(eq=False)
 class GridHeldOut:
-    """The errors where nothing was given: samples of the middle, predicted from every second."""
+    """The errors of held-out samples in the middle of a grid, predicted from every second one."""
 
     grid: GridInput
     options: GridOptions
@@ -973,13 +975,13 @@ class GridHeldOut:
 
 @record(eq=False)
 class NoiseResidual:
-    """The root mean square of the noise that was removed before the fit, when it is asked for."""
+    """The root mean square of the noise that was removed before the fit, computed when called."""
 
     noisy: GridInput
     clean: GridInput
 
     def __call__(self) -> float:
-        """Return it, in the units of the values."""
+        """Return the residual, in the units of the values."""
         clean = self.clean.planar()
         return grid_residual(self.noisy.planar(), [(slice(None), clean)])
 
@@ -1005,7 +1007,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         )
     remark, about = "", None
     if asked.denoise or np.any(asked.noise):
-        # here, since gaps are first filled as `fit` does
+        # imported here: `denoise_with_gaps` fills the gaps by `fit` first
         from kronfield.fitting.denoised_gaps import denoise_with_gaps
 
         found, why, about = denoise_with_gaps(grid, missing, asked, started)
@@ -1029,7 +1031,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     )
     filler = None
     if lattice is not None and not options.is_robust and grid.weights is None:
-        # here, since a filled lattice is fitted as `fit` does
+        # imported here: a filled lattice is fitted by `fit`
         from kronfield.fitting.filled import LatticeFiller
 
         filler = LatticeFiller.of_grid(grid, missing, options, started)
@@ -1042,7 +1044,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         points, rest, grid.weights_at(~missing), domain, grid.encoding, periodic=periods
     )
     given.dropped = int(missing.sum())
-    # what a solver that stops early has not done is seen in the gaps
+    # the error of a solver that stops early shows in the gaps
     loosest = options.settings.points.tolerance
     field = fit_checked(
         given, lattice, options, started, layout.frames, loosest=loosest, filler=filler
@@ -1054,7 +1056,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
 
 
 def _warn_of_rank(solver: GridSolver) -> None:
-    """Warn if singular values were left out, unless a ridge is larger than they are."""
+    """Warn if singular values were left out, unless a ridge exceeds their squares."""
     if any(solver.smooth) or (solver.ridge and solver.ridge >= solver.cut_off**2):
         return
     for i, (rank, emb, axis) in enumerate(

@@ -1,4 +1,4 @@
-"""What `fit` chooses on a grid: whether to smooth, and how to go between samples.
+"""The choices of `fit` on a grid: whether to smooth, and how to interpolate between samples.
 
 1. Are the samples noisy? See `noise`. If they are, or if the caller says so, a roughness penalty is
    chosen by Stein's unbiased risk: see `smoothing`.
@@ -7,7 +7,7 @@
 3. Where slopes are chosen, they are taken along the axes, or along the direction in which the
    values change least if that predicts better: see `slopes` and `directional`.
 
-All of it is judged on one central crop, so that a large array is decided like its middle.
+Interpolation is judged on a central crop of a large array; noise on a crop and windows of its own.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from kronfield.fitting.slopes import Refinement, along_axes, along_edges
 from kronfield.fitting.smoothing import Smoothing, best_smoothing
 from kronfield.fitting.splines import tension_encoding
 
-# What removes noise is imported where noise is found: half of the fits need none of it.
+# Modules that remove noise are imported only if noise is found, which saves time in other fits.
 if TYPE_CHECKING:
     from kronfield.fitting.denoising import Removal, Removed
 
-# Gaps smaller than this part of their mean are resolved by no spline with knots at the samples: at
-# both ends of one, rounding of the positions changes its slope by a part of 1e-8.
+# No spline with knots at the samples resolves gaps smaller than this fraction of their mean:
+# rounding of the positions at both ends of the gap changes the slope across it by 1e-8 of itself.
 NEARLY = 1e-8
-# A prediction multiplies the rounding of its samples by no more than this.
+# A prediction multiplies the rounding errors of its samples by at most this factor.
 AMPLIFIED = 8.0
-# Of values scaled to 1, no prediction is better than this.
+# The least error of a prediction of values scaled to 1: smaller ones are rounding.
 ROUNDING = 1e-14
 
 
@@ -69,7 +69,7 @@ class GridChoice:
     smooth : tuple of int
         How weights continue past the last sample on each axis: see `GridSolver`.
     chosen_by : str
-        What decided.
+        How the choice was made, in words.
     candidates : list of Candidate
         Every setting that was tried.
     finer : Refinement or None
@@ -109,13 +109,13 @@ class GridChoice:
 class Crop:
     """The middle of a grid as float64 (C, N_1, ..., N_D), centred and scaled to at most 1.
 
-    What is chosen depends neither on the unit of the values nor on a constant added to them.
+    So the choice depends neither on the unit of the values nor on a constant added to them.
     """
 
     values: Array
     axes: list[Array]
     scale: float
-    sizes: Array  # (C,): the largest value of each channel before it was centred, in that scale
+    sizes: Array  # (C,): largest value of each channel before centring, over ``scale``
     eps: float  # the relative rounding error of the values
 
     @functools.cached_property
@@ -131,7 +131,7 @@ class Crop:
 
     @functools.cached_property
     def rounding(self) -> float:
-        """Mean squared errors of `balanced` that are below this are rounding of the values."""
+        """Mean squared errors of `balanced` below this value are due to rounding of the values."""
         parts = AMPLIFIED * self.eps * self.sizes / self._ranges
         return max(ROUNDING**2, float(np.mean(parts**2)))
 
@@ -238,7 +238,7 @@ def _axis_errors(
 
 
 def _kinds(axes: Sequence[Array]) -> str:
-    """Return what `tension_encoding` has on these axes, in words."""
+    """Return the features of `tension_encoding` on these axes, in words."""
     even = [is_even(axis) for axis in axes]
     if all(even):
         return "splines in tension"
@@ -257,7 +257,7 @@ def _noise(
     errors: Callable[[], Sequence[AxisErrors | None]],
     options: GridOptions,
 ) -> Noise:
-    """Return the noise that was given, or that the values show."""
+    """Return the given noise, or else the noise found in the values."""
     C = len(values)
     if options.noise is not None:
         rotation, _ = decorrelated(crop.values)
@@ -277,7 +277,7 @@ def _noise(
     found = find_noise(values, options.settings.noise, positions=axes)
     largest = np.abs(crop.values).reshape(C, -1).max(axis=1) * crop.scale
     parts = np.divide(found.sigma, largest, out=np.zeros(C), where=largest > 0)
-    # few samples of an uneven axis are predicted, so that they may be predicted well by chance
+    # few samples of an uneven axis are predicted: their error may be small by chance
     chance = max(
         (
             one.chance
@@ -400,7 +400,7 @@ def _asked_for(
     frames: Sequence[Frame],
     options: GridOptions,
 ) -> GridChoice:
-    """Return splines with the ends that were asked for; what is left open is chosen."""
+    """Return splines with the given ends; on axes without, the family is chosen."""
     families: list[AnyFamily] = []
     for rule, one, x, frame in zip(options.ends, errors, axes, frames, strict=True):
         if rule in ("natural", "clamped", "reflect"):
@@ -440,7 +440,7 @@ def _interpolation(
     options: GridOptions,
     remark: str,
 ) -> GridChoice:
-    """Return splines, or slopes from the data, whichever predict samples left out."""
+    """Return slopes from the data, unless splines predict left-out samples clearly better."""
     settings = options.settings
     families = [
         _best_family(one, x, frame, settings.grid, crop.rounding)
@@ -450,7 +450,7 @@ def _interpolation(
     if not options.is_low_rank:
         finer = _finer(values, axes, frames, settings)
     by_splines, by_slopes = _compared(errors, families, finer)
-    # few samples do not show that slopes are better than the cubic spline
+    # with few samples errors may be small by chance, so slopes are preferred less
     chance = max((one.chance for one in errors if one is not None), default=1.0)
     decided = "mean squared error of each sample predicted from the others (of values scaled to 1)"
     slopes: list[Candidate] = []
@@ -482,7 +482,7 @@ def _best_family(
     settings: GridSettings,
     rounding: float,
 ) -> AnyFamily:
-    """Return the first family to which no other is clearly better."""
+    """Return the first family whose error is not clearly larger than the least."""
     if errors is None and frame.wraps:
         from kronfield.fitting.circles import CircleFamily
 
@@ -490,7 +490,7 @@ def _best_family(
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
     squares = errors.squares
-    # most families fit every axis, so that few are asked
+    # only families of these kinds may not fit an axis
     asked = [one for one in errors.families if one.kind in ("Gaussians", "trigonometric")]
     if asked and not asked[0].fits(x, frame):
         squares = np.where([one in asked for one in errors.families], math.inf, squares)
@@ -589,7 +589,7 @@ def _along_edges_or_axes(
         axes, edges, both = _halved_errors(_spread_boxes(crop, settings.grid), settings)
         if edges < axes:
             best = (axes - both) / (axes + edges - 2 * both)
-            # in hundredths: rounding of a flipped grid does not change it
+            # to hundredths, so that rounding errors of a flipped grid do not change it
             share = round(min(1.0, settings.grid.edge_trust * best), 2)
         halves: dict[str, Any] = {"from": "every second sample"}
         shared = {**halves, "weight": share} if share else halves
@@ -637,9 +637,9 @@ def _spread_boxes(crop: Crop, settings: GridSettings) -> _Boxes:
 
 
 def _halved_errors(boxes: _Boxes, settings: Settings) -> tuple[float, float, float]:
-    """Return mean squared errors of every other sample, filled in from every second one.
+    """Return mean squared errors of held-out samples, filled in from every second one.
 
-    Those of slopes along axes, of slopes along edges, and the mean product of the two errors.
+    They are the errors of slopes along axes, of slopes along edges, and the mean product of both.
     """
     fewest = settings.grid.shortest_refined
     halved = [n >= fewest for n in boxes.values.shape[2:]]
@@ -655,19 +655,19 @@ def _halved_errors(boxes: _Boxes, settings: Settings) -> tuple[float, float, flo
 
 @record(eq=False)
 class _Halves:
-    """Every second sample of a grid, from the first or from the second one of each axis on.
+    """Every second sample of a grid, starting at the first or the second sample of each axis.
 
-    All combinations are judged, so that a flipped grid is judged alike. They are boxes that lie
-    side by side: for each axis of the grid there is one more, of two boxes, on which nothing is
-    filled in. An axis of odd length has one known sample less from its second one on.
+    All combinations of starts are judged, so that a flipped grid gives the same result. Each
+    combination is a box: every axis of the grid has a further axis of length 2 for its start, along
+    which nothing is filled in. On an axis of odd length, the second start has one sample less.
 
     Attributes
     ----------
     known, truth : arrays (C, 2, ..., 2, L_1, ..., L_D) and (C, 2, ..., 2, M_1, ..., M_D)
-        The known samples, and those between their ends, M = 2 L - 1. Axes that are not halved have
-        one box.
+        The known samples, and all samples from the first to the last known one, M = 2 L - 1. Axes
+        that are not halved have one box.
     is_judged : array of bool (2, ..., 2, M_1, ..., M_D)
-        Which of them are held out.
+        Which samples of ``truth`` are held out.
     finer, shorter : tuples
         As in `fill_middles`.
     """
@@ -727,7 +727,7 @@ class _Halves:
 
 
 def _side_by_side(values: Array, axis: int, parts: Sequence[slice], size: int) -> Array:
-    """Return parts of an axis as boxes on a new axis before it.
+    """Return parts of an axis as boxes, on a new axis in front of it.
 
     Where a part has fewer samples than ``size``, its last one is repeated.
     """

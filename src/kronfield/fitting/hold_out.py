@@ -1,8 +1,9 @@
-"""Which points are held out together: single points at random, or blocks in space.
+"""Folds of points that are held out together: single points at random, or blocks in space.
 
-Points of a cluster are alike. If single points are held out, their neighbours in the cluster
-predict them, and the error between clusters is not seen. Blocks that are held out as a whole are
-predicted from points further away (Roberts et al., 2017; `BlockKFold` of verde, Uieda, 2018).
+Points of a cluster have similar values. If single points are held out, their neighbours in the
+cluster predict them, and the error between clusters is not seen. Blocks that are held out as a
+whole are predicted from points further away (Roberts et al., 2017; `BlockKFold` of verde, Uieda,
+2018).
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ def fold_labels(
         The number of folds.
     blocks : int or None
         Divide the box of the points into about this many blocks of equal size, whose points are in
-        one fold. None: every point has a fold of its own choice.
+        one fold. None: every point has a random fold.
     rng : Generator
-        For the random order of points or blocks.
+        Generator of the random order of points or blocks.
     occupied : int
-        Blocks are halved until this many times ``folds`` have points: points in a few small
-        clusters are in few blocks.
+        Blocks are halved until at least ``occupied`` * ``folds`` of them have points, since points
+        in a few small clusters are in few blocks.
     """
     count = len(points)
     if blocks is None or count <= folds:

@@ -57,7 +57,7 @@ class GridLayout:
     dtype : dtype
         The dtype in which the fit is computed: float32 or float64.
     seam : Seam or None
-        Periodic axes that were given with samples at both ends of a period.
+        The periodic axes that were given with samples at both ends of a period, if any.
     """
 
     given_axes: SampleAxes
@@ -70,7 +70,7 @@ class GridLayout:
 
     @property
     def shown_axes(self) -> SampleAxes:
-        """The positions as they were given, with those at both ends of a period."""
+        """The positions as they were given, including those at both ends of a period."""
         return self.given_axes if self.seam is None else self.seam.given_axes
 
     @property
@@ -598,7 +598,7 @@ class PointInput:
         return new.values
 
     def _reduced(self, X: Array) -> Array:
-        """Return points less whole periods: from the start of the domain, or the lowest, on."""
+        """Return points moved by whole periods into the domain, or to the period of the lowest."""
         X = X.copy()
         for i, period in enumerate(self.periods):
             if period is None:
@@ -609,7 +609,7 @@ class PointInput:
                 low, high = check_domain(self.domain[i], period)
                 self.domain[i] = (low, high)
             X[:, i] -= period * np.floor((X[:, i] - low) / period)
-            X[:, i] = np.maximum(X[:, i], low)  # but for rounding
+            X[:, i] = np.maximum(X[:, i], low)  # despite rounding
         return X
 
     def frames(self) -> tuple[Frame, ...]:

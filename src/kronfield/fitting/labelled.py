@@ -1,4 +1,4 @@
-"""Input with labels: what the names, units and dates of samples say about a fit."""
+"""Input with labels: its names, units and dates are separated from its numbers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def labelled_grid(
 def _axis_labels(
     entries: Sequence[Any], names: Sequence[Any] | None, labels: Labels | None
 ) -> list[AxisLabel]:
-    """Return the label of each axis: as known, else as its positions say, under its given name."""
+    """Return the known label of each axis, or else that of its positions, under its given name."""
     known = labels.axes if labels is not None else ()
     found = [known[i] if i < len(known) else axis_label(x) for i, x in enumerate(entries)]
     if names is None:

@@ -20,13 +20,13 @@ from kronfield._core.arrays import Array
 from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 
-# The multiple of the identity that makes a matrix regular; its diagonal is 1 and more.
+# The multiple of the identity that makes a matrix regular; its diagonal entries are 1 or more.
 TINY = 1e-12
 # The most operations and numbers of a banded factor: about a second, and 250 MB.
 MOST_WORK, MOST_NUMBERS = 4e9, 3e7
 # Conjugate gradients: the residual relative to the right-hand side, and the most steps.
 TOLERANCE, MOST_STEPS = 1e-6, 2000
-# Rows of the equations that are made together: they stay within the caches.
+# Rows of the equations that are assembled together, so that they stay within the caches.
 ROWS = 1 << 11
 # The reach of second differences.
 REACH = 2
@@ -36,8 +36,8 @@ def least_roughness(planes: Array, missing: Array, ratios: Sequence[float]) -> l
     """Return stacked planes (C, W, N_1, ..., N_D), of least roughness where samples are missing.
 
     There is a result for every ratio of first to second differences. Windows, along the first axis
-    of the lattice, are separate. The time is in proportion to the missing samples, beside passes
-    over the lattice.
+    of the lattice, are separate. Apart from passes over the lattice, the time is proportional to
+    the number of missing samples.
 
     Examples
     --------
@@ -67,13 +67,13 @@ class _System:
     Attributes
     ----------
     diagonal : two arrays (M,)
-        Of second and first differences.
+        The diagonals for second and for first differences.
     rows, columns : arrays (E,)
-        The entries of one triangle.
+        The places of the entries of one triangle.
     entries : two arrays (E,)
-        Their values, of second and first differences.
+        The values of these entries, for second and for first differences.
     known : two arrays (C, M)
-        The right-hand sides.
+        The right-hand sides, for second and for first differences.
     order, band : array (M,), int
         The unknowns in the order of Cuthill and McKee, and the width of the band in it.
     dimensions : int
@@ -123,7 +123,7 @@ class _System:
         order = reverse_cuthill_mckee(graph, symmetric_mode=True)
         position = np.empty(M, dtype=np.int32)
         position[order] = np.arange(M, dtype=np.int32)
-        # one triangle: every pair once
+        # only one triangle: every pair once
         row, column = np.repeat(position, counts), position.take(neighbours)
         lower = np.flatnonzero(row > column)
         row, column = row.take(lower), column.take(lower)
@@ -187,8 +187,8 @@ class _System:
     def _by_gradients(self, diagonal: Array, entries: Array, right: Array) -> Array:
         """Solve by conjugate gradients, all channels at once (Hestenes and Stiefel, 1952).
 
-        They start from the best constant, so that the error of wide holes, for which the steps may
-        not be enough, is relative to the changes of the values.
+        They start from the best constant. In wide holes, MOST_STEPS may not be enough: the error is
+        then relative to the changes of the values, not to their size.
         """
         matrix, inverse = self._matrix(diagonal, entries), 1 / diagonal[:, None]
         ones = matrix @ np.ones(len(diagonal))
@@ -213,7 +213,7 @@ class _System:
         return x
 
 
-# Of samples near the border: values of second and first differences, and what lies outside.
+# Samples near the border: values for second and first differences, and where a step leads outside.
 _Side = tuple[Array, Array, Array]
 
 
@@ -250,8 +250,8 @@ class _Stencil:
     def rows(self, part: slice) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
         """Return rows of some missing samples.
 
-        These are the samples (m, S) around them, or itself where there is none, their values of
-        second and first differences, and the index of those that lie outside of the lattice.
+        These are the indices (m, S) of samples around them (their own index if there is no sample),
+        the values for second and first differences, and the places outside of the lattice.
         """
         columns = self.places[part, None] + self.steps
         low, high = np.searchsorted(self.near, (part.start, part.stop))
@@ -268,7 +268,7 @@ class _Stencil:
         return columns, (values[0], values[1]), outside
 
     def diagonal(self) -> tuple[Array, Array]:
-        """Return the values at the sample itself, of second and first differences."""
+        """Return the values at the sample itself, for second and first differences."""
         D = len(self.axes)
         second = sum(
             (self.tables[axis][0][self.at[axis]] for axis in self.axes), np.zeros(len(self.near))
@@ -283,10 +283,10 @@ class _Stencil:
         return found[0], found[1]
 
     def _steps(self) -> Iterator[tuple[int, tuple[float, float], list[_Side]]]:
-        """Yield steps forward, with the values of inner samples, of second and first differences.
+        """Yield steps forward, with their values for second and first differences at inner samples.
 
-        Then follow those of samples near the border, forward and backward, and where the step leads
-        out of the lattice.
+        The third item has the values at samples near the border, for the step forward and backward,
+        and whether the step leads out of the lattice.
         """
         D = len(self.axes)
         for axis in self.axes:
@@ -316,7 +316,7 @@ class _Stencil:
 
 
 def _near_border(shape: Sequence[int], places: Array) -> Array:
-    """Tell which places are near the border of the lattice along an axis, but for the first."""
+    """Tell which places are near the border of the lattice along any axis except the first."""
     near = np.zeros(len(places), dtype=bool)
     rest = places
     for axis in range(len(shape) - 1, 0, -1):
@@ -326,7 +326,7 @@ def _near_border(shape: Sequence[int], places: Array) -> Array:
 
 
 def _bands(n: int) -> tuple[Array, Array, Array]:
-    """Return the diagonal and the next one of D'D for second differences, and that for first."""
+    """Return two diagonals of D'D for second differences, and the main one for first."""
     diagonal, beside, first = np.zeros(n), np.zeros(n), np.zeros(n)
     for k, weight in enumerate((1.0, 4.0, 1.0)):
         if n > REACH:

@@ -1,10 +1,10 @@
-"""The penalty of values on a line, by the error of all values when a tenth is held out in turn.
+"""The penalty of values on a line, by the error of held-out values.
 
-All matrices of a line are bands: a fit takes time in proportion to the unknowns. So all points are
-held out in turn, and the whole range of penalties is searched, from a random walk (first
+All matrices of a line are bands: a fit takes time in proportion to the unknowns. So parts of the
+points are held out in turn, and the whole range of penalties is searched, from a random walk (first
 derivatives) to an integrated one (second derivatives), with noise or without. Maximising the
 likelihood would take a tenth of the time, but it assumes that the values are a random process of
-this kind. Seasons and weather are not, and the error of a prediction is what matters.
+this kind. Seasons and weather are not, and a fit is judged by the error of its predictions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.rows import sparse_rows
 
-# The number of decades and of ratios that are tried first, and the steps of the search after it,
-# each in powers of ten.
+# The number of penalties and of ratios on the first grid of the search, and the steps of the search
+# that follows, in powers of ten.
 COARSE, STEPS = 6, (1.0, 0.5)
 
 # The decades of the penalty and of the ratio of first to second derivatives.
@@ -37,7 +37,7 @@ Place = tuple[float, float]
 
 @record(eq=False)
 class _Part:
-    """The equations of the other points, and the rows, values (n, C) and weights of those held."""
+    """A held-out part: the equations of the other points, and its rows, values (n, C), weights."""
 
     equations: NormalEquations
     rows: Any
@@ -54,10 +54,10 @@ class LineFolds:
         The features, with exact rows.
     points, values, weights
         Points (P, 1), values (C, P), and weights (P,) or None.
-    most : int
-        Parts are held out until this many points were.
+    settings : SearchSettings
+        The number of parts, and of points after which no further part is held out.
     seed : int
-        Seed of the random parts.
+        The seed of the random parts.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LineFolds:
             held, kept = label == k, label != k
             own = None if weights is None else weights[kept]
             equations = assemble(rule, points[kept], np.ascontiguousarray(wide[:, kept]), own)
-            # the penalty of all points
+            # the penalty is weighted as in the fit of all points
             equations = replace(equations, total=total)
             rows = sparse_rows(rule.runs(points[held]), rule.shape, np.float64)
             w = np.ones(int(held.sum())) if weights is None else weights[held]
@@ -122,7 +122,7 @@ def line_penalty(folds: LineFolds, units: tuple[float, ...], settings: SearchSet
             known[at] = folds.error(penalty(at))
         return known[at]
 
-    # There may be a minimum for a rough line without noise, and one for a smooth line with noise.
+    # There may be a minimum for a rough line without noise, and another for a smooth, noisy line.
     sides = [np.linspace(*ends, COARSE) for ends in (settings.decades, settings.line_ratios)]
     best = min(itertools.product(*map(np.ndarray.tolist, sides)), key=error)
     for step in STEPS:
@@ -170,7 +170,7 @@ class LineSmoother:
         return Penalty(roughness=(first, second), units=units)
 
     def __call__(self, stack: Array, gaps: Array) -> Array:
-        """Return stacked lines (C, W, n) with the values of the fit to the others in ``gaps``."""
+        """Return stacked lines (C, W, n) whose ``gaps`` have the values of the fit to the rest."""
         found, linalg = stack.copy(), scipy_linalg()
         penalty = DifferencePenalty(gaps.shape[1:], (1.0,), self.first, self.second)
         for i, gap in enumerate(gaps):

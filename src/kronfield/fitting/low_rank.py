@@ -1,7 +1,8 @@
 """Fits of low rank: samples as a tensor train (Oseledets, 2011), whose factors are fitted per axis.
 
 A fit without a penalty is a matrix per axis. It maps the factors of the samples to those of the
-weights, so that all weights are never formed, and the error at the samples is that of the train.
+weights, so that the full array of weights is never formed. The error at the samples is that of the
+train.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from kronfield.solvers.grid.separable import GridSolver
 
 @record
 class RankLimit:
-    """What the caller asked for: the largest rank, or the largest error at the samples."""
+    """The limit of the caller: the largest rank, or the largest error at the samples."""
 
     most: int | None = None
     error: float = 0.0
 
     @classmethod
     def checked(cls, rank: Any, rank_error: Any) -> RankLimit:
-        """Return the limit, of which one is given."""
+        """Return the limit; an error if both are given."""
         if rank is not None and rank_error is not None:
             raise problem(
                 "rank",
@@ -46,7 +47,7 @@ class RankLimit:
 
 @record(eq=False)
 class LowRankFit:
-    """From samples to a field of low rank, with every setting; fits other values too.
+    """The fit of a field of low rank, with every setting. Call it to fit other values.
 
     Attributes
     ----------
@@ -60,6 +61,8 @@ class LowRankFit:
         The rank or error.
     cleaned : function or None
         Returns the planar samples of a fit with a penalty, to be factored instead of the values.
+    report : function
+        Returns the report, from the grid, a function for the residual, and a text.
     """
 
     layout: GridLayout
@@ -113,7 +116,7 @@ class _Residual:
     grid: GridInput
 
     def __call__(self) -> float:
-        """Return it, in the units of the values."""
+        """Return the residual, in the units of the values."""
         fitted = GridInput.on(self.grid.layout, self.field.on_grid()).planar()
         values = self.grid.planar().astype(np.float64)
         return float(np.sqrt(np.mean((fitted - values) ** 2)))

@@ -41,7 +41,7 @@ def _fitted(
 def _better(
     given: PointInput, options: PointOptions, form: Form, started: float
 ) -> tuple[DualFit | FactoredFit, ProductField]:
-    """Return the fit and the field of the form that predicts points better it has not seen.
+    """Return the fit and the field of the form that predicts held-out points better.
 
     Both forms are fitted to the same points. The dual form predicts each held-out point from all
     others in closed form, factored weights are fitted without the held-out points.
@@ -99,7 +99,7 @@ def _squares(errors: Array, spread: Array, weights: Array) -> float:
 
 
 def _part(given: PointInput, which: Array) -> PointInput:
-    """Return some of the points."""
+    """Return the input of the points with the indices ``which``."""
     weights = None if given.weights is None else given.weights[which]
     some = PointInput(
         given.points[which], given.values[:, which].T, weights, given.domain or given.box, None

@@ -24,10 +24,10 @@ from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.rows import axis_runs, sparse_rows
 from kronfield.solvers.points.strategies import AT_ONCE, ConjugateGradients
 
-# Positions per fine cell at which a coarse solution is read. Cubic pieces need no more.
+# Positions per fine cell at which a coarse solution is evaluated; enough for cubic pieces.
 PER_CELL = 2
-# The weight of second differences, as a part of the largest diagonal: they continue the weights
-# past the last feature that a position reaches.
+# The weight of second differences, as a fraction of the largest matrix entry: they continue the
+# weights past the last feature that is not zero at any position.
 BEYOND = 1e-9
 # The most iterations on a coarser grid: the estimate need not be exact.
 ENOUGH = 200
@@ -64,7 +64,7 @@ def nested_start(
     """Return an estimate of the weights (C, K_1, ..., K_D) of a grid; None if none is needed.
 
     ``equations`` are those of the grid. An estimate is needed if they are solved by conjugate
-    gradients with the diagonal as preconditioner, which the penalty decides.
+    gradients with the diagonal as preconditioner, which depends on ``penalty``.
     """
     strategy = equations.strategy(penalty).strategy
     if not isinstance(strategy, ConjugateGradients) or strategy.in_cosines:

@@ -1,11 +1,11 @@
 """Find white noise in samples on a grid, and measure its standard deviation.
 
-White noise is as strong at twice the spacing as at the given one; signals and textures are stronger
-there. So differences of the samples are compared with differences of their local means, at twice
-and four times the spacing. Strengths are measured robustly, as Donoho and Johnstone (1994) do with
-the finest wavelet coefficients. Along uneven axes they are divided differences, each divided by the
-norm of its own weights: white noise has one strength in all of them, however far apart samples are.
-A signal is weaker in differences of close samples than in those of distant ones.
+White noise is as strong at twice the spacing as at the given spacing; signals and textures are
+stronger there. So differences of the samples are compared with differences of their local means, at
+twice and four times the spacing. Strengths are measured robustly, as Donoho and Johnstone (1994) do
+with the finest wavelet coefficients. Along uneven axes, divided differences are used, each divided
+by the norm of its own weights: white noise has the same strength in all of them, however far apart
+samples are. A signal is weaker in differences of close samples than in those of distant ones.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ LEVELS = 3
 WINDOW, REACH = 5, 3
 # The step of the exponents of smoothing weights and power laws that are compared.
 WEIGHT_STEP = 0.25
-# Values that deviate from their mean by less than this part are constant but for rounding.
+# Values whose deviation from their mean is at most this fraction of the largest are constant but
+# for rounding.
 CONSTANT = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
-# Gaps below this part of their mean are taken as this part where uneven lines are smoothed: the
-# eigenvalues of roughness grow with its inverse cube, and the small ones must not be rounding.
+# Smoothing of uneven lines raises smaller gaps to this fraction of the mean gap: the eigenvalues of
+# the roughness grow with the inverse cube of a gap, and the small ones must exceed rounding.
 CLOSEST = 0.05
 # At most this many rows of differences of an uneven axis are used to count independent numbers.
 COUNTED = 4096
@@ -61,7 +62,7 @@ class Noise:
     reason : str
         The decision in words, with its numbers.
     is_given : bool
-        Whether the caller gave it: it is then independent in the channels, not in the planes.
+        Whether the caller gave it: it is then independent in channels, not in rotated planes.
     """
 
     sigma: Array
@@ -84,8 +85,8 @@ def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tupl
     """Return a rotation (C, C) of the channels, and the rotated planes.
 
     The rows of the rotation are the eigenvectors of the covariance of the channels' finest
-    differences, the weakest first. Edges and textures are alike in the channels of a picture, so
-    they gather in the last plane, and the first ones show the noise. The covariance of the values
+    differences, the weakest first. Edges and textures are similar in the channels of a picture, so
+    they gather in the last plane, and the first planes show the noise. The covariance of the values
     themselves separates less: in pictures with noise of 0.02, ratios of 0.94 and more became 0.84.
 
     Examples
@@ -94,7 +95,7 @@ def decorrelated(planes: Array, settings: NoiseSettings = DEFAULT.noise) -> tupl
     >>> from kronfield.fitting.noise import decorrelated
     >>> texture = np.random.default_rng(0).standard_normal((32, 32))
     >>> rotation, planes = decorrelated(np.stack([texture, texture, texture]))
-    >>> np.round(np.abs(rotation[2]), 3)  # all channels are alike
+    >>> np.round(np.abs(rotation[2]), 3)  # all channels are equal
     array([0.577, 0.577, 0.577])
     >>> bool(np.abs(planes[:2]).max() < 1e-12)
     True
@@ -117,14 +118,14 @@ def find_noise(
     ``positions`` are the rising positions of the samples on each axis, even ones by default.
 
     Channels whose sizes differ by more than a factor of ``settings.unlike`` are in different units:
-    they are examined apart. Others are rotated by `decorrelated`, and the weakest plane decides. It
-    is examined as a whole, and in the part where its signal changes least. Noise is found if in
-    either of them
+    they are examined separately. Others are rotated by `decorrelated`, and the weakest plane
+    decides. It is examined as a whole, and in the part where its signal changes least. Noise is
+    found if in either of them
 
     - the finest differences are as strong as those at twice (or four times) the spacing: a
       confidence bound from the number of samples must exceed ``settings.ratio`` for each doubling;
     - they are not clearly stronger, as waves of two or three samples would be;
-    - they are everywhere, not only at some lines or edges;
+    - they occur everywhere, not only at some lines or edges;
     - they exceed rounding.
 
     On uneven axes, differences of close samples are also compared with those of distant ones: see
@@ -189,7 +190,7 @@ def _nothing(C: int, reason: str) -> Noise:
 def _alike(planes: Array, settings: NoiseSettings, known: Array | None = None) -> list[list[int]]:
     """Return the channels in groups of about the same largest deviation from the mean.
 
-    Constant channels are of any size.
+    Constant channels join the first group.
     """
     if planes.ndim < 2 or len(planes) < 2:
         return [list(range(len(planes)))]
@@ -214,7 +215,7 @@ def _alike(planes: Array, settings: NoiseSettings, known: Array | None = None) -
 
 
 def _together(C: int, groups: Sequence[Sequence[int]], found: Sequence[Noise]) -> Noise:
-    """Return what was found in groups of channels; those of a group without noise have none."""
+    """Join the results of groups of channels. Beside noisy groups, others have no noise."""
     is_found = any(one.is_found for one in found)
     sigma, sigmas, rotation = np.zeros(C), np.zeros(C), np.zeros((C, C))
     for group, one in zip(groups, found, strict=True):
@@ -228,7 +229,8 @@ def _together(C: int, groups: Sequence[Sequence[int]], found: Sequence[Noise]) -
 def _weakest(strengths: Array, telling: Array, count: float, settings: NoiseSettings) -> list[int]:
     """Return the weakest plane, with the planes that differ from it only by chance.
 
-    Only ``telling`` planes count: the others are rounding, as is the second of two equal channels.
+    Only ``telling`` planes count: the others hold rounding errors, as does the difference of two
+    equal channels.
     """
     found = [int(k) for k in np.flatnonzero(telling)]
     if not found:
@@ -258,7 +260,7 @@ def _sigmas(
     if not verdict.is_found:
         return strengths
     sigma = verdict.sigma
-    # a plane within rounding has none
+    # a plane within rounding has no noise
     sigmas = np.where(strengths > floors, np.minimum(strengths, sigma), 0.0)
     sigmas[judged] = sigma
     for k in np.flatnonzero(settings.ratio * strengths > sigma):
@@ -306,7 +308,7 @@ def _prepared(
         raise problem("planes", "NaN or inf", "finite numbers", "Fill the gaps first.")
     if size == 0.0:
         return crop.astype(np.float32), 0.0
-    crop /= size  # first of all, so that no sum overflows
+    crop /= size  # before anything else, so that no sum overflows
     crop -= crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
     largest = float(max(crop.max(), -crop.min()))
     if largest <= CONSTANT:
@@ -358,10 +360,10 @@ def _rotation(differences: Array, axes: Sequence[int]) -> Array:
 
 
 def _step(plane: Array) -> float:
-    """Return the step of quantised values, and next to nothing for others.
+    """Return the step of quantised values; a very small number for others.
 
     Where most values occur more than once, it is the median gap between different values, else the
-    least.
+    smallest gap.
     """
     values = np.sort(plane, axis=None)
     gaps = np.diff(values)
@@ -398,10 +400,10 @@ class _Stencil:
     rows : array (order + 1, n)
         The weights of every difference, with a sum of squares of 1.
     response : array (n,)
-        What the differences are for x^order / order!, relative to the largest: the strength of a
-        signal in them, beside white noise of strength 1.
+        The differences of x^order / order!, relative to the largest: the strength of a signal in
+        them, relative to white noise.
     repetition : float
-        As `_repetition`.
+        The number of overlapping differences per independent number: see `_repetition`.
     """
 
     spacing: int
@@ -412,7 +414,7 @@ class _Stencil:
     @classmethod
     def of(cls, x: Array, order: int, level: int) -> _Stencil:
         spacing = 2 ** (level - 1)
-        # gaps of rounding would be divided by zero
+        # without the minimum, gaps within rounding would cause divisions by zero
         gaps = np.diff(x) / (x[-1] - x[0])
         x = np.concatenate([[0.0], np.cumsum(np.maximum(gaps, np.finfo(np.float64).eps))])
         means = np.convolve(x, np.full(spacing, 1 / spacing), "valid")
@@ -505,12 +507,12 @@ def _count(size: int, axes: Sequence[int], level: int) -> float:
 
 @functools.cache
 def _trimmed(kept: float) -> tuple[float, float]:
-    """Return the mean of the smallest part of squared normal numbers, and what trimming costs.
+    """Return the mean of the smallest part of squared normal numbers, and the cost of trimming.
 
-    The cost is the number of differences needed for the accuracy of one without trimming, for the
-    logarithm of the standard deviation.
+    The cost is the number of differences that give the logarithm of the standard deviation as
+    accurately as one difference without trimming.
     """
-    from statistics import NormalDist  # it takes as long to import as ten of our modules
+    from statistics import NormalDist  # here, since its import is slow
 
     c = NormalDist().inv_cdf((1 + kept) / 2)
     density = NormalDist().pdf(c)
@@ -686,7 +688,7 @@ class _Bands:
         return self.planes.ndim == 2 and self.planes.shape[1] <= longest and self.known is None
 
     def smooth_lines(self, judged: Sequence[int]) -> _SmoothLines:
-        """Return what fits some planes of a short line."""
+        """Return the fits of smooth and of rough lines to some planes of a short line."""
         # power 1/f^a has a ratio of 2^(-a/2)
         exponent = -2 * math.log2(self.settings.ratio)
         lines = self.planes[list(judged)].astype(np.float64)
@@ -704,7 +706,7 @@ class _Bands:
     def _selected(self, values: Array, level: int, mask: Array | None, margin: int) -> Array:
         """Return the differences whose centre is in the mask.
 
-        The mask lacks ``margin`` samples at each end of the axes.
+        The mask is shorter than the planes by ``margin`` samples at each end of the axes.
         """
         if mask is None:
             return self._seen(values.ravel())
@@ -770,7 +772,7 @@ class _Bands:
 
 
 def _changing(crop: Array, axes: Sequence[int]) -> Array:
-    """Return a mask of samples that have a change of some channel within two samples."""
+    """Return a mask of the samples within two samples of which some channel changes."""
     found = np.zeros(crop.shape[1:], dtype=bool)
     for axis in (axis - 1 for axis in axes):
         n = found.shape[axis] - 1
@@ -817,18 +819,18 @@ def _uneven_basis(x: Array) -> tuple[Array, Array]:
 
 @record(eq=False)
 class _SmoothLines:
-    """Short lines as a smooth line and white noise, or as rough lines without noise.
+    """Two models of short lines: smooth lines with white noise, and rough lines without noise.
 
     A smooth line has a penalty on second differences (Whittaker, 1923), or at uneven positions on
-    the second derivative, whose weight is the one of
-    the greatest likelihood (Wahba, 1985). A rough line has a power spectrum 1/f^a.
+    the second derivative. Its weight has the greatest likelihood (Wahba, 1985). A rough line has a
+    power spectrum 1/f^a.
 
     Attributes
     ----------
     sigma : float
         The standard deviation of the noise: the squared residual over the samples less the trace
         of the smoothing, with the weight of generalised cross-validation (Craven and Wahba, 1979).
-        Third differences give it with 1.5 times the error.
+        The estimate from third differences has 1.5 times the error.
     gain : float
         The logarithm of the likelihood of smooth lines with noise, less that of rough lines.
     """
@@ -838,7 +840,7 @@ class _SmoothLines:
 
     @classmethod
     def of(cls, lines: Array, exponent: float, x: Array | None = None) -> _SmoothLines:
-        """Return what fits lines (L, N); rough ones fall at least as 1/f^exponent."""
+        """Fit both models to lines (L, N); spectra of rough ones fall at least as 1/f^exponent."""
         n = lines.shape[1]
         own = _line_basis(n) if x is None else _uneven_basis(x)
         strengths, basis = (part[..., 2:] for part in own)  # straight lines cost nothing
@@ -861,7 +863,7 @@ class _SmoothLines:
 def _likelihood(squares: Array, shapes: Array) -> Array:
     """Return log-likelihoods (L, M) of squared normal coefficients (L, N).
 
-    Their variances are one of M shapes (M, N) times a factor, of which the likeliest is taken.
+    Their variances are one of M shapes (M, N) times a factor, for which the likeliest is taken.
     """
     count = shapes.shape[1]
     factors = np.maximum(squares @ (1 / shapes).T / count, TINY)
@@ -875,8 +877,8 @@ def _likelihood(squares: Array, shapes: Array) -> Array:
 class _Near:
     """Strengths of the finest differences of close samples, and of the others, on uneven axes.
 
-    The signal in a difference of order m grows as the m-th power of its extent. ``doublings`` is
-    how often the extent of close samples is doubled to have that of the others.
+    The signal in a difference of order m grows as the m-th power of the length it spans.
+    ``doublings`` is the logarithm to base 2 of the ratio of these lengths, others to close samples.
     """
 
     strengths: tuple[float, float]
@@ -898,7 +900,7 @@ class _Part:
     """Strengths of the differences at rising spacings in a part of the samples.
 
     ``counts`` are the independent numbers behind them, ``quiet`` is the finest strength from the
-    smallest differences only. On uneven axes, ``near`` has those of close samples.
+    smallest differences only. On uneven axes, ``near`` compares those of close samples.
     """
 
     strengths: tuple[float, ...]
@@ -928,7 +930,7 @@ class _Part:
         return found
 
     def sigma(self, settings: NoiseSettings) -> float:
-        """Return the standard deviation of the noise, less the share of a signal."""
+        """Return the standard deviation of the noise, without the share of a signal."""
         # s_1² = σ² + v and s_2² = σ² + g v for a signal whose power grows by g
         ratio = max(self.ratio, self.near_ratio(settings))
         if ratio == 0.0:
@@ -951,14 +953,14 @@ def _verdict(bands: _Bands, judged: Sequence[int], floor: float) -> _Verdict:
     """Return the decision on some planes together, by all of their samples or by the flattest."""
     settings = bands.settings
     whole = _judge(bands, judged, bands.whole(judged), floor)
-    # close samples that differ less are a signal wherever it is flat, too
+    # close samples that differ less show a signal, also in the parts where it is flat
     is_signal = 0 < whole.part.near_ratio(settings, -settings.confidence) < settings.ratio
     part = None if whole.is_found or is_signal else bands.flat(judged)
     if part is None or not part.strengths:
         return whole
     where = f"in the {settings.flat:.0%} of the samples where the signal changes least, "
     flat = _judge(bands, judged, part, floor, where)
-    # few samples are left, so that their finest differences may be the stronger ones by chance
+    # few samples are left: by chance, their finest differences may be stronger than the wider ones
     is_white = part.ratio <= 1 / settings.ratio
     is_everywhere = part.strengths[0] >= settings.ratio * whole.part.strengths[0]
     return flat if flat.is_found and is_white and is_everywhere else whole
@@ -969,7 +971,7 @@ def _judge(
 ) -> _Verdict:
     """Return the decision on one part of the samples of some planes.
 
-    ``where`` names the part in words; all samples have none.
+    ``where`` names the part in words; it is empty for all samples.
     """
     settings = bands.settings
     times = (
@@ -983,11 +985,11 @@ def _judge(
     sigma, more = part.sigma(settings), ""
     if bands.is_short_line and not where:
         lines = bands.smooth_lines(judged)
-        # as for a normal mean: c standard errors are a gain of c² / 2 in log-likelihood
+        # as for the mean of normal numbers, where c standard errors gain c² / 2 in log-likelihood
         if doubt and lines.gain > settings.confidence**2 / 2:
             doubt, more = "", ", and a smooth line with noise is likelier than a rough one"
-        # The more accurate one, unless edges or outliers are in it: the two then differ by far more
-        # than the error of differences.
+        # The fit of lines has the more accurate sigma, unless there are edges or outliers: it then
+        # differs from that of differences by far more than the error of the latter.
         error = math.sqrt(_log_variance(part.counts[0] / _trimmed(settings.kept)[1]))
         far = 2 * settings.confidence * error
         if lines.sigma and abs(math.log(lines.sigma / part.strengths[0])) <= far:
@@ -999,7 +1001,7 @@ def _judge(
 
 
 def _objection(bands: _Bands, part: _Part, floor: float, where: str) -> str:
-    """Return why one part of the samples is not noisy, whatever else is found; empty if nothing."""
+    """Return why one part of the samples is certainly not noisy; empty if nothing shows it."""
     settings, unit, needed = bands.settings, bands.unit, bands.settings.ratio
     strength, bounds = max(part.strengths[:1], default=0.0), part.bounds(settings)
     finest = f"{where}the finest differences"
@@ -1023,7 +1025,7 @@ def _objection(bands: _Bands, part: _Part, floor: float, where: str) -> str:
 
 
 def _doubt(bands: _Bands, part: _Part, times: str) -> str:
-    """Return why the noise in one part is not certain, unless the likelihood shows it; or empty."""
+    """Return why differences alone do not prove the noise in one part; empty if they do."""
     settings, needed = bands.settings, bands.settings.ratio
     steps = enumerate(part.bounds(settings), start=1)
     bound = max((low ** (1 / j) for j, low in steps), default=0.0)

@@ -13,16 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kronfield._core.arrays import Array
+from kronfield._core.arrays import Array, InputError
 from kronfield._core.frames import EVEN, Frame
 from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder
 from kronfield.encoding import Kronecker
 from kronfield.fitting.slopes import slopes
-
-# The two knots at a sample lie on either side of it, at this part of the shorter gap next to it.
-# The piece between them changes the field by the square of this part: less than rounding.
-APART = 2.0**-25
 
 
 @record(eq=False)
@@ -58,9 +54,12 @@ class CubicPieces:
             first, last = (1.0 + EVEN) * (x[1] - x[0]), (1.0 + EVEN) * (x[-1] - x[-2])
             if frame.low < x[0] - first or frame.high > x[-1] + last:
                 return None
-            places, knots = _places(x, frame), _knots(x, frame)
-            steps = np.diff(np.concatenate([places[:1], knots, places[-1:]]))
-            if not (np.all(steps > 0) and np.all(np.diff(places) > 0)):
+            places = _places(x, frame)
+            if not np.all(np.diff(places) > 0):
+                return None
+            try:
+                _basis(places)
+            except InputError:  # knots that coincide
                 return None
         return found
 
@@ -74,10 +73,7 @@ class CubicPieces:
         embedders: list[Embedder] = []
         for x, frame, more in zip(self.axes, self.frames, self.finer, strict=True):
             if more:
-                places = _places(x, frame)
-                low, high = float(places[0]), float(places[-1])
-                size = 2 * len(places)
-                embedders.append(BSpline(size, 3, low=low, high=high, inner=_knots(x, frame)))
+                embedders.append(_basis(_places(x, frame)))
                 continue
             u = frame.unit(x)
             low, high = float(frame.unit(frame.low)), float(frame.unit(frame.high))
@@ -114,12 +110,9 @@ def _places(x: Array, frame: Frame) -> Array:
     return np.concatenate([[low], u, [high]])
 
 
-def _knots(x: Array, frame: Frame) -> Array:
-    """Return two knots at every sample, in units of the frame."""
-    places = _places(x, frame)
-    gaps = np.diff(places)
-    apart = APART * np.minimum(gaps[:-1], gaps[1:])
-    return np.stack([places[1:-1] - apart, places[1:-1] + apart], axis=1).ravel()
+def _basis(places: Array) -> BSpline:
+    """Return the features of cubic pieces between places, of which the ends are no samples."""
+    return BSpline.of_pieces(places[1:-1], float(places[0]), float(places[-1]))
 
 
 def _weights(lines: Array, x: Array, frame: Frame) -> Array:
@@ -129,7 +122,8 @@ def _weights(lines: Array, x: Array, frame: Frame) -> Array:
     """
     dtype = np.result_type(lines.dtype, np.float32)
     wide = (-1, *[1] * (lines.ndim - 1))
-    places, knots = _places(x, frame), _knots(x, frame)
+    places = _places(x, frame)
+    knots = _basis(places).inner_knots
     gaps = np.diff(places)  # n + 1, the first and the last past the ends
     y = lines.astype(np.float64)
     unit = float(np.mean(gaps[1:-1]))  # slopes per mean gap do not overflow

@@ -721,9 +721,9 @@ def scattered_windows(
 ) -> tuple[list[Array], list[Array]]:
     """Return windows with ``count`` points in all, and which of their points are not near an end.
 
-    Their middles are the medians of parts of the points, found by halving the longest side. A
-    window has the points nearest to its middle, by the largest distance on any axis. Windows of one
-    shape may overlap where points are sparse.
+    Their middles are the medians of parts of the points, found by halving the longest side, as in a
+    k-d tree (Bentley, 1975). A window has the points nearest to its middle, by the largest distance
+    on any axis. Windows of one shape may overlap where points are sparse.
 
     Returns
     -------

@@ -131,7 +131,7 @@ class RefinedSamples:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without what is computed from it."""
+        """Return the state without the parts that are computed from it."""
         return {name: self.__dict__[name] for name in ("layout", "planes", "encoding", "_refined")}
 
     @functools.cached_property
@@ -456,7 +456,7 @@ class RefinedField(Field):
 
     @property
     def number_count(self) -> int:
-        """How many numbers the field holds to compute its values from: as many as samples."""
+        """The number of values from which the field is evaluated: that of its samples."""
         return self._samples.planes.size
 
     def __repr__(self) -> str:

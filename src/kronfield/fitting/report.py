@@ -450,7 +450,7 @@ class FitReport(Report):
     _of_samples = ("_measure_residual", "_measure_held_out")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a pickle: what is measured on the samples, but not the samples."""
+        """Return the state for a pickle: with the errors at samples, but without the samples."""
         return {"held_out_errors": self.held_out_errors, **super().__getstate__()}
 
     # on the class, for reports pickled before it existed

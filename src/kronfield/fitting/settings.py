@@ -1,9 +1,9 @@
 """Every number that decides something a user can see, with the data and the script that set it.
 
-Each field of these dataclasses is made by `decision`, which keeps beside the value what it decides,
-the data it was set on, the script under ``benchmarks/tuning`` that sets it again, and two values,
-one on either side, with which some test fails. The page "What is chosen for you" is generated from
-here. Numerical tolerances are not decisions: they stay beside their formula.
+Each field of these dataclasses is made by `decision`. It stores with the value a text that says
+what the value decides, the data it was set on, the script under ``benchmarks/tuning`` that sets it
+again, and two values, one on either side, with which some test fails. The page "What is chosen for
+you" is generated from here. Numerical tolerances are not decisions: they stay beside their formula.
 
 Examples
 --------
@@ -35,12 +35,12 @@ def decision(value: Any, decides: str, *, data: str, script: str, sides: tuple[A
     value : Any
         The default.
     decides : str
-        What it decides, in one sentence.
+        What the value decides.
     data : str
-        The data that it was set on.
+        The data that the value was set on.
     script : str
-        The script under ``benchmarks/tuning`` that sets it again; "none" if no script measures
-        it, as for limits of time and memory, and for conventions.
+        The script under ``benchmarks/tuning`` that sets it again; "none" if no script does, as
+        for limits of time and memory, and for conventions.
     sides : tuple
         Other values, lower and higher, with which a test must fail.
     """
@@ -1141,7 +1141,7 @@ class RobustSettings(_Group):
 
 @dataclass(init=False, repr=False, eq=False)
 class SignalSettings(_Group):
-    """Files and the command line: what is done with a signal."""
+    """Files and the command line: how signals are processed."""
 
     averaged_above: float = decision(
         1.25,

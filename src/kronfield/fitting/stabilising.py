@@ -137,7 +137,7 @@ def find_stabilisers(
     if not high > low:
         return None
     squares, means, change = _measured(crop, axes, rotation[0], box, apart)
-    # samples beside each other are nearly alike in all but their squares
+    # adjacent samples have nearly the same means and changes: only their squares differ
     step = -(-squares.size // MOST_MEASURED)
     squares, means, change = squares[::step], means[:, ::step], change[::step]
     t = (means - low) / (high - low)

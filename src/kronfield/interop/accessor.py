@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.labels import Labels, calendar_of, is_time, plain
+from kronfield._core.labels import Labels, attrs_of_derivative, calendar_of, is_time, plain
 from kronfield.field import Field
 from kronfield.fitting import grid as grids
 from kronfield.interop.labelled import axis_positions, coordinate_label, has_positions
@@ -276,7 +276,7 @@ class ArrayAccessor:
         }
 
     def _at_points(self, dims: Sequence[Any], arrays: Mapping[Any, Any], outside: str) -> Any:
-        """Return values at points, whose dimensions replace those of the data."""
+        """Return values at points; the dimensions of the points replace ``dims``."""
         import xarray
 
         wide = xarray.broadcast(*[arrays[dim] for dim in dims])
@@ -334,7 +334,10 @@ class SetAccessor:
         unknown = [str(dim) for dim in wanted if dim not in self._data.dims]
         if unknown:
             raise problem(
-                "coords", ", ".join(unknown), f"some of {', '.join(map(str, self._data.dims))}", ""
+                "coords",
+                ", ".join(unknown),
+                f"some of {', '.join(map(str, self._data.dims))}",
+                "Name dimensions.",
             )
         return self._each(
             lambda one: one.kronfield.interp(
@@ -388,8 +391,8 @@ class SetAccessor:
 
 
 def _without_unit(result: Any) -> Any:
-    """Return a derivative or integral without the unit of the values."""
-    result.attrs.pop("units", None)
+    """Return a derivative or integral without the unit and the range of the values."""
+    result.attrs = attrs_of_derivative(result.attrs)
     return result
 
 

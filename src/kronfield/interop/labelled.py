@@ -67,7 +67,7 @@ def _of_array(given: LabelledGrid) -> LabelledGrid:
 def _channels_last(data: Any, channels: bool | None, axes: Any) -> tuple[Any, bool]:
     """Return a DataArray with its channels on the last axis, and whether it has channels.
 
-    A dimension whose coordinate holds words, for example names of colours, is that of channels.
+    A dimension whose coordinate holds words, for example names of colours, holds the channels.
     """
     words = [d for d in data.dims if d in data.coords and not has_positions(data.coords[d])]
     if len(words) > 1:
@@ -127,7 +127,7 @@ def _of_table(given: LabelledGrid) -> LabelledGrid:
     if not isinstance(data, pandas.Series | pandas.DataFrame):
         given.values = np.asarray(data)
         return given
-    if isinstance(data, pandas.DataFrame) and given.channels is False:
+    if isinstance(data, pandas.DataFrame) and given.channels is not None and not given.channels:
         return _of_plane(given, data)
     name, names = None, None
     if isinstance(data, pandas.DataFrame):

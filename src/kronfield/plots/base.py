@@ -58,8 +58,8 @@ def picture_frame(
 ) -> tuple[Any, Any]:
     """Return a figure in the proportions of a picture, and its axes.
 
-    ``names`` are those of the horizontal and the vertical axis. ``bar`` leaves room for a colour
-    bar.
+    ``names`` are the names of the horizontal and the vertical axis. ``bar`` leaves room for a
+    colour bar.
     """
     scale = LONG / max(height, width)
     figure = new_figure(

@@ -33,15 +33,16 @@ def draw_field(
     band: bool = True,
     size: int | None = None,
     figure: Any = None,
+    ends: Sequence[float] | None = None,
 ) -> Any:
-    """Draw a field and return its axes; see `Field.plot`."""
+    """Draw a field and return its axes; see `Field.plot`. ``ends`` are those of a line."""
     if field.is_complex:
         raise problem(
             "plot", "a field of complex values", "real values", "Fit the real part: values.real."
         )
     job = _Drawing(field, channel, data, band, size)
     if field.dimensions == 1:
-        return job.line(_axes(ax, figure), 0)
+        return job.line(_axes(ax, figure), 0, ends)
     if field.dimensions == 2:
         return job.map(_axes(ax, figure), (0, 1))
     if ax is not None and np.size(ax) != job.panels:
@@ -187,9 +188,9 @@ class _Drawing:
 
     # Lines --------------------------------------------------------------------------------
 
-    def line(self, ax: Any, axis: int) -> Any:
-        """Draw the field along one axis, through the middle of the others."""
-        low, high = self.field.domain[axis]
+    def line(self, ax: Any, axis: int, ends: Sequence[float] | None = None) -> Any:
+        """Draw the field along one axis, through the middle of the others, or between two ends."""
+        low, high = self.field.domain[axis] if ends is None else ends
         x = np.linspace(low, high, self.line_size)
         ticks = self.places(axis, x)
         several = self.all and self.field.dimensions == 1 and self.field.channel_count > 1
@@ -208,6 +209,8 @@ class _Drawing:
                 )
         if self.field.dimensions == 1:
             self._line_data(ax)
+            if ends is not None:
+                ax.set_xlim(ticks[0], ticks[-1])
         ax.set(xlabel=self.axis_name(axis), ylabel="" if several else self.value_name)
         if several or error is not None or self.data is not None:
             ax.legend(frameon=False, fontsize=9)
@@ -331,8 +334,8 @@ def draw_map(
 ) -> Any:
     """Draw values (rows, columns) with a colour bar, or colours (rows, columns, 3) without.
 
-    ``ends`` are those of the horizontal and the vertical axis, numbers or dates. With ``up``, the
-    first row is at the top, where the vertical axis ends.
+    ``ends`` are the ends of the horizontal and the vertical axis, numbers or dates. With ``up``,
+    the first row is at the top, where the vertical axis ends.
     """
     left, right = _numbers(ends[0])
     low, high = _numbers(ends[1])

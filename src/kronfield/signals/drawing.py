@@ -50,7 +50,7 @@ def save_drawing(
     figure = new_figure(width / DPI, height / DPI)
     if field.dimensions == 1 and derivative is None:
         one = None if channel is None else drawn_channel(field, derivative, channel)[0]
-        draw_field(field, figure.subplots(), channel=one)
+        draw_field(field, figure.subplots(), channel=one, ends=_ends(where, 0))
     else:
         number, name = drawn_channel(field, derivative, channel)
         _draw(field, figure.subplots(), where, derivative, tones, number, name)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.labels import attrs_of_derivative
 from kronfield._core.records import record
 from kronfield.field import Field
 from kronfield.files import Description, kind_of, writer
@@ -265,9 +266,7 @@ class _Job:
     def _attrs(self) -> dict[str, Any] | None:
         """Return the facts that came with the values; a derivative has another unit."""
         known = dict(self.field.labels.attrs)
-        if self.derivative is not None:
-            known.pop("units", None)
-        return known or None
+        return (known if self.derivative is None else attrs_of_derivative(known)) or None
 
     def _samples_per_second(self) -> int:
         own: Any = self.known.rate

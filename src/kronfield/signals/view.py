@@ -281,8 +281,9 @@ class _Request:
         natural = (high - low) / spacing * self.wanted.factor(axis)
         n = self.wanted.count(axis) or max(1, round(natural))
         alone = self.field.dimensions - len(self.cuts) == 1
-        if n > (MOST_ON_LINE if alone else MOST_ON_AXIS):
-            _too_large(f"{n} samples on axis {axis_names(self.field)[axis]}", f"{MOST_ON_AXIS:,}")
+        most = MOST_ON_LINE if alone else MOST_ON_AXIS
+        if n > most:
+            _too_large(f"{n} samples on axis {axis_names(self.field)[axis]}", f"{most:,}")
         x, samples = cell_centres(low, high, n), self.field.axes[axis]
         return _Line(x[::-1] if samples[0] > samples[-1] else x, (high - low) / n)
 
@@ -456,7 +457,7 @@ def _ends(field: Field, axis: int, crop: tuple[float | None, float | None]) -> t
     if ends[0] >= ends[1]:
         raise problem(
             "crop",
-            f"{axis_names(field)[axis]} from {crop[0]:g} to {crop[1]:g}",
+            f"{axis_names(field)[axis]} from {ends[0] + shift:g} to {ends[1] + shift:g}",
             "a start before the end",
             "Exchange them.",
         )

@@ -1,15 +1,15 @@
 """The likelihood of widths and noise, with its gradient in closed form.
 
-Values at n points are y = X b + f + noise: columns X that are left alone (a constant, or a trend),
-and f with covariance a^2 K, noise with covariance a^2 ridge / w. With S = K + ridge / w, the factor
-a^2 of each channel and b are eliminated: what is maximised is the restricted likelihood
-(Patterson and Thompson, 1971) of C channels, which share widths and ridge,
+Values at n points are y = X b + f + noise. The q columns X (a constant or a trend) have no prior, f
+has covariance a^2 K, and the noise a^2 ridge / w. Let S = K + ridge / w. The factor a^2 of each
+channel and b are eliminated. This gives the restricted likelihood (Patterson and Thompson, 1971) of
+C channels, which share widths and ridge,
 
     -2 log L = C log|S| + C log|X'S^-1 X| + (n - q) sum over c of log(y_c' Q y_c),
     Q = S^-1 - S^-1 X (X'S^-1 X)^-1 X'S^-1.
 
-The gradient is that of the matrix M = C Q - (n - q) sum of Q y y' Q / (y' Q y), since
-d(-2 log L) = tr(M dS): no loop over parameters solves anything.
+The gradient is d(-2 log L) = tr(M dS) with M = C Q - (n - q) sum over c of Q y y' Q / (y' Q y).
+All parameters share the matrix M, so that no parameter needs a solve of its own.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.dual.similarity import Pairs, Similarity
 
-# The range of the ridge: below, rounding errors dominate; above, there is nothing but noise.
+# The range of the ridge: below it rounding errors dominate, above it all variation is noise.
 LEAST_RIDGE, MOST_RIDGE = 1e-10, 1e3
-# The range of widths, relative to the standard deviation of positions. Functions do not depend on
+# The range of widths, relative to the standard deviation of positions. Functions hardly depend on
 # an axis of the largest width.
 NARROWEST, WIDEST = 1e-2, 1e3
-# Sums of squares below this part of the number of values, which have unit variance, are rounding.
+# Sums of squares of values with unit variance are rounding below this fraction of their number.
 ROUNDING = 1e-20
 
 
 def orthonormal(columns: Array) -> tuple[Array, Array]:
-    """Return orthonormal columns (n, q) of the span of ``columns`` (T, n), and the way back (T, q).
+    """Return orthonormal columns (n, q) with the span of ``columns`` (T, n), and a matrix (T, q).
 
-    The product of the way back and coefficients of the orthonormal columns are coefficients of the
-    given ones, of least norm if these depend on each other.
+    The product of this matrix with coefficients of the orthonormal columns gives coefficients of
+    the original columns, those of least norm if the columns are linearly dependent.
     """
     u, s, vt = np.linalg.svd(columns.T, full_matrices=False)
     kept = s > 1e-10 * s[0]
@@ -54,14 +54,15 @@ class Likelihood:
     values : array (n, C)
         The values.
     noise : array (n,)
-        The variances of the noise, relative to each other: one over the weights of the points.
+        The relative variances of the noise: one over the weights of the points.
     columns : array (n, q)
-        Orthonormal columns that are left alone.
+        Orthonormal columns X without a prior.
     shape : str
         The shape of the similarity.
     prior : float
-        The prior of widths: -log p is this number times the sum over axes of spread over width, as
-        of exponential distributions of 1 / width. Of many axes, few matter.
+        The strength of the prior of widths: -log p is this number times the sum over axes of spread
+        / width, so that 1 / width has an exponential distribution. It favours functions that depend
+        on few of many axes.
     """
 
     pairs: Pairs
@@ -72,7 +73,7 @@ class Likelihood:
     prior: float = 0.0
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:
-        """Return -log L and its gradient by the logarithms of the D widths and of the ridge."""
+        """Return -log L and its gradient by the logarithms of the D widths and the ridge."""
         from scipy.spatial.distance import squareform
 
         linalg = scipy_linalg()
@@ -111,13 +112,13 @@ class Likelihood:
         Parameters
         ----------
         start, ridge
-            Where to start.
+            The start of the search.
         spread : array (D,)
             The standard deviation of positions on each axis.
         steps : int
             The most iterations.
         fixed : bool
-            Whether the ridge is given.
+            Whether the ridge is kept at its start.
         """
         from scipy.optimize import minimize
 

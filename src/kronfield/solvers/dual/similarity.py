@@ -1,8 +1,8 @@
 """Similarities of positions: products of one function of the distance per axis.
 
-The similarity of the paper's embedders is a function D(dx) of the distance alone. It is a kernel:
-with a ridge, the fit of P points is a sum of P similarities, whatever the number of dimensions.
-Beside the Gaussian there are the functions of Matern (Rasmussen and Williams, 2006, section 4.2),
+The similarity of two positions on an axis is a function D(dx) of their distance. It is a kernel:
+with a ridge, the fit of P points is a sum of P similarities, in any number of dimensions. Besides
+the Gaussian there are the functions of Matern (Rasmussen and Williams, 2006, section 4.2),
 which suit rougher functions. With s = |dx| / width times 1, sqrt(3) or sqrt(5):
 
     gaussian  exp(-dx^2 / 2 width^2)      rough   exp(-s)
@@ -25,7 +25,7 @@ SHAPES = ("gaussian", "twice", "once", "rough")
 _FACTOR = {"gaussian": 1.0, "twice": math.sqrt(5.0), "once": math.sqrt(3.0), "rough": 1.0}
 # The polynomial in s before exp(-s).
 _POLYNOMIALS = {"rough": (1.0,), "once": (1.0, 1.0), "twice": (1.0, 1.0, 1.0 / 3.0)}
-# The highest derivative of the fit that is offered.
+# The highest order of derivatives of the fit that can be computed.
 _SMOOTHNESS = {"gaussian": 16, "twice": 2, "once": 2, "rough": 0}
 # Similarities are computed for about this many pairs at a time: 2 MB, which stay in the cache.
 BLOCK = 1 << 18
@@ -38,7 +38,8 @@ class Similarity:
     Attributes
     ----------
     shape : str
-        "gaussian", "twice", "once" or "rough": how often functions of this kind are differentiable.
+        "gaussian", "twice", "once" or "rough". The name says how many times functions with this
+        covariance are differentiable.
     widths : tuple of float
         The width on each axis.
     """
@@ -52,7 +53,7 @@ class Similarity:
     def between(self, left: Array, right: Array, quick: bool = False) -> Array:
         """Return the similarities (M, P) of points (M, D) and (P, D).
 
-        Those of Gaussians may be ``quick``: with a matrix product, to about 1e-12.
+        With ``quick``, those of Gaussians use a matrix product, with errors of about 1e-12.
         """
         if quick and self.shape == "gaussian":
             # |a - b|^2 = |a|^2 + |b|^2 - 2 ab
@@ -75,7 +76,7 @@ class Similarity:
 
 
 def _products(shape: str, a: Array, b: Array, out: Array) -> None:
-    """Write the similarities of scaled points; one exponential for all axes."""
+    """Write the similarities of scaled points to ``out``, with one exponential for all axes."""
     exponent, away = np.zeros(out.shape), np.empty(out.shape)
     out[...] = 1.0
     for x, y in zip(a.T, b.T, strict=True):
@@ -97,21 +98,21 @@ def _products(shape: str, a: Array, b: Array, out: Array) -> None:
 
 @record(eq=False)
 class AxisSimilarity:
-    """The similarities to P centres on one axis: P features of one coordinate.
+    """The similarities to P centres on an axis: P features of one coordinate.
 
     Attributes
     ----------
     shape, width
         As in `Similarity`.
     centres : array (P,)
-        The positions of the points.
+        The positions of the centres.
     """
 
     shape: str
     width: float
     centres: Array
 
-    #: The name of the setting of each axis, as embedders have it.
+    #: The name of the shape parameter, as for embedders.
     shape_parameter: ClassVar[str] = "width"
 
     def __repr__(self) -> str:
@@ -128,7 +129,7 @@ class AxisSimilarity:
 
     @property
     def smoothness(self) -> int:
-        """The highest derivative that is offered."""
+        """The highest order of derivatives that can be computed."""
         return _SMOOTHNESS[self.shape]
 
     def rows(self, x: Array, order: int = 0) -> Array:
@@ -157,7 +158,7 @@ class AxisSimilarity:
     def products(self, low: float, high: float, part: slice = slice(None)) -> Array:
         """Return the integrals (n, P) of products of similarities from low to high.
 
-        The product of each of ``part`` of the centres and each centre, in closed form.
+        Each is the product of a centre in ``part`` and any centre, in closed form.
         """
         scale = _FACTOR[self.shape] / self.width
         left, right = self.centres[part, None] * scale, self.centres * scale
@@ -177,7 +178,7 @@ def _product_integral(shape: str, c: Array, e: Array, low: float, high: float) -
     u, v = np.minimum(c, e), np.maximum(c, e)
     gap = v - u
     p = _POLYNOMIALS[shape]
-    # the second factor as a polynomial in t: p(gap + t) outside of the two, p(gap - t) between
+    # the second factor is a polynomial in t: p(gap + t) outside of c and e, p(gap - t) between them
     shifted = [
         sum(math.comb(k, n) * p[k] * gap ** (k - n) for k in range(n, len(p)))
         for n in range(len(p))

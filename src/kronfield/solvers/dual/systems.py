@@ -1,8 +1,8 @@
-"""The system of the dual form, solved: directly, or with inducing points where there are many.
+"""Solutions of the system of the dual form: directly, or with inducing points if there are many.
 
 `Direct` factors S = K + ridge / w of all points. `Inducing` writes the fit as a sum of similarities
-to m of the points: K is approximated by K_nm K_mm^-1 K_mn, and the ridge is chosen by the bound on
-the likelihood of Titsias (2009), which knows what the approximation leaves out.
+to m of the points: K is approximated by K_nm K_mm^-1 K_mn. The ridge maximises the bound on the
+likelihood of Titsias (2009), which accounts for the variance that the approximation leaves out.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.dual.likelihood import LEAST_RIDGE, MOST_RIDGE, orthonormal
 from kronfield.solvers.dual.similarity import AxisSimilarity, Similarity, on_axes
 
-# Added to the diagonal of K_mm, relative to it, so that rounding errors do not make it singular.
+# This fraction of the diagonal of K_mm is added to it, so that rounding does not make it singular.
 JITTER = 1e-8
-# Leave-one-out errors are computed at no more points than this.
+# Leave-one-out errors are computed at no more than this many points.
 MOST_LEFT_OUT = 1000
 # Similarities to inducing points are computed for this many points at a time: 32 MB for 1000.
 BLOCK = 4096
-# A ridge is made ten times as large, at most this often, if the matrix is singular to rounding.
+# The most attempts to factor a matrix. If it is singular to rounding, the ridge is multiplied by
+# ten.
 ATTEMPTS = 6
 
 
@@ -39,11 +40,11 @@ class DualSolution:
     coefficients : array (C, m)
         The weight of the similarity to each centre.
     trend : array (C, T)
-        The coefficients of the columns that are left alone.
+        The coefficients of the unpenalised columns.
     variances : array (C,)
         The factor a^2 of the similarity in the covariance.
-    left_out : array (C, n') or None
-        The errors of the prediction of points from all others, weighted by the root of the weight.
+    left_out : array (C, n')
+        Leave-one-out errors at n' of the points, times the square roots of their weights.
     left_out_weights : array (n',)
         The weights of these points.
     """
@@ -56,10 +57,10 @@ class DualSolution:
 
 
 class _Centred:
-    """A system with centres, whose similarities on each axis are those of the field.
+    """A system with centres.
 
-    A pickle holds the positions once: the field and its report refer to the same `axes`, and the
-    centres are put together from them.
+    The field and its report refer to the same `axes`. A pickle therefore holds the positions only
+    once, and the centres are assembled from `axes` when it is read.
     """
 
     similarity: Similarity
@@ -87,7 +88,7 @@ class Direct(_Centred):
     noise : array (n,)
         One over the weights of the points.
     columns : array (T, n)
-        What is left alone, at the points.
+        The unpenalised columns, at the points.
     """
 
     kind = "direct"
@@ -136,19 +137,19 @@ class Direct(_Centred):
 
     @functools.cached_property
     def _alone(self) -> tuple[Array, Array, Array]:
-        """L^-1 X of orthonormal columns X, the factor of X'S^-1 X, and the way back."""
+        """L^-1 X, the Cholesky factor of X'S^-1 X, and the matrix (T, q) of `orthonormal`."""
         X, way = orthonormal(self.columns)
         LX = self._forward(X)
         return LX, np.linalg.cholesky(LX.T @ LX), way
 
     def _without_trend(self, whitened: Array) -> tuple[Array, Array]:
-        """Return L^-1 y minus its part in the columns, and the coefficients of these."""
+        """Return L^-1 y without its part in the columns, and the coefficients of the columns."""
         LX, G, _ = self._alone
         b = np.linalg.solve(G.T, np.linalg.solve(G, LX.T @ whitened))
         return whitened - LX @ b, b
 
     def solve(self, values: Array, judged: bool = True) -> DualSolution:
-        """Return the solution for values (C, n), with errors of points left out if ``judged``."""
+        """Return the solution for values (C, n), with leave-one-out errors if ``judged``."""
         n = len(self.centres)
         left, b = self._without_trend(self._forward(values.T))
         coefficients = self._back(left)
@@ -171,7 +172,7 @@ class Direct(_Centred):
 
     @functools.cached_property
     def _precisions(self) -> Array:
-        """The diagonal of Q at some points: one over the variance given all others."""
+        """The diagonal of Q at `_left_out`: one over the variance of a value given all others."""
         chosen = self._left_out
         unit = np.zeros((len(self.centres), len(chosen)))
         unit[chosen, np.arange(len(chosen))] = 1.0
@@ -179,13 +180,13 @@ class Direct(_Centred):
         return np.asarray(np.sum(left**2, axis=0))
 
     def own_deviations(self, points: Array, noise: Array) -> Array:
-        """Return by what residuals (n,) become errors of predictions in standard deviations.
+        """Return divisors (n,) that turn residuals into standardised leave-one-out errors.
 
-        The prediction from all other points is off by c / q for the coefficient c and the
-        precision q, with the variance a^2 / q; the residual is ridge noise c. What is returned is
-        their ratio ridge noise sqrt(q), relative to a.
+        The leave-one-out error of a point is c / q for its coefficient c and precision q. Its
+        standard deviation is a / sqrt(q), and the residual is ridge noise c. The divisor is
+        therefore a ridge noise sqrt(q), returned relative to a.
         """
-        del points, noise  # those of the system
+        del points, noise  # the same as those of the system
         linalg = scipy_linalg()
         inverse, _ = linalg.lapack.dpotri(self._factor, lower=1)
         LX, G, _ = self._alone
@@ -194,7 +195,7 @@ class Direct(_Centred):
         return np.asarray(self.ridge * self.noise * np.sqrt(np.maximum(q, 1e-300)))
 
     def freedom(self) -> float:
-        """Return the trace of the hat matrix, from the points that were left out."""
+        """Return the trace of the hat matrix, from its diagonal at `_left_out`."""
         noisy = self.ridge * self.noise[self._left_out] * self._precisions
         return float(len(self.centres) * (1.0 - np.mean(noisy)))
 
@@ -217,7 +218,7 @@ class Direct(_Centred):
     def from_contents(
         cls, similarity: Similarity, ridge: float, arrays: Mapping[str, Array]
     ) -> Direct:
-        """Return the system from what was saved."""
+        """Return the system from its saved arrays."""
         return cls(similarity, ridge, arrays["centres"], arrays["noise"], arrays["columns"])
 
 
@@ -268,10 +269,15 @@ class Inducing(_Centred):
         judged: Array | None = None,
         unit: float = 1.0,
     ) -> tuple[Inducing, DualSolution]:
-        """Return the system and the solution for values (C, n); a ridge of None is chosen.
+        """Return the system and the solution for values (C, n).
 
+<<<<<<< HEAD
         Leave-one-out errors are those of the points ``judged``, by default of some. The ridges that
         are tried are relative to ``unit``, the mean weight.
+=======
+        If ``ridge`` is None, it is chosen by `likeliest`. Leave-one-out errors are computed at the
+        points with the indices ``judged``, by default at up to MOST_LEFT_OUT points.
+>>>>>>> main
         """
         X, way = orthonormal(columns)
         root = 1.0 / np.sqrt(noise)
@@ -341,7 +347,7 @@ class Inducing(_Centred):
         return np.asarray(np.linalg.lstsq(S[:, :q], S[:, q:], rcond=None)[0])
 
     def likeliest(self, VR: Array, RR: Array, unit: float = 1.0) -> float:
-        """Return the ridge with the highest bound on the likelihood."""
+        """Return the ridge with the highest bound on the likelihood (Titsias, 2009)."""
         e, vectors = self.spectrum
         sums, q = self.sums, self.sums.VX.shape[1]
         n, m = sums.count, len(e)
@@ -362,10 +368,11 @@ class Inducing(_Centred):
         return math.exp(tried[int(np.argmin([bound(x) for x in tried]))]) * unit
 
     def own_deviations(self, points: Array, noise: Array) -> Array:
-        """Return by what residuals (n,) become errors of predictions in standard deviations.
+        """Return divisors (n,) that turn residuals into standardised leave-one-out errors.
 
-        Without the point, the residual r is r / (1 - h) for the leverage h, with the variance
-        a^2 (ridge noise / (1 - h) + what inducing points leave out).
+        The leave-one-out error of a point is r / (1 - h) for its residual r and leverage h. Its
+        variance is a^2 (ridge noise / (1 - h) + v), where a^2 v is the prior variance that inducing
+        points leave out. Divisors are relative to a.
         """
         e, vectors = self.spectrum
         found = np.empty(len(points))
@@ -421,7 +428,7 @@ class Inducing(_Centred):
     def from_contents(
         cls, similarity: Similarity, ridge: float, arrays: Mapping[str, Array]
     ) -> Inducing:
-        """Return the system from what was saved."""
+        """Return the system from its saved arrays."""
         total, count = arrays["total"]
         B, VX, XX, way = (arrays[name] for name in ("B", "VX", "XX", "way"))
         sums = _Sums(B, VX, XX, way, float(total), int(count))

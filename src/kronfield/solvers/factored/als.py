@@ -2,11 +2,11 @@
 
     f(x) = sum over d of m_d(x_d) + sum over r of prod over d of g_rd(x_d)
 
-Each function is a spline. With the functions of all other axes given, f is linear in m_d and all
+Each function is a spline. With the functions of all other axes fixed, f is linear in m_d and all
 g_rd of one axis: a system of K (R + 1) unknowns. A sweep solves it for one axis after the other
-(Carroll and Chang, 1970; Beylkin, Garcke and Mohlenkamp, 2009). The penalty of g_rd is that of the
-function times the root mean square of the others of its product, so that it does not depend on how
-a product is shared out between its factors.
+(Carroll and Chang, 1970; Beylkin, Garcke and Mohlenkamp, 2009). The penalty applies to g_rd times
+the root mean square of the product of the other factors. It does not change if one factor is
+multiplied by a number and another is divided by it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import BSpline
 from kronfield.solvers.factored.axes import Rows, bend
 
-# A ridge relative to the mean of the diagonal: constants may be shared out between main effects.
+# A ridge relative to the mean of the diagonal. It makes the system definite: a constant can move
+# from one main effect to another without changing the sum.
 RIDGE = 1e-9
 # Bins per axis in the search for the pair of axes of a new product.
 BINS = 5
-# At most this many axes are searched for pairs: those with the strongest effects.
+# Pairs are searched among at most this many axes: those with the strongest effects.
 SEARCHED = 40
 
 
 @record(eq=False)
 class Factors:
-    """The weights of all functions: for each axis (K_d, 1 + R), main effects first."""
+    """The weights of all functions: an array (K_d, 1 + R) per axis, the main effect first."""
 
     weights: tuple[Array, ...]
 
@@ -43,11 +44,11 @@ class Factors:
 
     @classmethod
     def zeros(cls, embedders: Sequence[BSpline]) -> Factors:
-        """Return main effects that are zero, without products."""
+        """Return main effects of zero, and no products."""
         return cls(tuple(np.zeros((emb.size, 1)) for emb in embedders))
 
     def with_product(self, new: Sequence[Array]) -> Factors:
-        """Return the same with another product, of the functions with weights (K_d,)."""
+        """Return the factors with one more product, whose functions have weights (K_d,)."""
         pairs = zip(self.weights, new, strict=True)
         return Factors(tuple(np.column_stack([W, w]) for W, w in pairs))
 
@@ -64,7 +65,7 @@ class Sweeper:
     weights : array (P,), optional
         The weights of the points.
     free : sequence of bool, optional
-        Whether functions of each axis may vary; others are constant.
+        Whether the functions of each axis are fitted; those of other axes keep their weights.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Sweeper:
 
     @property
     def memory(self) -> int:
-        """The bytes that are held, with the functions of the last sweep."""
+        """The bytes of the features and of the functions at the points."""
         return self.rows.memory + sum(F.nbytes for F in self.functions)
 
     def start(self, factors: Factors) -> None:
@@ -108,7 +109,7 @@ class Sweeper:
         return float(squares.sum() if self.weights is None else squares @ self.weights)
 
     def sweep(self, factors: Factors, penalty: float) -> Factors:
-        """Return the factors after the least squares of every axis in turn."""
+        """Return the factors after one least-squares solve per axis, in turn."""
         weights = list(factors.weights)
         for d in self.axes:
             weights[d] = self._solve(d, penalty)
@@ -119,7 +120,10 @@ class Sweeper:
     def sweeps(
         self, factors: Factors, penalty: float, most: int, tolerance: float = 1e-4
     ) -> Factors:
-        """Return the factors after sweeps that still lower the loss by ``tolerance`` of it."""
+        """Return the factors after at most ``most`` sweeps.
+
+        They stop once a sweep lowers the loss by no more than the fraction ``tolerance``.
+        """
         self.start(factors)
         before = self.loss()
         for _ in range(most):
@@ -131,7 +135,7 @@ class Sweeper:
         return factors
 
     def _others(self, axis: int) -> Iterator[Array]:
-        """Yield the product of the functions of all other axes, part by part; 1 for the main."""
+        """Yield the products of the functions of all other axes, by part; 1 for main effects."""
         for part in self.rows.parts:
             G = np.ones((part.stop - part.start, self.functions[0].shape[1]), self.rows.dtype)
             for e, F in enumerate(self.functions):
@@ -147,7 +151,7 @@ class Sweeper:
             if e != axis:
                 target -= F[:, 0]
         gram, right = self.rows.normal(axis, self._others(axis), target, self.weights)
-        # the mean square of each factor, sum over features: splines sum to 1
+        # the mean square of the other factors, from a sum over features: splines sum to 1
         blocks = gram.reshape(K, T, K, T)
         sizes = np.einsum("itjt->t", blocks) / self._total
         scales = 1.0 / np.sqrt(np.maximum(sizes, 1e-30))
@@ -164,18 +168,18 @@ class Sweeper:
         return float(self.rows.count if self.weights is None else self.weights.sum())
 
     def _normalise(self, axis: int, weights: list[Array]) -> None:
-        """Share out the products so that no factor grows without bound."""
+        """Scale the factors of the axis to root mean square 1, so that none grows without bound."""
         F = self.functions[axis]
         size = np.sqrt(np.mean(F[:, 1:].astype(np.float64) ** 2, axis=0))
         size = np.where(size > 1e-12, size, 1.0)
         if axis == self.axes[-1] or not len(size):
-            return  # the last axis carries the size of the product
+            return  # the factor of the last axis carries the scale of the product
         weights[axis] = weights[axis] / np.concatenate([[1.0], size])
         F[:, 1:] /= size.astype(F.dtype)
 
 
 def bins_of(points: Array) -> Array:
-    """Return the bin (P, D) of each position: equally many points in each of `BINS`."""
+    """Return the bin (P, D) of each position: one of `BINS` with about as many points in each."""
     found = np.empty(points.shape, dtype=np.int64)
     for d, x in enumerate(points.T):
         edges = np.unique(np.quantile(x, np.arange(1, BINS) / BINS))
@@ -193,9 +197,10 @@ def new_product(
 ) -> list[Array] | None:
     """Return the functions (K_d,) of a product of two axes that explains much of the residual.
 
-    For each pair of axes, means of the residual in 5 x 5 bins are a matrix, whose leading singular
-    vectors are two step functions (a method of interaction detection; Lou et al., 2013). Of all
-    pairs, the one with the largest part of the variance is taken after ``skip`` others.
+    For each pair of axes, the means of the residual in BINS x BINS bins are a matrix. The pair
+    whose matrix explains the most variance is selected, after ``skip`` better pairs have been
+    passed over (interaction detection; Lou et al., 2013). The leading singular vectors of its
+    matrix are step functions on the two axes.
     """
     found: list[tuple[float, int, int, Array, Array]] = []
     for i, d in enumerate(axes):
@@ -203,7 +208,7 @@ def new_product(
             cell = bins[:, d] * BINS + bins[:, e]
             count = np.bincount(cell, minlength=BINS * BINS).reshape(BINS, BINS)
             total = np.bincount(cell, weights=residual, minlength=BINS * BINS).reshape(BINS, BINS)
-            # means times the root of the number of points, whose squares are explained variance
+            # means times the root of the number of points: their squares are explained variance
             table = total / np.sqrt(np.maximum(count, 1))
             found.append((float(np.sum(table**2)), d, e, table, count))
     found.sort(key=lambda one: -one[0])

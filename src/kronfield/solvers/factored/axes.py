@@ -1,4 +1,4 @@
-"""The splines of each axis, and their rows at many points in parts that stay in the cache."""
+"""The splines of each axis, and their values at many points, in parts that fit the cache."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from kronfield._core.arrays import Array
 from kronfield._core.records import record
 from kronfield.embedders import BSpline
 
-# Points are treated in parts of this many.
+# Points are processed in parts of this many.
 PART = 1 << 15
-# More points than this are held in float32; sums over points are float64 always.
+# The features of more points than this are kept in float32. Sums over points are always float64.
 SINGLE = 100_000
-# Knots divide the points and the axis about equally: this is the share of the points.
+# Knots are placed between quantiles of the points and even positions: this is the weight of the
+# quantiles.
 SHARE = 0.5
 
 
 def spline_axis(x: Array, size: int, few: int) -> BSpline:
-    """Return the splines of an axis, whose positions are between 0 and 1.
+    """Return the splines of an axis whose positions ``x`` are between 0 and 1.
 
-    An axis with up to ``few`` different positions has one hat for each of them, so that integers
-    and categories may have any values. Others have ``size`` cubic splines, with knots between
-    those of even lengths and those of equal numbers of points.
+    An axis with up to ``few`` different positions has one hat for each of them, so that the
+    function can have any value at each integer or category. Other axes have ``size`` cubic
+    splines, with knots between even positions and quantiles of the points.
     """
     values = _distinct(x, few)
     if values is not None:
-        if len(values) == 1:  # a single position shows no function
+        if len(values) == 1:  # a single position does not determine a function
             return BSpline(2, 1)
         inner = values[1:-1] if len(values) > 2 else None
         return BSpline(len(values), 1, low=values[0], high=values[-1], inner=inner)
     at = np.linspace(0.0, 1.0, 257)
-    share = np.quantile(x, at)  # rising, with repetitions
+    share = np.quantile(x, at)  # sorted, possibly with repetitions
     even = np.linspace(0.0, 1.0, 257)
     below = np.interp(even, *_strictly(share, at))
     mixed = SHARE * below + (1.0 - SHARE) * even
@@ -50,17 +51,17 @@ def _distinct(x: Array, few: int) -> Array | None:
 
 
 def _strictly(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return (x, y) without repeated x, of which the mean of y is kept."""
+    """Return (x, y) with each x once, and the mean of its y."""
     values, inverse = np.unique(x, return_inverse=True)
     return values, np.bincount(inverse, weights=y) / np.bincount(inverse)
 
 
 def bend(embedder: BSpline) -> Array:
-    """Return the penalty (K, K) of one function: about the integral of its squared second slope.
+    """Return the penalty (K, K) of one function: about the integral of its squared curvature.
 
-    Slopes are divided differences of the weights (Eilers and Marx, 1996), as if the knots were
-    even: where there are many points, functions may bend more. A few hundredths of the squared
-    first slope are added: an axis without effect has a constant function.
+    Derivatives are divided differences of the weights (Eilers and Marx, 1996), as if the knots
+    were even. Thus functions may bend more where there are many points. A small multiple of the
+    squared first derivative is added, so that the function of an axis without effect is constant.
     """
     K = embedder.size
     x = BSpline(K, embedder.degree).centres  # a straight line has these weights
@@ -76,10 +77,10 @@ def bend(embedder: BSpline) -> Array:
 
 @record(eq=False)
 class _Pieces:
-    """The points of one part on one axis, by the piece of the spline that they are in."""
+    """The points of one part on one axis, sorted by the polynomial piece that contains them."""
 
     order: Array  # the points of the part, sorted by piece
-    back: Array  # where each point of the part is in this order
+    back: Array  # the place of each point of the part in this order
     first: Array  # the first feature of each point, in this order
     values: Array  # the features that are not zero, (n, taps), in this order
     runs: list[tuple[int, int, int]]  # (first feature, start, stop) of each piece
@@ -121,12 +122,12 @@ class Rows:
 
     @property
     def memory(self) -> int:
-        """The bytes that are held."""
+        """The bytes of the features."""
         taps = sum(emb.taps() for emb in self.embedders)
         return self.count * (taps * self.dtype.itemsize + 12 * len(self.embedders))
 
     def times(self, axis: int, weights: Array) -> Array:
-        """Return the functions (P, T) with weights (K, T) at the points."""
+        """Return the values (P, T) at the points of the functions with weights (K, T)."""
         W = np.asarray(weights, dtype=self.dtype)
         out = np.empty((self.count, W.shape[1]), dtype=self.dtype)
         taps = self.embedders[axis].taps()
@@ -142,7 +143,7 @@ class Rows:
     def normal(
         self, axis: int, factors: Iterator[Array], targets: Array, weights: Array | None
     ) -> tuple[Array, Array]:
-        """Return A'A (K T, K T) and A'y (K T,), of rows A = features x factors.
+        """Return A'A (K T, K T) and A'y (K T,). Rows of A are products of features and factors.
 
         Parameters
         ----------

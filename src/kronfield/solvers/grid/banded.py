@@ -21,7 +21,7 @@ from kronfield.embedders import BSpline, LocalEmbedder, Wrapped
 # Rows in a block: FEW_ROWS, or MANY_ROWS for matrices of at least MANY_FROM rows. With fewer rows,
 # fewer zeros are multiplied and factorisations are cheaper. With more rows, BLAS is faster.
 FEW_ROWS, MANY_ROWS, MANY_FROM = 32, 64, 512
-# The fewest multiplications for which a thread of its own saves time.
+# The fewest multiplications for which a separate thread saves time.
 WORTH_A_THREAD = 1 << 23
 # The fewest rows of a dense product per thread: BLAS is slow on fewer.
 FEWEST_ROWS = 128
@@ -32,14 +32,14 @@ FEW_LINES, WINDOWS = 8, 1024
 
 
 class Operator(Protocol):
-    """A matrix that is not stored as one: banded, factored, or circulant."""
+    """A matrix that is not stored as a dense array: banded, factored, or circulant."""
 
     def apply(self, tensor: Array, axis: int) -> Array:
         """Return the mode product with ``axis`` of a tensor."""
 
 
 def block_rows(size: int) -> int:
-    """Return the rows in a block of a matrix with ``size`` rows."""
+    """Return the number of rows in a block of a matrix with ``size`` rows."""
     return FEW_ROWS if size < MANY_FROM else MANY_ROWS
 
 
@@ -155,7 +155,7 @@ class BlockBanded:
 
     @functools.cached_property
     def is_identity(self) -> bool:
-        """Whether this is the identity, as for hats two spacings wide centred on samples."""
+        """Whether this is the identity, as for hats two spacings wide, centred on samples."""
         if self.shape[0] != self.shape[1] or any(
             block.column != block.row for block in self.blocks
         ):
@@ -187,7 +187,7 @@ class BlockBanded:
 
     @property
     def used_columns(self) -> tuple[int, int]:
-        """The first column that a block uses, and the one past the last."""
+        """The first column that a block uses, and the column after the last."""
         return (
             min(block.column for block in self.blocks),
             max(block.column + block.values.shape[1] for block in self.blocks),
@@ -230,7 +230,7 @@ def apply(
 
 @with_one_blas_thread
 def dense_apply(matrix: Array, tensor: Array, axis: int) -> Array:
-    """Return the mode product with a dense matrix, as `mode_product`, shared among threads.
+    """Return the mode product with a dense matrix, like `mode_product`, in several threads.
 
     The result has the dtype of the matrix.
     """
@@ -250,7 +250,7 @@ def dense_apply(matrix: Array, tensor: Array, axis: int) -> Array:
         else:
             out[some] = (turned @ matrix.T).reshape(-1, after, M).transpose(0, 2, 1)
 
-    def on_slice(part: tuple[int, slice]) -> None:  # rows of the matrix times one (N, A) slice
+    def on_slice(part: tuple[int, slice]) -> None:  # rows of the matrix times an (N, A) slice
         i, rows = part
         np.matmul(matrix[rows], flat[i].astype(matrix.dtype, copy=False), out=out[i, rows])
 
@@ -262,7 +262,7 @@ def dense_apply(matrix: Array, tensor: Array, axis: int) -> Array:
 
 
 def _slices(count: int, work: int) -> list[slice]:
-    """Return slices of ``count`` items, of ``work`` multiplications each, one slice per thread."""
+    """Return slices of ``count`` items, a slice per thread; an item is ``work`` multiplications."""
     step = max(FEWEST_ROWS, WORTH_A_THREAD // max(work, 1))
     return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
@@ -301,7 +301,7 @@ def _wrapped_blocks(
 ) -> BlockBanded:
     """Return the embedding of positions on a circle: blocks that cross the seam have all columns.
 
-    The circle is cut open at every turn, and the columns of the line are folded back.
+    Positions of each turn are evaluated on a line, whose columns are then taken modulo K.
     """
     turn = np.floor(x - embedder.start)
     K, blocks = embedder.size, []
@@ -320,7 +320,7 @@ def _wrapped_blocks(
             continue
         block = np.zeros((len(part), K))
         for here, column, values in found:
-            for start in range(0, values.shape[1], K):  # no column twice in one addition
+            for start in range(0, values.shape[1], K):  # += adds a repeated column once
                 piece = values[:, start : start + K]
                 columns = (column + start + np.arange(piece.shape[1])) % K
                 block[here[:, None], columns] += piece

@@ -1,6 +1,6 @@
 """The inverse of a square banded matrix, as solves with its LU factors.
 
-A few lines are solved by LAPACK. It takes one row at a time, so many lines are solved faster in
+A few lines are solved by LAPACK, which processes one row at a time. Many lines are solved faster in
 blocks of rows, by matrix products.
 """
 
@@ -18,10 +18,10 @@ from kronfield._core.arrays import Array, problem
 from kronfield._core.records import record
 from kronfield._core.threads import in_threads, scipy_linalg, with_one_blas_thread
 
-# Entries up to this are rounding and left out of the band: the rows of B-splines sum to 1.
+# Entries up to this are left out of the band. They are rounding: the rows of B-splines sum to 1.
 NEGLIGIBLE = 1e-16
 # A matrix is the identity if no entry differs from it by more than IDENTITY, or by ROUNDING per
-# sample: the rounding of positions counts in steps between samples.
+# sample: rounding errors of positions are relative to the distance between samples.
 IDENTITY, ROUNDING = 1e-12, 2e-15
 # Up to this many lines are solved by LAPACK.
 FEW_LINES = 8
@@ -29,7 +29,7 @@ FEW_LINES = 8
 ROWS = 32
 # Lines are copied until a product has this many columns: BLAS is slow on fewer.
 FEW_COLUMNS = 64
-# The multiplications for which a thread of its own saves time.
+# The number of multiplications for which a separate thread saves time.
 WORTH_A_THREAD = 1 << 23
 # The largest difference between the solutions by blocks and by LAPACK, relative to the solution.
 AGREEMENT = 1e-9
@@ -236,10 +236,10 @@ def _slices(count: int, step: int) -> list[slice]:
 
 @record(eq=False)
 class FactoredInverse:
-    """A pseudo-inverse as two factors: small coefficients stay small before they are divided.
+    """A pseudo-inverse as two factors, for ill-conditioned fits.
 
-    The product (V / s) U' loses all digits of an ill-conditioned fit; its factors one after the
-    other lose none at the samples.
+    In the product (V / s) U' of an ill-conditioned fit all digits are lost to rounding. If U' and
+    V / s are applied in turn, the fit is accurate at the samples.
     """
 
     back: Array  # (K, r): V / s
@@ -262,7 +262,7 @@ class FactoredInverse:
 
     def apply(self, tensor: Array, axis: int) -> Array:
         """Return the mode product with ``axis`` of ``tensor``."""
-        # imported here: `banded` imports this module
+        # imported here, since only this class needs it
         from kronfield.solvers.grid.banded import dense_apply
 
         return dense_apply(self.back, dense_apply(self.coefficients, tensor, axis), axis)
@@ -270,7 +270,7 @@ class FactoredInverse:
 
 @record(eq=False)
 class SolveWithEnds:
-    """The inverse of samples with ``count`` conditions at either end, of right-hand side 0."""
+    """The inverse of samples with ``count`` conditions of right-hand side 0 at either end."""
 
     inner: BandedSolve
     count: int = 1

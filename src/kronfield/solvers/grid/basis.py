@@ -29,11 +29,11 @@ from kronfield.solvers.grid.mirrored import (
 # Integrals of squared derivatives use NODES Gauss-Legendre nodes per panel, and PANELS panels per
 # spacing of the features.
 NODES, PANELS = 4, 2
-# The bases of axes up to this many samples or features are cached; larger ones take much memory,
-# and are computed in halves if the axis is its own mirror image.
+# The bases of axes with at most this many samples and features are cached. Larger bases take much
+# memory. They are computed in halves if the axis is its own mirror image.
 KEPT_UP_TO = 1024
-# Singular values from eigenvalues of P P' lose the square of the condition number: up to this one,
-# ten digits are left.
+# Singular values from the eigenvalues of P P' have relative errors proportional to the square of
+# the condition number. Up to this condition number, ten digits are correct.
 WELL_CONDITIONED = 1e3
 
 
@@ -73,7 +73,7 @@ def ridge_basis(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
 def roughness_basis(
     embedder: Embedder, x: Array, low: float, high: float, *, rcond: float, smooth: int, order: int
 ) -> AxisBasis:
-    """Return `compute_roughness_basis`, cached: penalties of all weights need the same basis."""
+    """Return `compute_roughness_basis`, cached: the basis does not depend on penalty weights."""
     if max(len(x), embedder.size) > KEPT_UP_TO:
         if in_halves(embedder, x) and is_mirrored(embedder, x, low, high):
             found = _mirrored_roughness(embedder, x, low, high, rcond, smooth, order)
@@ -104,7 +104,7 @@ def _kept(
 
 
 def in_halves(embedder: Embedder, x: Array) -> bool:
-    """Tell whether an axis is worth two halves, and not too long for them."""
+    """Return whether halves save time on this axis, and it is not too long to be factored."""
     return max(len(x), embedder.size) > KEPT_UP_TO and len(x) * embedder.size <= LARGEST_DENSE
 
 
@@ -123,9 +123,9 @@ def _mirrored_svd(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
 
 
 def _svd(P: Array) -> tuple[Array, Array, Array]:
-    """Return the thin SVD of a half of the features, in any order.
+    """Return the thin SVD of a half of the features, with singular values in any order.
 
-    A well-conditioned wide one, as of splines, is found from P P' = U s^2 U', in less memory.
+    If P is wide and well conditioned, it is computed from P P' = U s^2 U', in less memory.
     """
     if P.shape[0] <= P.shape[1]:
         squares, U = _eigh(P @ P.T)
@@ -142,7 +142,7 @@ def _mirrored_roughness(
 ) -> AxisBasis | None:
     """Return the basis of an axis that is its own mirror image, in halves.
 
-    None if there are more features than samples and no banded inverse, or rank is missing.
+    None if there are more features than samples, but no banded inverse of full rank.
     """
     K = embedder.size
     inverses = (
@@ -174,14 +174,14 @@ def _eigh(matrix: Array) -> tuple[Array, Array]:
     """Return eigenvalues and eigenvectors of a symmetric matrix, which is overwritten."""
     from scipy.linalg import eigh
 
-    # LAPACK overwrites matrices that are stored by columns: the transpose of a symmetric one
+    # LAPACK can overwrite only matrices that are stored by columns, such as this transpose
     return eigh(matrix.T, overwrite_a=True, check_finite=False, driver="evd")
 
 
 def _halves_of_inverse(
     embedder: Embedder, x: Array, rcond: float, smooth: int
 ) -> list[tuple[Array | None, Array]] | None:
-    """Return None (for the identity) and the right inverse of the features, of either half."""
+    """Return (Q, E) of either half: None, for the identity, and the features' right inverse."""
     inverse = invert_axis(embedder, x, dtype=np.float64, smooth=smooth, rcond=rcond)
     operator, N = inverse.operator, len(x)
     if not isinstance(operator, BlockBanded) or inverse.rank < N:
@@ -201,7 +201,7 @@ def _halves_of_inverse(
 
 
 def _halves_by_svd(embedder: Embedder, x: Array, rcond: float) -> list[tuple[Array | None, Array]]:
-    """Return the range and the pseudo-inverse of the features, of either half."""
+    """Return (Q, E) of either half: the range and the pseudo-inverse of the features."""
     basis = _mirrored_svd(embedder, x, rcond)
     assert isinstance(basis.U, Mirrored)
     assert isinstance(basis.back, Mirrored)
@@ -214,7 +214,7 @@ def _halves_by_svd(embedder: Embedder, x: Array, rcond: float) -> list[tuple[Arr
 
 def _half_of_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
     """Return the first half of the rows of `derivative_gram`, of local features."""
-    assert isinstance(embedder, LocalEmbedder)  # `is_mirrored` of no other
+    assert isinstance(embedder, LocalEmbedder)  # `is_mirrored` refuses others
     x, w = derivative_nodes(embedder, low, high, order)
     rows = (embedder.size + 1) // 2
     gram = np.zeros((rows, embedder.size))
@@ -234,8 +234,8 @@ def compute_roughness_basis(
 
     S is the integral from ``low`` to ``high`` of the products of derivatives of ``order`` 1 or 2.
     The strength is the roughness, or its root for the second derivative: both grow with the square
-    of frequency. If there are more features than samples, many weights give the same values. Then
-    the smoothest of them are used.
+    of frequency. If there are more features than samples, many sets of weights give the same
+    values, of which the smoothest is used.
     """
     circle = _circle_basis(embedder, x, low, high, order)
     if circle is not None:
@@ -279,7 +279,7 @@ def _circle_basis(
         return None
     solve, N = found[0], len(x)
     nodes, weights = derivative_nodes(embedder, low, high, order)
-    # the first row of the Gram matrix, and with it all of them
+    # the first row of the Gram matrix; the other rows are shifted copies
     rows = [
         np.asarray(embedder.derivative(part, order)) for part in np.array_split(nodes, N // 64 + 1)
     ]
@@ -310,7 +310,7 @@ def derivative_nodes(
         edges = np.unique(np.concatenate([[low], np.clip(inside, low, high), [high]]))
         count = embedder.degree - order + 1
     elif isinstance(embedder, Wrapped) and isinstance(embedder.embedder, BSpline):
-        # once round the circle, from any position on
+        # panels end at the knots, once round the circle from ``low`` on
         knots = embedder.knots[:-1]
         inside = np.sort(low + (knots - low) % 1.0)
         edges = np.unique(np.concatenate([[low], np.clip(inside, low, high), [high]]))
@@ -318,7 +318,7 @@ def derivative_nodes(
     else:
         if isinstance(embedder, LocalEmbedder | Wrapped):
             spacing = embedder.spacing
-        else:  # at least a panel for every quarter of the shortest wave
+        else:  # at least four panels per shortest wavelength
             spacing = 1.0 / max(embedder.size, 8, 2 * embedder.bandwidth())
         # panels end at multiples of half a spacing, where features can have kinks
         step = spacing / PANELS

@@ -1,4 +1,4 @@
-"""The inverse of one periodic axis: by FFT where all samples are alike, else as a cyclic band."""
+"""The inverse of one periodic axis: by FFT if samples are evenly spaced, else as a cyclic band."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kronfield.embedders import Dirichlet, Embedder, Wrapped
 from kronfield.solvers.grid.banded_lu import BandedSolve
 from kronfield.solvers.points.rows import axis_run, taps_in_reach
 
-# Samples are alike if their gaps differ by less than this fraction: the fit then misses them by
-# about this fraction of the change over a gap.
+# Samples are evenly spaced if their gaps differ by less than this fraction. The error of the fit at
+# the samples is then about this fraction of the change over a gap.
 SAME = 1e-10
-# Rounding of a position on the unit interval.
+# The rounding error of a position on the unit interval.
 ROUNDING = 4e-16
 # Numbers that are transformed at a time, to bound the memory: 32 MB of complex numbers.
 NUMBERS = 1 << 21
@@ -32,7 +32,7 @@ class CirculantSolve:
     Attributes
     ----------
     gains : complex array of shape (N // 2 + 1,)
-        One over the eigenvalues; 0 for those that count as zero.
+        The inverses of the eigenvalues; 0 for eigenvalues that count as zero.
     count : int
         The number N of samples.
     dtype : dtype
@@ -50,7 +50,7 @@ class CirculantSolve:
 
     @property
     def is_identity(self) -> bool:
-        """Whether every coefficient stays as it is."""
+        """Whether the matrix is the identity."""
         return bool(np.abs(self.gains - 1.0).max() < 1e-14)
 
     def astype(self, dtype: Any) -> CirculantSolve:
@@ -87,7 +87,7 @@ class CirculantSolve:
 
 @record(eq=False)
 class CyclicSolve:
-    """The inverse of a band that wraps round: its band B, and the corners as a low-rank change.
+    """The inverse of a cyclic band: a band B plus corners, which are a low-rank change.
 
     For A = B + E G, with the unit columns E of the rows that have corner entries G,
     A^-1 = B^-1 - B^-1 E (1 + G B^-1 E)^-1 G B^-1 (Woodbury, 1950).
@@ -97,7 +97,7 @@ class CyclicSolve:
     band : BandedSolve
         B^-1.
     shift : int
-        The columns were rolled by this many, so that the band is around the diagonal.
+        The number of places by which the columns were rolled to centre the band on the diagonal.
     corners : array (r, N)
         G.
     back : array (N, r)
@@ -145,7 +145,7 @@ class CyclicSolve:
 def circulant_inverse(
     embedder: Embedder, x: Array, rcond: float
 ) -> tuple[CirculantSolve, int, float] | None:
-    """Return the inverse, its rank and condition; None if samples and features are not alike."""
+    """Return the inverse, its rank and condition; None unless features and samples are even."""
     N = len(x)
     alike = isinstance(embedder, Dirichlet) or (isinstance(embedder, Wrapped) and embedder.is_even)
     if not alike or embedder.size != N:
@@ -159,7 +159,7 @@ def circulant_inverse(
     kept = sizes > max(rcond, 1e-14) * sizes.max()
     gains = np.zeros_like(eigenvalues)
     gains[kept] = 1.0 / eigenvalues[kept]
-    # all frequencies but the first, and of an even N the last, stand for two
+    # each frequency stands for two eigenvalues, except the first and, if N is even, the last
     twice = np.full(len(sizes), 2)
     twice[0] = 1
     if N % 2 == 0:
@@ -169,7 +169,7 @@ def circulant_inverse(
 
 
 def cyclic_inverse(embedder: Embedder, x: Array) -> CyclicSolve | None:
-    """Return the inverse of as many local features as samples; None if it does not exist."""
+    """Return the inverse of as many local features as samples; None if that is not possible."""
     N, taps = len(x), taps_in_reach(embedder)
     if not isinstance(embedder, Wrapped) or embedder.size != N or taps is None or 4 * taps > N:
         return None
@@ -180,7 +180,7 @@ def cyclic_inverse(embedder: Embedder, x: Array) -> CyclicSolve | None:
     near = np.abs(columns - rows) <= N // 2
     first = np.clip(run.first - shift, 0, None)
     band = np.where(near, run.values, 0.0)
-    # the band starts at column 0 in the first rows: move what is left of it there
+    # runs of the first and last rows are clipped to columns 0 to N - 1: move their entries
     if np.any(np.diff(x) <= 0):
         return None
     moved = np.zeros_like(band)
@@ -209,7 +209,7 @@ def cyclic_inverse(embedder: Embedder, x: Array) -> CyclicSolve | None:
 
 
 def _solves(operator: CyclicSolve, values: Array, first: Array, N: int) -> bool:
-    """Check the inverse on alternating samples, and on ones."""
+    """Return whether the inverse reproduces alternating samples, and samples of 1."""
     taps = np.arange(len(values))[:, None]
     for right in ((-1.0) ** np.arange(N), np.ones(N)):
         weights = operator.apply(right, 0)

@@ -18,24 +18,24 @@ from kronfield.solvers.grid.banded_lu import BandedSolve, FactoredInverse, Solve
 if TYPE_CHECKING:
     from kronfield.solvers.grid.cyclic import CirculantSolve, CyclicSolve
 
-# The numbers of extra weights on either side of a block that are tried, in order. If the largest is
-# not enough, the inverse is dense.
+# The numbers of extra weights on either side of a block, tried in this order. If the largest is not
+# enough, the inverse is dense.
 MARGINS = (16, 32, 64, 128)
 # Local normal equations square the condition number. Above this condition number they lose too many
 # digits, and the dense inverse is used instead.
 LOCAL_CONDITION = 3e3
-# Below this `rcond`, a pseudo-inverse is kept in factors: see `FactoredInverse`.
+# With an `rcond` below this, a pseudo-inverse is stored as two factors: see `FactoredInverse`.
 FACTORED_BELOW = 1e-12
 # The largest matrix of one axis that is factored densely: 8192 x 8192, which takes minutes.
 LARGEST_DENSE = 1 << 26
-# The weights of B-splines up to this condition number are stored as float32 for float32 samples:
-# values then differ by no more than about 1e-5 of the largest.
+# Up to this condition number, B-splines through float32 samples have float32 weights: the error of
+# values is then at most about 1e-5 of the largest value.
 SINGLE_CONDITION = 50.0
 # Above this condition number, the LU factors of B-splines at the samples have lost all digits.
 SINGULAR = 1e14
 # If the gaps between samples differ by less than this fraction, the blocks of an inverse are equal.
 SAME = 1e-9
-# The number of banded inverses that are cached: at 4096 samples each takes 1 MB.
+# The number of inverses of each kind that are cached. A banded inverse of 4096 samples takes 1 MB.
 RECENT = 32
 # The longest axis whose B-spline inverse is cached: it takes 1 MB.
 KEPT_UP_TO = 4096
@@ -55,9 +55,10 @@ class AxisInverse:
     method : str
         "banded" or "dense"; of a periodic axis "circulant" or "cyclic band".
     rank : int
-        The effective rank. If it is below min(N, K), the fit has the least norm.
+        The effective rank. If it is below min(N, K), weights have the least norm.
     condition : float
-        The largest over the smallest singular value kept; a bound on it for banded inverses.
+        The ratio of the largest to the smallest singular value kept; for banded inverses a bound or
+        an estimate.
     """
 
     operator: (
@@ -94,13 +95,13 @@ def invert_axis(
         float32 or float64, the dtype of the samples: it sets the precision of the inverse.
     smooth : int
         Which weights to use if several fit equally well: 0 selects those of least norm, 1 or 2
-        those with the least first or second differences. Past the last sample these continue as
-        flat or as straight as possible.
+        those with the least first or second differences, which continue as flat or as straight as
+        possible past the last sample.
     rcond : float
         Singular values below this fraction of the largest count as zero, in a dense inverse.
     """
     if isinstance(embedder, LocalEmbedder) and math.isfinite(embedder.reach()):
-        # whoever asks for small singular values needs the digits
+        # with a small rcond, small singular values are kept, and weights need float64
         kept = np.dtype(np.float64 if 0 < rcond < FACTORED_BELOW else dtype)
         operator = _recent_local_inverse(embedder, x.tobytes(), kept, smooth)
         if operator is not None:
@@ -116,7 +117,7 @@ def invert_axis(
         on_circle = _circle_inverse(embedder, x, dtype, rcond)
         if on_circle is not None:
             return on_circle
-        smooth = 0  # there is nothing past the last sample
+        smooth = 0  # a circle has no positions past the last sample
     if rcond < FACTORED_BELOW and (not smooth or len(x) < embedder.size):
         return _factored_inverse(embedder, x.tobytes(), smooth, rcond)
     dense, rank, condition = dense_inverse(dense_embedding(embedder, x), smooth, rcond)
@@ -149,7 +150,7 @@ def _circle_inverse(embedder: Embedder, x: Array, dtype: Any, rcond: float) -> A
 def _factored_inverse(
     embedder: Embedder, positions: bytes, smooth: int, rcond: float
 ) -> AxisInverse:
-    """Return the pseudo-inverse in factors, for conditions near one over the rounding unit."""
+    """Return the pseudo-inverse as two factors, for condition numbers up to about 1e16."""
     x = np.frombuffer(positions)
     found = Factors.of(dense_embedding(embedder, x), smooth, rcond)
     s = found.s
@@ -160,24 +161,26 @@ def _factored_inverse(
 
 @record(eq=False)
 class Factors:
-    """The weights that fit samples and have the least differences of an order, in factors.
+    """The map from samples to the weights with the least differences of an order, in factors.
 
-    Weights are a polynomial below the order, which has no such differences, plus sums of
-    differences b. The polynomial takes up as much of the samples as it can; b of least norm fits
-    the rest. With order 0 there is no polynomial, and b are the weights.
+    Weights are the repeated sums of their differences b plus a polynomial of lower degree than the
+    order, whose differences are 0. The differences b of least norm fit the part of the samples that
+    is orthogonal to all polynomials; the polynomial fits the remainder by least squares. With order
+    0 there is no polynomial, and b are the weights.
 
     Attributes
     ----------
     U, s, V : arrays (N, r), (r,), (K, r)
-        Singular vectors of the rest at the samples, singular values, and the weights that V give.
+        The singular value decomposition of the sums at the samples, orthogonal to polynomials. V
+        holds the right singular vectors as weights.
     plain : (K, order) array
-        The polynomials as weights.
+        The weights of the polynomials.
     projection : (order, N) array
-        From samples to the factors of the polynomials at which they are least squares.
+        The map from samples to the least-squares coefficients of the polynomials.
     shift : (order, r) array
-        The same from the fit of the rest.
+        The coefficients that `projection` gives for the values of V at the samples.
     ridge : float
-        The part of the largest singular value at which small ones fade out.
+        Singular values below this fraction of the largest fade out.
     """
 
     U: Array
@@ -199,7 +202,7 @@ class Factors:
             U, s, Vt = np.linalg.svd(P, full_matrices=False)
             none = np.zeros((0, N))
             return cls(U, s, Vt.T, np.zeros((K, 0)), none, none[:, : len(s)], rcond)
-        # any weights whose differences are b: repeated sums, less their polynomial
+        # columns: weights with unit differences, from repeated sums minus their polynomial part
         sums = np.tri(K)
         for _ in range(order - 1):
             sums = np.cumsum(sums, axis=0)
@@ -214,7 +217,7 @@ class Factors:
 
     @property
     def squares(self) -> Array:
-        """The squared singular values, of which none is less than rounding."""
+        """The squared singular values plus the squared ridge, so that none is below rounding."""
         return self.s**2 + (self.ridge * self.s[0]) ** 2
 
     def inverse(self) -> FactoredInverse:
@@ -227,8 +230,8 @@ class Factors:
     def left_out(self) -> Array:
         """Return the matrix (N, N) from samples to their leave-one-out errors.
 
-        With the kernel K = U s^2 U' + e of the samples and C = K^-1 on the complement of the
-        polynomials, the error at sample i is (C y)_i / C_ii (Wahba, 1990, section 4.2).
+        Let C be the inverse of U (s^2 + e) U' on the complement of the polynomials, where e is the
+        squared ridge. The error at sample i is (C y)_i / C_ii (Wahba, 1990, section 4.2).
         """
         inverse = (self.U / self.squares) @ self.U.T
         return inverse / np.diag(inverse)[:, None]
@@ -269,9 +272,10 @@ def _spline_inverse(embedder: BSpline, x: Array, dtype: Any, smooth: int) -> Axi
     """Return the inverse of B-splines at the samples by banded LU; None if it does not exist.
 
     It exists for as many features as samples if feature i is positive at sample i (Schoenberg and
-    Whitney 1953). Two features more leave room for a condition at either end: with ``smooth`` 1
-    the first derivative is 0 at the first and last sample, with 2 the second. With 3 and four
-    features more, both odd derivatives of cubic splines are 0 at the ends of the domain.
+    Whitney 1953). With two more features there is a condition at either end: with ``smooth`` 1 the
+    first derivative is 0 at the first and last sample, with 2 the second derivative. With
+    ``smooth`` 3 and four more features, the first and third derivatives of cubic splines are 0 at
+    the ends of the domain.
     """
     N = len(x)
     if x[0] < embedder.low or x[-1] > embedder.high:
@@ -301,7 +305,7 @@ def _spline_inverse(embedder: BSpline, x: Array, dtype: Any, smooth: int) -> Axi
 def _banded(
     operator: BandedSolve | SolveWithEnds, rank: int, condition: float, dtype: Any
 ) -> AxisInverse:
-    """Return the inverse in the dtype of the samples, or in float64 if weights need the digits."""
+    """Return the inverse in the dtype of the samples, or in float64 if ill-conditioned."""
     wide = condition > SINGLE_CONDITION
     return AxisInverse(operator.astype(np.float64 if wide else dtype), "banded", rank, condition)
 
@@ -311,7 +315,7 @@ def _spline_inverse_with_ends(
 ) -> AxisInverse | None:
     """Return the inverse of samples with derivatives of ``orders`` that are 0 at both ends.
 
-    One order is that at the first and the last sample, two are those at the ends of the domain.
+    A single order applies at the first and the last sample, two orders at the ends of the domain.
     """
     rows, entries = embedder.run(x)
     at = x[[0, -1]] if len(orders) == 1 else np.array([embedder.low, embedder.high])
@@ -319,7 +323,7 @@ def _spline_inverse_with_ends(
         ends, slopes = embedder.run(at, order)
         # derivatives are scaled to the size of the features
         slopes = slopes / np.maximum(np.abs(slopes).max(axis=0), np.finfo(float).tiny)
-        # where a derivative jumps there is a tap more
+        # where a derivative jumps, an additional feature contributes
         more = [(0, max(0, len(slopes) - len(entries))), (0, 0)]
         entries = np.pad(entries, more)
         slopes = np.pad(slopes, [(0, len(entries) - len(slopes)), (0, 0)])
@@ -328,7 +332,7 @@ def _spline_inverse_with_ends(
     operator = BandedSolve.of(rows, entries)
     if operator is None:
         return None
-    signs = (-1.0) ** np.arange(len(rows))  # as without ends: an estimate of the condition
+    signs = (-1.0) ** np.arange(len(rows))  # as without end conditions, but only an estimate
     condition = float(np.abs(operator.apply(signs, 0)).max())
     if not condition < SINGULAR:
         return None
@@ -346,7 +350,7 @@ def _recent_local_inverse(
 
 
 def forget() -> None:
-    """Clear the cache of banded inverses, as a benchmark of a first fit must."""
+    """Clear the caches of inverses, so that a benchmark measures a first fit."""
     _recent_local_inverse.cache_clear()
     _recent_spline_inverse.cache_clear()
     _factored_inverse.cache_clear()
@@ -400,7 +404,7 @@ class _Windows:
         self.known: dict[tuple[int, int, int], _Window | None] = {}
 
     def samples(self, first: Any, last: Any) -> tuple[Array, Array]:
-        """Return the range of samples of weights ``first`` to ``last``, for arrays of these.
+        """Return the range of samples near weights ``first`` to ``last``: numbers or arrays.
 
         The first and last weights get all samples beyond them.
         """
@@ -412,7 +416,7 @@ class _Windows:
         )
 
     def inverse(self, start: int, stop: int, margin: int) -> _Window | None:
-        """Return rows ``start`` to ``stop`` of the inverse, from ``margin`` more on each side."""
+        """Return rows ``start`` to ``stop`` of the inverse, with a ``margin`` on each side."""
         key = (start, stop, margin)
         if key not in self.known:
             self.known[key] = self._inverse(start, stop, margin)
@@ -474,7 +478,7 @@ class _Windows:
         return BlockBanded((K, len(self.x)), tuple(blocks))
 
     def _even_shift(self) -> int:
-        """Return the samples from one block to the next; 0 if uneven or not a whole number."""
+        """Return the number of samples between blocks; 0 if uneven or not a whole number."""
         if len(self.x) < 2 or not is_even(self.x, SAME):
             return 0
         shift = self.rows * self.spacing / mean_step(self.x)
@@ -482,7 +486,7 @@ class _Windows:
 
 
 def _is_inverse(inverse: Array, P: Array, tolerance: float) -> bool:
-    """Check that A Psi = I, or with more features than samples Psi A = I."""
+    """Return whether A Psi = I or, with more features than samples, Psi A = I."""
     product = inverse @ P if P.shape[0] >= P.shape[1] else P @ inverse
     product[np.diag_indices(len(product))] -= 1.0
     return bool(np.abs(product).max() < max(1e2 * tolerance, 1e-10))
@@ -491,7 +495,7 @@ def _is_inverse(inverse: Array, P: Array, tolerance: float) -> bool:
 def _trim(block: Block, tolerance: float) -> Block:
     """Return the block without its negligible outer columns."""
     size = np.abs(block.values).max(axis=0)
-    # all columns of a block of zeros, whose features have no samples within reach
+    # a block of zeros, whose features have no samples within reach, keeps all columns
     used = np.flatnonzero(size >= tolerance * size.max())
     kept = np.ascontiguousarray(block.values[:, used[0] : used[-1] + 1])
     return Block(block.row, block.column + int(used[0]), kept)

@@ -1,8 +1,8 @@
 """Penalised splines on one long axis, solved as a band: the time is proportional to the samples.
 
-The weights w of B-splines minimise |y - P w|² + c w'S w, for the splines P at the samples and the
-integrals S of the products of their derivatives (O'Sullivan, 1986). P'P and S are banded, so that
-the equations are solved as a band (Reinsch, 1967, for splines with a knot at every sample). The
+The weights w of B-splines minimise |y - P w|² + c w'S w. P holds the splines at the samples, and S
+the integrals of the products of their derivatives (O'Sullivan, 1986). P'P and S are banded, and so
+is the system (Reinsch, 1967, for splines with a knot at every sample). The
 eigenbasis of `basis` solves the same problem in time N³.
 """
 
@@ -20,11 +20,12 @@ from kronfield.embedders import BSpline
 from kronfield.solvers.grid.banded import BlockBanded, embedding_blocks
 from kronfield.solvers.grid.basis import derivative_nodes
 
-# Random signs from which the trace of the smoother is estimated: 30 degrees of freedom to 3 %.
+# The number and the seed of the vectors of random signs from which the trace of the smoother is
+# estimated. The standard error of 30 degrees of freedom is 3 %.
 PROBES, SEED = 64, 0
 # Rows of the embedding that are multiplied together.
 ROWS = 64
-# How often a ridge of rounding is added, ten times as large each time.
+# How many times a ridge of the size of rounding is added, ten times as large each time.
 RIDGES = 4
 
 
@@ -127,9 +128,10 @@ class LongLine:
     def smoothed(
         self, values: Array, roughness: tuple[float, float], most: float, lowered: int
     ) -> Array:
-        """Return the weights of values, under a penalty that removes at most ``most`` rms.
+        """Return the weights of values under the largest penalty with small enough residuals.
 
-        It is lowered by tens, up to ``lowered`` times (Morozov, 1966).
+        At most ``lowered`` penalties are tried, each a tenth of the one before, until the root mean
+        square of the residuals is at most ``most`` (discrepancy principle; Morozov, 1966).
         """
         values = np.asarray(values, dtype=np.float64)
         for _ in range(lowered):

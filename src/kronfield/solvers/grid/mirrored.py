@@ -1,4 +1,4 @@
-"""Matrices of axes that look the same from either end, in two halves.
+"""Matrices of axes that are their own mirror image, in two halves.
 
 On an even axis with equal features, sample n - 1 - i sees feature K - 1 - j as sample i sees
 feature j. The basis functions of a penalty are then even or odd about the middle (Andrew, 1973),
@@ -18,9 +18,11 @@ from kronfield._core.records import record
 from kronfield.embedders import Embedder, LocalEmbedder
 from kronfield.solvers.grid.banded import dense_apply
 
-# Features and positions that differ by less than this are mirror images: rounding of positions.
+# Features or positions that differ by less than this from their mirror image are symmetric: the
+# difference is rounding.
 SAME = 1e-9
-# Samples near either end and in the middle whose features are compared.
+# The number of samples at one end, and again in the middle, whose features are compared with those
+# of their mirror images.
 COMPARED = 16
 # Samples whose features are computed together.
 ROWS = 64
@@ -58,12 +60,13 @@ def unfold(even: Array, odd: Array, axis: int) -> Array:
 
 @record
 class Mirrored:
-    """A matrix (M, r) whose columns are even or odd: its even columns, then its odd ones.
+    """A matrix (M, r) whose columns are even or odd: even columns come first.
 
     Attributes
     ----------
     even, odd : array
-        Both kinds of columns in the coordinates of `fold`, (M - M // 2, r_e) and (M // 2, r_o).
+        The even and the odd columns in the coordinates of `fold`: (M - M // 2, r_e) and
+        (M // 2, r_o).
     transposed : bool
         Whether this is the transpose, (r, M).
     """
@@ -99,10 +102,9 @@ class Mirrored:
 
 
 def is_mirrored(embedder: Embedder, x: Array, low: float = 0.0, high: float = 0.0) -> bool:
-    """Tell whether samples, features and the interval are their own mirror images.
+    """Return whether samples, features and the interval are their own mirror images.
 
-    The features of an even axis are equal but for their place, so that those of some samples show
-    it.
+    On an even axis the features are shifted copies, so that a few samples are enough to compare.
     """
     if not isinstance(embedder, LocalEmbedder) or len(x) < 2 or not is_even(x):
         return False
@@ -119,7 +121,7 @@ def folded_embedding(embedder: Embedder, x: Array) -> tuple[Array, Array]:
     """Return both halves of the matrix of the features, from half of its rows."""
     n, K = len(x), embedder.size
     even, odd = np.empty(((n + 1) // 2, (K + 1) // 2)), np.empty((n // 2, K // 2))
-    for start in range(0, len(even), ROWS):  # features of many samples take several times as much
+    for start in range(0, len(even), ROWS):  # in blocks, to bound temporary memory
         some = slice(start, min(start + ROWS, len(even)))
         even[some], part = fold(np.asarray(embedder(x[some])), 1)
         odd[some] = part[: len(odd[some])]
@@ -131,8 +133,8 @@ def folded_embedding(embedder: Embedder, x: Array) -> tuple[Array, Array]:
 def folded_rows(rows: Array, n: int) -> tuple[Array, Array]:
     """Return the halves of a mirrored matrix (n, K) from its first (n + 1) // 2 rows.
 
-    A row and its mirror image have the same products with even vectors, and opposite ones with odd
-    vectors, so that the coordinates of `fold` are sqrt(2) times those of one of them.
+    A row and its mirror image have equal products with even vectors and opposite products with odd
+    vectors. The coordinates of `fold` are therefore sqrt(2) times the products of one row.
     """
     even, odd = fold(rows, 1)
     even[: n // 2] *= math.sqrt(2)

@@ -16,7 +16,7 @@ from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.basis import AxisBasis, ridge_basis, roughness_basis
 from kronfield.solvers.grid.inverse import AxisInverse, invert_axis
 
-# Coefficients that are damped at a time, to bound the memory.
+# Coefficients are damped in slabs of about this many numbers, to bound the memory.
 SLAB = 1 << 18
 # Singular values below this fraction of the largest are rounding.
 ROUNDING = 1e-14
@@ -40,11 +40,12 @@ class GridSolver:
     ridge : float
         Weight of the sum of squared weights.
     roughness : (float, float)
-        Weights of the integrals of |gradient|^2 and |second derivatives|^2.
+        Weights of the mean squared first and second derivatives, relative to the mean squared
+        residual.
     smooth : int or sequence of int
         Which weights to use if several fit equally well: 0 selects those of least norm, 1 or 2
-        those with the least first or second differences. Past the last sample these continue flat
-        or straight.
+        those with the least first or second differences, which continue flat or straight past the
+        last sample.
     rcond : float
         Singular values of an axis below this fraction of its largest count as zero.
     """
@@ -102,8 +103,8 @@ class GridSolver:
         return list(zip(self.encoding.embedders, self.units, strict=True))
 
     def _roughness_bases(self) -> list[AxisBasis]:
-        # With a penalty on second derivatives only, straight lines cost nothing in the basis of
-        # order 2.
+        # With a penalty on second derivatives only, use the basis of order 2, in which straight
+        # lines have no penalty.
         order = (
             2
             if not self.roughness[0] and all(emb.smoothness >= 2 for emb in self.encoding.embedders)
@@ -115,8 +116,8 @@ class GridSolver:
             basis = roughness_basis(
                 emb, x, low, high, rcond=self.rcond, smooth=ends or 2, order=order
             )
-            # The penalty is the mean over x of the squared derivative, relative to the mean over
-            # samples. It does not depend on the density of the samples.
+            # The penalty is the mean over x of the squared derivative, relative to the mean squared
+            # residual of the samples. It does not depend on the density of the samples.
             per_sample = (frame.high - frame.low) / len(x)
             scale = (1.0 / (frame.length ** (2 * order - 1) * per_sample)) ** (1 / order)
             return AxisBasis(basis.U, basis.back, basis.strength * scale)
@@ -138,7 +139,7 @@ class GridSolver:
 
     @property
     def methods(self) -> list[str]:
-        """How every axis is solved: banded, dense, or in its eigenbasis."""
+        """The method of every axis: that of `AxisInverse`, or "eigenbasis"."""
         return [inverse.method for inverse in self.inverses] or ["eigenbasis"] * len(self.bases)
 
     @property
@@ -203,7 +204,7 @@ class GridSolver:
     def strengths(self, first: Array | None = None) -> Array:
         """Return the products (ridge) or sums (roughness) of the strengths of the axes.
 
-        ``first`` are some of the strengths of the first axis, by default all.
+        ``first`` holds a part of the strengths of the first axis, by default all of them.
         """
         each = [basis.strength for basis in self.bases]
         each[0] = each[0] if first is None else first
@@ -233,14 +234,15 @@ class GridSolver:
     ) -> Array:
         """Return the weights (C, K_1, ..., K_D) for values (C, N_1, ..., N_D).
 
-        With ``roughness``, every channel has its own weights of the penalty, of the same order.
-        With ``rotation`` (C, C), these channels are its product with the given ones. Weights under
-        a penalty have the given ``dtype``; all products are float64.
+        ``roughness`` gives every channel its own penalty weights, for the same derivatives.
+        These channels are the product of ``rotation`` (C, C), an orthogonal matrix, with the given
+        channels; the rotation is undone at the end. Weights under a penalty have the given
+        ``dtype``; all products are float64.
         """
         if not self.bases:
             for axis, inverse in enumerate(self.inverses, start=1):
                 values = apply(inverse.operator, values, axis)
-            return values  # if every operator is the identity, this is the given array
+            return values  # if every operator is the identity, this is the input array
         each = list(roughness) or [self.roughness] * len(values)
         return self._in_slabs(values, each, rotation, np.dtype(dtype))
 
@@ -253,11 +255,12 @@ class GridSolver:
     ) -> Array:
         """Return the weights under a penalty, in three sweeps over one array.
 
-        1. To the basis along the first axis, in slabs of the second axis.
-        2. Along all other axes to the basis and, damped, back, in slabs of the first axis.
-        3. Back along the first axis, in slabs of the second axis.
+        1. Transform to the basis along the first axis, in slabs of the second axis.
+        2. Transform to the basis along all other axes, damp, and transform back, in slabs of the
+           first axis.
+        3. Transform back along the first axis, in slabs of the second axis.
 
-        A line is one slab. Slabs are float64; between sweeps numbers are of ``dtype``.
+        A line is one slab. Slabs are float64; between sweeps numbers have ``dtype``.
         """
         first, *rest = self.bases
         lengths = [values.shape[1], first.U.shape[1], first.back.shape[0]]
@@ -300,7 +303,7 @@ class GridSolver:
         return np.ascontiguousarray(weights)
 
     def _gain(self, first: Array, roughness: tuple[float, float]) -> Array:
-        """Return the gain of basis functions, of which those of the first axis are given."""
+        """Return the gains of basis functions, for the strengths ``first`` on the first axis."""
         strengths = self.strengths(first)
         # ridge: s / (s^2 + ridge), since Psi V = U s
         # roughness: the filter itself, since Psi back = U
@@ -310,7 +313,7 @@ class GridSolver:
 
 
 def _slabs(lengths: Sequence[int], numbers: int) -> list[tuple[slice, ...]]:
-    """Return slabs of axes 2 to D of about SLAB numbers; ``numbers`` are those at one position."""
+    """Return slabs of axes 2 to D of about SLAB numbers; each position has ``numbers`` of them."""
     if not lengths:
         return [()]
     n, *others = lengths

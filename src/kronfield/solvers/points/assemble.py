@@ -1,7 +1,7 @@
 """From points to normal equations.
 
-The row of a point holds its exact features if only a few are within reach. Otherwise the point is
-blended from the nodes of a virtual grid.
+The row of a point holds its exact features if only a few are within reach. Otherwise its values are
+blended from those at the nodes of a virtual grid.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class RowRule:
             The kind of rows; None selects exact rows or blending by their length. The last three
             are kinds of blending: by least squares, by similarity, and linear.
         points : int, optional
-            The number of points, if it is known.
+            The number of points, if known.
         limits : (int, int), optional
-            The most entries of a row, and of the rows of all points together, for exact rows; one
-            of the two limits must hold. Otherwise rows are blended, which takes less time and
-            memory. By default all rows of local features are exact.
+            The most entries of a row, and of the rows of all points together. Rows are exact if
+            they are within at least one of these limits. Otherwise they are blended, which takes
+            less time and memory. By default all rows of local features are exact.
         """
         if rows not in (None, "exact", "blending", "similarity", "linear"):
             raise problem(
@@ -145,8 +145,8 @@ class RowRule:
         else:
             sides = [self.blending.on_axis(np, unit, i) for i, unit in enumerate(units)]
             runs = [AxisRows(cell, np.stack(pair)) for cell, pair in sides]
-        # For a point on a node, the neighbouring features, or the weight of the other node, are 0
-        # but for rounding. Setting them to 0 leaves a row with one entry.
+        # At a point on a node, the neighbouring features or the weight of the other node differ
+        # from 0 only by rounding. Setting them to 0 leaves a row with one entry.
         for run in runs:
             run.values[
                 np.abs(run.values) < ROUNDING * float(np.abs(run.values).max(initial=0.0))
@@ -165,8 +165,8 @@ class RowRule:
 
 
 def _entries_per_row(encoding: Kronecker) -> int | None:
-    """Return the number of features within reach of a point; None if one axis is not local."""
-    # the penalty on differences of weights needs features of one shape, at even centres
+    """Return the number of features within reach of a point; None if an axis is not a lattice."""
+    # the penalty on differences of weights needs features of equal shape, at even centres
     if not all(is_lattice(emb) for emb in encoding.embedders):
         return None
     taps = [taps_in_reach(emb, IN_SIGHT) for emb in encoding.embedders]
@@ -174,7 +174,7 @@ def _entries_per_row(encoding: Kronecker) -> int | None:
 
 
 def is_lattice(embedder: Embedder) -> bool:
-    """Return whether features are shifted copies at even centres, on a line or a circle."""
+    """Return whether features are local shifted copies at even centres, on a line or a circle."""
     if isinstance(embedder, Wrapped):
         return embedder.is_even and taps_in_reach(embedder, IN_SIGHT) is not None
     return isinstance(embedder, LocalEmbedder)
@@ -206,7 +206,7 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
         rhs=rhs,
         energy=energy,
         total=total,
-        # points without weight say nothing about the noise
+        # points of weight 0 carry no information about the noise
         count=P if weights is None else int(np.count_nonzero(weights)),
         grams=grams,
         nodes=rule.nodes,
@@ -216,7 +216,7 @@ def assemble(rule: RowRule, points: Array, values: Array, weights: Array | None)
 def along_the_grid(
     runs: list[AxisRows], values: Array, weights: Array | None, shape: Sequence[int]
 ) -> tuple[list[AxisRows], Array, Array | None]:
-    """Return points sorted along the grid, so that neighbours on it are neighbours in memory."""
+    """Return points in the order of the grid, so that neighbours on it are neighbours in memory."""
     order = np.argsort(
         np.ravel_multi_index([run.index(0) for run in runs], tuple(shape)), kind="stable"
     )
@@ -230,7 +230,7 @@ def along_the_grid(
 def _data_term(
     rule: RowRule, runs: list[AxisRows], values: Array, weights: Array | None
 ) -> tuple[Any, Array]:
-    """Return B'WB in the form that takes the least memory, and B'Wy."""
+    """Return B'WB as a dense matrix, a stencil or sparse rows, chosen by size, and B'Wy."""
     dtype, n, P = values.dtype, math.prod(rule.shape), values.shape[1]
     if rule.blending is None and fits(rule.shape, rule.taps):
         dense = DenseTerm(n)
@@ -256,7 +256,7 @@ def _data_term(
 
 
 def diagonal_term(rows: Any, weights: Array | None, rule: RowRule) -> Stencil:
-    """Return the stencil of rows with one entry each, as of points on the nodes of hats."""
+    """Return the stencil of rows with one entry each, such as those of points on nodes of hats."""
     entries = rows.data**2
     if weights is not None:
         entries = entries * np.repeat(weights, np.diff(rows.indptr))

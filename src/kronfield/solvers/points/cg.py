@@ -19,11 +19,11 @@ from kronfield._core.records import record
 from kronfield._core.slabs import each_slab
 
 # The solution is compared with an earlier estimate for the first time after FIRST_LOOK iterations.
-# Later comparisons look back over the fraction LOOK_BACK of all iterations: where these are slow,
+# Later comparisons look back over the fraction LOOK_BACK of all iterations: if convergence is slow,
 # a longer window averages over more of them.
 LOOK_BACK, FIRST_LOOK = 0.15, 4
 
-# Iterations whose gains estimate the error of b'A^-1 b.
+# The increments of the last DELAY iterations estimate the error of b'A^-1 b.
 DELAY = 10
 
 Progress = Callable[[int, float], Any]
@@ -32,7 +32,7 @@ Progress = Callable[[int, float], Any]
 class ConvergenceError(KronfieldError, RuntimeError):
     """The iterations ended before the residual was small enough; nothing was returned.
 
-    ``iterations`` is their number, and ``unknowns`` the last estimate where a solver keeps it.
+    ``iterations`` is their number. ``unknowns`` is the last estimate, or None if it is not kept.
     """
 
     iterations: int = 0
@@ -42,12 +42,12 @@ class ConvergenceError(KronfieldError, RuntimeError):
 class System(Protocol):
     """A symmetric system (data + penalty) x = b.
 
-    Some preconditioners compute the product of the penalty with z on their way. They return it, so
-    that it is not computed again. Others return None, and the penalty is part of `data`.
+    Some preconditioners also compute the product of the penalty with z. They return it, so that it
+    is not computed again. Other preconditioners return None, and the penalty is part of `data`.
     """
 
     def data(self, x: Array, out: Array | None = None) -> Array:
-        """Return the product with x of all but `penalty`, in a new array or in ``out``."""
+        """Return the product with x without the part in `penalty`, in a new array or in ``out``."""
 
     def penalty(self, x: Array) -> Array | None:
         """Return the penalty times x in a new array, or None if it is part of `data`."""
@@ -57,7 +57,7 @@ class System(Protocol):
 
     @property
     def inverse_diagonal(self) -> Array | None:
-        """The factors of r if the preconditioner is diagonal; else None."""
+        """The factors of r in `precondition` if it is diagonal; else None."""
 
 
 @record
@@ -67,12 +67,12 @@ class Convergence:
     Attributes
     ----------
     iterations : int
-        Their number.
+        The number of iterations.
     residual : float
-        The norm of the residual, relative to the residual of the best constant.
+        The norm of the residual, relative to that of the best constant, or of 0 by default.
     change : float
-        How far the solution would still move, estimated from its last moves: root mean square over
-        the grid, relative to its distance from the best constant.
+        The estimated remaining change of the solution: root mean square over the grid, relative to
+        its distance from the best constant, or from 0 by default.
     """
 
     iterations: int
@@ -118,7 +118,7 @@ def conjugate_gradients(
     r = _residual(system, b, x)
     z, penalty_p = system.precondition(r)
     rz = _dot(r, z)
-    whole = np.sqrt(_dot(b, system.precondition(b)[0]).clip(0.0))  # the residual of zero
+    whole = np.sqrt(_dot(b, system.precondition(b)[0]).clip(0.0))  # the residual of x = 0
     scale = whole if reference is None else reference
     scale = np.where(scale > 0, scale, 1.0)
     eps = float(np.finfo(b.dtype).eps)
@@ -148,8 +148,8 @@ def conjugate_gradients(
         if not np.any(step):
             raise _not_converged("rounding prevented any progress", iteration)
         z, penalty_z, new = _advance(system, x, p, r, q, spare, step)
-        # p = z + beta p with beta = new r'z / old r'z. The penalty of p follows in the same way: it
-        # is never computed again.
+        # p = z + beta p with beta = new r'z / old r'z. The same formula updates the penalty of p,
+        # which is never computed again.
         beta = np.where(active, _quotient(new, rz), 0.0)
         rz = new
         _add_scaled(z, p, beta)
@@ -166,9 +166,10 @@ def conjugate_gradients(
 def inverse_energy(system: System, b: Array, *, tolerance: float, limit: int) -> Array:
     """Return b'A^-1 b for each right-hand side b (C, ...), by conjugate gradients from 0.
 
-    Iteration k adds step r'z to x'b, so that the sum grows towards b'A^-1 b. What is missing is
-    about what the last DELAY iterations added (Golub and Strakos, 1994): they stop if that is below
-    ``tolerance`` of the sum, long before x itself is accurate, or after ``limit`` iterations.
+    Each iteration adds step r'z to x'b, so that the sum grows towards b'A^-1 b. The error of the
+    sum is about the increment of the last DELAY iterations (Golub and Strakos, 1994). Iterations
+    stop if that is below ``tolerance`` times the sum, long before x itself is accurate, or after
+    ``limit`` iterations.
     """
     r = b.copy()
     z, penalty_p = system.precondition(r)
@@ -230,16 +231,16 @@ def _advance(
 
 
 class _Movement:
-    """An estimate of how far x will still move, from its distance to earlier estimates.
+    """An estimate of the remaining change of x, from its distance to earlier estimates.
 
-    ``remaining`` (C,) is relative to the distance of x from ``origin``. It is infinite until enough
-    is known.
+    ``remaining`` (C,) is relative to the distance of x from ``origin``. It is infinite until there
+    have been three comparisons.
     """
 
     def __init__(self, x: Array, origin: Array | None, rounding: float) -> None:
         self.remaining = np.full(len(x), np.inf)
         self._origin = origin
-        # distances from the origin below this multiple of its own size are rounding
+        # distances from the origin below this multiple of the origin's own size are rounding
         level = (
             np.zeros(len(x))
             if origin is None
@@ -248,11 +249,11 @@ class _Movement:
         self._rounding = rounding * level * math.sqrt(x[0].size)
         self._speeds: list[Array] = []
         self._snapshot = x.copy()
-        # the iterations of the last two comparisons, and of the next
+        # the iterations of the last two comparisons and of the next comparison
         self._before, self._last, self._next = 0, 0, FIRST_LOOK
 
     def update(self, x: Array, iteration: int) -> None:
-        """If it is time to look, compare x with the last snapshot and replace the snapshot."""
+        """Compare x with the last snapshot, if a comparison is due, and replace the snapshot."""
         if iteration != self._next:
             return
         window = iteration - self._last
@@ -266,7 +267,7 @@ class _Movement:
 
 
 def _still_to_come(speeds: list[Array], window: int, window_before: int) -> Array:
-    """Return how far x will still move if its speed keeps falling at the rate of the last windows.
+    """Return the remaining change of x if its speed keeps falling at the rate of the last windows.
 
     If the speed v falls by a factor rho in each iteration, the remaining distance at the end of a
     window is v rho^(window/2) / (1 - rho). The first window contains the jump from the start and is
@@ -286,7 +287,7 @@ def _still_to_come(speeds: list[Array], window: int, window_before: int) -> Arra
 
 
 def _dot(a: Array, b: Array) -> Array:
-    # einsum instead of BLAS: idle BLAS threads would keep the cores busy that the transforms need
+    # einsum instead of BLAS: waiting BLAS threads would occupy the cores that the transforms need
     return np.array([_inner(u.reshape(-1), v.reshape(-1)) for u, v in zip(a, b, strict=True)])
 
 

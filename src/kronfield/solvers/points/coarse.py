@@ -22,12 +22,12 @@ from kronfield.solvers.points.systems import DataTerm, LocalSystem, cosines, fas
 
 # Axes shorter than this are not halved.
 SHORTEST = 12
-# A coarse grid is solved to LOOSER times the tolerance, but at most to LOOSEST.
+# The tolerance on a coarse grid: LOOSER times that of the finer grid, but at most LOOSEST.
 LOOSER, LOOSEST = 2.0, 0.01
 # The most iterations on a coarse grid. Its result is used even if it has not converged, since it is
 # only a first estimate.
 ENOUGH = 200
-# The time of the heat kernel of local means, in squared distances between points.
+# The time of the heat kernel that computes local means, in squared distances between points.
 WARMTH = 0.1
 # Points leave a gap if an aligned block of BLOCK cells per axis is empty.
 BLOCK = 8
@@ -43,7 +43,7 @@ def has_gaps(mass: Array) -> bool:
     sums = mass[0]
     for axis, n in enumerate(sums.shape):
         if n >= BLOCK:
-            # the last block also has the cells that do not fill another
+            # the last block also contains the cells that do not fill a whole block
             sums = np.add.reduceat(sums, np.arange(n // BLOCK) * BLOCK, axis=axis)
     return not sums.min() > 0
 
@@ -72,7 +72,7 @@ def coarse_start(
     shape = b.shape[1:]
     halved = _halved(shape)
     coarse_mass, coarse_b = _restricted(mass), _restricted(b)
-    factor = 2.0 ** len(halved)  # fewer nodes stand for the same domain
+    factor = 2.0 ** len(halved)  # each coarse node stands for this many fine nodes
     spacings = [
         h * (2 if axis in halved else 1) for axis, h in enumerate(penalty.spacings, start=1)
     ]

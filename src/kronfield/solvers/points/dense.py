@@ -1,4 +1,4 @@
-"""B'WB as a dense matrix, for few and wide features: most of them are within reach of a point."""
+"""B'WB as a dense matrix, for a few wide features, most of which are within reach of each point."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kronfield._core.arrays import Array
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.points.rows import AxisRows
 
-# Use a dense matrix up to MOST_FEATURES features. Rows are computed in chunks of CHUNK numbers, to
-# bound the memory.
+# A dense matrix is used for at most MOST_FEATURES features. Rows are computed in chunks of CHUNK
+# numbers, to bound the memory.
 MOST_FEATURES, CHUNK = 2500, 1 << 21
 # A matrix is singular to rounding if a pivot is below this fraction of the largest.
 SINGULAR = 1e-14
@@ -59,7 +59,7 @@ class DenseTerm:
 
 
 def gram(rows: Array, others: Array | None = None) -> Array:
-    """Return rows' others; rows' rows if ``others`` is None."""
+    """Return the product rows' others; rows' rows if ``others`` is None."""
     return rows.T @ (rows if others is None else others)
 
 
@@ -91,6 +91,6 @@ def dense_solve(matrix: Array, b: Array) -> Array | None:
 
 
 def fits(shape: Sequence[int], taps: Sequence[int]) -> bool:
-    """Return whether a dense matrix is allowed and no larger than a stencil."""
+    """Return whether a dense matrix is small enough, and no larger than a stencil."""
     n = math.prod(shape)
     return n <= min(MOST_FEATURES, math.prod(2 * t - 1 for t in taps))

@@ -16,34 +16,42 @@ from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import DataTerm, RowsTerm
 
-# The most unknowns for which a factorisation is affordable: with at most two axes, and with more.
-# With more axes the factors have more nonzero entries (fill-in).
+# The most unknowns for which a factorisation is affordable: on at most two axes, and on more axes.
+# On more axes the factors have more nonzero entries (fill-in).
 LARGEST_PLANE, LARGEST_SPACE = 30_000, 4_500
-# The same if at least MANY_SIDES right-hand sides share the factors. 576 x 360 unknowns are
-# factored in 3 s and 0.5 GB, and 64 right-hand sides solved in 3 s more, where conjugate gradients
-# take 5 s for each if points leave gaps. 20,000 unknowns in space take 6 s and 0.4 GB.
-MANY_SIDES = 16
-LARGEST_PLANE_FOR_MANY, LARGEST_SPACE_FOR_MANY = 300_000, 20_000
-# A banded Cholesky factorisation takes about n times the squared bandwidth products, in LAPACK's
-# blocks. Up to this many it takes a half (hats) to a tenth (splines) of the time of a sparse
-# factorisation, on squares of 40 to 144 nodes a side; all affordable planes that are nearly square
-# are below it.
+# The same if at least MANY_SIDES right-hand sides share the factors, of features that reach as far
+# as the differences of the penalty: two nodes. The factors of wider features grow with the square
+# of their reach. 576 x 360 hats are factored in 3 s, and 64 right-hand sides solved in 3 s more, in
+# 1.5 GB; conjugate gradients take 5 s for each if points leave gaps. 20,000 unknowns in space take
+# 6 s.
+MANY_SIDES, PENALTY_REACH = 16, 2
+LARGEST_PLANE_FOR_MANY, LARGEST_SPACE_FOR_MANY = 220_000, 20_000
+# A banded Cholesky factorisation, in LAPACK's blocks, takes about n b^2 multiplications for n
+# unknowns and bandwidth b. Up to this number of multiplications it takes a half (hats) to a tenth
+# (splines) of the time of a sparse factorisation, on squares of 40 to 144 nodes a side. All
+# affordable planes that are nearly square need fewer.
 BANDED_WORK = 4e9
-# Bands with at most this many entries are kept, since the folds of a cross-validation share them.
+# Bands with at most this many entries are cached, since the folds of a cross-validation share them.
 KEPT_BAND = 1 << 20
 
 
 def largest_affordable(shape: Sequence[int], right_sides: int = 1) -> int:
-    """Return the most unknowns for which a grid of as many axes as ``shape`` is factored."""
+    """Return the most unknowns that are factored on a grid with the number of axes of ``shape``."""
     plane = sum(n > 1 for n in shape) <= 2
     if right_sides >= MANY_SIDES:
         return LARGEST_PLANE_FOR_MANY if plane else LARGEST_SPACE_FOR_MANY
     return LARGEST_PLANE if plane else LARGEST_SPACE
 
 
-def affordable(shape: Sequence[int], right_sides: int = 1) -> bool:
-    """Return whether a grid is small enough to be factored."""
-    return math.prod(shape) <= largest_affordable(shape, right_sides)
+def affordable(shape: Sequence[int], right_sides: int = 1, taps: Sequence[int] = ()) -> bool:
+    """Return whether a grid is small enough to be factored.
+
+    ``taps`` are the features of a row on each axis; they count for many right-hand sides.
+    """
+    n = float(math.prod(shape))
+    if right_sides >= MANY_SIDES:
+        n *= (max([PENALTY_REACH, *(t - 1 for t in taps)]) / PENALTY_REACH) ** 2
+    return n <= largest_affordable(shape, right_sides)
 
 
 def direct_solve(
@@ -85,14 +93,14 @@ def data_band(term: DataTerm, shape: Sequence[int]) -> Array:
 def lower_band(matrix: Any) -> Array:
     """Return the lower diagonals of a symmetric sparse matrix: band[i - j, j] = matrix[i, j]."""
     entries = _lower_entries(matrix)
-    # the order of LAPACK
+    # LAPACK expects column-major order
     band = np.zeros((int(entries[0].max(initial=0)) + 1, matrix.shape[1]), order="F")
     np.add.at(band, entries[:2], entries[2])
     return band
 
 
 def _lower_entries(matrix: Any) -> tuple[Array, Array, Array]:
-    """Return the offset below the diagonal, the column and the value of each lower entry."""
+    """Return (row - column, column, value) of the entries on and below the diagonal."""
     entries = matrix.tocoo()
     lower = entries.row >= entries.col
     offsets, columns = (entries.row - entries.col)[lower], entries.col[lower]
@@ -132,14 +140,14 @@ def _sum_band(data: Array, penalty: DifferencePenalty) -> Array:
 
 
 def penalty_band(penalty: DifferencePenalty, least: int) -> Array:
-    """Return the lower diagonals of a penalty, at least ``least`` of them; not to be changed."""
+    """Return at least ``least`` lower diagonals of a penalty, cached: do not modify them."""
     own = penalty
     return _penalty_band(
         own.shape, own.spacings, own.first, own.second, own.ridge, least, own.wraps
     )
 
 
-# The last two are kept: all folds of a cross-validation need the same penalty.
+# The last two are cached: all folds of a cross-validation use the same penalty.
 @functools.lru_cache(maxsize=2)
 def _penalty_band(
     shape: tuple[int, ...],
@@ -169,7 +177,7 @@ def _penalty_band(
 def _penalty_bands(
     shape: tuple[int, ...], spacings: tuple[float, ...], wraps: tuple[bool, ...]
 ) -> tuple[Array, Array]:
-    """Return the penalties of weight 1 on first and on second derivatives, as bands."""
+    """Return the penalties on first and on second derivatives, each of weight 1, as bands."""
     first = DifferencePenalty(shape, spacings, first=1.0, wraps=wraps)
     second = DifferencePenalty(shape, spacings, second=1.0, wraps=wraps)
     if len(shape) == 1:
@@ -180,8 +188,8 @@ def _penalty_bands(
 def _line_band(penalty: DifferencePenalty) -> Array:
     """Return the penalty of a line as a band.
 
-    All rows of a difference matrix D are equal but for their position, so that D'D is a sum of
-    products of the entries of one row.
+    The rows of a difference matrix D are shifted copies of one row, so that D'D is a sum of
+    products of the entries of this row.
     """
     n = penalty.shape[0]
     band = np.zeros((min(n, 3), n))
@@ -237,7 +245,7 @@ def _squared_differences(
         row = np.diff(np.eye(order + 1), n=order, axis=0)[0]
         rows = n if wrap else n - order
         D = scipy.sparse.diags_array(row, offsets=np.arange(order + 1), shape=(rows, rows + order))
-        if wrap and order:  # the last rows go on at the first columns
+        if wrap and order:  # the last rows continue at the first columns
             wide = D.tocsr()
             ends = scipy.sparse.hstack([wide[:, n:], scipy.sparse.csr_array((n, n - order))])
             D = wide[:, :n] + ends

@@ -1,4 +1,4 @@
-"""Penalised values on a complete lattice of any size, without the eigenbasis of an axis."""
+"""Penalised smoothing of values on a complete lattice of any size, without an eigenbasis."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from kronfield.encoding import Kronecker
 from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.stencil import Stencil
 
-# The part of the largest value to which smoothed values are solved, and the most iterations: in
-# cosines the system is nearly diagonal, and a dozen are enough.
+# The tolerance of conjugate gradients, and the most iterations. In cosines the system is nearly
+# diagonal, and a dozen iterations are enough.
 TOLERANCE, ITERATIONS = 1e-5, 500
 
 
 def smooth_lattice(values: Array, steps: Sequence[float], roughness: tuple[float, float]) -> Array:
     """Return the values u that minimise the mean of (y - u)^2 plus a roughness, on an even lattice.
 
-    The roughness is that of hats with one node per sample: the mean squares of first and second
-    derivatives, from differences. On a line this is the smoother of Whittaker (1923), solved as a
+    The roughness is the weighted mean squares of first and second derivatives, from differences
+    between neighbouring samples. On a line this is the smoother of Whittaker (1923), solved as a
     band; on other lattices it is solved by conjugate gradients in cosines.
 
     Parameters
@@ -31,7 +31,7 @@ def smooth_lattice(values: Array, steps: Sequence[float], roughness: tuple[float
     values : array of shape (N_1, ..., N_D)
         One channel.
     steps : sequence of float
-        The distance of neighbouring samples on each axis.
+        The distance between neighbouring samples on each axis.
     roughness : (float, float)
         The weights of the mean squares of first and second derivatives.
     """
@@ -42,7 +42,7 @@ def smooth_lattice(values: Array, steps: Sequence[float], roughness: tuple[float
         for step, count in zip(steps, shape, strict=True)
     )
     term = Stencil(shape, (2,) * len(shape))
-    term.planes[(0,) * len(shape)][...] = 1.0  # every sample is on a node of its own: B'WB = I
+    term.planes[(0,) * len(shape)][...] = 1.0  # every sample is on its own node: B'WB = I
     if len(shape) > 1:
         term = term.astype(values.dtype)
     equations = NormalEquations(
@@ -62,7 +62,7 @@ def smooth_lattice(values: Array, steps: Sequence[float], roughness: tuple[float
 
 
 def lattice_freedom(axes: Sequence[Array], roughness: tuple[float, float]) -> float:
-    """Return the trace of the smoother, with ends that reflect: the sum of 1 / (1 + penalty).
+    """Return the trace of the smoother with reflecting ends: the sum of 1 / (1 + penalty).
 
     In cosines the penalty of frequency k on an axis of N samples has the factor
     w = (2 sin(pi k / 2N) / step)^2 for first derivatives, and the square of their sum over axes for

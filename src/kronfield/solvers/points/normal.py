@@ -34,7 +34,8 @@ from kronfield.solvers.points.systems import BasisSystem, DataTerm, LocalSystem,
 
 # Random probes for the trace of a hat matrix (Hutchinson, 1990).
 PROBES = 16
-# When iterations for b'A^-1 b stop: with an error well below that of the probes.
+# The relative tolerance and the most iterations for b'A^-1 b. The error is well below that of the
+# random probes.
 ENERGY_TOLERANCE, ENERGY_LIMIT = 1e-3, 1000
 
 __all__ = ["NormalEquations", "Penalty", "Progress", "Solution"]
@@ -99,8 +100,8 @@ class NormalEquations:
 
     @functools.cached_property
     def data_band(self) -> Array:
-        """B'WB as a band for factorisations; kept, since all penalties need the same."""
-        if isinstance(self.encoding.embedders[0], Wrapped):  # entries far from the diagonal
+        """B'WB as a band for factorisations; cached, since all penalties use the same band."""
+        if isinstance(self.encoding.embedders[0], Wrapped):  # it has entries far from the diagonal
             return np.empty((0, math.prod(self.encoding.shape)))
         return data_band(self.term, self.encoding.shape)
 
@@ -120,7 +121,7 @@ class NormalEquations:
 
     @functools.cached_property
     def _mean_slope(self) -> float:
-        """The factor from summed squared differences to W times the mean squared derivative."""
+        """Factor from summed squared differences to `total` times a mean squared derivative."""
         cell = math.prod(self.spacings)
         volume = math.prod(frame.high - frame.low for frame in self.frames)
         return (
@@ -172,7 +173,7 @@ class NormalEquations:
                 "No basis makes both diagonal: leave one out, or use narrower features with exact "
                 "rows.",
             )
-        # Without any penalty the basis of a ridge is used: it leaves out singular values of zero.
+        # Without a penalty, use the basis of a ridge: it leaves out singular values of zero.
         first, second = penalty.roughness
         shape = (
             Penalty(roughness=(float(first > 0), float(second > 0)))
@@ -222,15 +223,15 @@ class NormalEquations:
             When to stop iterating; see `conjugate_gradients`.
         start : array, optional
             The unknowns of an earlier solution, from which to start.
-        rhs : array of the shape of ``self.rhs``, but for the channels, optional
-            Other right-hand sides than those of the data.
+        rhs : array (C', ...), optional
+            Right-hand sides to use in place of ``self.rhs``, with any number C' of channels.
         prior : array on the unknowns, optional
             Added to the right-hand sides.
         progress : function, optional
             Called with (iterations, relative residual).
         at_once : bool
-            Factor the matrix if that is affordable, as where conjugate gradients failed under a
-            similar penalty.
+            Factor the matrix if that is affordable, for example because conjugate gradients
+            failed under a similar penalty.
         """
         b = self.on_unknowns(self.rhs if rhs is None else rhs.astype(self.rhs.dtype), penalty)
         if prior is not None:
@@ -257,14 +258,14 @@ class NormalEquations:
             selection = following
 
     def on_unknowns(self, values: Array, penalty: Penalty) -> Array:
-        """Return B'Wy on the unknowns of the system."""
+        """Return right-hand sides like B'Wy in the unknowns of the system."""
         return values if self.nodes is None else self.basis_system(penalty).adjoint(values)
 
     def _inside(self) -> list[slice]:
         """Return, for each axis, the slice of weights whose centres lie in the domain."""
         result = []
         for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
-            if isinstance(emb, Wrapped):  # all features of a circle
+            if isinstance(emb, Wrapped):  # on a circle, all features
                 result.append(slice(None))
                 continue
             assert isinstance(emb, LocalEmbedder)
@@ -284,7 +285,7 @@ class NormalEquations:
         return draws * np.sqrt(system.symbol)
 
     def data_of(self, x: Array, penalty: Penalty) -> Array:
-        """Return B'WB x on the unknowns."""
+        """Return B'WB x, in the unknowns of the system."""
         return self.term.apply(x) if self.nodes is None else self.basis_system(penalty).data(x)
 
     def unknown_shape(self, penalty: Penalty) -> tuple[int, ...]:

@@ -2,8 +2,8 @@
 
 Let L be the Laplacian of the weights with free ends, whose eigenvectors are cosines. The penalty is
 first L + second L^2, minus the part of L^2 that penalises the slopes at the ends. Straight lines
-then cost nothing. This equals the sum of squares of all first and second differences, including
-mixed ones.
+then have no second-order penalty. This equals the sum of squares of all first and second
+differences, including mixed ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DifferencePenalty:
 
     @property
     def symbol(self) -> Array:
-        """The penalty of each cosine, in the shape of the grid; see `subtract_ends`."""
+        """The eigenvalue of each cosine, in the shape of the grid, before `subtract_ends`."""
         total: Any = 0.0
         for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True)):
             turn = 2 * np.pi if self.wraps[axis] else np.pi
@@ -67,7 +67,7 @@ class DifferencePenalty:
         for axis, (n, h) in enumerate(zip(self.shape, self.spacings, strict=True), start=1):
             if n < 2 or self.wraps[axis - 1]:
                 continue
-            # L^2 = (D2)'(D2) + d d' for the differences d at either end
+            # L^2 = D'D + d d' for the second differences D and the first difference d at either end
             scale = out.dtype.type(self.second / h**4)
             weights, result = np.moveaxis(tensor, axis, 0), np.moveaxis(out, axis, 0)
             low, high = scale * (weights[1] - weights[0]), scale * (weights[-1] - weights[-2])
@@ -77,15 +77,16 @@ class DifferencePenalty:
             result[-2] += high
 
     def add_to(self, out: Array, tensor: Array, diagonal: Array | None = None) -> None:
-        """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, fast: in slabs.
+        """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, in slabs.
 
         With a ``diagonal`` (K_1, ..., K_D), ``out`` is first overwritten with the product of the
         diagonal and ``tensor``.
 
         The product is L (first + second L) x. A slab of rows fits the cache. L couples neighbouring
-        rows and L^2 rows at distance 2, so two rows are added on either side and dropped again.
+        rows, and L^2 rows at distance 2. Each slab is therefore computed with two more rows on
+        either side, which are dropped.
         """
-        if self.wraps[0]:  # rows at both ends are neighbours: not in slabs
+        if self.wraps[0]:  # the first and last rows are neighbours: do not use slabs
             if diagonal is not None:
                 np.multiply(tensor, diagonal, out=out)
             out += self.apply(tensor)
@@ -131,7 +132,7 @@ class DifferencePenalty:
         return out
 
     def factors(self) -> list[tuple[float, tuple[int, ...]]]:
-        """Return (weight, order of difference on each axis) of each square in the penalty."""
+        """Return (weight, order of the difference on each axis) of each square in the penalty."""
         D, h = len(self.shape), self.spacings
         terms: list[tuple[float, tuple[int, ...]]] = [(self.ridge, (0,) * D)]
         for i in range(D):
@@ -146,13 +147,13 @@ class DifferencePenalty:
             for w, order in terms
             if w
             and all(
-                n > (1 if wraps and o else o)  # any circle has second differences
+                n > (1 if wraps and o else o)  # a circle of two nodes has second differences
                 for n, o, wraps in zip(self.shape, order, self.wraps, strict=True)
             )
         ]
 
     def apply(self, tensor: Array) -> Array:
-        """Return the product with ``tensor`` (C, K_1, ..., K_D) term by term: simple, but slow."""
+        """Return the product with ``tensor`` (C, K_1, ..., K_D), term by term: simple, but slow."""
         out = np.zeros_like(tensor)
         for weight, orders in self.factors():
             out += tensor.dtype.type(weight) * differences_transposed(
@@ -161,10 +162,10 @@ class DifferencePenalty:
         return out
 
     def energy(self, tensor: Array) -> Array:
-        """Return the penalty (C,) of each of the weights (C, K_1, ..., K_D)."""
+        """Return the penalty (C,) of each channel of weights (C, K_1, ..., K_D)."""
         total = np.zeros(len(tensor))
         for weight, orders in self.factors():
-            squares = differences(tensor, orders).astype(np.float64) ** 2
+            squares = differences(tensor, orders, self.wraps).astype(np.float64) ** 2
             total += weight * np.sum(squares.reshape(len(tensor), -1), axis=1)
         return total
 

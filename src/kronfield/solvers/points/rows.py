@@ -23,14 +23,14 @@ from kronfield.embedders import (
     Wrapped,
 )
 
-# A feature is left out where it is below this fraction of its peak: it changes no digit of float64.
+# A feature is left out where it is below this fraction of its peak. In float64 it changes no digit.
 NEGLIGIBLE = 1e-17
 
 
 def _fades(embedder: Embedder, order: int) -> bool:
     """Return whether the derivative of ``order`` is zero at the rim of the support.
 
-    The slope of a hat is not: it jumps there.
+    The slope of a hat jumps there, so it is not.
     """
     return isinstance(embedder, Gaussian | TensionSpline) or (
         isinstance(embedder, Triangle) and order == 0
@@ -41,7 +41,8 @@ def _fades(embedder: Embedder, order: int) -> bool:
 class AxisRows:
     """The rows of points on one axis: values (T, P) of features ``first`` to ``first + T - 1``.
 
-    On a circle of ``wrap`` features, T at most, these count modulo ``wrap``; 0 is a line.
+    On a circle of ``wrap`` features, T <= ``wrap`` and numbers count modulo ``wrap``. On a line
+    ``wrap`` is 0.
     """
 
     first: Array
@@ -79,7 +80,7 @@ def taps_in_reach(embedder: Embedder, tolerance: float = NEGLIGIBLE, order: int 
     reach = embedder.reach(tolerance)
     if not math.isfinite(reach):
         return None
-    # a feature that ends in a jump counts at its end; a feature that fades to zero does not
+    # at the rim of its support a feature counts if it ends in a jump, not if it fades to zero
     ends = 0 if _fades(embedder, order) else 1
     return min(embedder.size, max(1, math.ceil(2 * reach / embedder.spacing - 1e-9) + ends))
 
@@ -91,13 +92,13 @@ def axis_run(
     if isinstance(embedder, BSpline):
         return AxisRows(*embedder.run(x, order))
     T = taps_in_reach(embedder, tolerance, order)
-    if isinstance(embedder, Wrapped) and embedder.size == T:  # all, some of them several times
+    if isinstance(embedder, Wrapped) and embedder.size == T:  # all, some of them more than once
         values = np.asarray(embedder.derivative(x, order)).T
         return AxisRows(np.zeros(len(x), dtype=np.int64), values, embedder.size)
     if isinstance(embedder, Wrapped):
         turn = np.floor(x - embedder.start)
         run = axis_run(embedder.unrolled, x - turn, order, tolerance)
-        # counted on from one turn to the next, so that neighbours have neighbouring features
+        # numbers continue from one turn to the next, so that neighbours have neighbouring features
         first = run.first - embedder.offset + turn.astype(np.int64) * embedder.size
         return AxisRows(first, run.values, embedder.size)
     if T is None or not isinstance(embedder, LocalEmbedder):
@@ -125,7 +126,7 @@ def axis_runs(
     orders: Sequence[int] | None = None,
     tolerance: float = NEGLIGIBLE,
 ) -> list[AxisRows]:
-    """Return the runs on every axis."""
+    """Return `axis_run` of every axis."""
     orders = orders or [0] * len(units)
     return [
         axis_run(emb, x, order, tolerance)
@@ -172,7 +173,7 @@ def add_entries(plane: Array, index: Array, entries: Array) -> None:
         raise ValueError("the plane must be contiguous")
     if len(index) < plane.size:
         np.add.at(flat, index, entries)
-    else:  # as fast, and rounds less: the sum of the new entries is added as a whole
+    else:  # as fast, with less rounding: the new entries are summed before they are added
         flat += np.bincount(index, entries, minlength=plane.size)
 
 
@@ -189,7 +190,7 @@ def sparse_rows(runs: Sequence[AxisRows], shape: Sequence[int], dtype: Any) -> A
             "at most 2^31 entries",
             "Stream: use Statistics.",
         )
-    # one dtype for both index arrays: SciPy widens both if one is wide
+    # one dtype for both index arrays: SciPy converts both to int64 if one is int64
     kind = np.int32 if n < 2**31 else np.int64
     indices, values = np.empty((P, per_row), dtype=kind), np.empty((P, per_row), dtype=dtype)
     for k, (_, index, value) in enumerate(corners(runs, shape)):

@@ -1,4 +1,4 @@
-"""B'WB of sparse rows on a grid, stored as one plane per offset between two features of a row."""
+"""B'WB of sparse rows on a grid, stored as a plane per offset between two features of a row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stencil:
     shape : sequence of int
         The shape of the grid.
     taps : sequence of int
-        The number of features of a row on each axis; the largest offset is one less.
+        The number T of features of a row on each axis; the largest offset is T - 1.
     wraps : sequence of bool, optional
         Whether offsets count modulo the length of each axis.
     """
@@ -44,7 +44,7 @@ class Stencil:
         terms = list(corners(runs, self.shape))
         for i, (low, index, value) in enumerate(terms):
             weighted = value if weights is None else value * weights
-            for high, _, other in terms[i:]:  # later in the order of product(): offset >= 0
+            for high, _, other in terms[i:]:  # terms are in ascending order: offset >= 0
                 offset = tuple(b - a for a, b in zip(low, high, strict=True))
                 entries = weighted * other
                 if entries.any():  # points on the nodes of hats contribute to the diagonal only
@@ -95,7 +95,7 @@ class Stencil:
         return out
 
     def pairs(self, offset: Sequence[int]) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-        """Yield slices of nodes j and of the nodes j + offset; several where an axis wraps."""
+        """Yield slices of nodes j and of nodes j + offset: several pairs if an axis wraps."""
         axes = []
         for d, n, wraps in zip(offset, self.shape, self.wraps, strict=True):
             one = (slice(max(0, -d), n - max(0, d)), slice(max(0, d), n + min(0, d)))

@@ -4,7 +4,7 @@
 |---|---|
 | `EigenbasisConjugateGradients` | blended rows |
 | `BandedCholesky` | lines |
-| `Factorisation` | few unknowns; more unknowns if the points leave gaps |
+| `Factorisation` | few unknowns; more if points leave gaps or there are many right-hand sides |
 | `ConjugateGradients` | all other systems |
 
 `select_strategy` returns the strategy and the reason without solving anything. `select_fallback`
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 # iterations, and if a factorisation is affordable (`direct.affordable`). Most systems converge in
 # fewer iterations than that.
 AT_ONCE, PATIENCE = 2500, 60
-# Channels with at least this many unknowns are solved in one thread each. For smaller channels the
-# threads cost more time than they save.
+# Channels with at least this many unknowns are solved separately: see `_each_channel`. Smaller
+# channels are solved together: threads would cost more time than they save.
 WORTH_A_THREAD = 1 << 14
 
 
 class SingularError(RuntimeError):
-    """A factorisation found a matrix that is singular to rounding."""
+    """The matrix is singular to rounding, as a factorisation found."""
 
 
 @record
@@ -66,7 +66,7 @@ class Iterations:
     tolerance, limit
         As in `conjugate_gradients`.
     start : array of shape (C, ...), optional
-        First estimate of the unknowns; it is not overwritten. By default the strategy makes it.
+        First estimate of the unknowns; it is not overwritten. By default the strategy computes it.
     progress : function, optional
         Called with (iterations, relative residual).
     """
@@ -167,7 +167,7 @@ class Factorisation:
 
 @record
 class BandedCholesky(Factorisation):
-    """A banded Cholesky factorisation, for lines: its cost is proportional to the unknowns."""
+    """A banded Cholesky factorisation, for lines, in time proportional to the unknowns."""
 
     name: ClassVar[str] = "banded Cholesky"
 
@@ -202,7 +202,7 @@ class ConjugateGradients:
         iterations: Iterations,
         system: LocalSystem | None = None,
     ) -> Solution:
-        """Return the solution; raise `ConvergenceError` with the last estimate if there is none."""
+        """Return the solution; raise `ConvergenceError` with the last estimate if not converged."""
         if system is None:
             system = equations.local_system(penalty, in_cosines=self.in_cosines)
         constant, left, reference = _constant(system, b, equations.node_weights, penalty.ridge)
@@ -210,7 +210,7 @@ class ConjugateGradients:
         if iterations.start is not None:
             x = iterations.start.copy()
         elif any(equations.differences(penalty).wraps):
-            # coarser grids and local means are for axes with ends
+            # coarser grids and local means are implemented only for axes with ends
             x = np.zeros_like(b) + constant
         elif equations.gaps:
             coarse = coarse_start(
@@ -254,7 +254,7 @@ class EigenbasisConjugateGradients:
         iterations: Iterations,
         system: LocalSystem | None = None,
     ) -> Solution:
-        """Return the solution; raise `ConvergenceError` if there is none."""
+        """Return the solution; raise `ConvergenceError` if the iterations do not converge."""
         del system
         basis = equations.basis_system(penalty)
         x = np.zeros_like(b) if iterations.start is None else iterations.start.copy()
@@ -278,13 +278,15 @@ def select_strategy(
 
     1. Rows are blended: `EigenbasisConjugateGradients`. Penalty and preconditioner are diagonal
        there.
-    2. The features lie on a line and B'WB is a band: `BandedCholesky`, for any number of unknowns.
+    2. The features lie on a line and B'WB is a band: `BandedCholesky`, for any number of unknowns;
+       on a circle `Factorisation`.
     3. At most `AT_ONCE` unknowns: `Factorisation`.
-    4. A factorisation is affordable and the points leave gaps, or it is to be done ``at_once``:
-       `Factorisation`. Conjugate gradients need many iterations to cross a gap.
+    4. ``at_once`` is set and a factorisation is affordable: `Factorisation`.
     5. There are at least `MANY_SIDES` right-hand sides, for which more unknowns are affordable:
        `Factorisation`.
-    6. Else `ConjugateGradients`. The strength of the penalty decides on the preconditioner
+    6. The points leave gaps and a factorisation is affordable: `Factorisation`. Conjugate
+       gradients need many iterations to cross a gap.
+    7. Else `ConjugateGradients`. The strength of the penalty decides on the preconditioner
        (`LocalSystem`). Where a factorisation is affordable, `PATIENCE` limits the iterations.
     """
     shape = equations.encoding.shape
@@ -303,7 +305,8 @@ def select_strategy(
     if at_once and affordable(shape):
         reason = f"conjugate gradients failed before; {_affordable_size(shape)}"
         return Selection(Factorisation(), reason)
-    if right_sides >= MANY_SIDES and affordable(shape, right_sides):
+    taps = equations.term.taps if isinstance(equations.term, Stencil) else ()
+    if right_sides >= MANY_SIDES and affordable(shape, right_sides, taps):
         reason = f"{right_sides} right-hand sides share a factorisation of {n:,} unknowns"
         return Selection(Factorisation(), reason)
     if affordable(shape) and equations.gaps:
@@ -318,9 +321,9 @@ def select_fallback(
 ) -> Selection | None:
     """Return the strategy to try after ``attempts`` have failed, and why; None if there is none.
 
-    After a factorisation alone: conjugate gradients. After conjugate gradients alone that
-    `PATIENCE` limited: a factorisation. After both: conjugate gradients without that limit. They
-    continue from the estimate of the earlier ones.
+    If only a factorisation has failed, the next strategy is conjugate gradients. If only conjugate
+    gradients limited by `PATIENCE` have failed, it is a factorisation. If both have failed, it is
+    conjugate gradients without that limit, which continue from the last estimate.
     """
     reasons = [attempt.failure for attempt in attempts]
     iterative = [
@@ -356,11 +359,11 @@ def _affordable_size(shape: Sequence[int]) -> str:
 def _constant(
     system: LocalSystem, b: Array, mass: Array, ridge: float
 ) -> tuple[Array, Array, Array]:
-    """Return the best equal weights, the residual of b that they leave, and its norm (C,).
+    """Return the best constant weights, the residual of b that they leave, and its norm (C,).
 
     Convergence is measured relative to that norm.
     """
-    response = mass + b.dtype.type(ridge) if ridge else mass  # differences of a constant are 0
+    response = mass + b.dtype.type(ridge) if ridge else mass  # the roughness of a constant is 0
     level = b.reshape(len(b), -1).sum(axis=1, dtype=np.float64) / (
         float(response.sum(dtype=np.float64)) or 1.0
     )
@@ -387,7 +390,8 @@ def _each_channel(
 ) -> Convergence:
     """Run conjugate gradients on ``x`` in place.
 
-    Each channel has its own thread, so that its arrays stay in the cache of one core.
+    Channels of medium size have a thread each, so that the arrays of a channel stay in the cache of
+    one core. Small channels are solved together, and large ones one after the other.
     """
 
     def run(part: slice) -> Convergence:

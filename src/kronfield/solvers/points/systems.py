@@ -1,12 +1,12 @@
 """The linear systems of scattered points, as conjugate gradients need them.
 
 The data term B'WB has two sparse forms. A stencil on the grid of weights has a size that does not
-depend on the number of points. The sparse rows B themselves are smaller if points are few and
-features many.
+depend on the number of points. The sparse rows B themselves are smaller if there are few points and
+many features.
 
 Systems are solved in one of two spaces. `LocalSystem` has the weights of local features as
 unknowns, preconditioned by the system of a complete grid or by the diagonal. `BasisSystem` has the
-coefficients in the eigenbasis of any encoding as unknowns; its rows are blended.
+coefficients in the eigenbasis of any encoding as unknowns, and its rows are blended.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.rows import AxisRows
 from kronfield.solvers.points.stencil import Stencil
 
-# The fast cosine transform is slow for lengths with a prime factor above SMOOTH. Those lengths are
-# transformed by a matrix product, up to MATRIX_UP_TO.
+# The fast cosine transform is slow for lengths with a prime factor above SMOOTH. Such axes are
+# transformed by a matrix product if their length is at most MATRIX_UP_TO.
 SMOOTH, MATRIX_UP_TO = 13, 2048
 # A penalty is weak if its mean diagonal is not more than WEAK times the mean diagonal of the data
 # term, taken over the nodes that have data; WEAK_ON_NODES times if all points lie on nodes.
@@ -51,13 +51,13 @@ class DataTerm(Protocol):
 
 
 class RowsTerm:
-    """B'WB from the sparse rows B (P, n) and weights (P,), never formed."""
+    """The operator B'WB from sparse rows B (P, n) and weights (P,); the matrix is never formed."""
 
     def __init__(self, rows: Any, weights: Array | None) -> None:
         self.rows, self.weights = rows, weights
         parts = [_Part.of(rows, i, j) for i, j in _shares(rows)]
-        # If the points are sorted along the grid, a part overlaps with its neighbours only. Then
-        # every second part can be computed at the same time.
+        # If the points are sorted along the grid, a part shares columns only with its neighbours.
+        # Then every second part can be computed at the same time.
         apart = all(
             first.stop <= third.start for first, third in zip(parts, parts[2:], strict=False)
         )
@@ -174,7 +174,7 @@ class LocalSystem:
         self._only = diagonal if on_nodes and diagonal.dtype == dtype else None
         symbol: Array = penalty.symbol
         self._symbol = symbol.astype(dtype)
-        # the diagonal of the penalty, except at the ends, and the mean of that of the data
+        # the mean diagonal of the penalty, without the correction at the ends, and of the data term
         self.stiffness = stiffness = float(symbol.mean())
         filled = max(int(np.count_nonzero(diagonal)), 1)
         self.data_diagonal = float(np.sum(diagonal, dtype=np.float64)) / filled
@@ -199,7 +199,7 @@ class LocalSystem:
 
     @property
     def reason(self) -> str:
-        """The strength of the penalty, by which the preconditioner is selected, in words."""
+        """A sentence on the strength of the penalty, which decides on the preconditioner."""
         ratio = self.stiffness / self.data_diagonal if self.data_diagonal else math.inf
         return (
             f"the penalty adds {ratio:.3g} times the diagonal of the data, "
@@ -228,11 +228,11 @@ class LocalSystem:
         return None if self.in_cosines else self._inverse
 
     def penalty(self, x: Array) -> Array | None:
-        """Return the penalty of x in cosines, without the correction at the ends."""
+        """Return the penalty times x in cosines, without the correction at the ends, or None."""
         return self._back(self._symbol * self._cosines(x)) if self.in_cosines else None
 
     def precondition(self, r: Array, out: Array | None = None) -> tuple[Array, Array | None]:
-        """Return z and the penalty of z, or None.
+        """Return z, and the penalty times z or None.
 
         In cosines z = (complete grid + penalty)^-1 r; else z is r over the diagonal.
         """
@@ -314,7 +314,7 @@ class BasisSystem:
     """The system of any encoding in its eigenbasis on a virtual grid.
 
     Penalty and preconditioner are diagonal there. The unknowns z give the values U z on the virtual
-    grid, from which points are blended, and the weights back z.
+    grid, from which the values at points are blended, and the weights back z.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ class BasisSystem:
         density: float,
     ) -> None:
         self.term, self.bases, self.symbol = term, bases, penalty
-        self._strength = strength  # the factor of U z: singular values for a ridge, else 1
+        self._strength = strength  # multiplies z before U: singular values for a ridge, else 1
         total = penalty + density * strength**2
         self.largest = density * float(np.max(strength)) ** 2
         self._inverse = 1.0 / np.maximum(total, 1e-14 * float(total.max()))
@@ -383,7 +383,7 @@ def mean_gram(run: AxisRows, weights: Array | None) -> Array:
 
 
 def feature_sum(embedder: Embedder) -> float:
-    """Return the sum of all features, averaged over positions: the value that weights of 1 give."""
+    """Return the sum of all features, averaged over positions: the value if all weights are 1."""
     if isinstance(embedder, Wrapped):
         embedder = embedder.embedder
     if isinstance(embedder, BSpline):
@@ -404,7 +404,7 @@ def feature_sum(embedder: Embedder) -> float:
 def _psi(embedder: LocalEmbedder, u: Array) -> Array:
     from kronfield.embedders import Impulse
 
-    # the nearest centre has the value 1: inside the domain that is a box of one spacing
+    # the feature of the nearest centre is 1: inside the domain it is a box one spacing wide
     if isinstance(embedder, Impulse):
         return ((u >= -embedder.spacing / 2) & (u < embedder.spacing / 2)).astype(np.float64)
     return np.asarray(embedder.on_line(u))

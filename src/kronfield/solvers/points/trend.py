@@ -1,12 +1,12 @@
-"""Least squares with a few columns that are not penalised, beside features that are.
+"""Least squares with a few unpenalised columns T, beside penalised features B.
 
 The model is a partial spline (Wahba, 1990, chapter 9):
 minimise sum w (y - B x - T c)^2 + x'Px over x and c. With A = B'WB + P and X = A^-1 B'WT, the
 columns have S c = T'Wy - X'B'Wy with S = T'WT - X'B'WT, and the features have x = A^-1 B'W(y - Tc).
-All of it follows from one solve with the columns of T as further right-hand sides, by any strategy.
+One solve, by any strategy, gives all of these: the columns of T are further right-hand sides.
 
-If the penalty lets features follow a column at no cost, its coefficient is not determined, and S is
-singular. Then the column keeps its coefficient in a plain regression on T alone.
+If features can follow a column without penalty, its coefficient is not determined, and S is
+singular. The column then keeps its coefficient in a regression on T alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from kronfield._core.arrays import Array
 from kronfield._core.records import record
 from kronfield.solvers.points.normal import NormalEquations, Penalty, Solution
 
-# Directions of T with less than this part of the weight of the first are multiples of others.
+# Eigenvectors of T'WT with less than this fraction of the largest eigenvalue are dropped: the
+# columns are linearly dependent.
 DEPENDENT = 1e-12
-# Directions of which features follow all but this part are not determined: the rounding error of a
-# factorisation. After iterations it is their tolerance.
+# A direction of T is not determined if features follow all of it except this fraction: the rounding
+# error of a factorisation. After conjugate gradients the fraction is their tolerance.
 FREE = 1e-9
 
 
 @record(eq=False)
 class TrendTerm:
-    """What standard errors need to know of the columns.
+    """The parts of the solution from which standard errors of the columns are computed.
 
     Attributes
     ----------
@@ -81,22 +82,22 @@ def solve_with_columns(
     Parameters
     ----------
     equations : NormalEquations
-        Those of ``values`` (C, P) and then of the columns (T, P), as channels.
+        The equations whose channels are ``values`` (C, P) and then the columns (T, P).
     solve : function
         Returns the `Solution` of all channels.
     penalty : Penalty
         The penalty on the features.
     regression : Regression
-        The columns.
+        The regression on the columns.
     values : array (C, P)
-        The values, without their regression on the columns.
+        The values minus their regression on the columns.
     tolerance : float
-        That of the solution.
+        The tolerance of ``solve``.
 
     Returns
     -------
     equations, solution
-        Those of the values without the columns: C channels.
+        The equations and the solution of the values minus the columns: C channels.
     array (C, T)
         The coefficients.
     TrendTerm
