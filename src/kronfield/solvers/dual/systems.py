@@ -267,17 +267,14 @@ class Inducing(_Centred):
         noise: Array,
         columns: Array,
         judged: Array | None = None,
+        *,
         unit: float = 1.0,
     ) -> tuple[Inducing, DualSolution]:
         """Return the system and the solution for values (C, n).
 
-<<<<<<< HEAD
-        Leave-one-out errors are those of the points ``judged``, by default of some. The ridges that
-        are tried are relative to ``unit``, the mean weight.
-=======
         If ``ridge`` is None, it is chosen by `likeliest`. Leave-one-out errors are computed at the
-        points with the indices ``judged``, by default at up to MOST_LEFT_OUT points.
->>>>>>> main
+        points with the indices ``judged``, by default at up to MOST_LEFT_OUT points. Ridges that
+        are tried are relative to ``unit``, the mean weight.
         """
         X, way = orthonormal(columns)
         root = 1.0 / np.sqrt(noise)
