@@ -33,7 +33,7 @@ def draw_field(
     band: bool = True,
     size: int | None = None,
     figure: Any = None,
-    ends: Sequence[float] | None = None,
+    ends: Array | None = None,
 ) -> Any:
     """Draw a field and return its axes; see `Field.plot`. ``ends`` are those of a line."""
     if field.is_complex:
@@ -188,7 +188,7 @@ class _Drawing:
 
     # Lines --------------------------------------------------------------------------------
 
-    def line(self, ax: Any, axis: int, ends: Sequence[float] | None = None) -> Any:
+    def line(self, ax: Any, axis: int, ends: Array | None = None) -> Any:
         """Draw the field along one axis, through the middle of the others, or between two ends."""
         low, high = self.field.domain[axis] if ends is None else ends
         x = np.linspace(low, high, self.line_size)
