@@ -179,3 +179,106 @@ def test_the_report_of_squares_says_that_there_are_outliers():
     for form in ("dual", "factored"):
         assert "loss='huber'" in str(kf.fit_points(points, values, form=form).report)
         assert "loss='huber'" not in str(kf.fit_points(points, clean, form=form).report)
+
+
+INSIDE = 0.02 + 0.96 * NEW[:100]
+
+
+@pytest.mark.parametrize("way", ["dual", "inducing points", "factored"])
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_the_unit_of_the_weights_does_not_matter(way, loss):
+    points, _, values, _ = case(250 if way == "dual" else 400, 0)
+    weights = np.random.default_rng(3).uniform(0.2, 3.0, len(points))
+
+    def fitted(factor):
+        box = [(0, 1)] * 5
+        kept = weights * factor
+        return kf.fit_points(points, values, weights=kept, loss=loss, domain=box, **WAYS[way][1])
+
+    one = fitted(1.0)
+    for factor in (4.0, 1e-9, 1e-6, 1e9):
+        other = fitted(factor)
+        np.testing.assert_allclose(other(INSIDE), one(INSIDE), atol=1e-6)
+        errors = one.standard_error(INSIDE)
+        np.testing.assert_allclose(other.standard_error(INSIDE), errors, rtol=1e-6)
+        if loss == "huber":
+            scales = [field.report.robust.scale[0] for field in (other, one)]
+            assert scales[0] / math.sqrt(factor) == pytest.approx(scales[1], rel=1e-6)
+        elif way != "factored":
+            ridges = [field.report.candidates[0].parameters["ridge"] for field in (other, one)]
+            assert ridges[0] / factor == pytest.approx(ridges[1], rel=1e-6)
+        if way != "factored":
+            # the noise is that of a point of weight 1 of the user
+            known = other.standard_error(INSIDE, noise=0.1 * math.sqrt(factor))
+            np.testing.assert_allclose(known, one.standard_error(INSIDE, noise=0.1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["dual", "factored"])
+def test_standard_errors_of_huber_are_those_of_equal_weights(form):
+    """Weights of 4 for all points say nothing: neither do they change standard errors."""
+    points, _, values, _ = case(400, 0)
+    plain = kf.fit_points(points, values, loss="huber", form=form, domain=[(0, 1)] * 5)
+    four = np.full(400, 4.0)
+    equal = kf.fit_points(
+        points, values, weights=four, loss="huber", form=form, domain=[(0, 1)] * 5
+    )
+    np.testing.assert_allclose(
+        equal.standard_error(INSIDE), plain.standard_error(INSIDE), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("way", ["dual", "inducing points", "factored"])
+def test_the_size_of_the_values_does_not_matter(way):
+    options = WAYS[way][1]
+    points, _, values, _ = case(400, 0)
+    one = kf.fit_points(points, values, loss="huber", domain=[(0, 1)] * 5, **options)
+    assert one.report.robust.rejected >= 6
+    for size in (1e-100, 1e-80, 1e80, 1e150):
+        other = kf.fit_points(points, values * size, loss="huber", domain=[(0, 1)] * 5, **options)
+        about, expected = other.report.robust, one.report.robust
+        assert about.rejected == expected.rejected
+        assert about.down_weighted == expected.down_weighted
+        assert about.scale[0] / size == pytest.approx(expected.scale[0], rel=1e-9)
+        for a, b in zip(about.largest, expected.largest, strict=True):
+            assert a.position == b.position
+            assert a.residual[0] / size == pytest.approx(b.residual[0], rel=1e-9)
+        np.testing.assert_allclose(other(INSIDE) / size, one(INSIDE), atol=1e-9)
+        errors = one.standard_error(INSIDE)
+        np.testing.assert_allclose(other.standard_error(INSIDE) / size, errors, rtol=1e-8)
+        assert other.report.expected_error / size == pytest.approx(one.report.expected_error)
+    again = other.refit(values)  # of another size than the values before
+    assert again.report.robust.rejected == one.report.robust.rejected
+    np.testing.assert_allclose(again(INSIDE), one(INSIDE), atol=1e-2)
+
+
+def test_rounding_of_exact_values_is_no_outlier():
+    points = np.random.default_rng(0).random((200, 5))
+    plane = 1.0 + points @ [1.0, 2.0, 3.0, -1.0, 0.5]
+    for factor in (1.0, 1e-7):
+        for weights in (None, np.full(200, 1e6)):
+            field = kf.fit_points(
+                points, factor * plane, weights=weights, trend=1, loss="huber", form="dual"
+            )
+            about = field.report.robust
+            assert (about.rejected, about.down_weighted, about.settled) == (0, 0, True)
+
+
+@pytest.mark.parametrize("form", ["dual", "factored"])
+def test_outliers_of_any_size_do_not_matter(form):
+    points, clean, _, _ = case(400, 0)
+    options = {"loss": "huber", "form": form, "domain": [(0, 1)] * 5}
+    fields = []
+    for size in (1e3, 1e20, 1e60, 1e140):
+        values = clean.copy()
+        values[7] = size
+        fields.append(kf.fit_points(points, values, **options))
+        assert fields[-1].report.robust.largest[0].residual[0] == pytest.approx(size, rel=1e-2)
+    for field in fields[1:]:
+        np.testing.assert_allclose(field(INSIDE), fields[0](INSIDE), atol=1e-9)
+        scale = fields[0].report.robust.scale[0]
+        assert field.report.robust.scale[0] == pytest.approx(scale, rel=1e-9)
+    # a value of weight 0 is as good as left out
+    weights, values = np.ones(400), 1e-80 * clean
+    weights[7], values[7] = 0.0, 1e250
+    left = kf.fit_points(points, values, weights=weights, **options)
+    np.testing.assert_allclose(left(INSIDE) * 1e80, fields[0](INSIDE), atol=0.02)

@@ -72,6 +72,8 @@ class DualFit:
         self.points = np.stack([f.unit(raw[:, i]) for i, f in enumerate(self.frames)], axis=1)
         weights = None if given.weights is None else given.weights[self.known]
         self.noise = np.ones(len(raw)) if weights is None else 1.0 / weights
+        # the mean weight: ridges that are tried are relative to it
+        self.unit = 1.0 if weights is None else float(weights.mean())
         self.basis = TrendBasis.of(options.trend or 0, given.domain or given.box)
         self.columns = self.basis.columns(raw)
         self.choice: DualChoice | None = None
@@ -222,7 +224,7 @@ class DualFit:
     def _likelihood(self, values: Array, part: Array, shape: str, pairs: Pairs) -> Likelihood:
         X, _ = orthonormal(self.columns[:, part])
         prior = self.options.settings.dual.width_prior
-        return Likelihood(pairs, values[:, part].T, self.noise[part], X, shape, prior)
+        return Likelihood(pairs, values[:, part].T, self.noise[part] * self.unit, X, shape, prior)
 
     def _choose(self, values: Array) -> DualChoice:
         """Return shape, widths and ridge of the highest likelihood."""
@@ -233,11 +235,12 @@ class DualFit:
         fixed = penalty is not None
         given = 1.0
         if penalty is not None:
-            given = max(math.ldexp(penalty.ridge, -self.given.weight_exponent), LEAST_RIDGE)
+            own = math.ldexp(penalty.ridge, -self.given.weight_exponent) / self.unit
+            given = max(own, LEAST_RIDGE)
         first = Similarity("gaussian", tuple(plain))
         part = self._part(few)
         if len(part) < len(self.columns) + 2 or not np.any(values):
-            return DualChoice(first, given if fixed else 1e-6, [], len(part))
+            return DualChoice(first, (given if fixed else 1e-6) * self.unit, [], len(part))
         pairs = Pairs(self.points[part])
         found: list[tuple[Similarity, float, float]] = []
         likelihood = self._likelihood(values, part, "gaussian", pairs)
@@ -256,7 +259,7 @@ class DualFit:
         candidates = [
             Candidate(
                 "similarity",
-                {"shape": one.shape, "widths": one.widths, "ridge": ridge},
+                {"shape": one.shape, "widths": one.widths, "ridge": self._of_user(ridge)},
                 score / len(part),
                 chosen=one is best[0],
             )
@@ -267,7 +270,11 @@ class DualFit:
         if len(more) > len(part):  # the same shape again, with more points
             likelihood = self._likelihood(values, more, similarity.shape, Pairs(self.points[more]))
             similarity, ridge, _ = likelihood.maximum(similarity, ridge, spread, LAST_STEPS, fixed)
-        return DualChoice(similarity, ridge, candidates, len(more))
+        return DualChoice(similarity, ridge * self.unit, candidates, len(more))
+
+    def _of_user(self, ridge: float) -> float:
+        """Return a ridge relative to the mean weight in the unit of the weights of the user."""
+        return math.ldexp(ridge * self.unit, self.given.weight_exponent)
 
     # The solution
     # ------------------------------------------------------------------------------------------
@@ -298,6 +305,7 @@ class DualFit:
             self.noise,
             self.columns,
             self.judged if judged else np.zeros(0, dtype=np.intp),
+            unit=self.unit,
         )
         return solution
 

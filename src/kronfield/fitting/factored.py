@@ -19,7 +19,7 @@ from kronfield.embedders import BSpline
 from kronfield.field.factored import FactoredField
 from kronfield.field.trend import Trend, TrendBasis
 from kronfield.fitting.forms import Form
-from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.inputs import PointInput, exponent_beyond
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate, PointReport
 from kronfield.fitting.residual import Residual
@@ -481,10 +481,10 @@ class FactoredFit:
             fitted = [values_at(m.embedders, m.factors, self.points[held]) for m in models]
             report.outlying = remark(scaled[:, held] - fitted, self.options.settings.robust)
         if all(math.isfinite(model.error) for model in models):
-            squares = [
-                model.error * factor**2 for model, factor in zip(models, factors, strict=True)
-            ]
-            report.expected_error = math.sqrt(float(np.mean(squares)))
+            exponent = exponent_beyond(float(factors.max()))  # squares do not overflow
+            units = np.ldexp(factors, -exponent)
+            squares = [model.error * unit**2 for model, unit in zip(models, units, strict=True)]
+            report.expected_error = math.ldexp(math.sqrt(float(np.mean(squares))), exponent)
             report.expected_error_uncertainty = report.expected_error / math.sqrt(
                 2 * len(self.held)
             )
@@ -623,7 +623,9 @@ class FactoredUncertainty:
             # so its root divides the standard error
             noise = self.huber.noise
             level = noise.level(P, min(freedom, 0.9 * P))[i] / math.sqrt(noise.slope)
-            sigma = float(level) / float(self.factors[i])
+            # at the mean weight, which is 1 in the matrix
+            weight = float(self.huber.weights[fit.known].mean())
+            sigma = float(level) / math.sqrt(weight) / float(self.factors[i])
         found = (L, sigma, freedom)
         self._solved[i] = found
         return found

@@ -10,6 +10,7 @@ the settings stay, and points are weighted again until the fit no longer changes
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from kronfield.field.trend import TrendBasis
 from kronfield.fitting.dual import DualFit
 from kronfield.fitting.factored import FactoredFit
 from kronfield.fitting.forms import Form
-from kronfield.fitting.inputs import PointInput
+from kronfield.fitting.inputs import PointInput, exponent_beyond
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.point_grids import mean_distances
 from kronfield.fitting.robust import (
@@ -34,6 +35,7 @@ from kronfield.fitting.robust import (
     RobustReport,
     huber_weights,
     in_scales,
+    least_scale,
     listed,
     residual_scales,
     suspects,
@@ -45,8 +47,10 @@ MOST_CHOICES = 5
 # Points are weighted again until the fit moves by less than SETTLED scales, root mean square over
 # the points, or MOST times. The change that remains is a few times this: a small part of the noise.
 SETTLED, MOST = 3e-3, 10
-# The smallest scale: squares of smaller ones underflow.
+# The smallest scale of values that are not tiny: squares of smaller ones underflow.
 LEAST = float(np.finfo(np.float64).tiny) ** 0.25
+# The exponent of 2 that scaled values do not exceed: squares of larger ones overflow.
+LARGEST = 500
 
 Fit = DualFit | FactoredFit
 #: Fits points in one of the forms without a grid, by least squares.
@@ -54,7 +58,11 @@ Fitter = Callable[[PointInput, PointOptions, Form, float], tuple[Fit, ProductFie
 
 
 class RobustFit:
-    """Fits values with outliers at known points in a form without a grid."""
+    """Fits values with outliers at known points in a form without a grid.
+
+    Tiny and huge values are multiplied by a power of two, so that squares neither underflow nor
+    overflow. The field is that of the values as they are.
+    """
 
     def __init__(
         self, given: PointInput, options: PointOptions, form: Form, fitted: Fitter
@@ -76,6 +84,9 @@ class RobustFit:
 
     def field(self, values: Array, started: float) -> ProductField:
         """Return the field of values (C, P), with its report."""
+        exponent = self._exponent(values)
+        if exponent:  # points of weight 0 may have any value
+            values = np.ldexp(np.where(self.known, values.astype(np.float64), 0.0), -exponent)
         out = self._suspects(values)
         fit, field = self._chosen(values, out)
         for attempt in range(MOST_CHOICES):
@@ -93,7 +104,19 @@ class RobustFit:
                 fit = fit.with_weights(self._weights(~out))
                 field = fit.field(values, started)
         self.settled = self.settled or fit
-        return self._reweighted(fit, values, out, started)
+        return self._reweighted(fit, values, out, exponent, started)
+
+    def _exponent(self, values: Array) -> int:
+        """Return the exponent of 2 that scales values (C, P) to about 1; 0 if they are moderate.
+
+        Half of the values decide, not outliers, unless these would overflow.
+        """
+        sizes = np.abs(values[:, self.known]).astype(np.float64)
+        sizes = sizes[sizes > 0]
+        if not len(sizes):
+            return 0
+        least = math.frexp(float(sizes.max()))[1] - LARGEST
+        return max(exponent_beyond(float(np.median(sizes))), least)
 
     # Which points are rejected
     # ------------------------------------------------------------------------------------------
@@ -108,6 +131,15 @@ class RobustFit:
             flat = wide - plain.coefficients(wide) @ plain.columns
         lengths = mean_distances(given.box, len(given.points))
         return suspects(given.points, flat, given.weights, lengths, self.decisions)
+
+    def _least(self, values: Array, kept: Array) -> Array:
+        """Return the smallest scales (C,) at unit weight: the rounding of values of points kept."""
+        if not np.any(kept & self.known):
+            return np.full(len(values), LEAST)
+        rounding = least_scale(values[:, kept & self.known], 0.0)
+        if self.given.weights is not None:
+            rounding = rounding * math.sqrt(float(self.given.weights[self.known].mean()))
+        return np.asarray(np.maximum(rounding, LEAST))
 
     def _sizes(self, errors: PointErrors, out: Array) -> Array:
         """Return the errors (P,) in robust standard deviations of those that are not left out.
@@ -132,37 +164,47 @@ class RobustFit:
         if self.settled is not None:
             fit = self.settled.with_weights(weights)
             return fit, fit.field(values, started)
-        given = self.given.with_weights(weights) if out.any() else self.given
+        given = self.given.with_weights(weights) if out.any() else copy.copy(self.given)
+        given.values = values
         return self.fitted(given, self.options, self.form, started)
 
-    def _reweighted(self, fit: Fit, values: Array, out: Array, started: float) -> ProductField:
-        """Return the field with Huber's loss, in which the points ``out`` have the weight 0."""
+    def _reweighted(
+        self, fit: Fit, values: Array, out: Array, exponent: int, started: float
+    ) -> ProductField:
+        """Return the field with Huber's loss, in which the points ``out`` have the weight 0.
+
+        It is that of the values times 2^``exponent``.
+        """
         constant, given = self.decisions.constant, self.given
         kept = self._weights(~out)
         robust, moved, rounds = np.where(out, 0.0, 1.0), math.inf, 0
         last = fit.with_weights(kept, fixed=True)
         field = last.field(values, started)
         errors = last.errors(field, values, given.weights)  # type: ignore[arg-type]
-        scales, away = np.maximum(errors.scales, LEAST), errors.away
+        scales, away = np.maximum(errors.scales, self._least(values, ~out)), errors.away
         while moved > SETTLED and rounds < MOST:
             sizes = in_scales(away, given.weights, scales)
             robust, rounds = np.where(out, 0.0, huber_weights(sizes, constant)), rounds + 1
             last = last.with_weights(self._weights(robust), fixed=True)
             before, away = away, values - last.at_points(values)
-            moved = float(np.sqrt(np.mean(((away - before) / scales[:, None]) ** 2)))
+            change = ((away - before) / scales[:, None])[:, self.known]
+            if given.weights is not None:  # scales are those at unit weight
+                change *= np.sqrt(given.weights[self.known])
+            moved = float(np.sqrt(np.mean(change**2)))
         sizes = in_scales(away, given.weights, scales)
-        noise = HuberNoise.of(away, given.weights, robust, scales, 1.0, constant)
-        field = last.field(values, started, HuberErrors(noise, kept, self))
+        units = math.ldexp(1.0, exponent)
+        noise = HuberNoise.of(away, given.weights, robust, scales, units, constant)
+        field = last.field(np.ldexp(values, exponent), started, HuberErrors(noise, kept, self))
         assert field.report is not None
-        exponent = 2.0 ** (given.weight_exponent / 2)
+        units *= 2.0 ** (given.weight_exponent / 2)
         field.report.outlying = ""
         field.report.robust = RobustReport(
             loss="huber",
-            scale=tuple(float(one) * exponent for one in scales),
+            scale=tuple(float(one) * units for one in scales),
             down_weighted=int(np.sum((robust < 1) & ~out & self.known)),
             rejected=int(np.sum(out & self.known)),
             rounds=rounds,
             settled=moved <= SETTLED,
-            largest=listed(given.points, away, sizes, robust),
+            largest=listed(given.points, np.ldexp(away, exponent), sizes, robust),
         )
         return field

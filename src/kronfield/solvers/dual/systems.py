@@ -267,11 +267,14 @@ class Inducing(_Centred):
         noise: Array,
         columns: Array,
         judged: Array | None = None,
+        *,
+        unit: float = 1.0,
     ) -> tuple[Inducing, DualSolution]:
         """Return the system and the solution for values (C, n).
 
         If ``ridge`` is None, it is chosen by `likeliest`. Leave-one-out errors are computed at the
-        points with the indices ``judged``, by default at up to MOST_LEFT_OUT points.
+        points with the indices ``judged``, by default at up to MOST_LEFT_OUT points. Ridges that
+        are tried are relative to ``unit``, the mean weight.
         """
         X, way = orthonormal(columns)
         root = 1.0 / np.sqrt(noise)
@@ -291,7 +294,7 @@ class Inducing(_Centred):
         q = X.shape[1]
         sums = _Sums(B, VR[:, :q], RR[:q, :q], way, float(np.sum(1.0 / noise)), len(points))
         new = cls(similarity, 1.0, centres, sums)
-        new.ridge = new.likeliest(VR, RR) if ridge is None else ridge
+        new.ridge = new.likeliest(VR, RR, unit) if ridge is None else ridge
         z = VR[:, q:] - VR[:, :q] @ (b := new.trend_coefficients(VR, RR))
         e, vectors = new.spectrum
         inner = vectors @ ((vectors.T @ z) / (e + new.ridge)[:, None])  # (m, C)
@@ -340,7 +343,7 @@ class Inducing(_Centred):
         S = RR[:q] - turned[:, :q].T @ (turned / (e + (ridge or self.ridge))[:, None])
         return np.asarray(np.linalg.lstsq(S[:, :q], S[:, q:], rcond=None)[0])
 
-    def likeliest(self, VR: Array, RR: Array) -> float:
+    def likeliest(self, VR: Array, RR: Array, unit: float = 1.0) -> float:
         """Return the ridge with the highest bound on the likelihood (Titsias, 2009)."""
         e, vectors = self.spectrum
         sums, q = self.sums, self.sums.VX.shape[1]
@@ -349,7 +352,7 @@ class Inducing(_Centred):
         missing = max(sums.total - float(e.sum()), 0.0)
 
         def bound(logarithm: float) -> float:
-            ridge = math.exp(logarithm)
+            ridge = math.exp(logarithm) * unit
             S = (RR - turned.T @ (turned / (e + ridge)[:, None])) / ridge
             b = np.linalg.lstsq(S[:q, :q], S[:q, q:], rcond=None)[0]
             squares = np.diag(S[q:, q:]) - np.sum(S[:q, q:] * b, axis=0)
@@ -359,7 +362,7 @@ class Inducing(_Centred):
             return C * volume + (n - q) * float(np.sum(np.log(squares)))
 
         tried = np.linspace(math.log(LEAST_RIDGE), math.log(MOST_RIDGE), 121)
-        return math.exp(tried[int(np.argmin([bound(x) for x in tried]))])
+        return math.exp(tried[int(np.argmin([bound(x) for x in tried]))]) * unit
 
     def own_deviations(self, points: Array, noise: Array) -> Array:
         """Return divisors (n,) that turn residuals into standardised leave-one-out errors.
