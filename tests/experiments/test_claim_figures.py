@@ -159,7 +159,6 @@ def test_jobs_are_the_products_they_are_named_after():
 # ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exponent", [2.0, 4.5])
 def with_top_frequency(embedder):
     """Return Fourier features that include the highest frequency, 2^exponent.
 
@@ -176,6 +175,7 @@ def with_top_frequency(embedder):
     return embedder
 
 
+@pytest.mark.parametrize("exponent", [2.0, 4.5])
 def test_the_top_frequency_is_included(exponent):
     linear = with_top_frequency(kf.LinearFourier(16, exponent))
     np.testing.assert_allclose(linear.frequencies, np.linspace(1, 2**exponent, 8))
