@@ -251,6 +251,21 @@ def test_the_size_of_the_values_does_not_matter(way):
     np.testing.assert_allclose(again(INSIDE), one(INSIDE), atol=1e-2)
 
 
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+@pytest.mark.parametrize("size", [1e-160, 1e160])
+def test_standard_errors_of_values_whose_squares_overflow(loss, size, tmp_path):
+    points, _, values, _ = case(250, 0)
+    box = [(0, 1)] * 5
+    one = kf.fit_points(points, values, loss=loss, form="dual", domain=box)
+    other = kf.fit_points(points, values * size, loss=loss, form="dual", domain=box)
+    errors = one.standard_error(INSIDE)
+    np.testing.assert_allclose(other.standard_error(INSIDE) / size, errors, rtol=1e-6)
+    other.save(tmp_path / "it.field")
+    for field in (kf.load(tmp_path / "it.field"), pickle.loads(pickle.dumps(other))):
+        found = field.standard_error(INSIDE)
+        np.testing.assert_allclose(found, other.standard_error(INSIDE), rtol=1e-9)
+
+
 def test_rounding_of_exact_values_is_no_outlier():
     points = np.random.default_rng(0).random((200, 5))
     plane = 1.0 + points @ [1.0, 2.0, 3.0, -1.0, 0.5]

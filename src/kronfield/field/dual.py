@@ -34,12 +34,19 @@ class DualUncertainty:
         The factor of the similarity in the covariance of each plane.
     frames, basis
         The frame of each axis, and the basis of the trend.
+    exponent : int
+        The variances are those of planes over 2^exponent, since those of huge values overflow.
     """
 
     def __init__(
-        self, system: System, variances: Array, frames: Sequence[Frame], basis: TrendBasis
+        self,
+        system: System,
+        variances: Array,
+        frames: Sequence[Frame],
+        basis: TrendBasis,
+        exponent: int = 0,
     ) -> None:
-        self.system, self.variances = system, variances
+        self.system, self.variances, self.exponent = system, variances, exponent
         self.frames, self.basis = tuple(frames), basis
 
     def deviations(self, points: Array, noise: float | None, samples: int, seed: int) -> Array:
@@ -47,7 +54,7 @@ class DualUncertainty:
         del samples, seed  # nothing is random
         units = np.stack([f.unit(points[:, i]) for i, f in enumerate(self.frames)], axis=1)
         relative = np.sqrt(self.system.variance(units, self.basis.columns(points)))
-        level = np.sqrt(self.variances)
+        level = np.ldexp(np.sqrt(self.variances), self.exponent)
         if noise is not None:
             level = np.full(len(level), noise / math.sqrt(self.system.ridge))
         return relative[:, None] * level
@@ -72,6 +79,7 @@ class DualField(ProductField):
         *,
         trend: Trend,
         variances: Array,
+        exponent: int = 0,
         channels: bool,
         is_complex: bool = False,
         dtype: Any = None,
@@ -89,10 +97,12 @@ class DualField(ProductField):
             dtype=dtype,
             report=report,
             again=again,
-            uncertainty=DualUncertainty(system, variances, frames, trend.basis),  # type: ignore[arg-type]
+            uncertainty=DualUncertainty(  # type: ignore[arg-type]
+                system, variances, frames, trend.basis, exponent
+            ),
             info=info,
         )
-        self._system, self._variances = system, variances
+        self._system, self._variances, self._exponent = system, variances, exponent
         self._similar = system.axes
         self.encoding = DualEncoding(self._similar)  # type: ignore[assignment]
         self.with_trend(trend)
@@ -141,6 +151,7 @@ class DualField(ProductField):
             "shape": system.similarity.shape,
             "widths": list(system.similarity.widths),
             "ridge": system.ridge,
+            "exponent": self._exponent,
             "frames": [[f.origin, f.length, f.low, f.high] for f in self.frames],
             "trend": [basis.degree, list(basis.centre), list(basis.length)],
             "channels": self.has_channels,
@@ -221,6 +232,7 @@ def dual_from(path: Any, arrays: Mapping[str, Array], metadata: Mapping[str, Any
             head.frames,
             trend=Trend(basis, trend),
             variances=variances.astype(np.float64),
+            exponent=int(metadata.get("exponent", 0)),
             **head.about,
         )
     if not valid:

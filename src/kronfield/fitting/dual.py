@@ -37,6 +37,14 @@ from kronfield.solvers.points.normal import Penalty
 WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
 # The most iterations of L-BFGS: in the comparison of shapes, and for the chosen shape.
 STEPS, LAST_STEPS = 40, 25
+# Squares of 2^BEYOND and its inverse are far from the ends of float64.
+BEYOND = 450
+
+
+def _exponent_of_squares(size: float) -> int:
+    """Return the exponent of 2 of a size whose square may overflow or underflow; 0 of others."""
+    exponent = math.frexp(size)[1]
+    return exponent if abs(exponent) > BEYOND else 0
 
 
 @record(eq=False)
@@ -79,7 +87,7 @@ class DualFit:
         self.choice: DualChoice | None = None
         self.is_fixed = False  # whether the ridge of inducing points is that of the choice
         self.system: System | None = None
-        self.variances = np.zeros(0)
+        self.variances, self.exponent = np.zeros(0), 0
         self.left_out: Array | None = None
 
     def without_samples(self) -> NeedsSamples:
@@ -118,8 +126,10 @@ class DualFit:
         polynomial[:, 0] += centre * largest
         if not np.all(np.isfinite(coefficients)) or not np.all(np.isfinite(polynomial)):
             raise fit_overflow()
-        variances, system = solution.variances * factors**2, self.system
-        self.variances = variances
+        # variances of huge and tiny values are those of the values over 2^exponent
+        self.exponent = exponent = _exponent_of_squares(float(factors.max()))
+        variances = solution.variances * np.ldexp(factors, -exponent) ** 2
+        self.variances, system = variances, self.system
         if huber is not None:
             system, variances = self._of_huber(scaled, variances, huber)
         trend = Trend(self.basis, polynomial)
@@ -131,6 +141,7 @@ class DualFit:
             self.frames,
             trend=trend,
             variances=variances,
+            exponent=exponent,
             channels=given.channels,
             is_complex=given.is_complex,
             dtype=given.dtype,
@@ -174,6 +185,7 @@ class DualFit:
         columns = self.basis.columns(given.points[out])
         deviations[out] = np.sqrt(system.variance(units[out], columns) + system.ridge * noise[out])
         level = np.sqrt(np.maximum(self.variances, np.finfo(np.float64).tiny))
+        level = np.ldexp(level, self.exponent)
         relative = away / deviations / level[:, None]
         # the expected noise, times the ratio of actual to expected errors
         real = np.sqrt(np.mean(relative[:, known] ** 2, axis=1))
@@ -208,7 +220,8 @@ class DualFit:
         fit._solve(values, judged=False)
         assert fit.system is not None
         if count - freedom >= max(INTERPOLATING * count, 1.0):  # residuals show the noise
-            variances = huber.noise.level(count, freedom) ** 2 / self.system.ridge
+            level = np.ldexp(huber.noise.level(count, freedom), -self.exponent)
+            variances = level**2 / self.system.ridge
         return fit.system, variances
 
     # The settings
