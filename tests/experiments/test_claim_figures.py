@@ -10,7 +10,6 @@ from kronfield.experiments import closed_form_claims as closed, slopes
 from kronfield.experiments.released import (
     ReleasedBlending,
     released_similarity,
-    with_top_frequency,
 )
 from kronfield.experiments.results import Results
 from kronfield.experiments.tasks import make_task
@@ -158,6 +157,22 @@ def test_jobs_are_the_products_they_are_named_after():
 
 # The released code
 # ------------------------------------------------------------------------------------------
+
+
+def with_top_frequency(embedder):
+    """Return Fourier features that include the highest frequency, 2^exponent.
+
+    By the text the frequencies are at i/F, i = 0 ... F-1, of the way from 1 to 2^exponent, which
+    leaves out the end. The code includes the end, which is equivalent to a larger exponent.
+    """
+    F = embedder.size // 2
+    if isinstance(embedder, kf.LinearFourier):
+        # 1/F + (1 - 1/F) 2^e = top
+        top = 2.0**embedder.exponent
+        return kf.LinearFourier(embedder.size, math.log2((top - 1 / F) * F / (F - 1)))
+    if isinstance(embedder, kf.LogFourier):
+        return kf.LogFourier(embedder.size, embedder.exponent * F / (F - 1))
+    return embedder
 
 
 @pytest.mark.parametrize("exponent", [2.0, 4.5])

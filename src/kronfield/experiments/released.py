@@ -5,7 +5,6 @@ Only the experiments use this module. All other modules implement the text.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -24,22 +23,6 @@ from kronfield.encoding.blending import Blending
 
 # Positions above this are moved to it.
 LAST = 0.999
-
-
-def with_top_frequency(embedder: Embedder) -> Embedder:
-    """Return Fourier features that include the highest frequency, 2^exponent.
-
-    By the text the frequencies are at i/F, i = 0 ... F-1, of the way from 1 to 2^exponent, which
-    leaves out the end. The code includes the end, which is equivalent to a larger exponent.
-    """
-    F = embedder.size // 2
-    if isinstance(embedder, LinearFourier):
-        # 1/F + (1 - 1/F) 2^e = top
-        top = 2.0**embedder.exponent
-        return LinearFourier(embedder.size, math.log2((top - 1 / F) * F / (F - 1)))
-    if isinstance(embedder, LogFourier):
-        return LogFourier(embedder.size, embedder.exponent * F / (F - 1))
-    return embedder
 
 
 class ReleasedBlending(Blending):

@@ -71,6 +71,8 @@ class DualField(ProductField):
     errors too.
     """
 
+    _exponent: int = 0  # of fields that were pickled before there was one
+
     def __init__(
         self,
         system: System,
