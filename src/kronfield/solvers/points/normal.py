@@ -27,6 +27,7 @@ from kronfield.solvers.points.strategies import (
     Selection,
     SingularError,
     Solution,
+    Strategy,
     select_fallback,
     select_strategy,
 )
@@ -249,7 +250,7 @@ class NormalEquations:
                 solution = strategy.solve(self, penalty, b, iterations, selection.system)
                 return replace(solution, reason=selection.reason)
             except (SingularError, ConvergenceError) as error:
-                attempts.append(Attempt(strategy, _failure(error)))
+                attempts.append(Attempt(strategy, _failure(strategy, error)))
                 following = select_fallback(self, penalty, attempts)
                 if following is None:
                     raise
@@ -348,10 +349,11 @@ class NormalEquations:
         )
 
 
-def _failure(error: SingularError | ConvergenceError) -> str:
+def _failure(strategy: Strategy, error: SingularError | ConvergenceError) -> str:
     if isinstance(error, SingularError):
         return str(error)
-    return f"conjugate gradients had not converged after {error.iterations} iterations"
+    method = strategy.name.partition(",")[0]  # without the preconditioner
+    return f"{method} had not converged after {error.iterations} iterations"
 
 
 @functools.lru_cache(maxsize=8)
