@@ -355,8 +355,8 @@ def _smoothed(
     is_asked = options.noise is not None or options.denoise
     if removed.outliers > options.settings.noise.most_outliers and not is_asked:
         return (
-            f"no noise: {removed.outliers:.1%} of the samples would change by more than four "
-            f"standard deviations of {float(np.max(noise.sigma)):.3g}"
+            f"no noise: {removed.outliers:.1%} of the samples would change by more than "
+            f"{options.settings.noise.outlying:g} standard deviations of {float(np.max(noise.sigma)):.3g}"
         )
     return _shrunk(values, axes, frames, noise, removed, decided, options)
 
