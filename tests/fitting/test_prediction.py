@@ -179,8 +179,8 @@ def test_one_matrix_as_windows(count):
     found = leave_one_out(y, 1, np.arange(float(count)))
     splines = tuple(one for one in found.families if one.kind == "splines")
     lines = np.moveaxis(y, 1, 0).reshape(count, -1)
-    x, samples = np.arange(float(count)), np.arange(1, count - 1)
-    reference = _spline_squares(splines, x, lines, samples, True).mean(axis=1)
+    samples = np.arange(1, count - 1)
+    reference = _spline_squares(splines, lines, samples).mean(axis=1)
     np.testing.assert_allclose(found.squares, reference, rtol=1e-10)
 
 

@@ -27,9 +27,8 @@ from kronfield.fitting.prediction import (
     AnyFamily,
     AxisErrors,
     SplineFamily,
-    error_rows,
     some_lines,
-    spread,
+    uneven_errors,
 )
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
 
@@ -111,13 +110,18 @@ def circle_errors(
             len(squares) - 1, np.mean(_trigonometric_errors(lines, settings.highest) ** 2)
         )
         return AxisErrors(both, np.array(squares), math.nan, lines.size)
-    at = spread(n, settings.most_uneven) if whole else 1 + spread(n - 2, settings.most_uneven)
-    lines = some_lines(values, axis, max(1, settings.most_judged // len(at)))
-    found = np.zeros(len(CIRCLES))
-    for i in at.tolist():
-        rows, index = _uneven_rows(x, i, frame.period if whole else None)
-        found += np.mean((rows @ lines[index]) ** 2, axis=1)
-    return AxisErrors(CIRCLES, found / len(at), math.nan, lines.shape[1] * len(at))
+    lines = some_lines(values, axis, max(1, settings.most_judged // min(n, settings.most_uneven)))
+    if whole and n <= 2 * REACH + 2:
+        unit = (x - x[0]) / frame.period
+        rows = np.stack([[_circle_row(unit, i, one.degree) for i in range(n)] for one in CIRCLES])
+        squares = np.mean((rows @ lines) ** 2, axis=(1, 2))
+        return AxisErrors(CIRCLES, squares, math.nan, lines.size)
+    if whole:  # go round at both ends, as far as samples matter
+        steps = np.arange(-REACH, n + REACH)
+        x, lines = x[steps % n] + frame.period * (steps // n), lines[steps % n]
+    judged = [SplineFamily(one.degree) for one in CIRCLES]
+    errors = uneven_errors(judged, x, lines, settings.most_uneven)
+    return AxisErrors(CIRCLES, errors.squares, math.nan, errors.count)
 
 
 def _errors(degree: int, lines: Array) -> Array:
@@ -151,22 +155,6 @@ def _circle_row(x: Array, at: int, degree: int) -> Array:
         np.asarray(ring(x[known])).T, np.asarray(ring(x[at : at + 1]))[0], rcond=1e-12
     )[0]
     return row
-
-
-def _uneven_rows(x: Array, at: int, period: float | None) -> tuple[Array, Array]:
-    """Return the rows (F, W) from some samples to the error at one, and their indices (W,)."""
-    n, window = len(x), 2 * REACH + 1
-    if period is not None and n <= window + 1:
-        unit = (x - x[0]) / period
-        return np.stack([_circle_row(unit, at, one.degree) for one in CIRCLES]), np.arange(n)
-    lines = [SplineFamily(one.degree) for one in CIRCLES]
-    if period is None:
-        start = min(max(at - REACH, 0), max(n - window, 0))
-        index = np.arange(start, min(start + window, n))
-        return error_rows(lines, x[index], at - start), index
-    steps = np.arange(at - REACH, at + REACH + 1)
-    index = steps % n
-    return error_rows(lines, x[index] + period * (steps // n), REACH), index
 
 
 def _trigonometric_errors(lines: Array, highest: float) -> Array:

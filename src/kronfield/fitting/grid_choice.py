@@ -26,6 +26,7 @@ from kronfield._core.frames import Frame, centre, is_even, smallest_gap
 from kronfield._core.records import record
 from kronfield.encoding import Kronecker
 from kronfield.fitting.ends import RULES
+from kronfield.fitting.left_out import spread
 from kronfield.fitting.noise import Noise, decorrelated, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.periods import whole_circles
@@ -37,7 +38,6 @@ from kronfield.fitting.prediction import (
     SplineFamily,
     leave_one_out,
     leave_one_out_of_all,
-    spread,
 )
 from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import GridSettings, PredictionSettings, Settings

@@ -3,7 +3,7 @@
 Every sample is left out alone, so the others lie as densely as in the fit itself; holding out every
 second sample would judge a grid half as dense. A spline is linear in the samples, so its error at a
 sample is the product of a short row with the samples around it. On an even axis one row serves all
-samples but those near the ends.
+samples but those near the ends; on an uneven one `left_out` has all errors in closed form.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Protocol
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.frames import Frame, is_even, mean_step
+from kronfield._core.frames import Frame, is_even
 from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder, Gaussian
+from kronfield.fitting.left_out import Windows, left_out, spread
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
-from kronfield.fitting.slopes import slopes as slopes_of
 from kronfield.solvers.grid.inverse import Factors
 
 # Samples to either side from which one is predicted. The influence of a sample on a spline of
@@ -301,13 +301,17 @@ def _able(
 
 @record(eq=False)
 class _Task:
-    """The samples of lines (N, R) that are predicted along one axis, and by which families."""
+    """The samples of lines (N, R) that are predicted along one axis, and by which families.
+
+    Of an uneven axis about ``most`` samples are predicted, of an even one ``samples``.
+    """
 
     judged: tuple[Family, ...]
     x: Array
     even: bool
     samples: Array
     lines: Array
+    most: int
 
     @classmethod
     def of(cls, values: Array, axis: int, x: Array, settings: PredictionSettings) -> _Task | None:
@@ -318,23 +322,15 @@ class _Task:
         even = is_even(x)
         judged = _able(settings, n, even, values.ndim == 2)
         count = n - 2 if even else min(n - 2, settings.most_uneven)
-        samples = 1 + spread(n - 2, count)
-        lines = some_lines(values, axis, max(1, settings.most_judged // len(samples)))
-        if even:
-            samples = 1 + spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
-        return cls(judged, x, even, samples, lines)
+        lines = some_lines(values, axis, max(1, settings.most_judged // count))
+        samples = 1 + spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
+        return cls(judged, x, even, samples, lines, settings.most_uneven)
 
     @property
     def is_one_matrix(self) -> bool:
         """Whether the predictions of all samples of the axis are one cached matrix."""
         n = len(self.x)
         return self.even and n <= ONE_MATRIX_UP_TO and len(self.samples) == n - 2
-
-    @property
-    def shares(self) -> Array:
-        """The weight of each judged sample: the gaps to either side, as a part of the axis."""
-        gaps = self.x[self.samples + 1] - self.x[self.samples - 1]
-        return np.full(len(gaps), 1 / len(gaps)) if self.even else gaps / gaps.sum()
 
     def errors(self) -> AxisErrors:
         """Return the mean squares of the errors."""
@@ -348,31 +344,35 @@ def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
     """
     one, A = tasks[0], len(tasks)
     n, count = one.lines.shape
+    if not one.even:
+        splines = [family for family in one.judged if isinstance(family, SplineFamily)]
+        return [uneven_errors(splines, one.x, one.lines, one.most)]
     lines = one.lines if A == 1 else np.concatenate([task.lines for task in tasks], axis=1)
     if one.is_one_matrix:
         errors = (_matrix(one.judged, n) @ lines).reshape(len(one.judged), n - 2, A, count)
         squares = np.einsum("fjar,fjar->af", errors, errors) / (count * (n - 2))
     else:
-        each = _squares(one.judged, one.x, lines, one.samples, one.even)
-        squares = (each @ one.shares)[None]
+        squares = _squares(one.judged, n, lines, one.samples).mean(axis=1)[None]
     slopes = [math.nan] * A
     if n >= FEWEST_FOR_SLOPES:
-        if one.even:
-            slopes = _slopes_errors(lines, one.samples, A)
-        else:
-            slopes = [float(_uneven_slopes_squares(lines, one.samples, one.x) @ one.shares)]
+        slopes = _slopes_errors(lines, one.samples, A)
     return [
         AxisErrors(one.judged, squares[i], slopes[i], count * len(one.samples)) for i in range(A)
     ]
 
 
-def spread(count: int, most: int) -> Array:
-    """Return at most ``most`` indices below ``count``, symmetric about the middle."""
-    step = math.ceil(count / most)
-    if step <= 1:
-        return np.arange(count)
-    half = np.arange((count - 1) // 2, -1, -step)
-    return np.unique(np.concatenate([half, count - 1 - half]))
+def uneven_errors(judged: Sequence[SplineFamily], x: Array, lines: Array, most: int) -> AxisErrors:
+    """Return the errors of lines (N, R) along an uneven axis, of which about ``most`` are judged.
+
+    Samples count as their part of the axis.
+    """
+    windows = Windows.of(x, lines, most)
+    kinds = [(one.degree, one.ends) for one in judged]
+    squares = [windows.mean(one) for one in left_out(windows.x, windows.lines, kinds)]
+    slopes = math.nan
+    if len(x) >= FEWEST_FOR_SLOPES:
+        slopes = windows.mean(_uneven_slopes_errors(windows.x, windows.lines))
+    return AxisErrors(tuple(judged), np.array(squares), slopes, windows.count * lines.shape[1])
 
 
 def some_lines(values: Array, axis: int, most: int) -> Array:
@@ -387,14 +387,14 @@ def some_lines(values: Array, axis: int, most: int) -> Array:
     return np.ascontiguousarray(lines.reshape(len(lines), -1), dtype=np.float64)
 
 
-def _squares(judged: Sequence[Family], x: Array, lines: Array, samples: Array, even: bool) -> Array:
-    """Return the mean over lines (N, R) of the squared error at each sample, (F, J)."""
+def _squares(judged: Sequence[Family], n: int, lines: Array, samples: Array) -> Array:
+    """Return the mean over even lines (N, R) of the squared error at each sample, (F, J)."""
     splines = tuple(one for one in judged if isinstance(one, SplineFamily))
     squares = np.empty((len(judged), len(samples)))
-    local = iter(_spline_squares(splines, x, lines, samples, even))
+    local = iter(_spline_squares(splines, lines, samples))
     for number, family in enumerate(judged):
         if isinstance(family, GaussianFamily):
-            errors = _gaussian_rows(family, len(x))[samples] @ lines
+            errors = _gaussian_rows(family, n)[samples] @ lines
             squares[number] = np.mean(errors**2, axis=1)
         else:
             squares[number] = next(local)
@@ -425,28 +425,21 @@ def _gaussian_rows(family: GaussianFamily, count: int) -> Array:
     return family.error_rows(count)
 
 
-def _spline_squares(
-    families: tuple[SplineFamily, ...], x: Array, lines: Array, samples: Array, even: bool
-) -> Array:
+def _spline_squares(families: tuple[SplineFamily, ...], lines: Array, samples: Array) -> Array:
     """Return the mean squared errors (F, J) of splines, each sample from a window around it."""
-    n, window = len(x), min(len(x), 2 * REACH + 1)
+    n, window = len(lines), min(len(lines), 2 * REACH + 1)
     starts = np.clip(samples - REACH, 0, n - window)
     squares = np.empty((len(families), len(samples)))
-    alike = (starts == samples - REACH) & even  # these have one row per family
+    alike = starts == samples - REACH  # these have one row per family
     if alike.any():
         rows = _even_rows(tuple(families), window, REACH)  # (F, window)
         views = np.lib.stride_tricks.sliding_window_view(lines, window, axis=0)  # (N', R, window)
         errors = views[starts[alike]].reshape(-1, window) @ rows.T  # (J' R, F)
         per_sample = np.mean(errors.reshape(int(alike.sum()), -1, len(families)) ** 2, axis=1)
         squares[:, alike] = per_sample.T
-    for start in np.unique(starts[~alike]).tolist():  # on an even axis the two ends
+    for start in np.unique(starts[~alike]).tolist():  # the two ends
         here = ~alike & (starts == start)
-        at = tuple((samples[here] - start).tolist())
-        rows = (
-            _even_end_rows(tuple(families), window, at)
-            if even
-            else _stacked(families, x[start : start + window], at)
-        )
+        rows = _even_end_rows(tuple(families), window, tuple((samples[here] - start).tolist()))
         errors = rows.reshape(-1, window) @ lines[start : start + window]  # (F J', R)
         squares[:, here] = np.mean(errors**2, axis=1).reshape(len(families), -1)
     return squares
@@ -456,11 +449,6 @@ def _spline_squares(
 def _even_end_rows(families: tuple[SplineFamily, ...], window: int, at: tuple[int, ...]) -> Array:
     """Return the rows of several samples of an even axis, (F, J, window)."""
     return np.stack([_even_rows(families, window, one) for one in at], axis=1)
-
-
-def _stacked(families: Sequence[SplineFamily], x: Array, at: tuple[int, ...]) -> Array:
-    """Return the rows of several samples of an uneven axis, (F, J, N)."""
-    return np.stack([error_rows(families, x, one) for one in at], axis=1)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -527,22 +515,31 @@ def _slopes_errors(lines: Array, samples: Array, parts: int) -> list[float]:
     return [float(square) for square in squares]
 
 
-def _uneven_slopes_squares(lines: Array, samples: Array, x: Array) -> Array:
-    """Return the mean squared error at each sample of an axis whose samples lie at ``x``."""
-    squares = np.empty(len(samples))
-    for number, sample in enumerate(samples.tolist()):
-        # the values around the sample, without it: three on either side where they are
-        near = [i for i in range(sample - 3, sample + 4) if i != sample and 0 <= i < len(x)]
-        y, at = lines[near], near.index(sample - 1)
-        own = np.diff(x[near]) / mean_step(x)
-        d = slopes_of(y, own)[at : at + 2]
-        # the cubic with these values and slopes at both ends of the gap, at the part t of it
-        t = (x[sample] - x[sample - 1]) / (x[sample + 1] - x[sample - 1])
-        s, h = 1 - t, own[at]
-        found = s * s * (1 + 2 * t) * y[at] + t * t * (1 + 2 * s) * y[at + 1]
-        found += h * s * t * (s * d[0] - t * d[1])
-        squares[number] = np.mean((found - lines[sample]) ** 2)
-    return squares
+def _uneven_slopes_errors(x: Array, lines: Array) -> Array:
+    """Return the errors (S, N-2, R) of cubics with slopes from the data, on uneven axes.
+
+    The samples of S groups of lines (S, N, R) lie at x (S, N). As in `_slopes_errors`, a sample is
+    predicted from three on either side, and differences continue straight past the ends.
+    """
+    y, gaps = np.moveaxis(lines, 1, 0), np.diff(x).T[..., None]  # (N, S, R), (N-1, S, 1)
+    differences = np.diff(y, axis=0) / gaps
+    gap = gaps[1:] + gaps[:-1]
+    m = np.zeros((5, len(gap), *y.shape[1:]))
+    m[0, 2:], m[1, 1:] = differences[:-3], differences[:-2]
+    m[3, :-1], m[4, :-2] = differences[2:], differences[3:]
+    np.divide(y[2:] - y[:-2], gap, out=m[2])
+    m[1, 0], m[3, -1] = 2 * m[2, 0] - m[3, 0], 2 * m[2, -1] - m[1, -1]
+    m[0, :2], m[4, -2:] = 2 * m[1, :2] - m[2, :2], 2 * m[3, -2:] - m[2, -2:]
+    outer = np.stack([np.concatenate([gap[:1], gaps[:-2]]), np.concatenate([gaps[2:], gap[-1:]])])
+    d = _akima_slopes(m)
+    d += _harmonic_slopes(m[1:4], 2 * gap + outer, gap + 2 * outer)
+    d *= 0.5
+    # the cubic with these values and slopes at both ends of the gap, at the part t of it
+    t = gaps[:-1] / gap
+    s = 1 - t
+    found = s * s * (1 + 2 * t) * y[:-2] + t * t * (1 + 2 * s) * y[2:]
+    found += gap * s * t * (s * d[0] - t * d[1])
+    return np.moveaxis(found - y[1:-1], 0, 1)
 
 
 def _akima_slopes(m: Array) -> Array:
@@ -559,16 +556,17 @@ def _akima_slopes(m: Array) -> Array:
     return (turn[2:] * m[1:3] + turn[:2] * m[2:4]) / total
 
 
-def _harmonic_slopes(m: Array) -> Array:
+def _harmonic_slopes(m: Array, w: float | Array = 5, v: float | Array = 4) -> Array:
     """Return the slopes before and after the second of three differences, (2, ...).
 
-    The second is over two spacings, the others over one. A slope is their weighted harmonic mean,
-    and 0 where their signs differ (Fritsch and Butland, 1984).
+    A slope is the harmonic mean of an outer difference, with weight w, and the second one, with
+    weight v, and 0 where their signs differ (Fritsch and Butland, 1984). The default weights are
+    for a second difference over two spacings and outer ones over one.
     """
     sizes = np.abs(m)
-    # 9 / (5/outer + 4/middle) = 9 outer middle / (4 outer + 5 middle)
+    # (w + v) / (w/outer + v/middle)
     outer, middle = sizes[::2], sizes[1]
-    slopes = 9 * middle * (outer / (4 * outer + 5 * middle + TINY))
+    slopes = (w + v) * middle * (outer / (v * outer + w * middle + TINY))
     slopes *= np.sign(m[1])
     slopes *= m[::2] * m[1] > 0
     return slopes

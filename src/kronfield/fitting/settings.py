@@ -244,11 +244,12 @@ class PredictionSettings(_Group):
         sides=(1 << 8, 1 << 16),
     )
     most_uneven: int = decision(
-        48,
-        "The most samples of an uneven axis that are predicted: each needs a fit of its own.",
-        data="by design: a few milliseconds",
+        256,
+        "About the most samples of an uneven axis that are predicted: all of shorter axes, and of "
+        "others half where the values change most, and half spread over the rest.",
+        data="by design: a millisecond",
         script="lines.py",
-        sides=(12, 200),
+        sides=(64, 1024),
     )
     most_channels: int = decision(
         64,
