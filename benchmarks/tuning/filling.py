@@ -26,6 +26,7 @@ SIDE = 256
 #: Decisions about how to fill; the others are about what is judged.
 NAMES = (
     "sizes_by_dimension",
+    "shifts",
     "rounds",
     "rounds_of_holes",
     "step",
@@ -52,7 +53,9 @@ def quality(task: HoleTask, kind: str, own: FillingSettings) -> float:
         ratio = 1.0 if "holes" in kind else 0.0
         surface = least_roughness(planes[:, None], task.missing[None], (ratio,))[0][:, 0]
         errors = (surface - np.moveaxis(task.image, -1, 0))[:, task.missing]
-        rows = telling_rows(decorrelating(planes, task.missing), [errors], own.least_share)
+        rows = telling_rows(
+            decorrelating(planes, task.missing, own.covariance_samples), [errors], own.least_share
+        )
         wide = are_wide(task.missing, own)
         plan, error = Plan(own.rounds_of_holes, wide, own, ratio, 1.0, rows), float(np.std(errors))
     filled = plan.fill_lattice(planes, task.missing, error)

@@ -8,6 +8,7 @@ import copy
 import math
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ import kronfield as kf
 from benchmarks.tuning.mutate import OTHER_TESTS
 from benchmarks.tuning.page import page
 from kronfield._core.frames import Frame, sample_frame
+from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting import grid_choice, settings
 from kronfield.fitting.calibration import Coverage
 from kronfield.fitting.circles import TRIGONOMETRIC, _trigonometric_errors
 from kronfield.fitting.dual import DualFit
-from kronfield.fitting.factored import FactoredFit, _Search
+from kronfield.fitting.factored import FactoredFit, FactoredUncertainty, _Model, _Search
 from kronfield.fitting.forms import (
     Form,
     check_features,
@@ -54,6 +56,7 @@ from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.smoothing import windows
 from kronfield.solvers.dual.similarity import Pairs, Similarity
+from kronfield.solvers.factored.als import Factors, values_at
 from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Penalty
@@ -370,6 +373,22 @@ def test_smoothing_uneven_line(monkeypatch):
     assert set(seen) == {4096}
 
 
+def test_smoothing_longest_basis(monkeypatch):
+    from kronfield.fitting import smoothing
+
+    seen, plain = [], smoothing._InBasis
+
+    def watched(axes, *others):
+        seen.append(len(axes[0]))
+        return plain(axes, *others)
+
+    monkeypatch.setattr(smoothing, "_InBasis", watched)
+    for count in (400, 401):
+        noise = np.random.default_rng(0).standard_normal((1, count))
+        smoothing.best_smoothing(noise, [np.arange(float(count))], np.eye(1), np.ones(1), 1.0)
+    assert set(seen) == {400}
+
+
 def test_smoothing_weakest():
     texture = np.random.default_rng(0).standard_normal(200)
     assert kf.fit(texture, noise=1e-5).report.roughness == (0.0, 0.0)  # the best is below 1e-6
@@ -417,6 +436,7 @@ def units(values, count=400, seed=0):
         count,
         gain=part.units_gain,
         widest=part.widest_units,
+        neighbours=part.unit_neighbours,
     )
     return first / second
 
@@ -528,6 +548,70 @@ def test_points_fewest_covered(monkeypatch):
         held.of(26)
 
 
+def test_points_coverage_part(monkeypatch):
+    assert Held(monkeypatch).of(5000) == 500
+
+
+def test_points_few_covered(monkeypatch):
+    assert Held(monkeypatch).of(300) == 40
+
+
+def test_points_covered_one_in(monkeypatch):
+    assert Held(monkeypatch).of(60) == 20
+
+
+def test_points_coverage_draws_and_points_coverage_iterations(monkeypatch):
+    seen = []
+
+    def watched(self, points, draws, seed):
+        seen.append((draws, self.limit))
+        return np.ones(len(points))
+
+    monkeypatch.setattr(Uncertainty, "relative", watched)
+    Held(monkeypatch).of(100)
+    assert seen == [(16, 200)]
+
+
+def uncertainty(count):
+    """The uncertainty of a fit with count² weights."""
+    points = np.random.default_rng(0).random((50, 2))
+    hats = kf.Triangle(count, 2 / count)
+    field = kf.fit_points(points, points[:, 0] ** 2, hats, roughness=(0.01, 0.01))
+    return field._uncertainty
+
+
+def test_points_exact_errors():
+    assert uncertainty(45).exact  # 2025 weights
+    assert not uncertainty(46).exact
+
+
+def test_points_interpolating():
+    """Residuals show the noise if more than a hundredth of the degrees of freedom is left."""
+    own = uncertainty(10)
+    energy = own.equations.residual_energy(own.solution, own.penalty)
+    for left, of_residuals in ((0.02, True), (0.005, False)):
+        equations = replace(own.equations, count=10_000)
+        one = replace(own, equations=equations)
+        one.__dict__["degrees_of_freedom"] = (1 - left) * 10_000
+        plain = own.scale * np.sqrt(energy / (left * 10_000))
+        assert (one.noise == pytest.approx(plain)) == of_residuals
+
+
+def test_points_unit_neighbours(monkeypatch):
+    from kronfield.fitting import point_units
+
+    seen, pairs = [], point_units._pairs
+
+    def watched(points, values, neighbours):
+        seen.append(neighbours)
+        return pairs(points, values, neighbours)
+
+    monkeypatch.setattr(point_units, "_pairs", watched)
+    points = np.random.default_rng(0).random((20, 2))
+    kf.fit_points(points, points[:, 0])
+    assert 4 <= min(seen) <= max(seen) <= 16
+
+
 def test_points_few_points():
     assert len(trial(600).folds) == 5
     assert len(trial(601).folds) == 1
@@ -621,6 +705,22 @@ class ScriptedLine:
     def error(self, penalty):
         first, second = penalty.roughness
         return self.script(math.log10(first / second))
+
+
+def test_search_line_starts():
+    seen = []
+    folds = ScriptedLine(lambda ratio: seen.append(round(ratio, 6)) or 1.0)
+    line_penalty(folds, (1.0,), settings.DEFAULT.search)
+    assert {-6.0, -4.0, -2.0, 0.0, 2.0, 4.0} <= set(seen)
+    assert len(seen) < 100
+
+
+def test_search_line_steps():
+    """Half a power of ten is resolved, a quarter is not."""
+    for wanted, found in ((0.5, {0.5}), (0.25, {0.0, 0.5})):
+        folds = ScriptedLine(lambda ratio, at=wanted: 1 + abs(ratio - at))
+        first, second = line_penalty(folds, (1.0,), settings.DEFAULT.search).roughness
+        assert round(math.log10(first / second), 6) in found
 
 
 def test_search_line_points():
@@ -747,6 +847,15 @@ def test_points_true_coverage(share):
     found = coverage(np.random.default_rng(1).permutation(errors))
     assert found.inside == pytest.approx(share)
     assert (found.failing is None) == (share in (0.94, 0.96))
+
+
+def test_points_clustered():
+    """Errors vary from place to place a little, a lot, or by chance alone."""
+    points, rng = np.random.default_rng(0).random((4000, 2)), np.random.default_rng(6)
+    for more, words in ((0.0, "expect smaller"), (1.0, "not the same everywhere")):
+        found = coverage(2 * rng.standard_normal(4000) * (1 + more * (points[:, 0] > 0.7)))
+        assert words in found.failing
+    assert 3 < found.clustered * math.sqrt(4000) < 20  # 1.6 by chance
 
 
 def test_points_heavy_tails():
@@ -1095,6 +1204,29 @@ def test_dual_starts():
     assert kf.fit_points(x, noisy, form="dual").report.chosen.score < 2.05
 
 
+def searched_steps(monkeypatch, count):
+    """The most iterations of each search for widths and ridge."""
+    from kronfield.solvers.dual.likelihood import Likelihood
+
+    seen = []
+    monkeypatch.setattr(
+        Likelihood,
+        "maximum",
+        lambda _, start, ridge, __, most, *___: seen.append(most) or (start, ridge, 0.0),
+    )
+    fit = dual_fit(count)
+    fit._choose(fit.given.values)
+    return seen
+
+
+def test_dual_steps(monkeypatch):
+    assert set(searched_steps(monkeypatch, 50)) == {40}
+
+
+def test_dual_last_steps(monkeypatch):
+    assert searched_steps(monkeypatch, 450)[-1] == 25
+
+
 def test_dual_most_pairs():
     assert part_counts(10, 5000, options()) == (400, 1000)
     few, many = part_counts(300, 5000, options())
@@ -1257,6 +1389,165 @@ def test_factored_compared_at(monkeypatch):
     fit = factored_fit(200)
     fit.choose(fit.given.values)
     assert compared == [0, 1, 2, 4, 8, 12, 16]
+
+
+def test_factored_fewest(monkeypatch):
+    monkeypatch.setattr(_Search, "best", lambda *_: pytest.fail("is searched"))
+    fit = factored_fit(7)
+    fit.choose(fit.given.values)
+    assert fit.models[0].factors.rank == 0
+    fit = factored_fit(8)
+    with pytest.raises(pytest.fail.Exception):
+        fit.choose(fit.given.values)
+
+
+def test_factored_held_out():
+    assert len(factored_fit(400).held) == 100
+
+
+def test_factored_knots_at_points():
+    """A knot lies between its even place, 0.44, and its place among the points, 0.04."""
+    x = np.linspace(0, 1, 400) ** 4
+    given = PointInput(np.stack([x, x[::-1]], axis=1), x, None, None, None)
+    fit = FactoredFit(given, options(), Form("factored", "asked for"))
+    assert 0.15 < fit.embedders[0].inner_knots[3] < 0.3
+
+
+def on_squares(penalty=1e-9, P=100, products=0):
+    """A fit at points of a lattice, and a model of it that is zero."""
+    y, x = np.divmod(np.arange(P), 10)
+    given = PointInput(np.stack([x / 9, y / max(1, y.max())], axis=1), x / 9, None, None, None)
+    fit = FactoredFit(given, options(), Form("factored", "asked for"))
+    tiny = 1e-3 * np.random.default_rng(0).random((30, products))
+    weights = [np.column_stack([np.zeros(e.size), tiny[: e.size]]) for e in fit.embedders]
+    return fit, _Model(tuple(fit.embedders), Factors(tuple(weights)), penalty, (True, True), 0.0)
+
+
+def test_factored_slopes():
+    """A straight line keeps a quarter of its slope under a large penalty."""
+    fit, model = on_squares(penalty=1000.0)
+    plane = fit.points[:, 0] - 0.5
+    swept = fit._swept(model, plane, np.arange(100), 1)
+    found = values_at(swept.embedders, swept.factors, fit.points)
+    assert np.ptp(found) == pytest.approx(0.25, abs=0.05)
+
+
+def search_of(error):
+    """A search whose models have these errors, and the penalties that it tries."""
+    search, tried = _Search.__new__(_Search), []
+    search.settings, search.work, search.most_work = settings.DEFAULT.factored, 0.0, 1.0
+
+    def swept(model, _):
+        tried.append(model.penalty)
+        return replace(model, error=error(model.penalty))
+
+    search.swept = swept
+    return search, tried
+
+
+def penalty_of(error):
+    model = on_squares(settings.DEFAULT.factored.first_penalty)[1]
+    search, tried = search_of(error)
+    return search.compared(model, 1).penalty, tried
+
+
+def test_factored_penalties():
+    assert penalty_of(lambda penalty: penalty)[0] < 1e-7
+    assert 100 < penalty_of(lambda penalty: 1 / penalty)[0] <= 1e4
+
+
+def test_factored_penalty_step():
+    tried = penalty_of(lambda penalty: penalty)[1]
+    assert 5 < tried[1] / tried[0] < 50
+
+
+def test_factored_first_penalty(monkeypatch):
+    seen = []
+    monkeypatch.setattr(_Search, "compared", lambda _, model, __: seen.append(model) or model)
+    monkeypatch.setattr(_Search, "refined", lambda _, model: model)
+    monkeypatch.setattr(_Search, "with_products", lambda _, model: model)
+    monkeypatch.setattr(_Search, "without_idle", lambda _, model: model)
+    fit = factored_fit(200)
+    fit.choose(fit.given.values)
+    assert 1e-3 < seen[0].penalty < 0.1
+
+
+def test_factored_splines_gain(monkeypatch):
+    """Splines are doubled while that lowers the error by more than a hundredth."""
+    found = []
+    for less in (0.02, 0.005):
+
+        def swept(_, model, __, less=less):
+            more = max(emb.size for emb in model.embedders) > 12
+            return replace(model, error=1.0 - less if more else 1.0)
+
+        monkeypatch.setattr(_Search, "swept", swept)
+        monkeypatch.setattr(_Search, "compared", swept)
+        monkeypatch.setattr(_Search, "with_products", lambda _, model: model)
+        monkeypatch.setattr(_Search, "without_idle", lambda _, model: model)
+        fit = factored_fit(200)
+        fit.choose(fit.given.values)
+        found.append(fit.models[0].embedders[0].size)
+    assert found == [24, 12]
+
+
+def test_factored_searched_axes():
+    for D, searched in ((30, 30), (60, 40)):
+        search = _Search.__new__(_Search)
+        functions = [np.zeros((2, 1)) for _ in range(D)]
+        search.sweeper = SimpleNamespace(axes=list(range(D)), functions=functions)
+        search.settings = settings.DEFAULT.factored
+        assert len(search._strongest(None)) == searched
+
+
+def test_factored_bins(monkeypatch):
+    from kronfield.fitting import factored
+
+    seen = []
+    monkeypatch.setattr(factored, "new_product", lambda *given: seen.append(given[2]))
+    fit = factored_fit(400, columns=2)
+    fit.choose(fit.given.values)
+    assert 4 <= len(np.unique(seen[0][:, 0])) <= 8
+
+
+def test_factored_error_points(monkeypatch):
+    seen, jacobian = [], FactoredUncertainty._jacobian
+
+    def watched(self, model, points):
+        seen.append(len(points))
+        return jacobian(self, model, points)
+
+    monkeypatch.setattr(FactoredUncertainty, "_jacobian", watched)
+    fit, model = on_squares(P=30_000)
+    fit.models = [model]
+    FactoredUncertainty(fit, np.ones((1, 30_000)), np.ones(1)).freedom()
+    assert sum(seen) == 20_000
+
+
+def test_factored_error_weights(monkeypatch):
+    from kronfield.fitting import factored
+
+    monkeypatch.setattr(FactoredUncertainty, "_jacobian", lambda *_: pytest.fail("is computed"))
+    fit, model = on_squares()
+    fit.models = [model]
+    for count, error in ((8000, pytest.fail.Exception), (8001, kf.InputError)):
+        monkeypatch.setattr(factored, "weight_count", lambda _, count=count: count)
+        with pytest.raises(error):
+            FactoredUncertainty(fit, np.ones((1, 100)), np.ones(1)).freedom()
+
+
+def test_factored_least_left():
+    """Of a fit through all points, a tenth of the points is counted as left for the noise."""
+    fit, model = on_squares(P=20, products=4)
+    fit.models = [model]
+    plane = np.where(np.arange(20) % 2, 1.0, -1.0)[None]
+    _, sigma, freedom = FactoredUncertainty(fit, plane, np.ones(1))._system(0)
+    assert freedom > 18
+    assert sigma == pytest.approx(math.sqrt(10), rel=0.1)
+
+
+def test_factored_few_work():
+    assert settings.DEFAULT.factored.work(100) == pytest.approx(0.3 * 1.6e10)
 
 
 @pytest.mark.parametrize("seed", range(4))

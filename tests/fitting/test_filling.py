@@ -10,9 +10,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import kronfield as kf
-from kronfield.fitting import filled, filling_choice, settings
+from kronfield.fitting import filled, filling, filling_choice, settings
 from kronfield.fitting.filling import (
-    SHIFTS,
     Blocks,
     block_sizes,
     coarse_guess,
@@ -104,7 +103,7 @@ def slow_fill(planes, missing, error, rounds):
         threshold, used = one.threshold, one.sizes
         mean = np.zeros(missing.shape)
         for size in used:
-            shift = even_shift(size, turns[size] % SHIFTS)
+            shift = even_shift(size, turns[size] % DEFAULT.filling.shifts)
             turns[size] += 1
             found = np.zeros(missing.shape)
             for place in np.argwhere(missing):
@@ -563,7 +562,7 @@ def test_a_share_is_shrunk_by_its_standard_error():
 
 def test_activity_of_some_places_has_the_mean_of_all():
     stack, places = stripes((64, 64))[:, None], scattered((64, 64), 0.5)[None]
-    every, some = activity(stack, places), activity(stack, places, 500)
+    every, some = activity(stack, places, (2, 4)), activity(stack, places, (2, 4), 500)
     assert len(every) == places.sum()
     assert 500 <= len(some) <= 1000
     assert some.mean() == pytest.approx(every.mean(), rel=0.1)
@@ -1062,3 +1061,60 @@ def test_gaps_of_very_large_and_small_values(factor):
     assert ratio == pytest.approx(1, rel=1e-6)
     again = field.refit(np.where(gaps, 0.0, values * factor))
     np.testing.assert_allclose(again.on_grid() / factor, expected.on_grid(), atol=1e-9)
+
+
+def test_either_side_of_shifts(monkeypatch):
+    seen, shift = [], filling.even_shift
+    monkeypatch.setattr(filling, "even_shift", lambda s, turn: seen.append(turn) or shift(s, turn))
+    missing = scattered((32, 32), 0.5)
+    fill(coarse_guess(stripes((32, 32)), missing), missing, 0.3, rounds=20, sizes=[(8, 8)])
+    assert sorted(seen) == list(range(8))
+
+
+def test_either_side_of_covariance_samples(monkeypatch):
+    seen, cov = [], np.cov
+    monkeypatch.setattr(np, "cov", lambda rows: seen.append(rows.shape[1]) or cov(rows))
+    planes = np.random.default_rng(0).random((2, 200, 200))
+    fill(planes, square_holes((200, 200), 4, 2), 0.3, rounds=2, sizes=[(8, 8)])
+    assert 10_000 < seen[0] < 30_000
+
+
+def test_either_side_of_moves_and_move(monkeypatch):
+    """Each window is moved four times, up to twice its length."""
+    seen, moved = [], filling_choice._moved
+
+    def watched(missing, window, *others):
+        target, holes = moved(missing, window, *others)
+        at = (target[0].start - window[0].start) / (window[0].stop - window[0].start)
+        seen.append((str(window), at))
+        return target, holes
+
+    monkeypatch.setattr(filling_choice, "_moved", watched)
+    hidden_like(square_holes((600, 600), 6, 200), settings.DEFAULT.filling)
+    windows = {window for window, _ in seen}
+    assert len(seen) == 4 * len(windows)
+    assert 1.2 < max(abs(at) for _, at in seen) < 2.5
+
+
+def test_either_side_of_activity_distances_and_activity_samples(monkeypatch):
+    seen, plain = [], filling_choice.activity
+
+    def watched(stack, places, distances, most=None):
+        found = plain(stack, places, distances, most)
+        seen.append((distances, most, len(found)))
+        return found
+
+    monkeypatch.setattr(filling_choice, "activity", watched)
+    planes = np.moveaxis(picture(), -1, 0)
+    assert filling_choice.consider_holes(planes, written((128, 128)), DEFAULT) is not None
+    assert {distances for distances, _, _ in seen} == {(2, 4, 8)}
+    assert seen[0][1] == 4096
+
+
+def test_either_side_of_step_samples(monkeypatch):
+    """The step of values that have 1000 levels is known from thousands of them, not from all."""
+    seen, unique = [], np.unique
+    monkeypatch.setattr(np, "unique", lambda some: seen.append(len(some)) or unique(some))
+    values = np.random.default_rng(0).integers(0, 1000, 200_000).astype(float)
+    assert filling_choice._step(values, DEFAULT.filling.step_samples) == 1.0
+    assert seen[0] < 20_000

@@ -11,7 +11,7 @@ from skimage import data
 import kronfield as kf
 from effort import examples
 from kronfield.fitting.point_grids import find_lattice
-from kronfield.fitting.settings import DEFAULT
+from kronfield.fitting.settings import DEFAULT, changed
 from kronfield.solvers.points.normal import NormalEquations
 
 
@@ -389,7 +389,7 @@ def test_coverage_where_stochastic():
     assert 0.91 < np.mean(inside) < 0.985
 
 
-def test_exact_and_stochastic_standard_errors_agree(monkeypatch):
+def test_exact_and_stochastic_standard_errors_agree():
     points, at = square(300), square(100, 1)
     noisy = wavy(points) + 0.2 * np.random.default_rng(0).standard_normal(300)
     field = kf.fit_points(
@@ -397,9 +397,13 @@ def test_exact_and_stochastic_standard_errors_agree(monkeypatch):
     )
     exact = field.standard_error(at, noise=0.2)
     freedom = field.report.degrees_of_freedom
-    monkeypatch.setattr("kronfield.field.uncertainty.EXACT_UP_TO", 0)
     other = kf.fit_points(
-        points, noisy, kf.Triangle(16, 2 / 16), domain=[(0, 1)] * 2, roughness=(0.0, 1e-4)
+        points,
+        noisy,
+        kf.Triangle(16, 2 / 16),
+        domain=[(0, 1)] * 2,
+        roughness=(0.0, 1e-4),
+        settings=changed(DEFAULT, "points", "exact_errors", 0),
     )
     drawn = other.standard_error(at, noise=0.2, samples=600)
     np.testing.assert_allclose(drawn, exact, rtol=0.15)

@@ -553,6 +553,35 @@ def most_outliers_decides(used):
     return many is None and few is not None
 
 
+def faint(part):
+    """Noise of 0.02 and single samples that are five to seven times as bright on some places."""
+    rng = np.random.default_rng(3)
+    bright = (rng.random((128, 128)) < part) * rng.uniform(0.1, 0.14, (128, 128))
+    return bright + 0.02 * rng.standard_normal((128, 128))
+
+
+def outlying_decides(used):
+    """Faint stars on 1 of 50 samples are no noise, bright ones on 1 of 1000 hide none."""
+    many, few = (
+        kf.fit(values, settings=replace(decisions.DEFAULT, noise=used)).report.noise
+        for values in (faint(0.02), stars(0.001))
+    )
+    return many is None and few is not None
+
+
+def varies_range_decides(used):
+    """Counts of a picture that is dark in more than half: their noise varies."""
+    x = np.linspace(0, 1, 160)
+    level = np.tile(np.where(x < 0.6, 0.1 + 0.03 * x, 0.12 + 2 * (x - 0.6)), (160, 1))
+    return is_varying(np.random.default_rng(0).poisson(200 * level)[None] / 200, used)
+
+
+def flat_box_decides(used):
+    """Noise below a texture shows where the picture is flat."""
+    noisy = [textured(seed=seed) + white(0.1, 1, 256, 256, seed=seed) for seed in range(3)]
+    return detected(noisy, used) == 1
+
+
 def bands_of(values, used):
     return _Bands(values[None], 1.0, list(range(1, 1 + values.ndim)), used)
 

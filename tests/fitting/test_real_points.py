@@ -17,6 +17,7 @@ from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.normal import Penalty
 
 BOX = [(0.0, 1.0), (0.0, 1.0)]
+UNITS = {"gain": 2.0, "widest": 32.0, "neighbours": 8}
 
 
 def random_field(points, power, ratio, seed):
@@ -37,7 +38,7 @@ def random_field(points, power, ratio, seed):
 def test_units_of_random_fields(power, ratio):
     points = np.random.default_rng(3).random((2000, 2))
     values = random_field(points, power, ratio, seed=1)
-    first, second = directional_units(points, values, BOX, 2000, gain=2.0, widest=32.0)
+    first, second = directional_units(points, values, BOX, 2000, **UNITS)
     assert ratio / 1.8 < first / second < ratio * 1.8
     assert first * second == pytest.approx(1 / 2000)
 
@@ -45,9 +46,9 @@ def test_units_of_random_fields(power, ratio):
 def test_units_do_not_depend_on_the_scale_of_axes_and_values():
     points = np.random.default_rng(3).random((1000, 2))
     values = random_field(points, 3.0, 4.0, seed=2)
-    plain = directional_units(points, values, BOX, 1000, gain=2.0, widest=32.0)
+    plain = directional_units(points, values, BOX, 1000, **UNITS)
     box = [(0.0, 1e3), (0.0, 1e-3)]
-    scaled = directional_units(points * [1e3, 1e-3], 7 * values, box, 1000, gain=2.0, widest=32.0)
+    scaled = directional_units(points * [1e3, 1e-3], 7 * values, box, 1000, **UNITS)
     np.testing.assert_allclose(np.array(scaled) / [1e3, 1e-3], plain, rtol=1e-6)
 
 
@@ -55,7 +56,7 @@ def test_units_of_noise_and_of_equal_values_are_those_of_the_box():
     points = np.random.default_rng(4).random((500, 2))
     noise = np.random.default_rng(5).standard_normal(500)
     for values in (noise, np.ones(500)):
-        found = directional_units(points, values, BOX, 500, gain=2.0, widest=32.0)
+        found = directional_units(points, values, BOX, 500, **UNITS)
         assert found[0] == found[1] == pytest.approx(500**-0.5)
 
 

@@ -2,13 +2,16 @@
 
 import json
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 import kronfield as kf
+from kronfield.fitting import points as points_module, robust_many
 from kronfield.fitting.robust import _trimmed, huber_weights, remark, suspects
+from kronfield.fitting.robust_many import RobustFit
 from kronfield.fitting.settings import DEFAULT, changed
 from kronfield.solvers.points.normal import Penalty
 
@@ -433,7 +436,7 @@ def test_robust_either_side_trimmed():
     # of eight neighbours five are left for the plane
     rng = np.random.default_rng(0)
     rows, values = rng.standard_normal((1, 8, 3)), rng.standard_normal((1, 8, 1))
-    used = _trimmed(rows, values, DEFAULT.robust.trimmed)
+    used = _trimmed(rows, values, DEFAULT.robust)
     assert np.count_nonzero(used) == 5
 
 
@@ -441,6 +444,58 @@ def test_robust_either_side_trimmed_factor():
     assert crowded()[0] == 0
     assert crowded(factor=1.0)[1] > 2 * crowded()[1]
     assert crowded(factor=100.0)[0] > 0
+
+
+def test_robust_either_side_trimming_steps(monkeypatch):
+    """Each step fits a plane: they are counted."""
+    seen, pinv = [], np.linalg.pinv
+    monkeypatch.setattr(np.linalg, "pinv", lambda one: seen.append(one) or pinv(one))
+    rng = np.random.default_rng(0)
+    rows, values = rng.standard_normal((1, 8, 3)), rng.standard_normal((1, 8, 1))
+    _trimmed(rows, values, DEFAULT.robust)
+    assert len(seen) == 4
+
+
+def test_robust_either_side_choices():
+    """Each choice of settings uncovers one more outlier: five more choices are made."""
+    fit, chosen = RobustFit.__new__(RobustFit), []
+    fit.decisions, fit.known, fit.settled = DEFAULT.robust, np.ones(50, dtype=bool), None
+    fit.given = SimpleNamespace(weights=None)
+    fit._exponent = lambda _: 0
+    fit._suspects = lambda _: np.zeros(50, dtype=bool)
+    fit._sizes = lambda _, out: np.where(np.arange(50) <= out.sum(), 99.0, 0.0)
+    fit._reweighted = lambda *_: None
+    errors = SimpleNamespace(errors=lambda *_: None)
+    fit._chosen = lambda _, out: chosen.append(int(out.sum())) or (errors, None)
+    fit.field(np.zeros((1, 50)), 0.0)
+    assert chosen == [0, 1, 2, 3, 4, 5]
+
+
+def restless(monkeypatch, module, **options):
+    """The report of a fit whose weights never settle."""
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(module, "huber_weights", lambda sizes, _: rng.random(len(sizes)))
+    x = np.random.default_rng(1).random((30, 2))
+    report = kf.fit_points(x, rng.standard_normal(30), loss="huber", **options).report.robust
+    assert not report.settled
+    return report
+
+
+def test_robust_either_side_rounds(monkeypatch):
+    hats = kf.Triangle(3, 1.0)
+    report = restless(monkeypatch, points_module, encoding=hats, roughness=(0.1, 0.1))
+    assert report.rounds == 50
+
+
+def test_robust_either_side_rounds_without_grid(monkeypatch):
+    assert restless(monkeypatch, robust_many, form="dual").rounds == 10
+
+
+def test_robust_either_side_listed():
+    x = np.linspace(0, 1, 60)
+    values = np.where(np.arange(60) % 6 == 0, 5.0, x)
+    report = kf.fit_points(x[:, None], values, roughness=(0.0, 1e-2), loss="huber").report
+    assert len(report.robust.largest) == 5
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1])

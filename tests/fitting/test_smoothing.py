@@ -1,5 +1,7 @@
 """Penalties of long lines: judged by differences, against the eigenbasis and dense matrices."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,13 +23,13 @@ def test_differences_as_dense_matrices(order, weight):
 
 
 @pytest.mark.parametrize("waves", [1, 6])
-def test_long_lines_as_in_the_eigenbasis(waves, monkeypatch):
+def test_long_lines_as_in_the_eigenbasis(waves):
     clean = np.sin(2 * np.pi * waves * np.linspace(0, 1, 700))
     noisy = (clean + 0.2 * np.random.default_rng(waves).standard_normal(700))[None]
     args = (noisy, [np.arange(700.0)], np.eye(1), np.array([0.2]), 1.0)
     by_differences = smoothing.best_smoothing(*args)
-    monkeypatch.setattr(smoothing, "LONGEST_BASIS", 1000)
-    in_basis = smoothing.best_smoothing(*args)
+    longer = replace(DEFAULT.smoothing, longest_basis=1000)
+    in_basis = smoothing.best_smoothing(*args, longer)
     for one, other in zip(by_differences, in_basis, strict=True):
         assert one.score == pytest.approx(other.score, rel=0.1)
         assert one.weights[0] == pytest.approx(other.weights[0], rel=0.5)

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import kronfield as kf
+from kronfield.cli import render
 from kronfield.cli.common import Failure
 from kronfield.cli.denoise import _Done, _smoothed
-from kronfield.cli.fit import _no_ridge_if_long
+from kronfield.cli.fit import _no_ridge_if_long, _sample_counts
 from kronfield.files import read, write
 from kronfield.fitting import settings
 from kronfield.signals import contest
@@ -20,8 +22,11 @@ from kronfield.signals.contest import GridContest, PointContest
 from kronfield.signals.denoise import samples_of
 from kronfield.signals.export import export
 from kronfield.signals.fill import expected_error
-from kronfield.signals.fit import fit_signal
+from kronfield.signals.fit import fit_signal, remember
 from kronfield.signals.networks import SignalNetwork, _point_samples
+from kronfield.signals.report import curves, held_out
+from kronfield.signals.report.curves import Part, choice_curves
+from kronfield.signals.report.diagnosis import Diagnosis
 from kronfield.signals.view import view
 
 rng = np.random.default_rng(0)
@@ -113,6 +118,81 @@ def test_signals_contest_shortest():
 def test_signals_contest_part():
     held = PointContest(rng.random((5000, 2)), rng.random(5000))
     assert len(held.other_points) == pytest.approx(1000, rel=0.1)
+
+
+def test_signals_contest_fewest():
+    assert len(PointContest(rng.random((10, 2)), rng.random(10)).points) < 10
+    with pytest.raises(kf.InputError, match="at least 10"):
+        PointContest(rng.random((9, 2)), rng.random(9))
+
+
+def test_signals_contest_features(monkeypatch):
+    seen = []
+    monkeypatch.setattr(contest, "preset", lambda _, size: seen.append(size))
+    for count in (200, 1000):
+        with pytest.raises(kf.InputError):  # there is no embedder
+            PointContest(rng.random((count, 1)), rng.random(count))._fit("gaussian")
+    assert 100 < seen[0] < 200
+    assert seen[1] == 256
+
+
+def test_signals_point_features():
+    for count, size in ((500, 500), (600, 512)):
+        assert _sample_counts(SimpleNamespace(points=np.zeros((count, 1)))) == [size]
+
+
+def test_signals_held_out_points():
+    x = np.linspace(0, 1, 20)[:, None]
+    field = kf.fit_points(x, np.sin(3 * x[:, 0]), roughness=(0.0, 1e-6))
+    assert held_out._of_points(x, np.sin(3 * x[:, 0]), field) is not None
+    assert held_out._of_points(x[:19], np.sin(3 * x[:19, 0]), field) is None
+
+
+def test_signals_freedom_points():
+    x = np.linspace(0, 1, 20)[:, None]
+    for count, recorded in ((2000, True), (2001, False)):
+        field = kf.fit_points(x, np.sin(3 * x[:, 0]), roughness=(0.0, 1e-6))
+        field.report.points = count
+        remember(field, "fit", {}, "0")
+        known = field.info["made"]["report"].get("degrees_of_freedom") is not None
+        assert known == recorded
+
+
+def test_signals_passes():
+    """Errors of 3e-4 of the spread are none, errors of a hundredth are."""
+    samples = np.sin(np.arange(100.0))
+    for error, through in ((3e-4, True), (1e-2, False)):
+        away = np.where(np.arange(100) % 2, error, -error) * samples.std()
+        shown = SimpleNamespace(samples=samples, error=away, form="line")
+        assert Diagnosis.interpolates.fget(SimpleNamespace(shown=shown)) == through
+
+
+def test_signals_drawn_side(tmp_path, monkeypatch):
+    fit_signal(table(tmp_path, 30)).save(tmp_path / "a.field")
+    seen = []
+    monkeypatch.setattr(render, "_view", lambda _, size, *__, **___: seen.append(size))
+    CliRunner().invoke(render.command, [f"{tmp_path}/a.field", "-o", f"{tmp_path}/a.png"])
+    assert seen == [500]
+
+
+def test_signals_curve_samples():
+    values = rng.random((300, 300))
+    field = kf.fit(values, noise=0.0)
+    assert Part.middle(values, False, field, field.report).values.shape == (256, 256)
+
+
+def test_signals_curve_longest():
+    values = rng.random(1000)
+    field = kf.fit(values, noise=0.0)
+    assert Part.middle(values, False, field, field.report).values.shape == (400,)
+
+
+def test_signals_curve_fewest(monkeypatch):
+    monkeypatch.setattr(curves, "_shapes", lambda *_: "a curve")
+    monkeypatch.setattr(curves, "_penalties", lambda *_: None)
+    for count, expected in ((11, []), (12, ["a curve"])):
+        values = np.sin(np.arange(float(count)))
+        assert choice_curves(values, False, kf.fit(values)) == expected
 
 
 def test_signals_cut_off():

@@ -28,6 +28,9 @@ from kronfield.cli.parsing import Domain, Numbers, Periods, Roughness
 from kronfield.cli.sources import fit_line, frames_option, signal_line, signal_to_fit, table_options
 from kronfield.fitting import settings as defaults
 
+# The fewest features on an axis by default: with fewer, no spline is cubic.
+FEWEST_FEATURES = 4
+
 if TYPE_CHECKING:
     from kronfield.encoding import Kronecker
     from kronfield.field import Field
@@ -371,4 +374,5 @@ def _sample_counts(signal: Any) -> list[int]:
         shape = signal.values.shape
         return list(shape[:-1] if signal.channels else shape)
     count, D = signal.points.shape
-    return [min(512, max(4, round(float(count) ** (1 / D))))] * int(D)
+    most = defaults.DEFAULT.signals.point_features
+    return [min(most, max(FEWEST_FEATURES, round(float(count) ** (1 / D))))] * int(D)

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from kronfield.signals.export import Exported
     from kronfield.signals.view import View
 
-# Number of values on the longer side of a map that is drawn, unless a size is given.
-DRAWN = 500
-
 
 @click.command(
     "render",
@@ -166,6 +163,7 @@ def command(
     from dataclasses import replace
 
     from kronfield.files import kind_of
+    from kronfield.fitting import settings
 
     path, output = Path(received(str(path), field=True)), sent(output, ".csv", out)
     if places is not None:
@@ -189,7 +187,7 @@ def command(
     if drawn and free == 1:  # the size is that of the drawing, not of the samples
         shown = None
     elif drawn and size is None and scale is None:
-        shown = DRAWN
+        shown = settings.DEFAULT.signals.drawn_side
     where = _view(field, shown, scale, crops, cuts, rate, slow, upright=target == "image")
     where = replace(where, beyond=beyond)
     if drawn:

@@ -26,17 +26,12 @@ from kronfield.solvers.points.normal import PROBES, NormalEquations, Penalty, So
 from kronfield.solvers.points.rows import sparse_rows
 from kronfield.solvers.points.trend import TrendTerm
 
-# Up to this many unknowns the covariance is computed exactly: its inverse takes a second and 32 MB.
-# Beyond, random fits estimate the same numbers.
-EXACT_UP_TO = 2048
 # The tolerance of random fits is this fraction of the relative error 1 / sqrt(2 count) of a
 # standard deviation that is estimated from ``count`` fits.
 PART_OF_ERROR = 0.3
 # Random probes for degrees of freedom are added until their relative standard error is below
 # FREEDOM_ERROR, or there are MOST_PROBES of them.
 FREEDOM_ERROR, MOST_PROBES = 0.02, 16
-# A fit interpolates if the residuals have less than this fraction of the degrees of freedom.
-INTERPOLATING = 0.01
 # Exact variances are computed for this many points at a time, to bound the memory.
 BLOCK = 4096
 
@@ -66,6 +61,10 @@ class Uncertainty:
         The solution for the values divided by ``scale``.
     limit : int
         The most iterations of a solve.
+    exact_up_to : int
+        The most unknowns for which the matrix is inverted; beyond, random fits estimate the same.
+    interpolating : float
+        A fit interpolates if the residuals have less than this fraction of the degrees of freedom.
     free : array or None
         Weights (K_1, ..., K_D) of a constant function, which the ridge does not penalise.
     weight_exponent : int
@@ -88,6 +87,8 @@ class Uncertainty:
     solution: Solution
     scale: float
     limit: int
+    exact_up_to: int
+    interpolating: float
     free: Array | None = None
     weight_exponent: int = 0
     robust: RobustNoise | None = None
@@ -106,9 +107,8 @@ class Uncertainty:
     @property
     def exact(self) -> bool:
         """Whether there are few enough unknowns to invert the matrix."""
-        return (
-            self.equations.nodes is None and math.prod(self.equations.encoding.shape) <= EXACT_UP_TO
-        )
+        shape = self.equations.encoding.shape
+        return self.equations.nodes is None and math.prod(shape) <= self.exact_up_to
 
     @functools.cached_property
     def _inverse(self) -> Array:
@@ -183,7 +183,7 @@ class Uncertainty:
         """The standard deviation of the noise at unit weight, (C,), from the residuals."""
         count, freedom = self.equations.count, self.degrees_of_freedom
         left = count - freedom
-        resolved = left >= max(INTERPOLATING * count, 3 * self.freedom_error, 1.0)
+        resolved = left >= max(self.interpolating * count, 3 * self.freedom_error, 1.0)
         if self.robust is not None and resolved:
             return self.robust.level(count, freedom)
         energy = self.equations.residual_energy(self.solution, self.penalty)

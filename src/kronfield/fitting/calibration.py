@@ -107,7 +107,7 @@ def _failing(
     low, high = settings.true_coverage
     if min(low, TWO_SIGMA - chance) <= inside <= max(high, TWO_SIGMA + chance):
         return None
-    if clustered > 3 / math.sqrt(held):  # three standard errors of a correlation of 0
+    if clustered > settings.clustered / math.sqrt(held):  # standard errors of a correlation of 0
         return "the variance is not the same everywhere"
     if kurtosis > settings.heavy_tails:
         return "errors have heavier tails than normal ones"

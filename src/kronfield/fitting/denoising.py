@@ -38,8 +38,6 @@ from kronfield.solvers.grid.separable import GridSolver
 # The length of the random probe of a derivative (Ramani, Blu and Unser, 2008), as a fraction of the
 # noise: short enough for a derivative, long enough for weights to cross their threshold.
 PROBE = 0.1
-# White noise exceeds this many standard deviations in 1 of 16,000 samples.
-OUTSIDE = 4.0
 # Noise below this fraction of the strongest is raised to it, so that it can be divided by.
 WEAKEST_NOISE = 1e-3
 
@@ -311,14 +309,14 @@ class Risk:
         terms = (terms - self.variances.reshape(wide)) / (self.scales**2).reshape(wide)
         return np.mean(terms, axis=0)
 
-    def outliers(self, clean: Array) -> float:
-        """Return the fraction of samples that are more than OUTSIDE sigma from clean values."""
+    def outliers(self, clean: Array, sigmas: float) -> float:
+        """Return the fraction of samples that are more than ``sigmas`` from clean values."""
         if self.stabilisers is None:
             sigma = np.sqrt(self.variances).reshape(-1, *[1] * (clean.ndim - 1))
         else:
             pairs = zip(self.stabilisers, clean, strict=True)
             sigma = np.stack([one.sigma(plane) for one, plane in pairs])
-        far = np.abs(self.values - clean) > OUTSIDE * sigma
+        far = np.abs(self.values - clean) > sigmas * sigma
         return float(np.mean(far[self.variances > 0]))
 
 
@@ -385,7 +383,7 @@ class Removed:
     candidates : list of Candidate
         All that were compared, with their risks relative to the variance of the noise.
     outliers : float
-        The fraction of samples that shrinkage changes by more than OUTSIDE standard deviations.
+        The fraction of samples that shrinkage changes by more than `outlying` standard deviations.
     """
 
     removal: Removal | None
@@ -503,7 +501,8 @@ def compared(
     )
     each = zip(risks, found, moved, inner, strict=True)
     shrunk = [one.terms_of(a, b)[part] for one, a, b, part in each]
-    outliers = float(np.mean([one.outliers(a) for one, a in zip(risks, found, strict=True)]))
+    pairs, sigmas = zip(risks, found, strict=True), settings.noise.outlying
+    outliers = float(np.mean([one.outliers(clean, sigmas) for one, clean in pairs]))
     if stabilisers is not None and outliers > settings.noise.most_outliers:
         return compared(
             values,
@@ -545,7 +544,7 @@ def compared(
         candidates = [
             replace(candidates[0], chosen=not is_better),
             *candidates[1:],
-            Candidate("groups of alike patches", {"in": "the middle"}, error, chosen=is_better),
+            Candidate("groups of similar patches", {"in": "the middle"}, error, chosen=is_better),
         ]
         if is_better:
             error = max(error, _standard_error([terms], block) + unsure)

@@ -18,7 +18,6 @@ from kronfield._core.frames import Frame
 from kronfield._core.records import record
 from kronfield.field.dual import DualField
 from kronfield.field.trend import Trend, TrendBasis
-from kronfield.field.uncertainty import INTERPOLATING
 from kronfield.fitting.forms import Form, inducing_count, part_counts
 from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
@@ -35,8 +34,6 @@ from kronfield.solvers.points.normal import Penalty
 # They save iterations: on smooth and broken functions of 5 variables, the search ends at the same
 # maximum from half and from twice these widths.
 WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
-# The most iterations of L-BFGS: in the comparison of shapes, and for the chosen shape.
-STEPS, LAST_STEPS = 40, 25
 # Squares of 2^BEYOND and its inverse are far from the ends of float64.
 BEYOND = 450
 
@@ -219,7 +216,8 @@ class DualFit:
         fit.choice = replace(self.choice, ridge=self.system.ridge / huber.noise.slope)
         fit._solve(values, judged=False)
         assert fit.system is not None
-        if count - freedom >= max(INTERPOLATING * count, 1.0):  # residuals show the noise
+        least = self.options.settings.points.interpolating * count
+        if count - freedom >= max(least, 1.0):  # residuals show the noise
             level = np.ldexp(huber.noise.level(count, freedom), -self.exponent)
             variances = level**2 / self.system.ridge
         return fit.system, variances
@@ -257,17 +255,18 @@ class DualFit:
         pairs = Pairs(self.points[part])
         found: list[tuple[Similarity, float, float]] = []
         likelihood = self._likelihood(values, part, "gaussian", pairs)
+        steps = self.options.settings.dual.steps
         for width, ridge in self.options.settings.dual.starts:
             start = Similarity("gaussian", tuple(plain * width))
             ridge = given if fixed else ridge
-            found.append(likelihood.maximum(start, ridge, spread, STEPS, fixed))
+            found.append(likelihood.maximum(start, ridge, spread, steps, fixed))
         found = [min(found, key=lambda one: one[2])]
         for shape in SHAPES[1:]:
             begin, ridge, _ = found[0]
             start = Similarity(shape, tuple(WIDER[shape] * w for w in begin.widths))
             ridge = given if fixed else max(ridge, 1e-6)
             likelihood = self._likelihood(values, part, shape, pairs)
-            found.append(likelihood.maximum(start, ridge, spread, STEPS, fixed))
+            found.append(likelihood.maximum(start, ridge, spread, steps, fixed))
         best = min(found, key=lambda one: one[2])
         candidates = [
             Candidate(
@@ -282,7 +281,8 @@ class DualFit:
         more = self._part(many)
         if len(more) > len(part):  # the same shape again, with more points
             likelihood = self._likelihood(values, more, similarity.shape, Pairs(self.points[more]))
-            similarity, ridge, _ = likelihood.maximum(similarity, ridge, spread, LAST_STEPS, fixed)
+            steps = self.options.settings.dual.last_steps
+            similarity, ridge, _ = likelihood.maximum(similarity, ridge, spread, steps, fixed)
         return DualChoice(similarity, ridge * self.unit, candidates, len(more))
 
     def _of_user(self, ridge: float) -> float:

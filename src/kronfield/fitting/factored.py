@@ -25,7 +25,6 @@ from kronfield.fitting.report import Candidate, PointReport
 from kronfield.fitting.residual import Residual
 from kronfield.fitting.robust import HuberErrors, PointErrors, remark
 from kronfield.solvers.factored.als import (
-    SEARCHED,
     Factors,
     Sweeper,
     bins_of,
@@ -36,12 +35,13 @@ from kronfield.solvers.factored.axes import Rows, bend, spline_axis
 from kronfield.solvers.points.cg import Convergence
 from kronfield.solvers.points.normal import Penalty
 
-# The range of the penalty, relative to values of unit variance.
-LEAST, MOST = 1e-9, 1e4
-# A step of the penalty, and where its search starts.
-STEP, FIRST = 10.0, 1e-2
-# Standard errors use at most this many points, and are refused for more weights.
-POINTS_OF_ERRORS, WEIGHTS_OF_ERRORS = 20_000, 8000
+# Points whose rows are computed together, to bound the memory.
+CHUNK = 2048
+# A ridge relative to the mean of the diagonal, which makes J'J + penalty definite: see `als.RIDGE`.
+RIDGE = 1e-8
+# Values that deviate from their mean by less than this fraction of the largest are constant but for
+# rounding.
+CONSTANT = 1e-14
 
 
 @record(eq=False)
@@ -118,7 +118,9 @@ class _Search:
     def rows(self, model: _Model) -> Sweeper:
         """Return the sweeper for the splines and axes of a model."""
         rows = Rows(model.embedders, self.kept)
-        self.sweeper = Sweeper(rows, self.values, self.weights, model.free)
+        self.sweeper = Sweeper(
+            rows, self.values, self.weights, model.free, slopes=self.settings.slopes
+        )
         return self.sweeper
 
     def swept(self, model: _Model, sweeps: int) -> _Model:
@@ -141,10 +143,11 @@ class _Search:
 
     def compared(self, model: _Model, sweeps: int) -> _Model:
         """Return the model with the best of several penalties, from the same start."""
-        best = self.swept(model, sweeps)
-        for step in (STEP, 1.0 / STEP):
+        best, own = self.swept(model, sweeps), self.settings
+        least, most = own.penalties
+        for step in (own.penalty_step, 1.0 / own.penalty_step):
             penalty, improved = model.penalty, False
-            while LEAST < penalty * step < MOST and not self.is_over:
+            while least < penalty * step < most and not self.is_over:
                 penalty *= step
                 other = self.swept(replace(model, penalty=penalty), sweeps)
                 if other.error >= best.error:
@@ -164,7 +167,8 @@ class _Search:
             for d, (emb, W) in enumerate(zip(model.embedders, model.factors.weights, strict=True)):
                 new = emb
                 if emb.degree == 3 and model.free[d]:
-                    new = spline_axis(self.kept[:, d], size, self.settings.few_values)
+                    few, share = self.settings.few_values, self.settings.knots_at_points
+                    new = spline_axis(self.kept[:, d], size, few, share)
                 at = np.clip(new.centres, 0.0, 1.0)
                 embedders.append(new)
                 weights.append(W if new is emb else np.linalg.solve(new(at), emb(at) @ W))
@@ -173,7 +177,7 @@ class _Search:
             other = replace(model, embedders=tuple(embedders), factors=Factors(tuple(weights)))
             self.rows(other)
             other = self.swept(other, self.settings.sweeps)
-            if other.error >= (1.0 - 5 * self.settings.gain) * model.error:
+            if other.error >= (1.0 - self.settings.splines_gain) * model.error:
                 break
             model = other
         self.rows(model)
@@ -182,7 +186,7 @@ class _Search:
     def with_products(self, model: _Model) -> _Model:
         """Return the model with products, as long as they help."""
         assert self.sweeper is not None
-        bins, failed = bins_of(self.kept), 0
+        bins, failed = bins_of(self.kept, self.settings.bins), 0
         while model.factors.rank < self.settings.most_products and failed < self.settings.patience:
             if self.is_over:
                 break
@@ -211,10 +215,11 @@ class _Search:
         """Return the axes of largest effect, which are searched for pairs."""
         assert self.sweeper is not None
         axes = self.sweeper.axes
-        if len(axes) <= SEARCHED:
+        most = self.settings.searched_axes
+        if len(axes) <= most:
             return list(axes)
         effects = [float(np.var(self.sweeper.functions[d][:, 0])) for d in axes]
-        kept = np.argsort(effects)[::-1][:SEARCHED]
+        kept = np.argsort(effects)[::-1][:most]
         return sorted(axes[i] for i in kept)
 
     def without_idle(self, model: _Model) -> _Model:
@@ -225,7 +230,7 @@ class _Search:
             if not free[d]:
                 continue
             # functions of this axis replaced by their mean at the points
-            constant = _constant(W, np.asarray(model.embedders[d](self.kept[:2000, d])))
+            constant = _constant(W, np.asarray(model.embedders[d](self.kept[:, d])))
             changed = list(model.factors.weights)
             changed[d] = constant
             if self.is_as_good(replace(model, factors=Factors(tuple(changed))), squares):
@@ -242,7 +247,8 @@ class _Search:
 
     def best(self, embedders: Sequence[BSpline], free: Sequence[bool]) -> _Model:
         """Choose penalty, splines, products and axes in turn, and return the model."""
-        model = _Model(tuple(embedders), Factors.zeros(embedders), FIRST, tuple(free), math.inf)
+        first = self.settings.first_penalty
+        model = _Model(tuple(embedders), Factors.zeros(embedders), first, tuple(free), math.inf)
         self.rows(model)
         model = self.compared(model, self.settings.first_sweeps)
         model = self.refined(model)
@@ -276,10 +282,10 @@ class FactoredFit:
         part = order[: self.settings.part(len(order))]
         self.part = np.sort(part)
         #: The indices of points that are held out.
-        self.held = np.sort(part[: max(1, len(part) // 4)])
+        self.held = np.sort(part[: max(1, int(self.settings.held_out * len(part)))])
         size = max(4, min(self.settings.splines, len(order) // 4))
-        few = self.settings.few_values
-        self.embedders = [spline_axis(x, size, few) for x in self.points.T]
+        few, share = self.settings.few_values, self.settings.knots_at_points
+        self.embedders = [spline_axis(x, size, few, share) for x in self.points.T]
         self.free = [bool(x.max() > x.min()) for x in self.points.T]
         self.models: list[_Model] | None = None
         self.candidates: list[Candidate] = []
@@ -337,7 +343,7 @@ class FactoredFit:
         wide = wide / largest  # avoids overflow
         centre = np.average(wide, axis=1, weights=self.weights)
         scales = wide.std(axis=1)
-        scales[scales <= 1e-14] = 1.0
+        scales[scales <= CONSTANT] = 1.0
         return (wide - centre[:, None]) / scales[:, None], centre * largest, scales * largest
 
     def continued(self, given: PointInput) -> FactoredFit:
@@ -357,9 +363,10 @@ class FactoredFit:
         part, held = self.part, np.isin(self.part, self.held)
         weights = None if self.weights is None else self.weights[part]
         for plane in scaled:
-            if not np.any(plane) or not any(self.free) or len(part) < 8:
-                zeros = Factors.zeros(self.embedders)
-                model = _Model(tuple(self.embedders), zeros, FIRST, tuple(self.free), 0.0)
+            few = len(part) < self.settings.fewest
+            if few or not np.any(plane) or not any(self.free):
+                zeros, first = Factors.zeros(self.embedders), self.settings.first_penalty
+                model = _Model(tuple(self.embedders), zeros, first, tuple(self.free), 0.0)
                 self.models.append(model)
                 continue
             search = _Search(self.points[part], plane[part], weights, held, self.options, target)
@@ -392,7 +399,8 @@ class FactoredFit:
             return model
         rows = Rows(model.embedders, self.points[which])
         weights = None if self.weights is None else self.weights[which]
-        sweeper = Sweeper(rows, plane[which], weights, model.free)
+        slopes = self.settings.slopes
+        sweeper = Sweeper(rows, plane[which], weights, model.free, slopes=slopes)
         factors = sweeper.sweeps(model.factors, model.penalty, most)
         self.memory = max(self.memory, sweeper.memory)
         return replace(model, factors=factors)
@@ -533,7 +541,7 @@ class FactoredUncertainty:
     """Standard errors of factored weights, in the approximation of Gauss and Newton.
 
     The field is linearised in all its weights at the solution. With the penalty as prior, the
-    covariance is sigma^2 (J'J + penalty)^-1. J'J is summed over at most POINTS_OF_ERRORS points and
+    covariance is sigma^2 (J'J + penalty)^-1. J'J is summed over at most `error_points` points and
     scaled up. The part of the values that products of this rank cannot represent counts as noise.
     """
 
@@ -546,6 +554,7 @@ class FactoredUncertainty:
     ) -> None:
         assert fit.models is not None
         self.fit, self.scaled, self.factors, self.huber = fit, scaled, factors, huber
+        self.settings = fit.settings
         self.models = list(fit.models)
         self._solved: list[tuple[Array, float, float] | None] = [None] * len(self.models)
 
@@ -579,19 +588,22 @@ class FactoredUncertainty:
             return known
         model, fit = self.models[i], self.fit
         T, count = model.factors.rank + 1, weight_count(model)
-        if count > WEIGHTS_OF_ERRORS:
+        most = self.settings.error_weights
+        if count > most:
             raise problem(
                 "standard_error",
-                f"{count} weights",
-                f"at most {WEIGHTS_OF_ERRORS}",
+                f"a fit with {count} weights",
+                f"at most {most}",
                 "Fit with form='dual', which has exact standard errors.",
             )
         P = len(fit.used)
-        some = fit.used[np.unique(np.linspace(0, P - 1, min(P, POINTS_OF_ERRORS)).astype(int))]
+        some = fit.used[
+            np.unique(np.linspace(0, P - 1, min(P, self.settings.error_points)).astype(int))
+        ]
         H = np.zeros((count, count))
         left, total = 0.0, 0.0
-        for start in range(0, len(some), 2048):
-            part = some[start : start + 2048]
+        for start in range(0, len(some), CHUNK):
+            part = some[start : start + CHUNK]
             J = self._jacobian(model, fit.points[part])
             w = np.ones(len(part)) if fit.weights is None else fit.weights[part]
             H += J.T @ (w[:, None] * J)
@@ -600,7 +612,7 @@ class FactoredUncertainty:
             )
             left, total = left + float(w @ away**2), total + float(w.sum())
         H *= P / len(some)
-        data = H.copy()
+        data, slopes = H.copy(), self.settings.slopes
         start = 0
         for d, emb in enumerate(model.embedders):
             if not model.free[d]:
@@ -608,21 +620,22 @@ class FactoredUncertainty:
             block = slice(start, start + emb.size * T)
             # the mean square of the other factors, as in the sweeps
             mean = np.einsum("itjt->t", H[block, block].reshape(emb.size, T, emb.size, T)) / P
-            H[block, block] += model.penalty * np.kron(bend(emb), np.diag(mean))
+            H[block, block] += model.penalty * np.kron(bend(emb, slopes), np.diag(mean))
             start += emb.size * T
-        ridge = 1e-8 * float(np.trace(H)) / max(1, count)
+        ridge = RIDGE * float(np.trace(H)) / max(1, count)
         H[np.diag_indices(count)] += ridge or 1.0
         L = scipy_linalg().cholesky(H, lower=True, check_finite=False)
         half = scipy_linalg().solve_triangular(L, data, lower=True, check_finite=False)
         freedom = float(
             np.trace(scipy_linalg().solve_triangular(L, half.T, lower=True, check_finite=False))
         )
-        sigma = math.sqrt(left / max(total, 1e-300) * P / max(P - freedom, 0.1 * P))
+        remaining = max(P - freedom, self.settings.least_left * P)
+        sigma = math.sqrt(left / max(total, 1e-300) * P / remaining)
         if self.huber is not None:
             # the slope of Huber's influence, nearly the same at all points, multiplies the matrix,
             # so its root divides the standard error
             noise = self.huber.noise
-            level = noise.level(P, min(freedom, 0.9 * P))[i] / math.sqrt(noise.slope)
+            level = noise.level(P, P - remaining)[i] / math.sqrt(noise.slope)
             # at the mean weight, which is 1 in the matrix
             weight = float(self.huber.weights[fit.known].mean())
             sigma = float(level) / math.sqrt(weight) / float(self.factors[i])
@@ -635,11 +648,11 @@ class FactoredUncertainty:
         fit = self.fit
         found = np.zeros((len(self.models), len(fit.points)))
         for i, model in enumerate(self.models):
-            if weight_count(model) > WEIGHTS_OF_ERRORS:
+            if weight_count(model) > self.settings.error_weights:
                 continue
             L = self._system(i)[0]
-            for start in range(0, len(fit.points), 2048):
-                part = slice(start, start + 2048)
+            for start in range(0, len(fit.points), CHUNK):
+                part = slice(start, start + CHUNK)
                 J = self._jacobian(model, fit.points[part])
                 half = scipy_linalg().solve_triangular(L, J.T, lower=True, check_finite=False)
                 w = 1.0 if fit.weights is None else fit.weights[part]
@@ -658,8 +671,8 @@ class FactoredUncertainty:
         for i, model in enumerate(self.models):
             L, sigma, _ = self._system(i)
             level = sigma * self.factors[i] if noise is None else noise
-            for start in range(0, len(units), 2048):
-                part = slice(start, start + 2048)
+            for start in range(0, len(units), CHUNK):
+                part = slice(start, start + CHUNK)
                 J = self._jacobian(model, units[part])
                 half = scipy_linalg().solve_triangular(L, J.T, lower=True, check_finite=False)
                 constant = 1.0 / len(self.fit.used)  # the variance of the mean of the values

@@ -35,11 +35,6 @@ from kronfield.fitting.shrinkage import cosines
 
 # The most numbers of blocks that are transformed together: they stay within the caches.
 CHUNK = 1 << 17
-# The number of different shifts of the blocks of one size. More are hardly more accurate and take
-# longer: the blocks of each shift are located once and reused.
-SHIFTS = 8
-# The number of known samples that is enough for the covariance of channels.
-ENOUGH = 1 << 14
 
 
 # The first guess
@@ -193,7 +188,7 @@ def fill(
     if not len(places) or not error > 0:
         return filled
     if rotation is None:
-        rotation = decorrelating(planes, missing)
+        rotation = decorrelating(planes, missing, settings.covariance_samples)
     # x: rotated channels with mean 0, in units of the error, so that float32 suffices
     means = planes.reshape(C, -1).mean(axis=1, dtype=np.float64)
     x = np.zeros((len(rotation), *planes.shape[1:]), dtype=np.float32)
@@ -204,22 +199,23 @@ def fill(
             part *= p.dtype.type(r / error)
             plane += part
     start = x.reshape(len(x), -1).take(places, axis=1)
-    found = _filled(x, missing, places, planned(rounds, sizes, settings, of_holes=of_holes))
+    plan = planned(rounds, sizes, settings, of_holes=of_holes)
+    found = _filled(x, missing, places, plan, settings.shifts)
     change = (share * error) * (rotation.T @ (found - start))
     flat = filled.reshape(C, -1)
     flat[:, places] = flat.take(places, axis=1) + change
     return filled
 
 
-def decorrelating(planes: Array, missing: Array) -> Array:
+def decorrelating(planes: Array, missing: Array, most: int) -> Array:
     """Return the eigenvectors of the covariance of channels at known samples, as rows (C, C).
 
-    From many samples, about ENOUGH are used, spread evenly.
+    From many samples, about ``most`` are used, spread evenly.
     """
     C = len(planes)
     flat = planes.reshape(C, -1)
     known = np.flatnonzero(~missing)
-    known = known[:: max(1, len(known) // ENOUGH)]
+    known = known[:: max(1, len(known) // most)]
     if C == 1 or len(known) < 2:
         return np.eye(C)
     return np.linalg.eigh(np.cov(flat[:, known].astype(np.float64)))[1].T
@@ -278,8 +274,11 @@ def planned(
     ]
 
 
-def _filled(x: Array, missing: Array, places: Array, rounds: Sequence[Round]) -> Array:
-    """Return the missing samples (C, M) after all rounds; x (C, N_1, ..., N_D) is changed."""
+def _filled(x: Array, missing: Array, places: Array, rounds: Sequence[Round], shifts: int) -> Array:
+    """Return the missing samples (C, M) after all rounds; x (C, N_1, ..., N_D) is changed.
+
+    The blocks of one size have ``shifts`` different shifts. Those of each are located once.
+    """
     along = np.nonzero(missing)
 
     @functools.cache
@@ -292,7 +291,7 @@ def _filled(x: Array, missing: Array, places: Array, rounds: Sequence[Round]) ->
     for one in rounds:
         change = -held
         for size in one.sizes:
-            found = blocks_of(size, turns[size] % SHIFTS).shrunk(samples, one.threshold)
+            found = blocks_of(size, turns[size] % shifts).shrunk(samples, one.threshold)
             turns[size] += 1
             if len(one.sizes) > 1:
                 found /= np.float32(len(one.sizes))

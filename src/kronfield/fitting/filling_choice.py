@@ -36,23 +36,13 @@ from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import DEFAULT, FillingSettings, Settings
 
-# The number of random moves of holes onto known samples, of which the best is used, and the largest
-# distance of a move in windows.
-TRIES, REACH = 4, 2
 # The golden ratio: its multiples are spread evenly over the unit interval.
 GOLDEN = (math.sqrt(5) - 1) / 2
-# The distances to either side at which samples are subtracted in `activity`.
-NEIGHBOURS = (2, 4, 8)
-# The number of missing samples, spread evenly, that is enough for the mean of their activity.
-ENOUGH_PLACES = 1 << 12
 # Primes whose square roots spread parts of windows evenly: one for each axis of a lattice.
 PRIMES = (2, 3, 5, 7)
 # If boxes around the holes are at most this fraction of the lattice, only the boxes are filled, to
 # save time; else the whole lattice. The result is the same.
 FEW = 0.5
-# The number of samples in which the step of quantised values is looked for: it is large enough for
-# most values to occur several times.
-ENOUGH = 1 << 14
 
 # Decibels per unit of the natural logarithm of a ratio of squares.
 DECIBEL = 10 / math.log(10)
@@ -308,7 +298,9 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         )
         for ratio, parts in squares.items()
     ]
-    rotation = telling_rows(decorrelating(planes, missing), errors[best], own.least_share)
+    rotation = telling_rows(
+        decorrelating(planes, missing, own.covariance_samples), errors[best], own.least_share
+    )
     wide = are_wide(missing, own)
     plan = Plan(own.rounds_of_holes, wide, own, best, 1.0, rotation, line)
     filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
@@ -336,8 +328,9 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     )
     plan = replace(plan, weight=taken)
     complete = plan.fill_lattice(planes, missing, linear.root[0])
-    there = activity(complete[:, None], missing[None], ENOUGH_PLACES)
-    here = activity((1 - taken) * surfaces[best] + taken * filled, judged.hidden)
+    apart = own.activity_distances
+    there = activity(complete[:, None], missing[None], apart, own.activity_samples)
+    here = activity((1 - taken) * surfaces[best] + taken * filled, judged.hidden, apart)
     ends = np.cumsum([int(one.sum()) for one in judged.hidden])[:-1]
     expected = MeanError.elsewhere(mixed, np.split(here, ends), there, own.fewest_windows)
     expected = expected.of_few(int(judged.hidden.sum()), int(missing.sum()))
@@ -429,11 +422,13 @@ def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
     return find_noise(planes[(slice(None), *part)], settings.noise, ~missing[part])
 
 
-def activity(stack: Array, places: Array, most: int | None = None) -> Array:
+def activity(
+    stack: Array, places: Array, distances: Sequence[int], most: int | None = None
+) -> Array:
     """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
 
-    It is the sum of squared differences between samples on either side, at a few distances: squared
-    errors of filled samples are about proportional to it. With ``most``, about this number
+    It is the sum of squared differences between samples on either side, at some ``distances``:
+    squared errors of filled samples are about proportional to it. With ``most``, about this number
     of the places are used, spread evenly.
     """
     every, flat = np.flatnonzero(places), stack.reshape(len(stack), -1)
@@ -442,7 +437,7 @@ def activity(stack: Array, places: Array, most: int | None = None) -> Array:
     index = np.unravel_index(every, places.shape)
     total = np.zeros(len(index[0]))
     for axis in range(1, places.ndim):
-        for distance in NEIGHBOURS:
+        for distance in distances:
             sides = []
             for step in (-distance, distance):
                 moved = np.clip(index[axis] + step, 0, places.shape[axis] - 1)
@@ -683,7 +678,9 @@ class Plan:
             return self.fill_stack(planes[:, None], missing[None], error)[:, 0]
         gaps = np.stack([missing[box] for box in boxes])
         cut = np.stack([planes[(slice(None), *box)] for box in boxes], axis=1)
-        rotation = decorrelating(planes, missing) if self.rotation is None else None
+        rotation = None
+        if self.rotation is None:
+            rotation = decorrelating(planes, missing, self.settings.covariance_samples)
         found = self.fill_stack(cut, gaps, error, rotation)
         complete = planes.copy()
         for i, box in enumerate(boxes):
@@ -774,9 +771,10 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
         side *= 2  # holes are wider than the windows
     windows, hidden, total = [], [], 0
     # in an order whose first windows, however many, are spread over all
-    draws = rng.random((count, TRIES, 2, D))
+    draws = rng.random((count, settings.moves, 2, D))
     for k in np.argsort((np.arange(count) * GOLDEN) % 1, kind="stable"):
-        tries = [_moved(missing, sources[k], *draw) for draw in draws[k].tolist()]
+        reach = settings.move
+        tries = [_moved(missing, sources[k], reach, *draw) for draw in draws[k].tolist()]
         target, held = max(tries, key=lambda one: np.count_nonzero(one[1]))
         held &= ~_near(missing[target], settings.near)
         number = int(np.count_nonzero(held))
@@ -806,16 +804,21 @@ def _around(place: int, shape: Sequence[int], extent: Sequence[int]) -> tuple[sl
 
 
 def _moved(
-    missing: Array, window: tuple[slice, ...], moves: Sequence[float], flips: Sequence[float]
+    missing: Array,
+    window: tuple[slice, ...],
+    reach: int,
+    moves: Sequence[float],
+    flips: Sequence[float],
 ) -> tuple[tuple[slice, ...], Array]:
     """Return a window nearby, at random, and the holes of ``window``, flipped at random.
 
-    ``moves`` and ``flips`` are random numbers from 0 to 1, for each axis.
+    The window is at most ``reach`` times its length away along each axis. ``moves`` and ``flips``
+    are random numbers from 0 to 1, for each axis.
     """
     target, turns = [], []
     for part, n, move, flip in zip(window, missing.shape, moves, flips, strict=True):
         extent = part.stop - part.start
-        low = part.start + int((2 * move - 1) * (REACH * extent + 1))
+        low = part.start + int((2 * move - 1) * (reach * extent + 1))
         low = min(max(low, 0), n - extent)
         target.append(slice(low, low + extent))
         turns.append(slice(None, None, -1 if flip < 0.5 else 1))
@@ -852,7 +855,8 @@ def noise_ratio(planes: Array, missing: Array, settings: Settings) -> float:
     weakest = np.linalg.eigh(fine @ fine.T)[1][:, 0]
     stronger = settings.filling.stronger
     strengths = [float(np.quantile(np.abs(weakest @ one), stronger)) for one in (fine, coarse)]
-    steps = [_step(plane[~missing]) for plane in planes]
+    most = settings.filling.step_samples
+    steps = [_step(plane[~missing], most) for plane in planes]
     rounding = math.sqrt(sum((w * step) ** 2 for w, step in zip(weakest, steps, strict=True)))
     # the quantile of normal numbers of standard deviation 1
     least = NormalDist().inv_cdf((1 + stronger) / 2) * settings.noise.least_steps * rounding
@@ -876,9 +880,12 @@ def _known_differences(planes: Array, known: Array, spacing: int) -> Array:
     return np.concatenate(found, axis=1) if found else np.zeros((len(planes), 0))
 
 
-def _step(values: Array) -> float:
-    """Return the step of quantised values, of which most occur more than once; else 0."""
-    some = values[:: max(1, len(values) // ENOUGH)]
+def _step(values: Array, most: int) -> float:
+    """Return the step of quantised values, of which most occur more than once; else 0.
+
+    Of many values, about ``most`` are used.
+    """
+    some = values[:: max(1, len(values) // most)]
     different = np.unique(some)
     if len(different) < 2 or 2 * len(different) > len(some):
         return 0.0

@@ -354,9 +354,10 @@ def _smoothed(
         return replace(linear, candidates=[*candidates, *removed.candidates], noise=about)
     is_asked = options.noise is not None or options.denoise
     if removed.outliers > options.settings.noise.most_outliers and not is_asked:
+        far = f"{options.settings.noise.outlying:g} standard deviations"
         return (
-            f"no noise: {removed.outliers:.1%} of the samples would change by more than four "
-            f"standard deviations of {float(np.max(noise.sigma)):.3g}"
+            f"no noise: {removed.outliers:.1%} of the samples would change by more than {far} of "
+            f"{float(np.max(noise.sigma)):.3g}"
         )
     return _shrunk(values, axes, frames, noise, removed, decided, options)
 

@@ -27,10 +27,6 @@ from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.rows import sparse_rows
 
-# The number of penalties and of ratios on the first grid of the search, and the steps of the search
-# that follows, in powers of ten.
-COARSE, STEPS = 6, (1.0, 0.5)
-
 # The decades of the penalty and of the ratio of first to second derivatives.
 Place = tuple[float, float]
 
@@ -123,9 +119,12 @@ def line_penalty(folds: LineFolds, units: tuple[float, ...], settings: SearchSet
         return known[at]
 
     # There may be a minimum for a rough line without noise, and another for a smooth, noisy line.
-    sides = [np.linspace(*ends, COARSE) for ends in (settings.decades, settings.line_ratios)]
+    sides = [
+        np.linspace(*ends, settings.line_starts)
+        for ends in (settings.decades, settings.line_ratios)
+    ]
     best = min(itertools.product(*map(np.ndarray.tolist, sides)), key=error)
-    for step in STEPS:
+    for step in settings.line_steps:
         moved = True
         while moved:
             moved = False

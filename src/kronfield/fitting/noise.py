@@ -25,9 +25,6 @@ from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
 # Spacings at which differences are compared, as powers of two: 1, 2 and 4 samples.
 LEVELS = 3
-# The change of the signal around a sample is the difference between means of WINDOW samples whose
-# centres lie REACH samples before and after it, along each axis.
-WINDOW, REACH = 5, 3
 # The step of the exponents of smoothing weights and power laws that are compared.
 WEIGHT_STEP = 0.25
 # Values whose deviation from their mean is at most this fraction of the largest are constant but
@@ -674,10 +671,7 @@ class _Bands:
         if not found:
             return None
         return self._measured(
-            [
-                self._selected(self._differences(k, n), n, mask, WINDOW // 2 + REACH)
-                for k, mask in found
-            ]
+            [self._selected(self._differences(k, n), n, mask, self._margin) for k, mask in found]
             for n in self.levels
         )
 
@@ -726,9 +720,15 @@ class _Bands:
     def _seen(self, values: Array) -> Array:
         return values if self.known is None else values[np.isfinite(values)]
 
+    @property
+    def _margin(self) -> int:
+        """How far from the ends of an axis the change around a sample is known."""
+        window, reach = self.settings.flat_box
+        return window // 2 + reach
+
     def _flattest(self, k: int) -> Array | None:
         """Return a mask of the part of the samples around which a plane changes least."""
-        margin = WINDOW // 2 + REACH
+        margin, (window, reach) = self._margin, self.settings.flat_box
         plane, axes = self.planes[k], [axis - 1 for axis in self.axes]
         if min(plane.shape[axis] for axis in axes) <= 2 * margin:
             return None
@@ -738,16 +738,16 @@ class _Bands:
         )
         means, change = plane, np.zeros_like(plane[inside])
         for axis in axes:
-            n = means.shape[axis] - WINDOW + 1
-            means = sum(_part(means, axis, i, n) for i in range(WINDOW))
+            n = means.shape[axis] - window + 1
+            means = sum(_part(means, axis, i, n) for i in range(window))
         for axis in axes:
             part = means
             for other in axes:
-                n = part.shape[other] - 2 * REACH
+                n = part.shape[other] - 2 * reach
                 if other == axis:
-                    part = _part(part, axis, 2 * REACH, n) - _part(part, axis, 0, n)
+                    part = _part(part, axis, 2 * reach, n) - _part(part, axis, 0, n)
                 else:
-                    part = _part(part, other, REACH, n)
+                    part = _part(part, other, reach, n)
             change += np.square(part)
         changing = None if self.changing is None else self.changing[inside]
         candidates = change.ravel() if changing is None else change[changing]

@@ -166,6 +166,7 @@ def _searched(
             count,
             gain=settings.points.units_gain,
             widest=settings.points.widest_units,
+            neighbours=settings.points.unit_neighbours,
         )
         grids = _grids(box, count, lattice, settings.points, units, periods)
     gaussians = _gaussians(trial, box, options) if free else None

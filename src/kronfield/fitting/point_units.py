@@ -16,8 +16,6 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield.fitting.point_grids import mean_distances
 
-# Neighbours of each point. They lie in all directions, and most of them are adjacent to the point.
-NEIGHBOURS = 8
 # The least part of the variance that a regression leaves: by rounding, it could be negative.
 LEAST_LEFT = 1e-12
 # The steps of the search, as powers of two of one axis, coarse to fine: the last is far below the
@@ -33,6 +31,7 @@ def directional_units(
     *,
     gain: float,
     widest: float,
+    neighbours: int,
 ) -> tuple[float, ...]:
     """Return the unit of length on each axis in which values vary alike in all directions.
 
@@ -50,12 +49,14 @@ def directional_units(
         axis. The differences of one point count once, since they are alike.
     widest : float
         The largest factor by which a unit is changed.
+    neighbours : int
+        The neighbours of each point.
     """
     even = mean_distances(box, count)
-    if len(box) == 1 or len(points) <= NEIGHBOURS:
+    if len(box) == 1 or len(points) <= neighbours:
         return even
-    squares, roots = _pairs(points / np.array(even), values)
-    if len(roots) <= NEIGHBOURS or not np.ptp(roots):
+    squares, roots = _pairs(points / np.array(even), values, neighbours)
+    if len(roots) <= neighbours or not np.ptp(roots):
         return even
     roots = roots - roots.mean()
 
@@ -75,11 +76,11 @@ def directional_units(
     return tuple(float(u) for u in np.array(even) * np.exp(logs))
 
 
-def _pairs(points: Array, values: Array) -> tuple[Array, Array]:
+def _pairs(points: Array, values: Array, neighbours: int) -> tuple[Array, Array]:
     """Return squared differences of position (n, D) and the roots of those of values (n,)."""
     from scipy.spatial import cKDTree
 
-    k = NEIGHBOURS + 1
+    k = neighbours + 1
     near = cKDTree(points).query(points, k=k)[1]
     others = near[:, 1:].ravel()
     first = np.repeat(np.arange(len(points)), k - 1)

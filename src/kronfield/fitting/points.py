@@ -40,7 +40,6 @@ from kronfield.fitting.point_choice import (
 from kronfield.fitting.point_grids import Lattice, find_lattice, mean_distances
 from kronfield.fitting.report import Candidate, PointReport
 from kronfield.fitting.robust import (
-    MOST,
     SETTLED,
     HuberNoise,
     RobustReport,
@@ -65,10 +64,6 @@ if TYPE_CHECKING:
 
 # The smallest tolerance for float32: below it rounding errors dominate the residual.
 SINGLE_TOLERANCE = 1e-5
-# To measure coverage, the standard errors of large fits are estimated from this many random fits:
-# to 18 %, which changes the share inside the bands by less than 1 %. Each fit is solved in at most
-# DRAW_LIMIT iterations.
-DRAWS, DRAW_LIMIT = 16, 200
 
 
 @with_one_blas_thread
@@ -598,11 +593,11 @@ class PointFit:
         ``units`` is the factor from these values to those of the user. Points that were set
         ``aside`` are left out of the first fit, which decides which of them are rejected.
         """
-        given, constant = self.given, self.options.settings.robust.constant
+        given, decisions = self.given, self.options.settings.robust
+        constant = decisions.constant
         flat = _without_trend(self.basis, given.points, values, given.weights)
         if aside is None:
             lengths = self.options.units or mean_distances(given.box, len(given.points))
-            decisions = self.options.settings.robust
             aside = suspects(given.points, flat, given.weights, lengths, decisions)
         known = np.ones(len(aside), dtype=bool) if given.weights is None else given.weights > 0
         # scales of residuals are those at unit weight
@@ -631,11 +626,11 @@ class PointFit:
             if rounds == 0:
                 # Residuals far below the expected error: the values are interpolated, and residuals
                 # do not show their noise. Points that are not rejected then keep their weight.
-                factor = self.options.settings.robust.rejected / constant
+                factor = decisions.rejected / constant
                 least = np.where(factor * scales < least, factor * least, least)
             scales = np.maximum(scales, least)
             sizes = in_scales(away, given.weights, scales)
-            if (change < SETTLED and not readmitted) or rounds == MOST:
+            if (change < SETTLED and not readmitted) or rounds == decisions.rounds:
                 break
             following = np.where(rejected, 0.0, huber_weights(sizes, constant))
             change = float(np.abs(following - robust).max())
@@ -649,7 +644,7 @@ class PointFit:
             rejected=int(rejected.sum()),
             rounds=rounds,
             settled=change < SETTLED,
-            largest=listed(given.points, away * units, sizes, robust),
+            largest=listed(given.points, away * units, sizes, robust, decisions.listed),
         )
         # the matrix of standard errors: the slope of Huber's influence in place of the weights
         slopes = np.where(rejected, 0.0, noise.slope)
@@ -674,14 +669,15 @@ class PointFit:
         if given.weights is not None:
             known = given.weights > 0
         index = np.random.default_rng(self.options.seed).permutation(np.flatnonzero(known))
-        few = min(40, len(index) // 3)
-        held = np.sort(index[: min(max(len(index) // 10, few), decisions.coverage_points)])
+        few = min(decisions.few_covered, len(index) // decisions.covered_one_in)
+        many = int(decisions.coverage_part * len(index))
+        held = np.sort(index[: min(max(many, few), decisions.coverage_points)])
         if len(held) < decisions.fewest_covered:
             raise problem(
                 "coverage",
                 f"{len(index)} points",
-                f"at least {3 * decisions.fewest_covered}",
-                "There are too few points to hold any out.",
+                f"at least {decisions.covered_one_in * decisions.fewest_covered} points",
+                "Coverage is measured at points that are held out: use more points.",
             )
         kept = np.ones(len(known))
         kept[held] = 0.0
@@ -694,16 +690,16 @@ class PointFit:
         else:
             noise = None
             solved = self._solved(values, weights, self._level(weights))
-        own = replace(self._uncertainty(solved, scale, noise), limit=DRAW_LIMIT)
-        samples = DRAWS if not own.exact else 64
+        own = replace(self._uncertainty(solved, scale, noise), limit=decisions.coverage_iterations)
         level = own.noise
         try:
-            relative = own.relative(given.points[held], samples, self.options.seed)
+            draws, seed = decisions.coverage_draws, self.options.seed
+            relative = own.relative(given.points[held], draws, seed)
         except ConvergenceError as error:
             raise problem(
                 "coverage",
                 "a penalty that is too weak for random fits to converge",
-                "a fit of fewer than 2048 weights, or of noisy values",
+                f"a fit of at most {own.exact_up_to} weights, or of noisy values",
                 "Use field.report.expected_error with hold_out='points' instead.",
             ) from error
         weight = np.ones(len(held)) if given.weights is None else given.weights[held]
@@ -740,6 +736,8 @@ class PointFit:
             scale=scale,
             limit=self.options.iterations,
             free=solved.level.unit,
+            exact_up_to=self.options.settings.points.exact_errors,
+            interpolating=self.options.settings.points.interpolating,
             weight_exponent=given.weight_exponent,
             robust=noise,
             trend=None

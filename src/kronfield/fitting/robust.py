@@ -26,15 +26,11 @@ from kronfield.fitting.settings import RobustSettings
 
 # The median of |x| of a standard normal variable x.
 NORMAL_MEDIAN = 0.6745
-# Reweighting ends if no weight changes by more than this, or after MOST rounds. Weights converge
-# linearly; a change of 1e-3 of a weight moves the fit by a small part of its standard error.
-SETTLED, MOST = 1e-3, 50
+# Reweighting ends if no weight changes by more than this: a tolerance. Weights converge linearly; a
+# change of 1e-3 of a weight moves the fit by a small part of its standard error.
+SETTLED = 1e-3
 # Neighbours of points are looked up in chunks of this many, to bound the memory.
 CHUNK = 1 << 16
-# Concentration steps of least trimmed squares.
-STEPS = 4
-# The most outliers that a report lists.
-LISTED = 5
 
 
 @record
@@ -313,7 +309,7 @@ def _on_a_plane(
     values_at = np.moveaxis(values[:, near], 0, 2)  # (S, k, C)
     whole = np.ones(len(index))
     if count - settings.trimmed >= fewest:
-        used[crowded] = _trimmed(terms_at[crowded], values_at[crowded], settings.trimmed)
+        used[crowded] = _trimmed(terms_at[crowded], values_at[crowded], settings)
         whole[crowded] = settings.trimmed_factor
     kept = used.sum(axis=1)
     rows, given = terms_at * used[:, :, None], values_at * used[:, :, None]
@@ -345,26 +341,28 @@ def remark(errors: Array, settings: RobustSettings) -> str:
     )
 
 
-def _trimmed(rows: Array, values: Array, most: int) -> Array:
-    """Return the neighbours (S, k) that a plane is fitted to, without the ``most`` furthest.
+def _trimmed(rows: Array, values: Array, settings: RobustSettings) -> Array:
+    """Return the neighbours (S, k) that a plane is fitted to, without the ``trimmed`` furthest.
 
     Least trimmed squares by concentration steps (Rousseeuw and Van Driessen, 2006): each step keeps
     the neighbours nearest to the last plane.
     """
     S, count, _ = rows.shape
     used = np.ones((S, count), dtype=bool)
-    for _ in range(STEPS):
+    for _ in range(settings.trimming_steps):
         plane = np.linalg.pinv(rows * used[:, :, None]) @ (values * used[:, :, None])
         away = np.max(np.abs(values - rows @ plane), axis=2)
         order = np.argsort(away, axis=1, kind="stable")
         used[:] = False
-        np.put_along_axis(used, order[:, : count - most], True, axis=1)
+        np.put_along_axis(used, order[:, : count - settings.trimmed], True, axis=1)
     return used
 
 
-def listed(points: Array, residuals: Array, sizes: Array, robust: Array) -> tuple[Outlier, ...]:
-    """Return the points with the largest residuals of those that were weighted down."""
-    order = np.argsort(-sizes, kind="stable")[:LISTED]
+def listed(
+    points: Array, residuals: Array, sizes: Array, robust: Array, most: int
+) -> tuple[Outlier, ...]:
+    """Return up to ``most`` points: those that were weighted down, with the largest residuals."""
+    order = np.argsort(-sizes, kind="stable")[:most]
     return tuple(
         Outlier(
             tuple(float(x) for x in points[i]),

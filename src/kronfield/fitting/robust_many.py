@@ -42,11 +42,9 @@ from kronfield.fitting.robust import (
 )
 from kronfield.solvers.points.trend import Regression
 
-# Settings are chosen again at most this often: each time, fewer outliers hide others.
-MOST_CHOICES = 5
-# Points are weighted again until the fit moves by less than SETTLED scales, root mean square over
-# the points, or MOST times. The change that remains is a few times this: a small part of the noise.
-SETTLED, MOST = 3e-3, 10
+# Points are weighted again until the fit moves by less than this many scales, root mean square over
+# the points: a tolerance. The change that remains is a few times this, a small part of the noise.
+SETTLED = 3e-3
 # The smallest scale of values that are not tiny: squares of smaller ones underflow.
 LEAST = float(np.finfo(np.float64).tiny) ** 0.25
 # The exponent of 2 that scaled values do not exceed: squares of larger ones overflow.
@@ -89,7 +87,7 @@ class RobustFit:
             values = np.ldexp(np.where(self.known, values.astype(np.float64), 0.0), -exponent)
         out = self._suspects(values)
         fit, field = self._chosen(values, out)
-        for attempt in range(MOST_CHOICES):
+        for attempt in range(self.decisions.choices):
             errors = fit.errors(field, values, self.given.weights)  # type: ignore[arg-type]
             far = self.known & (self._sizes(errors, out) > self.decisions.rejected)
             # after the first fit some points that differ from their neighbours return
@@ -182,7 +180,7 @@ class RobustFit:
         field = last.field(values, started)
         errors = last.errors(field, values, given.weights)  # type: ignore[arg-type]
         scales, away = np.maximum(errors.scales, self._least(values, ~out)), errors.away
-        while moved > SETTLED and rounds < MOST:
+        while moved > SETTLED and rounds < self.decisions.rounds_without_grid:
             sizes = in_scales(away, given.weights, scales)
             robust, rounds = np.where(out, 0.0, huber_weights(sizes, constant)), rounds + 1
             last = last.with_weights(self._weights(robust), fixed=True)
@@ -205,6 +203,8 @@ class RobustFit:
             rejected=int(np.sum(out & self.known)),
             rounds=rounds,
             settled=moved <= SETTLED,
-            largest=listed(given.points, np.ldexp(away, exponent), sizes, robust),
+            largest=listed(
+                given.points, np.ldexp(away, exponent), sizes, robust, self.decisions.listed
+            ),
         )
         return field

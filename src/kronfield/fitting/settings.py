@@ -426,11 +426,11 @@ class NoiseSettings(_Group):
     )
     most_outliers: float = decision(
         0.002,
-        "Shrinkage removes noise if at most this part of the samples changes by more than four "
-        "standard deviations; otherwise it removes detail, such as faint stars. Noise that seemed "
-        "to depend on the signal is then treated as constant; constant noise is not removed, "
-        "unless the caller gave it or asked for its removal. White noise has 0.00006, pictures "
-        "with noise of all kinds had at most 0.0005.",
+        "Shrinkage removes noise if at most this part of the samples changes by more than "
+        "`outlying` standard deviations; otherwise it removes detail, such as faint stars. Noise "
+        "that seemed to depend on the signal is then treated as constant; constant noise is not "
+        "removed, unless the caller gave it or asked for its removal. White noise has 0.00006, "
+        "pictures with noise of all kinds had at most 0.0005.",
         data=_PICTURES + " with constant, Poisson and sensor noise",
         script="noise.py",
         sides=(0.0, 0.02),
@@ -474,6 +474,29 @@ class NoiseSettings(_Group):
         script="none",
         sides=(1, 64),
     )
+    outlying: float = decision(
+        4.0,
+        "`most_outliers` is the part of the samples that change by more than this many standard "
+        "deviations of the noise.",
+        data="by design: white noise has 1 in 16,000",
+        script="none",
+        sides=(1.0, 8.0),
+    )
+    varies_range: tuple[float, float] = decision(
+        (0.05, 0.95),
+        "The quantiles of brightness between which the standard deviation of the noise must vary.",
+        data="by design: at the ends few samples are known",
+        script="none",
+        sides=((0.0, 0.5), (0.45, 0.55)),
+    )
+    flat_box: tuple[int, int] = decision(
+        (5, 3),
+        "The signal is flat where means of this many samples along each axis, at this distance "
+        "to either side, are alike.",
+        data="by design: means of 5 and 25 samples have 0.45 and 0.2 of the noise",
+        script="none",
+        sides=((1, 1), (31, 20)),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -509,6 +532,15 @@ class SmoothingSettings(_Group):
         data="by design: a fifth of a second",
         script="none",
         sides=(512, 32_768),
+    )
+    longest_basis: int = decision(
+        400,
+        "Penalties of lines with up to this many samples are judged in the eigenbasis of the "
+        "fit, and otherwise by differences, or by splines solved as a band if positions are "
+        "uneven.",
+        data="by design: both take time in proportion to the samples; scores differ at the ends",
+        script="none",
+        sides=(100, 4000),
     )
 
 
@@ -870,8 +902,7 @@ class PointSettings(_Group):
     )
     coverage_points: int = decision(
         2000,
-        "The coverage of standard errors is measured at a tenth of the points, and at most at "
-        "this many.",
+        "The coverage of standard errors is measured at no more points than this.",
         data="by design: the share is then known to 0.5 %",
         script="none",
         sides=(500, 8000),
@@ -882,6 +913,73 @@ class PointSettings(_Group):
         data="by design: a share of ten is known to a tenth",
         script="none",
         sides=(4, 40),
+    )
+    unit_neighbours: int = decision(
+        8,
+        "The units of axes are found from the differences of each point and this many neighbours.",
+        data="by design: they lie in all directions",
+        script="none",
+        sides=(2, 50),
+    )
+    coverage_part: float = decision(
+        0.1,
+        "The part of the points at which the coverage of standard errors is measured.",
+        data="by design: the points that are left are nearly as dense",
+        script="none",
+        sides=(0.02, 0.3),
+    )
+    few_covered: int = decision(
+        40,
+        "The coverage is measured at this many points at least, if there are as many.",
+        data="by design: a share of forty is known to 3 %",
+        script="none",
+        sides=(12, 150),
+    )
+    covered_one_in: int = decision(
+        3,
+        "The coverage is measured at no more than one point in this many.",
+        data="by design: most points must remain",
+        script="none",
+        sides=(2, 8),
+    )
+    coverage_draws: int = decision(
+        16,
+        "To measure coverage, standard errors of large fits are estimated from this many random "
+        "fits.",
+        data="by design: to 18 %, which changes the share in the bands by less than 1 %",
+        script="none",
+        sides=(2, 200),
+    )
+    coverage_iterations: int = decision(
+        200,
+        "The most iterations of each of these random fits.",
+        data="by design: time",
+        script="none",
+        sides=(20, 2000),
+    )
+    clustered: float = decision(
+        3.0,
+        "If bands are not true, the variance is said to differ from place to place if the sizes "
+        "of errors of neighbours are correlated by this many standard errors.",
+        data="by design: chance exceeds it once in 700",
+        script="none",
+        sides=(0.5, 30.0),
+    )
+    exact_errors: int = decision(
+        2048,
+        "Standard errors are exact for up to this many weights. Beyond, they are estimated from "
+        "random fits.",
+        data="by design: a second, and 32 MB",
+        script="none",
+        sides=(256, 16_384),
+    )
+    interpolating: float = decision(
+        0.01,
+        "A fit is said to interpolate if residuals have less than this part of the degrees of "
+        "freedom. Noise is then measured by the roughness of the fit.",
+        data="by design: rounding and the error of the solver",
+        script="none",
+        sides=(1e-4, 0.5),
     )
 
 
@@ -951,6 +1049,20 @@ class SearchSettings(_Group):
         data="by design: the points that are left are nearly as dense",
         script="none",
         sides=(3, 30),
+    )
+    line_starts: int = decision(
+        6,
+        "The number of penalties, and of ratios, on the first grid of the search on a line.",
+        data="by design: one per two decades",
+        script="none",
+        sides=(2, 20),
+    )
+    line_steps: tuple[float, ...] = decision(
+        (1.0, 0.5),
+        "The steps, in powers of ten, of the search that follows.",
+        data="by design",
+        script="none",
+        sides=((2.0,), (1.0, 0.25)),
     )
     ridge_decades: tuple[float, float] = decision(
         (-12.0, 4.0),
@@ -1138,6 +1250,43 @@ class RobustSettings(_Group):
         script="none",
         sides=(2.0, 200.0),
     )
+    trimming_steps: int = decision(
+        4,
+        "The most steps in which the furthest neighbours are found (Rousseeuw and Van Driessen, "
+        "2006).",
+        data="by design: sets of eight neighbours settle in four steps",
+        script="none",
+        sides=(1, 40),
+    )
+    choices: int = decision(
+        5,
+        "In many dimensions, settings are chosen at most this often: each time, points that "
+        "outliers had hidden are rejected too.",
+        data="by design: time",
+        script="none",
+        sides=(1, 20),
+    )
+    rounds: int = decision(
+        50,
+        "The most rounds in which points are weighted again.",
+        data="by design: weights settle in 5 to 20 rounds",
+        script="none",
+        sides=(5, 500),
+    )
+    rounds_without_grid: int = decision(
+        10,
+        "The same in the dual form and with factored weights.",
+        data="by design: each round fits all points",
+        script="none",
+        sides=(2, 100),
+    )
+    listed: int = decision(
+        5,
+        "The number of outliers that a report lists.",
+        data="by design",
+        script="none",
+        sides=(1, 50),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -1261,6 +1410,80 @@ class SignalSettings(_Group):
         script="none",
         sides=(1 << 14, 1 << 26),
     )
+    contest_fewest: int = decision(
+        10,
+        "`kronfield compare` refuses fewer points than this.",
+        data="by design: two of ten are held out on average",
+        script="none",
+        sides=(5, 40),
+    )
+    contest_features: int = decision(
+        256,
+        "Embedders that `kronfield compare` fits to points have at most this many features per "
+        "axis.",
+        data="by design: time",
+        script="none",
+        sides=(64, 1024),
+    )
+    point_features: int = decision(
+        512,
+        "Embedders that `kronfield fit` fits to points have at most this many features per "
+        "axis, unless a size is given.",
+        data="by design: time",
+        script="none",
+        sides=(128, 2048),
+    )
+    held_out_points: int = decision(
+        20,
+        "A report measures the error at held-out points if there are at least this many.",
+        data="by design: four are held out on average",
+        script="none",
+        sides=(8, 60),
+    )
+    freedom_points: int = decision(
+        2000,
+        "`kronfield fit` records the degrees of freedom of fits to at most this many points.",
+        data="by design: time",
+        script="none",
+        sides=(500, 20_000),
+    )
+    passes: float = decision(
+        1e-3,
+        "A report says nothing about the error at the samples if it is below this part of their "
+        "spread: the field passes through them.",
+        data="by design: less than a level of 8 bits",
+        script="none",
+        sides=(1e-6, 0.1),
+    )
+    drawn_side: int = decision(
+        500,
+        "The number of values on the longer side of a map that is drawn, unless a size is given.",
+        data="by design",
+        script="none",
+        sides=(100, 2000),
+    )
+    curve_samples: int = decision(
+        1 << 16,
+        "Curves of scores in a report are computed on about this many samples.",
+        data="by design: time",
+        script="none",
+        sides=(1 << 12, 1 << 20),
+    )
+    curve_fewest: int = decision(
+        12,
+        "These curves, and the error at held-out samples of a grid, are left out of a report if an "
+        "axis has fewer samples than this.",
+        data="by design: six samples are left of every second one",
+        script="none",
+        sides=(6, 24),
+    )
+    curve_longest: int = decision(
+        400,
+        "These curves are computed on at most this many samples along an axis.",
+        data="by design: time",
+        script="none",
+        sides=(100, 4000),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -1371,7 +1594,7 @@ class ShrinkageSettings(_Group):
 
 @dataclass(init=False, repr=False, eq=False)
 class GroupingSettings(_Group):
-    """Noise removed from groups of alike patches.
+    """Noise removed from groups of similar patches.
 
     The quick way has smaller and fewer groups. Pictures of one channel always take it, and the
     slower setting of `denoise` begins with it.
@@ -1393,7 +1616,7 @@ class GroupingSettings(_Group):
     )
     group: int = decision(
         24,
-        "The number of alike patches that are modelled together.",
+        "The number of similar patches that are modelled together.",
         data="kodim01 to 08 with noise of 0.05 and 0.1",
         script="shrinkage.py",
         sides=(4, 100),
@@ -1408,15 +1631,15 @@ class GroupingSettings(_Group):
     )
     reaches: tuple[int, ...] = decision(
         (100, 10, 4, 3),
-        "Alike patches are searched up to this many samples away along each axis, for 1, 2, 3 and "
-        "4 or more axes.",
+        "Similar patches are searched up to this many samples away along each axis, for 1, 2, 3 "
+        "and 4 or more axes.",
         data="kodim01 to 08 with noise of 0.05 and 0.1",
         script="shrinkage.py",
         sides=((20, 2, 1, 1), (1000, 40, 10, 6)),
     )
     quick_group: int = decision(
         14,
-        "The number of alike patches in the quick way.",
+        "The number of similar patches in the quick way.",
         data="kodim01 to 08 in grey with noise of 0.05 and 0.1: 24 gain 0.08 dB more",
         script="shrinkage.py",
         sides=(4, 64),
@@ -1430,7 +1653,7 @@ class GroupingSettings(_Group):
     )
     quick_reach: int = decision(
         4,
-        "How far alike patches are searched in pictures in the quick way.",
+        "How far similar patches are searched in pictures in the quick way.",
         data="kodim01 to 08 in grey with noise of 0.05 and 0.1: 10 gain 0.03 dB more",
         script="shrinkage.py",
         sides=(1, 20),
@@ -1651,6 +1874,58 @@ class FillingSettings(_Group):
         sides=(0.1, 0.999),
     )
 
+    shifts: int = decision(
+        8,
+        "The number of different shifts of the blocks of one size.",
+        data="kodim01 to 08: more are hardly more accurate, and take longer",
+        script="filling.py",
+        sides=(1, 64),
+    )
+    covariance_samples: int = decision(
+        1 << 14,
+        "Channels are decorrelated by the covariance of this many known samples.",
+        data="by design: time",
+        script="none",
+        sides=(1 << 6, 1 << 20),
+    )
+    moves: int = decision(
+        4,
+        "Each part of the holes is moved onto known samples at random this often, and the move "
+        "that hides most samples is used.",
+        data="by design",
+        script="none",
+        sides=(1, 40),
+    )
+    move: int = decision(
+        2,
+        "The largest distance of a move, in lengths of a window.",
+        data="by design: samples nearby are alike",
+        script="none",
+        sides=(0, 20),
+    )
+    activity_distances: tuple[int, ...] = decision(
+        (2, 4, 8),
+        "Errors in holes are expected to grow with the differences between samples at these "
+        "distances to either side.",
+        data="photographs, not recorded which",
+        script="none",
+        sides=((1,), (32, 64)),
+    )
+    activity_samples: int = decision(
+        1 << 12,
+        "The number of missing samples at which these differences are computed.",
+        data="by design: their mean is then known to a few per cent",
+        script="none",
+        sides=(1 << 6, 1 << 20),
+    )
+    step_samples: int = decision(
+        1 << 14,
+        "The number of samples in which the step of quantised values is looked for.",
+        data="by design: most values occur several times",
+        script="none",
+        sides=(1 << 8, 1 << 20),
+    )
+
     def sizes(self, D: int) -> tuple[int, ...]:
         """Return the sizes of blocks in D dimensions."""
         return self.sizes_by_dimension[min(D, len(self.sizes_by_dimension)) - 1]
@@ -1765,6 +2040,20 @@ class DualSettings(_Group):
         script="none",
         sides=(50, 600),
     )
+    steps: int = decision(
+        40,
+        "The most iterations of the search for widths and ridge, for each shape of the similarity.",
+        data="by design: 300 points in 10-D within 2 s",
+        script="none",
+        sides=(5, 400),
+    )
+    last_steps: int = decision(
+        25,
+        "The most iterations of this search for the chosen shape, on `width_points` points.",
+        data="by design: 20,000 points in 10-D within 10 s",
+        script="none",
+        sides=(3, 300),
+    )
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -1846,8 +2135,7 @@ class FactoredSettings(_Group):
     )
     gain: float = decision(
         2e-3,
-        "A product is kept if it lowers the squared error at held-out points by this part; "
-        "twice as many splines are kept if they lower it by five times as much.",
+        "A product is kept if it lowers the squared error at held-out points by this part.",
         data="by design",
         script="none",
         sides=(0.0, 0.2),
@@ -1889,9 +2177,113 @@ class FactoredSettings(_Group):
         sides=((), tuple(range(1, 17))),
     )
 
+    fewest: int = decision(
+        8,
+        "Fewer points than this are fitted by their mean.",
+        data="by design: a quarter of them is held out",
+        script="none",
+        sides=(4, 16),
+    )
+    held_out: float = decision(
+        0.25,
+        "The part of these points that is held out to choose rank, penalty and splines.",
+        data="by design",
+        script="none",
+        sides=(0.1, 0.5),
+    )
+    knots_at_points: float = decision(
+        0.5,
+        "Knots are placed between even positions and quantiles of the points, in which the "
+        "quantiles have this weight.",
+        data="by design: half of each",
+        script="none",
+        sides=(0.0, 1.0),
+    )
+    slopes: float = decision(
+        0.03,
+        "The weight of squared slopes in the penalty of squared curvature, which makes the "
+        "function of an axis without effect constant.",
+        data="by design: little against curvature",
+        script="none",
+        sides=(0.0, 1.0),
+    )
+    penalties: tuple[float, float] = decision(
+        (1e-9, 1e4),
+        "The smallest and the largest penalty, relative to values of unit variance.",
+        data="by design: from no penalty to a straight line",
+        script="none",
+        sides=((1e-3, 1e4), (1e-9, 0.1)),
+    )
+    first_penalty: float = decision(
+        1e-2,
+        "The penalty at which the search starts.",
+        data="by design: the search moves in both directions",
+        script="none",
+        sides=(1e-4, 1.0),
+    )
+    penalty_step: float = decision(
+        10.0,
+        "The factor between penalties that are compared.",
+        data="seven functions of 6 to 10 variables of their own",
+        script="dimensions.py",
+        sides=(3.0, 100.0),
+    )
+    splines_gain: float = decision(
+        0.01,
+        "Twice as many splines are kept if they lower the squared error at held-out points by "
+        "this part.",
+        data="by design",
+        script="none",
+        sides=(0.0, 0.3),
+    )
+    searched_axes: int = decision(
+        40,
+        "The pair of axes of a new product is searched among at most this many axes: those with "
+        "the strongest effects.",
+        data="by design: time",
+        script="none",
+        sides=(10, 200),
+    )
+    bins: int = decision(
+        5,
+        "The pair is searched with this many bins on each axis.",
+        data="by design: 25 means per pair",
+        script="none",
+        sides=(2, 20),
+    )
+    error_points: int = decision(
+        20_000,
+        "Standard errors are computed from at most this many points.",
+        data="by design: time",
+        script="none",
+        sides=(2000, 200_000),
+    )
+    error_weights: int = decision(
+        8000,
+        "Standard errors are refused for more weights than this.",
+        data="by design: a matrix of 0.5 GB",
+        script="none",
+        sides=(2000, 32_000),
+    )
+    least_left: float = decision(
+        0.1,
+        "The degrees of freedom that are left for the noise are at least this part of the points.",
+        data="by design: of fewer, the noise of a linearised fit is too uncertain",
+        script="none",
+        sides=(0.01, 0.5),
+    )
+    few_work: float = decision(
+        0.3,
+        "With few points, `most_work` is multiplied by the number of points over "
+        "`settings_points`, but at least by this.",
+        data="by design: a second",
+        script="none",
+        sides=(0.01, 1.0),
+    )
+
     def work(self, points: int) -> float:
         """Return the most multiplications for a choice that is made on ``points`` points."""
-        return self.most_work * max(0.3, points / self.settings_points)
+        return self.most_work * max(self.few_work, points / self.settings_points)
 
     def part(self, points: int) -> int:
         """Return the number of points on which settings are chosen, of ``points`` in all."""

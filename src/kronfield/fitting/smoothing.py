@@ -19,10 +19,6 @@ from kronfield.fitting.splines import tension_encoding
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver, gcv_score
 
-# Lines up to this many samples are judged in the eigenbasis of the fit. Longer even lines are
-# judged by differences, which are the same but for the ends, longer uneven lines by splines solved
-# as a band: both take time in proportion to the samples.
-LONGEST_BASIS = 400
 # The random signs by which the trace of the smoother of a long uneven line is estimated
 # (Hutchinson, 1990), and their seed.
 PROBES, SEED = 16, 0
@@ -102,7 +98,7 @@ def best_smoothing(
     even = all(map(is_even, axes))
     sides = settings.windows
     side = sides[min(len(axes), len(sides)) - 1]
-    most = settings.uneven_line if len(axes) == 1 else LONGEST_BASIS
+    most = settings.uneven_line if len(axes) == 1 else settings.longest_basis
     places = windows([len(axis) for axis in axes], side if even else min(side, most))
     if not even:
         places = places[:1]  # other windows of an uneven axis have another basis
@@ -279,9 +275,9 @@ def _of_order(
     longest = max(2 * max(counts) / math.pi, 10.0)
     strongest = 2 * order * math.log10(longest * max(cells) / mean)
     judge: _InBasis | _ByDifferences | _OnLine
-    if len(counts) == 1 and counts[0] > LONGEST_BASIS and not is_even(axes[0]):
+    if len(counts) == 1 and counts[0] > settings.longest_basis and not is_even(axes[0]):
         judge, strongest = _OnLine(axes[0], order, tension), min(strongest, STRONGEST_BAND)
-    elif len(counts) == 1 and counts[0] > LONGEST_BASIS:
+    elif len(counts) == 1 and counts[0] > settings.longest_basis:
         judge, strongest = (
             _ByDifferences(counts[0], cells[0], order),
             min(strongest, STRONGEST_BAND),

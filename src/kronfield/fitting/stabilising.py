@@ -26,8 +26,9 @@ KNOTS = 512
 PAST_THE_RANGE = 6.0
 # Variances below this part of the largest are raised to it, so that the transform stays finite.
 LEAST_VARIANCE = 1e-3
-# The most samples by which the variance is fitted, for speed: a tenth of them is enough to fit it.
-MOST_MEASURED = 1 << 16
+# Quantiles of brightness, spread over the range that is judged, at which variances are compared: a
+# polynomial of degree 2 has its extremes at an end of the range or is smooth around them.
+SEEN = 19
 # Iterations of the reweighted fit, after which its coefficients stand to several digits.
 ITERATIONS = 12
 
@@ -132,18 +133,14 @@ def find_stabilisers(
     if not axes:
         return None
     every = crop.reshape(len(crop), -1)
-    every = every[:, :: -(-every.shape[1] // MOST_MEASURED)]
     low, high = map(float, np.quantile(every, (0.01, 0.99)))
     if not high > low:
         return None
     squares, means, change = _measured(crop, axes, rotation[0], box, apart)
-    # adjacent samples have nearly the same means and changes: only their squares differ
-    step = -(-squares.size // MOST_MEASURED)
-    squares, means, change = squares[::step], means[:, ::step], change[::step]
     t = (means - low) / (high - low)
     shares = rotation[0][:, None] ** 2
     design = np.stack([np.sum(shares * t**k, axis=0) for k in range(3)], axis=1)
-    seen = np.quantile(t, np.linspace(0.05, 0.95, 19))
+    seen = np.quantile(t, np.linspace(*settings.varies_range, SEEN))
     # Noise varies alike wherever the signal is flat. Texture is less in the flattest parts.
     for part in settings.varies_flat:
         chosen = _flattest(means, change, part, settings.varies_classes)

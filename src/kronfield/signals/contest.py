@@ -39,8 +39,8 @@ EMBEDDERS = (
     "square",
 )
 DENSE = ("rff", "linf", "logf", "sine", "square")
-# The fewest scattered points on which methods are compared; two of ten are held out on average.
-FEWEST_POINTS = 10
+# The fewest features on an axis: with fewer, no spline is cubic.
+FEWEST_FEATURES = 4
 # The longest side of the displayed part: of a grid, of a line, and of a map of points.
 SHOWN, SHOWN_LINE, SHOWN_MAP = 96, 64, 200
 
@@ -186,14 +186,15 @@ class PointContest:
     def __init__(self, points: Array, values: Array, *, seed: int = 0) -> None:
         there = np.isfinite(values) if values.ndim == 1 else np.isfinite(values).all(axis=1)
         points, values = points[there], values[there]
-        if len(points) < FEWEST_POINTS:
+        decisions = defaults.DEFAULT.signals
+        if len(points) < decisions.contest_fewest:
             raise problem(
                 "points",
-                f"{len(points)} with values",
-                f"at least {FEWEST_POINTS}",
-                "Fewer points leave too few to hold out.",
+                f"{len(points)} points with values",
+                f"at least {decisions.contest_fewest}",
+                "Some are held out to compare methods: use more points.",
             )
-        part = defaults.DEFAULT.signals.contest_part
+        part = decisions.contest_part
         out = np.random.default_rng(seed).random(len(points)) < part
         out[0], out[1] = True, False  # at least one point in each part
         self.points, self.values = points[~out], values[~out]
@@ -241,7 +242,8 @@ class PointContest:
 
     def _fit(self, name: str | None) -> Field:
         D = self.points.shape[1]
-        each = min(256, max(4, math.ceil(len(self.points) ** (1 / D))))
+        most = defaults.DEFAULT.signals.contest_features
+        each = min(most, max(FEWEST_FEATURES, math.ceil(len(self.points) ** (1 / D))))
         encoding = (
             None if name is None else Kronecker(*[preset(name, natural_size(name, each))] * D)
         )

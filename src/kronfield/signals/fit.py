@@ -29,9 +29,6 @@ from kronfield.solvers.points.cg import ConvergenceError
 PLAIN, PENALISED = 7, 12
 # Below half an 8-bit level of alpha, the colour is invisible.
 INVISIBLE = 0.5 / 255
-# Up to this number of points, the record of a fit holds the degrees of freedom. For more points
-# they take long, and the report of a field computes them on request.
-FEW_POINTS = 2000
 
 
 def fit_signal(
@@ -252,7 +249,8 @@ def remember(field: Field, command: str, options: Mapping[str, Any], version: st
     """Record in ``field.info`` the command, its options, the version and the report."""
     made: dict[str, Any] = {"command": command, "options": dict(options), "version": version}
     if isinstance(field.report, PointReport):
-        made["report"] = field.report.to_dict(freedom=field.report.points <= FEW_POINTS)
+        few = field.report.points <= defaults.DEFAULT.signals.freedom_points
+        made["report"] = field.report.to_dict(freedom=few)
     elif isinstance(field.report, FitReport):
         made["report"] = field.report.to_dict()
     keep_made(field, made)

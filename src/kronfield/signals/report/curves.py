@@ -22,12 +22,11 @@ from kronfield.embedders import (
 )
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
+from kronfield.fitting import settings as defaults
 from kronfield.fitting.grid import RankWarning, fit
 from kronfield.fitting.report import Candidate, FitReport
 from kronfield.fitting.splines import PADDING
 
-# The number of samples on which settings are compared, and the fewest and the most on an axis.
-JUDGED, FEWEST, LONGEST = 1 << 16, 12, 400
 # Factors on the shape of the features, and powers of ten of the penalty in units of a cell.
 FACTORS = tuple(2.0 ** (k / 2) for k in range(-4, 5))
 WEIGHTS = tuple(10.0 ** (k / 2) for k in range(-8, 5))
@@ -76,7 +75,10 @@ def choice_curves(values: Array, channels: bool, field: Field) -> list[ScoreCurv
     if not isinstance(report, FitReport):
         return []
     part = Part.middle(values, channels, field, report)
-    if not np.isfinite(part.values).all() or min(map(len, part.axes)) < FEWEST:
+    if (
+        not np.isfinite(part.values).all()
+        or min(map(len, part.axes)) < defaults.DEFAULT.signals.curve_fewest
+    ):
         return []
     found = _shapes(part, report), _penalties(part, report)
     return [curve for curve in found if curve is not None]
@@ -96,9 +98,10 @@ class Part:
 
     @classmethod
     def middle(cls, values: Array, channels: bool, field: Field, report: FitReport) -> Part:
-        """Return about `JUDGED` samples from the middle of the samples of a fit."""
-        D = field.dimensions
-        side = min(LONGEST, max(2 * FEWEST, math.floor(JUDGED ** (1 / D))))
+        """Return about `curve_samples` samples from the middle of the samples of a fit."""
+        D, own = field.dimensions, defaults.DEFAULT.signals
+        side = max(2 * own.curve_fewest, math.floor(own.curve_samples ** (1 / D)))
+        side = min(own.curve_longest, side)
         starts = [max(0, (n - side) // 2) for n in values.shape[:D]]
         parts = tuple(slice(start, start + side) for start in starts)
         axes = [np.sort(x)[part] for x, part in zip(field.axes, parts, strict=True)]

@@ -15,6 +15,7 @@ from kronfield._core.records import record
 from kronfield._core.spectra import spectrum, stable_rank
 from kronfield.field import Field
 from kronfield.files import Signal
+from kronfield.fitting import settings as defaults
 from kronfield.fitting.report import MEASURED_UP_TO, Candidate
 from kronfield.signals.axes import (
     axis_names,
@@ -32,8 +33,6 @@ from kronfield.signals.report.held_out import HeldOut, held_out
 SIDE, LINE, POINTS = 900, 240, 20_000
 # Positions per sample of a line, and on the side of a map of the field and of its standard errors.
 FINE, MAP, COARSE = 8, 300, 80
-# A field passes through its samples if its rms error there is below this part of their spread.
-PASSES = 1e-3
 
 
 @record
@@ -140,7 +139,9 @@ class Diagnosis:
         levels = 255.0 if self.shown.form == "picture" else 1.0
         scale = float(np.nanstd(samples)) * levels
         finite = error[np.isfinite(error)]
-        return bool(finite.size and np.sqrt(np.mean(finite**2)) < PASSES * scale)
+        return bool(
+            finite.size and np.sqrt(np.mean(finite**2)) < defaults.DEFAULT.signals.passes * scale
+        )
 
 
 def diagnose(signal: Signal, field: Field) -> Diagnosis:

@@ -20,11 +20,8 @@ from kronfield.fitting.points import fit_points
 from kronfield.fitting.report import FitReport, PointReport
 from kronfield.signals.axes import drawn_positions
 from kronfield.signals.peers import interpolate_grid, interpolate_points
-from kronfield.signals.report.curves import FEWEST, Part
+from kronfield.signals.report.curves import Part
 from kronfield.solvers.points.cg import ConvergenceError
-
-# Fewer points leave too few to hold out.
-FEWEST_POINTS = 20
 
 
 @record
@@ -78,7 +75,8 @@ def _of_grid(signal: Signal, field: Field) -> HeldOut | None:
     if not isinstance(report, FitReport):
         return None
     part = Part.middle(signal.values, signal.channels, field, report)
-    if not np.isfinite(part.values).all() or min(map(len, part.axes)) < FEWEST:
+    fewest = defaults.DEFAULT.signals.curve_fewest
+    if not np.isfinite(part.values).all() or min(map(len, part.axes)) < fewest:
         return None
     split = Split.of([len(x) for x in part.axes])
     known = part.known(split)
@@ -109,9 +107,10 @@ def _of_points(points: Array, values: Array, field: Field) -> HeldOut | None:
     # hold out equal points together: else the value of one would be known from the other
     _, place = np.unique(points, axis=0, return_inverse=True)
     count = int(place.max(initial=-1)) + 1
-    if count < FEWEST_POINTS or not isinstance(field.report, PointReport | FitReport):
+    decisions = defaults.DEFAULT.signals
+    fewest, part = decisions.held_out_points, decisions.contest_part
+    if count < fewest or not isinstance(field.report, PointReport | FitReport):
         return None
-    part = defaults.DEFAULT.signals.contest_part
     out = (np.random.default_rng(0).random(count) < part)[place.ravel()]
     settings = _settings(field)
     try:

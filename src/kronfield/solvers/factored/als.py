@@ -25,10 +25,6 @@ from kronfield.solvers.factored.axes import Rows, bend
 # A ridge relative to the mean of the diagonal. It makes the system definite: a constant can move
 # from one main effect to another without changing the sum.
 RIDGE = 1e-9
-# Bins per axis in the search for the pair of axes of a new product.
-BINS = 5
-# Pairs are searched among at most this many axes: those with the strongest effects.
-SEARCHED = 40
 
 
 @record(eq=False)
@@ -66,6 +62,8 @@ class Sweeper:
         The weights of the points.
     free : sequence of bool, optional
         Whether the functions of each axis are fitted; those of other axes keep their weights.
+    slopes : float
+        The weight of squared slopes in the penalty: see `bend`.
     """
 
     def __init__(
@@ -74,11 +72,13 @@ class Sweeper:
         values: Array,
         weights: Array | None = None,
         free: Sequence[bool] | None = None,
+        *,
+        slopes: float,
     ) -> None:
         self.rows = rows
         self.values = np.asarray(values, dtype=rows.dtype)
         self.weights = None if weights is None else np.asarray(weights, dtype=rows.dtype)
-        self.bends = [bend(emb) for emb in rows.embedders]
+        self.bends = [bend(emb, slopes) for emb in rows.embedders]
         self.axes = [d for d in range(len(rows.embedders)) if free is None or free[d]]
         self.functions: list[Array] = []
 
@@ -178,11 +178,11 @@ class Sweeper:
         F[:, 1:] /= size.astype(F.dtype)
 
 
-def bins_of(points: Array) -> Array:
-    """Return the bin (P, D) of each position: one of `BINS` with about as many points in each."""
+def bins_of(points: Array, count: int) -> Array:
+    """Return the bin (P, D) of each position: one of ``count``, with about as many points each."""
     found = np.empty(points.shape, dtype=np.int64)
     for d, x in enumerate(points.T):
-        edges = np.unique(np.quantile(x, np.arange(1, BINS) / BINS))
+        edges = np.unique(np.quantile(x, np.arange(1, count) / count))
         found[:, d] = np.searchsorted(edges, x, side="right")
     return found
 
@@ -197,17 +197,18 @@ def new_product(
 ) -> list[Array] | None:
     """Return the functions (K_d,) of a product of two axes that explains much of the residual.
 
-    For each pair of axes, the means of the residual in BINS x BINS bins are a matrix. The pair
+    For each pair of axes, the means of the residual in pairs of bins are a matrix. The pair
     whose matrix explains the most variance is selected, after ``skip`` better pairs have been
     passed over (interaction detection; Lou et al., 2013). The leading singular vectors of its
     matrix are step functions on the two axes.
     """
     found: list[tuple[float, int, int, Array, Array]] = []
+    n = 1 + int(bins.max(initial=0))
     for i, d in enumerate(axes):
         for e in axes[i + 1 :]:
-            cell = bins[:, d] * BINS + bins[:, e]
-            count = np.bincount(cell, minlength=BINS * BINS).reshape(BINS, BINS)
-            total = np.bincount(cell, weights=residual, minlength=BINS * BINS).reshape(BINS, BINS)
+            cell = bins[:, d] * n + bins[:, e]
+            count = np.bincount(cell, minlength=n * n).reshape(n, n)
+            total = np.bincount(cell, weights=residual, minlength=n * n).reshape(n, n)
             # means times the root of the number of points: their squares are explained variance
             table = total / np.sqrt(np.maximum(count, 1))
             found.append((float(np.sum(table**2)), d, e, table, count))

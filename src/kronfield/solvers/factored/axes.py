@@ -14,17 +14,17 @@ from kronfield.embedders import BSpline
 PART = 1 << 15
 # The features of more points than this are kept in float32. Sums over points are always float64.
 SINGLE = 100_000
-# Knots are placed between quantiles of the points and even positions: this is the weight of the
-# quantiles.
-SHARE = 0.5
+# Quantiles of the points are tabulated at this many even positions, many more than there are knots.
+TABLE = 257
 
 
-def spline_axis(x: Array, size: int, few: int) -> BSpline:
+def spline_axis(x: Array, size: int, few: int, share: float) -> BSpline:
     """Return the splines of an axis whose positions ``x`` are between 0 and 1.
 
     An axis with up to ``few`` different positions has one hat for each of them, so that the
     function can have any value at each integer or category. Other axes have ``size`` cubic
-    splines, with knots between even positions and quantiles of the points.
+    splines. Their knots are means of even positions and of quantiles of the points, in which the
+    quantiles have the weight ``share``.
     """
     values = _distinct(x, few)
     if values is not None:
@@ -32,11 +32,10 @@ def spline_axis(x: Array, size: int, few: int) -> BSpline:
             return BSpline(2, 1)
         inner = values[1:-1] if len(values) > 2 else None
         return BSpline(len(values), 1, low=values[0], high=values[-1], inner=inner)
-    at = np.linspace(0.0, 1.0, 257)
-    share = np.quantile(x, at)  # sorted, possibly with repetitions
-    even = np.linspace(0.0, 1.0, 257)
-    below = np.interp(even, *_strictly(share, at))
-    mixed = SHARE * below + (1.0 - SHARE) * even
+    even = np.linspace(0.0, 1.0, TABLE)
+    quantiles = np.quantile(x, even)  # sorted, possibly with repetitions
+    below = np.interp(even, *_strictly(quantiles, even))
+    mixed = share * below + (1.0 - share) * even
     mixed[0], mixed[-1] = 0.0, 1.0  # also if many points are at one end
     inner = np.interp(np.arange(1, size - 3) / (size - 3), mixed, even)
     return BSpline(size, 3, inner=inner)
@@ -56,18 +55,18 @@ def _strictly(x: Array, y: Array) -> tuple[Array, Array]:
     return values, np.bincount(inverse, weights=y) / np.bincount(inverse)
 
 
-def bend(embedder: BSpline) -> Array:
+def bend(embedder: BSpline, slopes: float) -> Array:
     """Return the penalty (K, K) of one function: about the integral of its squared curvature.
 
     Derivatives are divided differences of the weights (Eilers and Marx, 1996), as if the knots
-    were even. Thus functions may bend more where there are many points. A small multiple of the
+    were even. Thus functions may bend more where there are many points. ``slopes`` times the
     squared first derivative is added, so that the function of an axis without effect is constant.
     """
     K = embedder.size
     x = BSpline(K, embedder.degree).centres  # a straight line has these weights
     steps = np.diff(x)
     first = np.diff(np.eye(K), axis=0) / steps[:, None]
-    total = 0.03 * first.T @ (steps[:, None] * first)
+    total = slopes * first.T @ (steps[:, None] * first)
     if K == 2:
         return np.asarray(total + first.T @ first)
     widths = (x[2:] - x[:-2]) / 2
