@@ -174,6 +174,7 @@ def make_fields(folder):
         fit_signal(read(folder / source)).save(folder / name)
     table = read(folder / "stations.csv", coordinates=["lon", "lat"], columns=["temperature"])
     fit_signal(table).save(folder / "stations.field")
+    fit_signal(read(folder / "series.csv", columns=["level"])).save(folder / "series.field")
     assert kf.load(folder / "photo.field").info["kind"] == "image"
 
 

@@ -9,6 +9,8 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from kronfield._core.arrays import Array
+from kronfield._core.copies import NoSamplesError
+from kronfield.field import Field
 from kronfield.fitting.points import fit_points
 
 __all__ = ["FieldRegressor"]
@@ -82,8 +84,15 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
         points, values = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
         if self.loss == "squared":
             points, values, weights = _merged(points, values, weights)
+        self._given = (points, values, weights)
+        self.field_ = self._fitted()
+        return self
+
+    def _fitted(self) -> Field:
+        """Return the field of the training data."""
+        points, values, weights = self._given
         names = getattr(self, "feature_names_in_", None)
-        self.field_ = fit_points(
+        return fit_points(
             points if names is None else dict(zip(names, points.T, strict=True)),
             values,
             self.encoding,
@@ -95,16 +104,24 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
             hold_out=self.hold_out,
             seed=0 if self.random_state is None else self.random_state,
         )
-        return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the predictions, and with ``return_std`` their standard errors too."""
+        """Return the predictions, and with ``return_std`` their standard errors too.
+
+        After pickling, the first standard errors take the time of a fit, to the same data.
+        """
         check_is_fitted(self)
         points = validate_data(self, X, reset=False, dtype=(np.float64, np.float32))
         points = np.asarray(points, dtype=np.float64)
         values = self.field_(points, outside=self.outside)
         if not return_std:
             return values
+        try:
+            return values, self.field_.standard_error(points, outside=self.outside)
+        except NoSamplesError:  # the field was pickled
+            if not hasattr(self, "_given"):
+                raise
+            self.field_ = self._fitted()
         return values, self.field_.standard_error(points, outside=self.outside)
 
 

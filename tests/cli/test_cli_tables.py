@@ -87,6 +87,38 @@ def test_netcdf_and_zarr(here):
     refused("render air-t2m.field -o b.csv --slice lat=2024-02-03", "no dates")
 
 
+def test_numbers_of_attributes_that_are_not_finite_stay_numbers(here):
+    attrs = {"valid_max": np.inf, "flag": np.nan, "ends": [-np.inf, 1.0]}
+    with xarray.open_dataset("air.nc") as data:
+        time = data["time"].assign_attrs(least=-np.inf)
+        data["t2m"].assign_attrs(attrs).assign_coords(time=time).to_netcdf("limits.nc")
+    run("fit limits.nc")
+    known = kf.load("limits.field").labels
+    assert known.attrs["valid_max"] == known.attrs["ends"][0] * -1 == np.inf
+    assert known.axes[0].attrs["least"] == -np.inf
+    for name in ("again.nc", "again.zarr"):
+        run(f"render limits.field -o {name}")
+        opened = xarray.open_zarr(name) if name.endswith("zarr") else xarray.open_dataset(name)
+        with opened as data:
+            found = data["t2m"].attrs
+        assert np.isnan(found["flag"])
+        assert found["valid_max"] == np.inf
+        assert list(found["ends"]) == [-np.inf, 1.0]
+
+
+def test_places_are_checked_before_the_fit(here, monkeypatch):
+    def never(*arguments, **options):
+        raise AssertionError("fitted before --at was checked")
+
+    monkeypatch.setattr("kronfield.signals.fit.fit_signal", never)
+    Path("words.csv").write_text("name,lat\nA,47\n")
+    Path("none.csv").write_text("lon,lat\n")
+    fit = "fit stations.csv --columns temperature -o a.csv --at"
+    refused(f"{fit} words.csv", "no column 'lon'")
+    refused(f"{fit} none.csv", "no rows")
+    refused("fit series.csv --columns level -o a.csv --at stations.csv", "no column")
+
+
 def test_names_and_units_of_a_field_made_in_python(here):
     days = pd.date_range("2024-01-01", periods=50)
     series = pd.Series(np.sin(np.arange(50) / 5), index=days, name="level")
@@ -96,6 +128,19 @@ def test_names_and_units_of_a_field_made_in_python(here):
     assert Path("at-days.csv").read_text().startswith("date,level\n")
     run("render level.field -o slope.csv --at at.csv --derivative 1")
     assert Path("slope.csv").read_text().startswith("date,level by date in seconds\n")
+    run("render level.field -o week.csv --at at.csv --derivative 1 --per week")
+    run("render level.field -o grid.csv --derivative 2 --per week")
+    run("render level.field -o week.png --derivative 1 --per week")
+    field = kf.load("level.field")
+    found = pd.read_csv("week.csv")
+    assert list(found) == ["date", "level by date per week"]
+    weekly = field(days[3:5], derivative=1, per="week")
+    np.testing.assert_allclose(found["level by date per week"], weekly, rtol=1e-12)
+    second = field.on_grid(derivative=2, per="week")
+    np.testing.assert_allclose(pd.read_csv("grid.csv").iloc[:, 1], second, rtol=1e-9)
+    refused("render level.field -o a.csv --per week", "--derivative")
+    refused("render level.field -o a.csv --derivative 1 --per moon", "moon", "year")
+    refused("render stations.field -o a.csv --derivative 1,0 --per week", "no axis has dates")
     run("render level.field -o level.png --crop date=2024-01-03:2024-02-01")
     assert Path("level.png").stat().st_size > 1000
 

@@ -76,6 +76,34 @@ def test_interp_like(air):
     assert air.kronfield.interp_like(air).equals(air)
 
 
+def test_gaps_that_differ_from_line_to_line_are_filled_together(air, monkeypatch):
+    gaps = air.where(np.random.default_rng(0).random(air.shape) > 0.1)
+    gaps[:, 3, 4] = np.nan  # a line without values
+    gaps.attrs = air.attrs
+    fits = []
+    make = kf.fitting.grid.fit
+    monkeypatch.setattr(
+        "kronfield.fitting.grid.fit",
+        lambda *a, **options: fits.append(options) or make(*a, **options),
+    )
+    noon = DAYS[10:50] + np.timedelta64(12, "h")
+    found = gaps.kronfield.interp(time=noon)
+    assert len(fits) == 1
+    expected = wave(np.arange(10, 50)[:, None, None] + 0.5, LATITUDES[:, None], LONGITUDES)
+    assert bool(found[:, 3, 4].isnull().all())
+    assert abs(found.where(found.notnull(), expected) - expected).max() < 2e-3
+    filled = gaps.kronfield.fill("time")
+    assert filled.equals(gaps.where(gaps.notnull(), filled))
+    assert abs(filled - air).max() < 1e-2
+    assert (filled.dtype, filled.attrs) == (air.dtype, air.attrs)
+    two = air.where(air.lon != LONGITUDES[5]).where(
+        (air.lat != LATITUDES[7]) | (air.time < DAYS[9])
+    )
+    fits.clear()
+    assert abs(two.kronfield.interp(lat=0.0, lon=40.0) - wave(np.arange(60), 0, 40)).max() < 1e-2
+    assert len(fits) == 2  # one for each pattern of gaps
+
+
 def test_fill_changes_only_what_is_missing(air):
     rng = np.random.default_rng(0)
     part = air.isel(time=slice(0, 3))

@@ -1,5 +1,6 @@
 """`FieldRegressor` in scikit-learn: its own checks, pipelines, searches, weights."""
 
+import copy
 import os
 import pickle
 
@@ -97,6 +98,9 @@ def test_jobs_pickles_and_imputation(data):
     assert scores.min() > 0.99
     model = FieldRegressor().fit(X, y)
     assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        found = again.predict(X[:5], return_std=True)
+        np.testing.assert_allclose(found, model.predict(X[:5], return_std=True), rtol=1e-9)
     gaps = np.column_stack([X, y])
     gaps[::9, 2] = np.nan
     filled = IterativeImputer(FieldRegressor(), max_iter=1).fit_transform(gaps)

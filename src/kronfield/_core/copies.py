@@ -25,6 +25,10 @@ def shared_copy(
     return new
 
 
+class NoSamplesError(InputError):
+    """A pickled field is asked for something that needs its samples."""
+
+
 class NeedsSamples:
     """A placeholder in a pickled field for an object that needs the samples.
 
@@ -41,14 +45,15 @@ class NeedsSamples:
     def __init__(self, what: str, source: str, remedy: str) -> None:
         self.what, self.source, self.remedy = what, source, remedy
 
-    def error(self) -> InputError:
+    def error(self) -> NoSamplesError:
         """Return the error to raise when the operation is called."""
-        return problem(
+        told = problem(
             self.what,
             "a pickled field, which does not hold its samples",
             self.source,
             self.remedy,
         )
+        return NoSamplesError(str(told))
 
     def without_samples(self) -> NeedsSamples:
         """Return itself."""

@@ -204,7 +204,7 @@ class AxisLabel:
         attrs: Mapping[str, Any] | None = None,
     ) -> AxisLabel:
         """Return the label of an axis with these positions."""
-        kept = plain(attrs or {})
+        kept = plain_attrs(attrs)
         if not is_time(values):
             return cls(name, unit, attrs=kept)
         calendar = calendar_of(values)
@@ -436,6 +436,12 @@ def plain(value: Any, *, not_finite: Callable[[float], Any] = str) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return not_finite(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def plain_attrs(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return facts that came with values as plain data, with numbers that are not finite."""
+    found: dict[str, Any] = plain(attrs or {}, not_finite=float)
+    return found
 
 
 def attrs_of_derivative(attrs: Mapping[str, Any]) -> dict[str, Any]:

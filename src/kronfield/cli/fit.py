@@ -32,6 +32,7 @@ from kronfield.fitting import settings as defaults
 FEWEST_FEATURES = 4
 
 if TYPE_CHECKING:
+    from kronfield._core.arrays import Array
     from kronfield.encoding import Kronecker
     from kronfield.field import Field
     from kronfield.field.field import Saved
@@ -207,6 +208,7 @@ def command(
     out.say(signal_line(signal))
     if signal.points is None:
         _refuse_options_of_tables(signal.kind, places, trend, hold_out)
+    points = None if places is None else _places(places, signal, out)
     encoding = parse_encoding(specs, size, width, _sample_counts(signal))
     if not penalised and ridge is None:
         ridge = _no_ridge_if_long(signal, encoding, out)
@@ -226,14 +228,21 @@ def command(
         lines = [fit_line(field), *_report_lines(field.report, hold_out)]
     for line in lines:
         out.say(line)
-    if places is None:
+    if points is None:
         _write_field(field, source, target, dtype, signal, report, out, force=force)
     else:
         from kronfield.cli.points import write_values
 
         write_values(
-            field, places, target, out, force=force, error=error, noise=noise, beyond=beyond
+            field, points, target, out, force=force, error=error, noise=noise, beyond=beyond
         )
+
+
+def _places(places: str, signal: Signal, out: Output) -> Array:
+    """Return the points of a table at which to write values, checked before the fit."""
+    from kronfield.cli.points import read_places
+
+    return read_places(places, signal.description.axes or [], signal.labels, out)
 
 
 def _target(source: str, output: Path | None, values: bool, out: Output) -> Path:

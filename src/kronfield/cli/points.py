@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 from kronfield.cli.common import Failure, Output, check_output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kronfield._core.arrays import Array
+    from kronfield._core.labels import AxisLabel
     from kronfield.field import Field
 
 
@@ -22,9 +26,29 @@ def check_table(target: Path, *, force: bool) -> None:
     check_output(target, force=force)
 
 
+def read_places(
+    places: str, names: Sequence[str], labels: Sequence[AxisLabel] | None, out: Output
+) -> Array:
+    """Return the points of a table, whose columns have the names of the axes of a field."""
+    from kronfield.files import read_columns
+
+    with out.bar(f"Reading {Path(places).name}") as bar:
+        points = read_columns(
+            places,
+            names,
+            labels=labels,
+            progress=lambda done, total: bar.update(done, total=total),
+        )
+    if not len(points):
+        raise Failure(
+            f"--at: got {places} with no rows; expected at least one point. Export it again"
+        )
+    return points
+
+
 def write_values(
     field: Field,
-    places: str,
+    points: Array,
     target: Path,
     out: Output,
     *,
@@ -33,36 +57,26 @@ def write_values(
     error: bool = False,
     noise: float | None = None,
     beyond: float | None = None,
+    per: str | None = None,
 ) -> None:
-    """Write coordinates and values of a field at the points of a table.
+    """Write coordinates and values of a field at points (P, D) to a table.
 
     Values are empty outside the domain, where a coordinate is missing, and further than ``beyond``
     from the data.
     """
     import numpy as np
 
-    from kronfield.files import Description, read_columns, writer
+    from kronfield.files import Description, writer
     from kronfield.signals.axes import axis_names, channel_names, derivative_names
     from kronfield.signals.export import values_at_points
 
     names = axis_names(field)
-    with out.bar(f"Reading {Path(places).name}") as bar:
-        points = read_columns(
-            places,
-            names,
-            labels=field.labels.axes,
-            progress=lambda done, total: bar.update(done, total=total),
-        )
-    if not len(points):
-        raise Failure(
-            f"--at: got {places} with no rows; expected at least one point. Export it again"
-        )
     count = field.channel_count
     channels = channel_names(field)
     if derivative is not None:
-        channels = derivative_names(field, channels, derivative)
+        channels = derivative_names(field, channels, derivative, per)
     with out.working("Evaluating"):
-        blocks = values_at_points(field, points, derivative=derivative, beyond=beyond)
+        blocks = values_at_points(field, points, derivative=derivative, beyond=beyond, per=per)
         values = np.concatenate(list(blocks))
         outside = int(np.isnan(values).any(axis=1).sum())
         if error:

@@ -37,6 +37,7 @@ Examples:
   kronfield render photo.field -o detail.png --crop row=10:30,column=20:50 --scale 8
   kronfield render photo.field -o slope.png --derivative 1,0
   kronfield render photo.field -o slope.tif --derivative 0,1
+  kronfield render series.field -o slope.csv --derivative 1 --per year
   kronfield render clip.field -o smooth.mp4 --fps 50
   kronfield render clip.field -o slow.mp4 --slow 4 --crop time=0:0.2
   kronfield render clip.field -o still.png --slice time=0.1
@@ -109,6 +110,12 @@ Examples:
     help="Order of the derivative along each axis, per unit of the axis.",
 )
 @click.option(
+    "--per",
+    metavar="UNIT",
+    help="With --derivative: the unit of time along dates: year (of 365.25 days), day, h, ... "
+    "Default: second.",
+)
+@click.option(
     "--range",
     "tone_range",
     type=Range(),
@@ -144,6 +151,7 @@ def command(
     rate: Fraction | None,
     slow: float,
     derivative: Any,
+    per: str | None,
     tone_range: Any,
     beyond: float | None,
     channel: str | None,
@@ -169,7 +177,11 @@ def command(
     if places is not None:
         places = received(places)
         for_grids = (size, scale, crops, cuts, rate, tone_range, channel)
-        _write_at(path, places, output, out, force, derivative, beyond, for_grids)
+        if any(for_grids):
+            raise Failure("--at: the table gives all positions. Leave out the options for grids")
+        _write_at(
+            path, places, output, out, force=force, derivative=derivative, per=per, beyond=beyond
+        )
         return
     check_output(output, force=force)
     field = load_field(path, out)
@@ -180,7 +192,7 @@ def command(
             f"--fps: got a picture to write, {output}; expected a video or a sound. Leave it out"
         )
     size = tuple(size) if stretch and isinstance(size, tuple) else size
-    orders, free = _orders(field, derivative), field.dimensions - len(cuts)
+    orders, free = _orders(field, derivative, per), field.dimensions - len(cuts)
     _check_flat(field, output, target, free)
     drawn = target == "image" and not plain and _is_drawn(field, free, output)
     shown = size
@@ -189,7 +201,7 @@ def command(
     elif drawn and size is None and scale is None:
         shown = settings.DEFAULT.signals.drawn_side
     where = _view(field, shown, scale, crops, cuts, rate, slow, upright=target == "image")
-    where = replace(where, beyond=beyond)
+    where = replace(where, beyond=beyond, per=per)
     if drawn:
         sides = size if isinstance(size, tuple) and len(size) == 2 else None
         if isinstance(size, int):
@@ -259,23 +271,27 @@ def _write_at(
     places: str,
     output: Path,
     out: Output,
+    *,
     force: bool,
     derivative: Any,
+    per: str | None,
     beyond: float | None,
-    for_grids: tuple[Any, ...],
 ) -> None:
-    """Write values at the points of a table; refuse the options ``for_grids``."""
-    from kronfield.cli.points import check_table, write_values
+    """Write values at the points of a table."""
+    from kronfield.cli.points import check_table, read_places, write_values
+    from kronfield.signals.axes import axis_names
 
     check_table(output, force=force)
-    if any(for_grids):
-        raise Failure("--at: the table gives all positions. Leave out the options for grids")
     field = load_field(path, out)
-    orders = _orders(field, derivative)
-    write_values(field, places, output, out, force=force, derivative=orders, beyond=beyond)
+    orders = _orders(field, derivative, per)
+    points = read_places(places, axis_names(field), field.labels.axes, out)
+    write_values(field, points, output, out, force=force, derivative=orders, beyond=beyond, per=per)
 
 
-def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:
+def _orders(field: Field, derivative: Any, per: str | None) -> tuple[int, ...] | None:
+    """Return the checked orders of a derivative, whose unit of time is `per`."""
+    if per is not None:
+        _check_unit(field, derivative, per)
     if derivative is None:
         return None
     if len(derivative) != field.dimensions or min(derivative) < 0:
@@ -288,6 +304,17 @@ def _orders(field: Field, derivative: Any) -> tuple[int, ...] | None:
             f"The axes are: {names}"
         )
     return tuple(derivative)
+
+
+def _check_unit(field: Field, derivative: Any, per: str) -> None:
+    """Refuse a unit of time that is unknown, or that no derivative has."""
+    from kronfield._core.labels import seconds_of
+
+    if derivative is None:
+        raise Failure("--per: expected --derivative as well. Values have no unit of time")
+    if not any(label.is_time for label in field.labels.axes):
+        raise Failure(f"--per: got {per}, but no axis has dates. Leave it out")
+    seconds_of(per)
 
 
 def _view(

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,8 @@ LOW_RANK_VERSION = 5
 FORMAT = "kronfield"
 _CHECKSUM = "sha256"
 DAMAGED = "It is damaged or altered: save it again."
+# JSON has no numbers that are not finite: they are objects with this key and a text.
+_NOT_FINITE = "not finite"
 _FLOATS = {"F16": "float16", "F32": "float32", "F64": "float64"}
 _REMEDY = "It is damaged, altered, or not a saved field: save it again from the field."
 
@@ -44,6 +47,22 @@ def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
+def _coded(value: Any) -> Any:
+    """Return metadata in which numbers that are not finite are objects that JSON can hold."""
+    if isinstance(value, Mapping):
+        return {key: _coded(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_coded(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_NOT_FINITE: str(value)}
+    return value
+
+
+def _decoded(found: dict[str, Any]) -> Any:
+    """Return the number that an object of JSON stands for; other objects unchanged."""
+    return float(found[_NOT_FINITE]) if list(found) == [_NOT_FINITE] else found
+
+
 def write(
     path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: dict[str, Any]
 ) -> None:
@@ -54,9 +73,8 @@ def write(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    text = json.dumps(
-        {"format": FORMAT, "version": FIRST_VERSION, **metadata}, allow_nan=False, sort_keys=True
-    )
+    whole = {"format": FORMAT, "version": FIRST_VERSION, **metadata}
+    text = json.dumps(_coded(whole), allow_nan=False, sort_keys=True)
     # safetensors would scramble arrays that are not contiguous; reshape keeps 0-d arrays 0-d
     contiguous = {
         name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
@@ -132,7 +150,7 @@ def _metadata(target: Path, header: Mapping[str, str]) -> dict[str, Any]:
         raise problem(
             "path", f"{target}, a file without kronfield metadata", "a saved field", _REMEDY
         )
-    metadata = json.loads(header[FORMAT])
+    metadata = json.loads(header[FORMAT], object_hook=_decoded)
     if (
         not isinstance(metadata, dict)
         or metadata.get("format") != FORMAT

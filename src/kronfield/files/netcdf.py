@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.labels import DATE, AxisLabel, is_time, plain
+from kronfield._core.labels import DATE, AxisLabel, is_time, plain_attrs
 from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import check_file_memory, decoding, extra, nearest
 from kronfield.files.layout import Layout, Put
@@ -110,7 +110,7 @@ def _signal(path: Path, array: Any) -> Signal:
         dtype=array.dtype,
         raw_bytes=array.nbytes,
     )
-    described = replace(described, member=str(array.name), attrs=plain(array.attrs) or None)
+    described = replace(described, member=str(array.name), attrs=plain_attrs(array.attrs) or None)
     return Signal("array", values, False, tuple(axes), None, described, tuple(labels))
 
 

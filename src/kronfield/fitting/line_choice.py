@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -104,7 +104,14 @@ class LineFolds:
         return total / (weight or 1.0)
 
 
-def line_penalty(folds: LineFolds, units: tuple[float, ...], settings: SearchSettings) -> Penalty:
+class Folds(Protocol):
+    """Samples of lines, parts of which are held out."""
+
+    def error(self, penalty: Penalty) -> float:
+        """Return the mean squared error at held-out samples."""
+
+
+def line_penalty(folds: Folds, units: tuple[float, ...], settings: SearchSettings) -> Penalty:
     """Return the penalty of the lowest error, by a pattern search (Hooke and Jeeves, 1961)."""
     (low, high), (smooth, rough) = settings.decades, settings.line_ratios
     known: dict[Place, float] = {}

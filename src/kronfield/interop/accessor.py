@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.labels import Labels, attrs_of_derivative, calendar_of, is_time, plain
+from kronfield._core.labels import (
+    Labels,
+    attrs_of_derivative,
+    calendar_of,
+    is_time,
+    plain_attrs,
+)
 from kronfield.field import Field
 from kronfield.fitting import grid as grids
+from kronfield.fitting.gappy_lines import fill_lines
 from kronfield.interop.labelled import axis_positions, coordinate_label, has_positions
 
 
@@ -182,18 +189,21 @@ class ArrayAccessor:
         # channels come last, but first in memory, as they are fitted
         return np.moveaxis(values.reshape(-1, *values.shape[len(rest) :]), 0, -1), rest
 
+    def _positions(self, dims: Sequence[Any]) -> list[Array]:
+        """Return the positions along dimensions as numbers."""
+        data = self._data
+        return [
+            coordinate_label(data, dim).numbers(str(dim), axis_positions(data, dim)) for dim in dims
+        ]
+
     def _field(
         self, dims: Sequence[Any], values: Array, make: Callable[..., Field], options: Any
     ) -> Field:
         data = self._data
         labels = [coordinate_label(data, dim) for dim in dims]
-        axes = [
-            label.numbers(str(dim), axis_positions(data, dim))
-            for label, dim in zip(labels, dims, strict=True)
-        ]
-        field = make(values, axes, channels=values.ndim > len(dims), **options)
+        field = make(values, self._positions(dims), channels=values.ndim > len(dims), **options)
         name = None if data.name is None else str(data.name)
-        return field.with_labels(Labels(tuple(labels), name, plain(data.attrs)))
+        return field.with_labels(Labels(tuple(labels), name, plain_attrs(data.attrs)))
 
     def _evaluated(
         self,
@@ -204,7 +214,8 @@ class ArrayAccessor:
     ) -> Array:
         """Return values (..., C) of the fields of all channels.
 
-        Channels are fitted together if the same values are missing from all.
+        Channels are fitted together if the same values are missing from them. Lines whose gaps
+        differ are first filled, all together, unless ``options`` say how to fit them.
         """
         values, rest = self._values(dims)
         given = dict(options or {})
@@ -215,17 +226,23 @@ class ArrayAccessor:
                 given.setdefault("mask", missing[..., 0])
             field = self._field(dims, wide, make, given)
             return evaluate(field)
-        parts: list[Array | None] = []
-        for channel in range(wide.shape[-1]):
-            gaps = missing[..., channel]
-            if gaps.all():
-                parts.append(None)
-                continue
-            own = {**given, "mask": gaps} if gaps.any() else given
-            parts.append(evaluate(self._field(dims, wide[..., channel : channel + 1], make, own)))
-        like = next(part for part in parts if part is not None)
-        empty = np.full(like.shape, np.nan, dtype=like.dtype)
-        return np.concatenate([empty if part is None else part for part in parts], axis=-1)
+        some = np.flatnonzero(~missing.all(axis=tuple(range(len(dims))))).tolist()
+        result: Array | None = None
+        if len(dims) == 1 and not given:
+            lines = fill_lines(wide.T[some], missing.T[some], self._positions(dims)[0])
+            groups = [(some, np.moveaxis(lines, 0, -1), given)]
+        else:
+            groups = [
+                (alike, wide[..., alike], _with_mask(given, missing[..., alike[0]]))
+                for alike in _alike(missing, some)
+            ]
+        for channels, part, own in groups:
+            found = evaluate(self._field(dims, part, make, own))
+            if result is None:
+                result = np.full((*found.shape[:-1], wide.shape[-1]), np.nan, dtype=found.dtype)
+            result[..., channels] = found
+        assert result is not None  # some value is known
+        return result
 
     def _on_samples(
         self,
@@ -421,6 +438,18 @@ def _missing(values: Array) -> Array | None:
         return None
     missing = np.isnan(values)
     return missing if missing.any() else None
+
+
+def _alike(missing: Array, channels: Sequence[int]) -> list[list[int]]:
+    """Return the channels in groups from which the same values are missing."""
+    groups: dict[bytes, list[int]] = {}
+    for channel in channels:
+        groups.setdefault(np.packbits(missing[..., channel]).tobytes(), []).append(channel)
+    return list(groups.values())
+
+
+def _with_mask(options: dict[str, Any], gaps: Array) -> dict[str, Any]:
+    return {**options, "mask": gaps} if gaps.any() else options
 
 
 def _plain(new: Any) -> Any:

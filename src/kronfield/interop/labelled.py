@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, ends_in_channels, problem
-from kronfield._core.labels import AxisLabel, Labels, is_time, plain
+from kronfield._core.labels import AxisLabel, Labels, is_time, plain_attrs
 from kronfield.fitting.labelled import (
     LabelledGrid,
     LabelledPoints,
@@ -60,7 +60,7 @@ def _of_array(given: LabelledGrid) -> LabelledGrid:
     given.values, given.channels = data.values, channels
     given.mask = with_missing(given.values, mask)
     name = None if data.name is None else str(data.name)
-    given.labels = Labels(tuple(labels), name, plain(data.attrs), names)
+    given.labels = Labels(tuple(labels), name, plain_attrs(data.attrs), names)
     return given
 
 
@@ -143,7 +143,7 @@ def _of_table(given: LabelledGrid) -> LabelledGrid:
         label = AxisLabel.of(given.axes[0])
     given.values = table_values("values", data)
     given.mask = with_missing(given.values, given.mask)
-    given.labels = Labels((label,), name, plain(data.attrs), names)
+    given.labels = Labels((label,), name, plain_attrs(data.attrs), names)
     return given
 
 
@@ -158,7 +158,7 @@ def _of_plane(given: LabelledGrid, data: Any) -> LabelledGrid:
         labels = [AxisLabel.of(axis) for axis in given.axes]
     given.values = table_values("values", data)
     given.mask = with_missing(given.values, given.mask)
-    given.labels = Labels(tuple(labels), None, plain(data.attrs), None)
+    given.labels = Labels(tuple(labels), None, plain_attrs(data.attrs), None)
     return given
 
 
@@ -238,9 +238,9 @@ def _about_values(values: Any) -> tuple[str | None, dict[str, Any], tuple[str, .
     import pandas
 
     if isinstance(values, pandas.DataFrame):
-        return None, plain(values.attrs), tuple(map(str, values.columns))
+        return None, plain_attrs(values.attrs), tuple(map(str, values.columns))
     if isinstance(values, pandas.Series):
-        return None if values.name is None else str(values.name), plain(values.attrs), None
+        return None if values.name is None else str(values.name), plain_attrs(values.attrs), None
     return None, {}, None
 
 

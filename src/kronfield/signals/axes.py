@@ -42,12 +42,19 @@ def channel_names(field: Field) -> list[str]:
     return [field.labels.name or "value"]
 
 
-def derivative_names(field: Field, names: Sequence[str], orders: Sequence[int]) -> list[str]:
-    """Return names of the derivatives of channels: "height by lon", "co2 by date in seconds"."""
+def derivative_names(
+    field: Field, names: Sequence[str], orders: Sequence[int], per: str | None = None
+) -> list[str]:
+    """Return names of the derivatives of channels: "height by lon", "co2 by date in seconds".
+
+    ``per`` is the unit of time, by default a second: "co2 by date per year".
+    """
     axes = list(zip(axis_names(field), field.labels.axes, orders, strict=True))
     by = " ".join(name for name, _, order in axes for _ in range(order))
-    seconds = " in seconds" if any(label.is_time and order for _, label, order in axes) else ""
-    return [f"{name} by {by}{seconds}" for name in names]
+    unit = ""
+    if any(label.is_time and order for _, label, order in axes):
+        unit = " in seconds" if per is None else f" per {per}"
+    return [f"{name} by {by}{unit}" for name in names]
 
 
 def axis_units(field: Field) -> list[str]:

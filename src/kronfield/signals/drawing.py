@@ -52,7 +52,7 @@ def save_drawing(
         one = None if channel is None else drawn_channel(field, derivative, channel)[0]
         draw_field(field, figure.subplots(), channel=one, ends=_ends(where, 0))
     else:
-        number, name = drawn_channel(field, derivative, channel)
+        number, name = drawn_channel(field, derivative, channel, where.per)
         _draw(field, figure.subplots(), where, derivative, tones, number, name)
     save_figure(figure, path, overwrite, dpi=DPI)
     return height, width

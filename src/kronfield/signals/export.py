@@ -275,7 +275,7 @@ class _Job:
     def derivative_names(self) -> list[str]:
         """Return the names of the derivatives of the channels."""
         assert self.derivative is not None
-        return derivative_names(self.field, self.names, self.derivative)
+        return derivative_names(self.field, self.names, self.derivative, self.where.per)
 
     def _placed(self, known: Description) -> Description:
         """Add the entries of NIfTI: the distance of samples, and the map from samples to space.
@@ -299,11 +299,11 @@ class _Job:
 
 
 def drawn_channel(
-    field: Field, derivative: Sequence[int] | None, channel: str | None
+    field: Field, derivative: Sequence[int] | None, channel: str | None, per: str | None = None
 ) -> tuple[int, str]:
     """Return the number and the name of the channel to draw; refuse several channels."""
     orders = derivative if derivative is not None and any(derivative) else None
-    job = _Job(field, view(field), orders, channel, "image", ".png")
+    job = _Job(field, replace(view(field), per=per), orders, channel, "image", ".png")
     name = job.names[0] if orders is None else job.derivative_names()[0]
     return job.pick[0], name
 
@@ -329,12 +329,13 @@ def values_at_points(
     *,
     derivative: Sequence[int] | None = None,
     beyond: float | None = None,
+    per: str | None = None,
     blocks: int = 1 << 20,
 ) -> Iterator[Array]:
     """Yield blocks of values (n, C) at points (P, D).
 
     Values are NaN outside the domain, where a coordinate is missing, and farther than ``beyond``
-    from the data.
+    from the data. ``per`` is the unit of time of derivatives along dates.
     """
     count, multiplied = field.channel_count, described(field).multiplied
     for start in range(0, len(points), blocks):
@@ -342,7 +343,7 @@ def values_at_points(
         known = np.isfinite(some).all(axis=1)
         result = np.full((len(some), count), np.nan)
         values = (
-            field(some[known], derivative, outside="nan", beyond=beyond).reshape(-1, count)
+            field(some[known], derivative, outside="nan", beyond=beyond, per=per).reshape(-1, count)
             if known.any()
             else result[:0]
         )

@@ -56,6 +56,8 @@ class View:
         Frames or samples per second, if the field has time or a rate was given.
     beyond : float or None
         The distance from the data beyond which values are NaN.
+    per : str or None
+        The unit of time of derivatives along dates, such as "year"; None for seconds.
     """
 
     axes: tuple[Array, ...]
@@ -64,6 +66,7 @@ class View:
     order: tuple[int, ...]
     rate: Fraction | None = None
     beyond: float | None = None
+    per: str | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,7 +104,7 @@ class View:
         cells = zip(axes, self.steps, self.taps, strict=True)
         fine = [_parts(x, step, n) for x, step, n in cells]
         # clamp: positions may be outside the domain by rounding
-        values = field.on_grid(fine, derivative, outside="clamp", beyond=self.beyond)
+        values = field.on_grid(fine, derivative, outside="clamp", beyond=self.beyond, per=self.per)
         for axis, n in enumerate(self.taps):
             values = _averaged(values, axis, n)
         kept = sorted(self.order)
