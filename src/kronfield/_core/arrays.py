@@ -54,6 +54,43 @@ def describe(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def is_lazy(value: object) -> bool:
+    """Return whether ``value`` is an object of Dask or zarr, or a DataArray that holds one of Dask.
+
+    Its numbers are not in memory. None of these libraries is imported.
+    """
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    if kind.__name__ == "DataArray" and library == "xarray":
+        return getattr(value, "chunks", None) is not None
+    return library in ("dask", "zarr")
+
+
+def lazy_array(argument: str, value: Any) -> Any:
+    """Return a lazy array of numbers, whose shape is known; its values are not looked at."""
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
+        raise problem(
+            argument,
+            describe(value),
+            "an array of numbers",
+            "Pass an array of Dask: for a table, table.to_dask_array(lengths=True).",
+            TypeError,
+        )
+    if dtype.kind not in "biufc" or dtype.itemsize > 16:
+        raise problem(
+            argument, describe(value), "numbers", "Convert them to float first.", TypeError
+        )
+    if any(n != n for n in shape):
+        raise problem(
+            argument,
+            "an array whose chunks have unknown sizes",
+            "a known shape",
+            "Call compute_chunk_sizes() on it first.",
+        )
+    return value
+
+
 def is_array(value: object) -> bool:
     """Return whether ``value`` is an array of a library that follows the array API standard."""
     return bool(array_api_compat.is_array_api_obj(value))

@@ -174,6 +174,7 @@ def _set_back(before: list[tuple[Any, int]]) -> None:
 
 
 _blas = _Blas()
+_alone = contextvars.ContextVar("alone", default=False)  # whether work is not divided
 _scipy_is_known = False  # whether the BLAS of SciPy was looked up after SciPy was loaded
 
 
@@ -230,7 +231,8 @@ def threads() -> int:
     apply to kronfield.
     """
     # a thread of the pool starts no further threads
-    return 1 if threading.current_thread().name.startswith(_PREFIX) else _allowed()
+    alone = threading.current_thread().name.startswith(_PREFIX) or _alone.get()
+    return 1 if alone else _allowed()
 
 
 def _allowed() -> int:
@@ -239,6 +241,23 @@ def _allowed() -> int:
     )
     allowed = _blas.allowed()
     return cores if allowed is None else max(1, min(cores, allowed))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Do all work within this context in the thread that calls, which others have started.
+
+    Examples
+    --------
+    >>> with one_thread():
+    ...     threads()
+    1
+    """
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
 
 
 @functools.lru_cache(maxsize=4)

@@ -11,6 +11,7 @@ import numpy as np
 
 from kronfield._core.arrays import (
     Array,
+    InputError,
     describe,
     joined_complex,
     problem,
@@ -870,12 +871,7 @@ class Field:
             real = np.zeros((), dtype=self.dtype).real.dtype  # weights may have more digits
             scaled = (values.astype(np.float64) * scale).astype(real)
         if not np.all(np.isfinite(scaled)):
-            raise problem(
-                "derivative",
-                orders,
-                f"orders whose values {real} can hold, in the units of the axes",
-                "Use other units of length, or float64 values.",
-            )
+            raise derivative_overflow(orders, real)
         return scaled
 
     def _unplanar(self, planes: Array) -> Array:
@@ -913,6 +909,16 @@ class Field:
                 "Create it with numpy.empty, or leave it out.",
             )
         return out
+
+
+def derivative_overflow(orders: tuple[int, ...], dtype: np.dtype[Any]) -> InputError:
+    """Return the error for derivatives that are too large for the dtype of the values."""
+    return problem(
+        "derivative",
+        orders,
+        f"orders whose values {dtype} can hold, in the units of the axes",
+        "Use other units of length, or float64 values.",
+    )
 
 
 def _power(lengths: tuple[float, ...], orders: tuple[int, ...]) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import Array, is_lazy, problem
 from kronfield._core.errors import KronfieldWarning
 from kronfield._core.frames import Frame, Split, centre, is_even, mean_step
 from kronfield._core.memory import check_memory
@@ -111,7 +111,8 @@ def fit(
     values : array of shape (N_1, ..., N_D) or (N_1, ..., N_D, C)
         Real, integer or complex; a memory map is read in parts. float32 stays float32; integers of
         up to 16 bits become float32, others float64. A DataArray of xarray, or a Series or
-        DataFrame of pandas: its coordinates are the axes, and NaN is missing.
+        DataFrame of pandas: its coordinates are the axes, and NaN is missing. An array of Dask or
+        zarr gives a lazy field, which is computed chunk by chunk: see the page "Beyond memory".
     axes : sequence of D arrays, or dict, optional
         The positions of the samples on each axis, rising or falling, even or not, in any units, or
         dates (datetime64, timedelta64). The keys of a dictionary are the names of the axes. By
@@ -179,6 +180,30 @@ def fit(
     Field
         The field; ``field.report`` describes the fit.
     """
+    if is_lazy(values):
+        from kronfield.lazy.grid import fit_lazy
+
+        return fit_lazy(
+            values,
+            axes,
+            encoding,
+            domain=domain,
+            ridge=ridge,
+            noise=noise,
+            channels=channels,
+            rcond=rcond,
+            periodic=periodic,
+            ends=ends,
+            settings=settings,
+            others={
+                "roughness": roughness,
+                "weights": weights,
+                "mask": mask,
+                "rank": rank,
+                "rank_error": rank_error,
+                "loss": None if loss == "squared" else loss,
+            },
+        )
     started = time.perf_counter()
     given = labelled_grid(values, axes, domain, mask, channels)
     values, missing = split_mask(given.values, given.mask)
@@ -279,6 +304,13 @@ def denoise(
     started = time.perf_counter()
     if not isinstance(thorough, bool):
         raise problem("thorough", repr(thorough), "True or False", "True is slower and better.")
+    if is_lazy(values):
+        raise problem(
+            "values",
+            "an array of Dask or zarr",
+            "samples in memory",
+            "Noise is removed from parts with overlap: kf.denoise(values[part].compute()).",
+        )
     given = labelled_grid(values, axes, None, mask, channels)
     values, missing = split_mask(given.values, given.mask)
     grid = GridInput(
@@ -363,7 +395,7 @@ def _fitted(grid: GridInput, options: GridOptions, started: float) -> Field:
     rcond = choice.rcond if options.rcond is None else options.rcond
     fitted = GridFit(grid.layout, choice, rcond, options.settings.grid)
     if grid.encoding is not None:
-        _warn_of_rank(fitted.solver)
+        warn_of_rank(fitted.solver)
     field = fitted.field(grid, choice.chosen_by, choice.candidates, started, choice.clean)
     if grid.encoding is None and options.interpolates and isinstance(field.report, FitReport):
         field.report.measure_held_out_by(GridHeldOut(grid, options))
@@ -1055,7 +1087,7 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     return field.with_axes(layout.shown_axes)
 
 
-def _warn_of_rank(solver: GridSolver) -> None:
+def warn_of_rank(solver: GridSolver) -> None:
     """Warn if singular values were left out, unless a ridge exceeds their squares."""
     if any(solver.smooth) or (solver.ridge and solver.ridge >= solver.cut_off**2):
         return

@@ -315,6 +315,14 @@ def _smoothed(
     """
     if not noise.is_found and not options.asks_for_gcv:
         return noise.reason
+    if options.only_middle:
+        raise problem(
+            "values",
+            f"an array of Dask or zarr with noise ({noise.reason})",
+            "samples without noise",
+            "Pass noise=0 to interpolate them as they are, or remove the noise from parts: "
+            "kf.denoise(values[part].compute()).",
+        )
     sigmas = None if options.asks_for_gcv else noise.sigmas / crop.scale
     tried = best_smoothing(
         values, axes, noise.rotation, sigmas, crop.scale, options.settings.smoothing

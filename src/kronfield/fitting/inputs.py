@@ -14,6 +14,8 @@ from kronfield._core.arrays import (
     describe,
     ends_in_channels,
     is_array,
+    is_lazy,
+    lazy_array,
     number_array,
     problem,
     real,
@@ -132,6 +134,13 @@ class GridInput:
             if period is not None:
                 check_span(f"axes[{i}]", float(x[0]), float(x[-1]), period)
         seam = Seam.of(given, periods)
+        if seam is not None and is_lazy(array):
+            raise problem(
+                "periodic",
+                "samples at both ends of a period in an array of Dask or zarr",
+                "each position once",
+                "Leave the last sample of the period out: values[:-1].",
+            )
         if seam is not None:
             array, self.missing = seam.joined(array, missing, self.weights)
             self.weights = None if self.weights is None else seam.summed(self.weights)
@@ -190,6 +199,11 @@ class GridInput:
             slice(None, None, -1) if flip else slice(None) for flip in layout.flips
         )
         self._values = array[self._rising]
+
+    @property
+    def values(self) -> Any:
+        """The values in rising order, with channels last."""
+        return self._values
 
     def shares(self, array: Array) -> bool:
         """Return whether ``array`` may share memory with the values of the user."""
@@ -299,7 +313,9 @@ def _grid_weights(weights: Any, shape: tuple[int, ...]) -> Array | None:
 
 def _checked_values(values: Any) -> Array:
     remedy = "Pass mask=~np.isfinite(values) to fit the rest and fill the gaps, or use fit_points."
-    array = number_array("values", values)
+    # the values of a lazy array are checked chunk by chunk when they are computed
+    lazy = is_lazy(values)
+    array = lazy_array("values", values) if lazy else number_array("values", values)
     if array.ndim == 0:
         raise problem(
             "values",
@@ -307,7 +323,7 @@ def _checked_values(values: Any) -> Array:
             "an array with at least one axis",
             "Pass the samples as an array.",
         )
-    inexact = array.dtype.kind in "fc"
+    inexact = array.dtype.kind in "fc" and not lazy
     # The sum detects NaN and inf in one pass without a copy. They are counted only if it is not
     # finite.
     if inexact and array.size and not sum_is_finite(array):

@@ -141,7 +141,8 @@ def find_noise(
     >>> noise.is_found, noise.sigma.round(2)
     (True, array([0.1]))
     """
-    planes = np.asarray(planes)
+    if not hasattr(planes, "dtype"):  # others are read in parts
+        planes = np.asarray(planes)
     C = len(planes)
     groups = _alike(planes, settings, known)
     if len(groups) > 1:

@@ -178,6 +178,8 @@ class GridOptions:
         The rule by which splines end on each axis; None where it is chosen.
     is_low_rank : bool
         Whether weights are to be a tensor train, which excludes slopes from the data.
+    only_middle : bool
+        Whether only the middle of the values is in memory, so that noise cannot be removed.
     """
 
     ridge: float | None = None
@@ -190,6 +192,7 @@ class GridOptions:
     loss: str = "squared"
     ends: tuple[str | None, ...] = ()
     is_low_rank: bool = False
+    only_middle: bool = False
 
     @classmethod
     def checked(
@@ -207,6 +210,7 @@ class GridOptions:
         loss: Any = "squared",
         ends: tuple[str | None, ...] = (),
         is_low_rank: bool = False,
+        only_middle: bool = False,
     ) -> GridOptions:
         """Return the options; wrong ones raise an error that names them."""
         if isinstance(roughness, str):
@@ -241,6 +245,7 @@ class GridOptions:
             loss=loss,
             ends=ends,
             is_low_rank=is_low_rank,
+            only_middle=only_middle,
         )
         found._refuse_contradictions(has_encoding)
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, ends_in_channels, problem
+from kronfield._core.arrays import Array, describe, ends_in_channels, is_lazy, problem
 from kronfield._core.labels import AxisLabel, Labels, is_time, plain_attrs
 from kronfield.fitting.labelled import (
     LabelledGrid,
@@ -57,8 +57,9 @@ def _of_array(given: LabelledGrid) -> LabelledGrid:
     if isinstance(mask, xarray.DataArray):
         wanted = data.dims if set(mask.dims) == set(data.dims) else dims
         mask = mask.transpose(*wanted).values
-    given.values, given.channels = data.values, channels
-    given.mask = with_missing(given.values, mask)
+    lazy = is_lazy(data)  # nothing is read: NaN are found when chunks are computed
+    given.values, given.channels = data.data if lazy else data.values, channels
+    given.mask = mask if lazy else with_missing(given.values, mask)
     name = None if data.name is None else str(data.name)
     given.labels = Labels(tuple(labels), name, plain_attrs(data.attrs), names)
     return given

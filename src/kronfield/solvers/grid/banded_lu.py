@@ -106,13 +106,30 @@ class BandedSolve:
             entries = value[some]
             flat[(row[some] + offset) * len(room) + (lower + upper - offset)] = entries
             distance = max(distance, float(np.abs(entries - (offset == 0)).max(initial=0.0)))
+        is_identity = distance <= max(IDENTITY, ROUNDING * N)
+        return cls._factored(room, lower, upper, np.dtype(dtype), is_identity)
+
+    @classmethod
+    def _factored(
+        cls, room: Array, lower: int, upper: int, dtype: np.dtype[Any], is_identity: bool
+    ) -> BandedSolve | None:
+        """Factor a band that has room for the row exchanges; None if it is singular."""
         band = room[lower:].copy(order="F")
         gbtrf = scipy_linalg().lapack.dgbtrf
         factors, pivots, info = gbtrf(room, lower, upper, overwrite_ab=True)
         if info != 0:
             return None
-        is_identity = distance <= max(IDENTITY, ROUNDING * N)
-        return cls(band, factors, pivots, lower, upper, np.dtype(dtype), is_identity)
+        return cls(band, factors, pivots, lower, upper, dtype, is_identity)
+
+    @with_one_blas_thread
+    def window(self, low: int, high: int) -> BandedSolve | None:
+        """Return the inverse of the rows and columns ``low`` to ``high`` of the matrix.
+
+        None if it does not exist.
+        """
+        room = np.zeros((self.lower + len(self.band), high - low), order="F")
+        room[self.lower :] = self.band[:, low:high]
+        return self._factored(room, self.lower, self.upper, self.dtype, self.is_identity)
 
     @property
     def shape(self) -> tuple[int, int]:
