@@ -49,7 +49,7 @@ def test_a_report_states_the_coverage_once_it_is_measured():
     found = field.report.coverage
     assert 0.85 < found.inside <= 1
     assert "two-sigma bands hold" in str(field.report)
-    assert field.report.to_dict()["coverage"]["held"] == found.held == 60
+    assert field.report.to_dict()["coverage"]["held"] == found.held == 420
     assert pickle.loads(pickle.dumps(field.report)).coverage == found
 
 

@@ -543,7 +543,7 @@ def test_points_coverage_points(monkeypatch):
 
 def test_points_fewest_covered(monkeypatch):
     held = Held(monkeypatch)
-    assert held.of(30) == 10
+    assert held.of(30) == 30
     with pytest.raises(kf.InputError, match="at least 30"):
         held.of(26)
 
@@ -552,12 +552,10 @@ def test_points_coverage_part(monkeypatch):
     assert Held(monkeypatch).of(5000) == 500
 
 
-def test_points_few_covered(monkeypatch):
-    assert Held(monkeypatch).of(300) == 40
-
-
-def test_points_covered_one_in(monkeypatch):
-    assert Held(monkeypatch).of(60) == 20
+def test_points_well_covered(monkeypatch):
+    held = Held(monkeypatch)
+    assert held.of(300) == 300  # ten tenths
+    assert held.of(600) == 420  # seven
 
 
 def test_points_coverage_draws_and_points_coverage_iterations(monkeypatch):
@@ -569,7 +567,7 @@ def test_points_coverage_draws_and_points_coverage_iterations(monkeypatch):
 
     monkeypatch.setattr(Uncertainty, "relative", watched)
     Held(monkeypatch).of(100)
-    assert seen == [(16, 200)]
+    assert seen == [(16, 200)] * 10
 
 
 def uncertainty(count):

@@ -18,7 +18,7 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.records import record
-from kronfield._core.threads import with_one_blas_thread
+from kronfield._core.threads import scipy_linalg, with_one_blas_thread
 from kronfield.field.evaluation import at_points
 from kronfield.field.trend import TrendBasis
 from kronfield.solvers.points.assemble import RowRule
@@ -34,6 +34,9 @@ PART_OF_ERROR = 0.3
 FREEDOM_ERROR, MOST_PROBES = 0.02, 16
 # Exact variances are computed for this many points at a time, to bound the memory.
 BLOCK = 4096
+# Eigenvalues below this fraction of the largest are rounding. A Cholesky factorisation is trusted
+# if its pivots are well above that: the least eigenvalue may be smaller than any pivot.
+SINGULAR, REGULAR = 1e-13, 1e-9
 
 
 class RobustNoise(Protocol):
@@ -120,7 +123,7 @@ class Uncertainty:
             # the minimum over c of ridge |W - c u|^2 is ridge W'(1 - uu'/u'u) W
             direction = self.free.ravel() / np.linalg.norm(self.free)
             matrix -= self.penalty.ridge * np.outer(direction, direction)
-        return np.linalg.pinv((matrix + matrix.T) / 2, hermitian=True, rcond=1e-13)
+        return _inverse((matrix + matrix.T) / 2)
 
     @functools.cached_property
     @with_one_blas_thread
@@ -278,3 +281,14 @@ class Uncertainty:
             np.float64
         )
         return np.sqrt(np.mean(values**2, axis=0))
+
+
+def _inverse(matrix: Array) -> Array:
+    """Return the inverse of a symmetric matrix; the pseudo-inverse if it is nearly singular."""
+    linalg = scipy_linalg()
+    factor, failed = linalg.lapack.dpotrf(matrix, lower=1, clean=1)
+    pivots = np.diagonal(factor) ** 2
+    if failed or not pivots.min() > REGULAR * pivots.max():
+        return np.linalg.pinv(matrix, hermitian=True, rcond=SINGULAR)
+    inverse, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    return np.asarray(inverse + np.tril(inverse, -1).T)

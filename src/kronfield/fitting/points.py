@@ -669,27 +669,41 @@ class PointFit:
         if given.weights is not None:
             known = given.weights > 0
         index = np.random.default_rng(self.options.seed).permutation(np.flatnonzero(known))
-        few = min(decisions.few_covered, len(index) // decisions.covered_one_in)
-        many = int(decisions.coverage_part * len(index))
-        held = np.sort(index[: min(max(many, few), decisions.coverage_points)])
-        if len(held) < decisions.fewest_covered:
+        if len(index) < decisions.fewest_covered:
             raise problem(
                 "coverage",
                 f"{len(index)} points",
-                f"at least {decisions.covered_one_in * decisions.fewest_covered} points",
+                f"at least {decisions.fewest_covered} points",
                 "Coverage is measured at points that are held out: use more points.",
             )
-        kept = np.ones(len(known))
-        kept[held] = 0.0
-        weights = kept if given.weights is None else kept * given.weights
-        if self.options.is_robust:  # the weights of Huber's loss are those of the whole fit
-            robust, noise = self._reweighted(values, scale, None)[::2]
-            fitted = robust.fitted_weights
-            weights = kept if fitted is None else kept * fitted
-            solved = self._solved(values, weights, self._level(weights))
-        else:
-            noise = None
-            solved = self._solved(values, weights, self._level(weights))
+        size = min(math.ceil(decisions.coverage_part * len(index)), decisions.coverage_points)
+        robust = self._reweighted(values, scale, None)[::2] if self.options.is_robust else None
+        order, parts = [], []
+        for start in range(0, min(len(index), decisions.well_covered), size):
+            held = np.sort(index[start : start + size])
+            order.append(held)
+            parts.append(self._left_out(values, scale, held, robust))
+        errors, deviations = (np.concatenate(some) for some in zip(*parts, strict=True))
+        return Coverage.of(given.points[np.concatenate(order)], errors, deviations, decisions)
+
+    def _left_out(
+        self,
+        values: Array,
+        scale: float,
+        held: Array,
+        robust: tuple[_Solved, HuberNoise] | None,
+    ) -> tuple[Array, Array]:
+        """Return the errors (n, C) of a fit without the points ``held``, and what it expects.
+
+        The weights of Huber's loss are those of the whole fit, ``robust``.
+        """
+        given, decisions = self.given, self.options.settings.points
+        weights, noise = given.weights, None
+        if robust is not None:
+            weights, noise = robust[0].fitted_weights, robust[1]
+        weights = np.ones(len(given.points)) if weights is None else weights.copy()
+        weights[held] = 0.0
+        solved = self._solved(values, weights, self._level(weights))
         own = replace(self._uncertainty(solved, scale, noise), limit=decisions.coverage_iterations)
         level = own.noise
         try:
@@ -705,8 +719,8 @@ class PointFit:
         weight = np.ones(len(held)) if given.weights is None else given.weights[held]
         alone = 2.0 ** (-given.weight_exponent) / weight
         deviations = np.sqrt(relative[:, None] ** 2 + alone[:, None]) * level
-        errors = scale * (values - self._fitted(solved))[:, held].T
-        return Coverage.of(given.points[held], errors.astype(np.float64), deviations, decisions)
+        away = scale * (values - self._fitted(solved))[:, held].T
+        return away.astype(np.float64), deviations
 
     def _expected(self, values: Array) -> Array:
         """Return the error (C,) that is expected at a point that was held out."""

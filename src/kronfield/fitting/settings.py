@@ -902,17 +902,17 @@ class PointSettings(_Group):
     )
     coverage_points: int = decision(
         2000,
-        "The coverage of standard errors is measured at no more points than this.",
+        "This part is no more points than this.",
         data="by design: the share is then known to 0.5 %",
         script="none",
         sides=(500, 8000),
     )
     fewest_covered: int = decision(
-        10,
-        "Coverage is not measured at fewer points than this.",
-        data="by design: a share of ten is known to a tenth",
+        30,
+        "Coverage is not measured with fewer points than this.",
+        data="by design: a share of thirty is known to 4 %",
         script="none",
-        sides=(4, 40),
+        sides=(10, 60),
     )
     unit_neighbours: int = decision(
         8,
@@ -923,24 +923,18 @@ class PointSettings(_Group):
     )
     coverage_part: float = decision(
         0.1,
-        "The part of the points at which the coverage of standard errors is measured.",
+        "The part of the points that is held out at a time to measure the coverage of standard "
+        "errors.",
         data="by design: the points that are left are nearly as dense",
         script="none",
         sides=(0.02, 0.3),
     )
-    few_covered: int = decision(
-        40,
-        "The coverage is measured at this many points at least, if there are as many.",
-        data="by design: a share of forty is known to 3 %",
+    well_covered: int = decision(
+        400,
+        "These parts are held out in turn until this many points have been.",
+        data="by design: a share of 400 is known to 1 %, which tells 93 % from 95 %",
         script="none",
-        sides=(12, 150),
-    )
-    covered_one_in: int = decision(
-        3,
-        "The coverage is measured at no more than one point in this many.",
-        data="by design: most points must remain",
-        script="none",
-        sides=(2, 8),
+        sides=(150, 1000),
     )
     coverage_draws: int = decision(
         16,
