@@ -35,6 +35,7 @@ NAMES = (
     "first_of_holes",
     "last_of_holes",
     "least_share",
+    "wide",
 )
 
 

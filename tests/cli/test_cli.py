@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_nothing_behind(line, limit, here):
         ("render photo.field", "Missing option"),
         ("render photo.field -o a.png --size 0x4", "0x4"),
         ("render photo.field -o a.png --size 1,2,3", "One per axis: row, column"),
-        ("render photo.field -o a.png --size 10 --scale 2", "one of them"),
+        ("render photo.field -o a.png --size 10 --scale 2", "only one of the two"),
         ("render photo.field -o a.png --scale -1", "scale"),
         ("render photo.field -o a.png --crop row=10", "row=64:144"),
         ("render photo.field -o a.png --crop depth=1:2", "one of row, column"),

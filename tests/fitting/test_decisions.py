@@ -20,7 +20,7 @@ from kronfield._core.frames import Frame, sample_frame
 from kronfield.field.uncertainty import Uncertainty
 from kronfield.fitting import grid_choice, settings
 from kronfield.fitting.calibration import Coverage
-from kronfield.fitting.circles import TRIGONOMETRIC, _trigonometric_errors
+from kronfield.fitting.circles import TrigonometricFamily, _trigonometric_errors
 from kronfield.fitting.dual import DualFit
 from kronfield.fitting.factored import FactoredFit, FactoredUncertainty, _Model, _Search
 from kronfield.fitting.forms import (
@@ -116,6 +116,72 @@ def test_other_settings_can_be_handed_in():
     assert not kf.fit(rough(100), settings=other).report.refined
     with pytest.raises(kf.InputTypeError, match=r"settings: got .*dataclasses.replace"):
         kf.fit(rough(100), settings={"grid": 1})
+
+
+def calls_with_settings():
+    """Small fits of all kinds, as functions of the settings."""
+    rng = np.random.default_rng(0)
+    x, y = np.arange(40) / 40, np.arange(36) / 36
+    clean = np.add.outer(np.sin(7 * x), np.cos(5 * y))
+    noisy = clean + 0.1 * rng.standard_normal(clean.shape)
+    ring = np.sin(2 * np.pi * np.arange(24) / 24)
+    missing = rng.random(clean.shape) < 0.3
+    holes = np.zeros(clean.shape, dtype=bool)
+    holes[10:14, 8:30] = True
+    points = rng.random((150, 2))
+    values = np.sin(7 * points[:, 0]) * points[:, 1]
+    many = rng.random((60, 4))
+    seen = kf.Statistics(kf.Triangle(8, 2 / 8), [(0, 1), (0, 1)])
+    seen.add(points, values)
+    hat = kf.Triangle(12, 2 / 12)
+    fit, fit_points, denoise = kf.fit, kf.fit_points, kf.denoise
+    return {
+        "clean": lambda own: fit(clean, settings=own),
+        "noisy": lambda own: fit(noisy, settings=own),
+        "uneven": lambda own: fit(clean, [x**1.1, y], settings=own),
+        "line": lambda own: fit(np.cumsum(rng.standard_normal(300)), settings=own),
+        "periodic": lambda own: fit(ring, periodic=[24.0], settings=own),
+        "encoding": lambda own: fit(clean, None, kf.Kronecker(hat, hat), settings=own),
+        "mask": lambda own: fit(clean, mask=missing, settings=own),
+        "noisy mask": lambda own: fit(noisy, mask=missing, settings=own),
+        "holes": lambda own: fit(clean, mask=holes, settings=own),
+        "weights": lambda own: fit(noisy, weights=np.where(missing, 0.5, 1.0), settings=own),
+        "huber": lambda own: fit(noisy, loss="huber", settings=own),
+        "rank": lambda own: fit(clean, rank=3, settings=own),
+        "denoise": lambda own: denoise(noisy, settings=own),
+        "thorough": lambda own: denoise(noisy, thorough=True, settings=own),
+        "gaps": lambda own: denoise(noisy, mask=missing, noise=0.1, settings=own),
+        "points": lambda own: fit_points(points, values, settings=own),
+        "blocks": lambda own: fit_points(points, values, hold_out="blocks", settings=own),
+        "given": lambda own: fit_points(points, values, kf.Kronecker(hat, hat), settings=own),
+        "trend": lambda own: fit_points(points, values, trend=1, loss="huber", settings=own),
+        "points on a line": lambda own: fit_points(points[:, :1], values, settings=own),
+        "dual": lambda own: fit_points(many, many.sum(axis=1) ** 2, settings=own),
+        "factored": lambda own: fit_points(
+            many, many.sum(axis=1) ** 2, form="factored", loss="huber", settings=own
+        ),
+        "statistics": lambda own: seen.solve(settings=own),
+    }
+
+
+@pytest.mark.parametrize("name", calls_with_settings())
+def test_fits_read_no_other_settings_than_those_handed_in(name, monkeypatch):
+    groups = vars(settings.DEFAULT)
+    own = settings.Settings(**{group: type(part)() for group, part in groups.items()})
+    call = calls_with_settings()[name]
+    default, read = {id(part) for part in groups.values()}, set()
+
+    def watched(self, attribute):
+        if id(self) in default and attribute in type(self).__dataclass_fields__:
+            read.add(f"{type(self).__name__}.{attribute}")
+        return object.__getattribute__(self, attribute)
+
+    monkeypatch.setattr(settings._Group, "__getattribute__", watched)
+    settings.DEFAULT.grid.clearly  # noqa: B018 - the test can fail
+    assert read == {"GridSettings.clearly"}
+    read.clear()
+    call(own)
+    assert not read
 
 
 # Grids
@@ -371,6 +437,15 @@ def test_smoothing_uneven_line(monkeypatch):
     x = np.sort(rng.random(6000))
     smoothing.best_smoothing(rng.standard_normal((1, 6000)), [x], np.eye(1), np.ones(1), 1.0)
     assert set(seen) == {4096}
+
+
+def test_smoothing_ridge_decades():
+    """Little noise has a small ridge, which is not left out, and noise alone a large one."""
+    x = np.arange(200) / 200
+    wide, noise = kf.Gaussian(60, 0.15), np.random.default_rng(0).standard_normal(200)
+    little = kf.fit(np.sin(7 * x) + 0.01 * noise, [x], wide).report.candidates
+    assert not little[0].chosen
+    assert np.abs(kf.fit(noise, [x], wide).on_grid()).max() < 0.05
 
 
 def test_smoothing_longest_basis(monkeypatch):
@@ -1071,7 +1146,8 @@ def test_prediction_seen():
     """Sixteen samples of a period: the highest cosine is 1 at those of the kernel, 0 between."""
     for cosine, tried in ((0.2, True), (0.05, False)):
         x = (np.arange(16) + math.acos(cosine) / math.pi) / 16
-        assert TRIGONOMETRIC.fits(x, Frame(0.0, 1.0, 0.0, 1.0)) == tried
+        waves = TrigonometricFamily(settings.DEFAULT.prediction.seen)
+        assert waves.fits(x, Frame(0.0, 1.0, 0.0, 1.0)) == tried
 
 
 # Many dimensions
@@ -1202,6 +1278,40 @@ def test_dual_starts():
     assert kf.fit_points(x, noisy, form="dual").report.chosen.score < 2.05
 
 
+def test_dual_widths():
+    """Waves along an axis are followed, and an axis without effect is left out."""
+    fit = dual_fit(200)
+    waves, spread = np.sin(100 * fit.points[:, :1].T), fit.points.std(axis=0)
+    likelihood = fit._likelihood(waves, np.arange(200), "gaussian", Pairs(fit.points))
+    start = Similarity("gaussian", (0.02, 1.0))
+    narrow, wide = likelihood.maximum(start, 1e-3, spread, 40)[0].widths / spread
+    assert narrow < 0.2
+    assert wide > 10
+
+
+@pytest.mark.parametrize("direct_points", [50, 1000])
+def test_dual_ridges(direct_points):
+    """Exact values have hardly a ridge, and noise alone a large one, with inducing points too."""
+    x = np.random.default_rng(1).random((200, 4))
+    noise = np.random.default_rng(1).standard_normal(200)
+    used = settings.changed(settings.DEFAULT, "dual", "direct_points", direct_points)
+    for values, low, high in ((x.sum(axis=1) ** 2, 0, 1e-6), (noise, 1, 100)):
+        given = PointInput(x, values, None, None, None)
+        fit = DualFit(given, PointOptions(settings=used), Form("dual", "asked for"))
+        fit.field(given.values, 0.0)
+        assert low < fit.system.ridge < high
+
+
+def test_dual_default_ridge():
+    """Two points are met, unless they nearly coincide: then the field has their mean there."""
+    x, y = np.full((2, 4), 0.3), np.array([1.0, 2.0])
+    x[1] = 0.9
+    assert np.abs(kf.fit_points(x, y, form="dual")(x) - y).max() < 1e-3
+    x[1] = 0.3 + 3e-7
+    field = kf.fit_points(x, y, form="dual", domain=[(0, 1)] * 4)
+    np.testing.assert_allclose(field(x), 1.5, atol=0.2)
+
+
 def searched_steps(monkeypatch, count):
     """The most iterations of each search for widths and ridge."""
     from kronfield.solvers.dual.likelihood import Likelihood
@@ -1240,6 +1350,11 @@ def factored_fit(count, columns=1, **changes):
 
 def test_factored_splines():
     assert [emb.size for emb in factored_fit(400).embedders] == [12, 10]
+
+
+def test_factored_points_per_spline():
+    assert 5 <= factored_fit(24).embedders[0].size <= 8
+    assert factored_fit(40).embedders[0].size > factored_fit(24).embedders[0].size
 
 
 def test_factored_few_values():

@@ -892,6 +892,14 @@ def test_either_side_of_line_chance(monkeypatch):
         )
 
 
+def test_either_side_of_wide():
+    """Holes of 16 pixels need blocks of 32, narrow ones do not."""
+    for side, found in ((16, True), (7, False)):
+        missing = np.zeros((64, 64), dtype=bool)
+        missing[16 : 16 + side, 16 : 16 + side] = True
+        assert are_wide(missing, settings.DEFAULT.filling) == found
+
+
 def test_either_side_of_holes():
     truth = stripes((64, 64))
     for share, small in ((0.3, True), (0.42, False)):

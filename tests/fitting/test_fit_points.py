@@ -497,7 +497,7 @@ WIDE = kf.Gaussian(9, 0.5)
                 "ridge": 1.0,
                 "roughness": (1.0, 0.0),
             },
-            "one of them to be 0",
+            "at most one of the two above 0",
         ),
         ({"encoding": 3}, "encoding"),
         ({"tolerance": 0.0}, "tolerance"),

@@ -110,7 +110,7 @@ def test_complex_lines_and_float32():
         ({"rank": 0}, "rank"),
         ({"rank": 2.5}, "rank"),
         ({"rank_error": -1.0}, "rank_error"),
-        ({"rank": 2, "rank_error": 0.1}, "one of them"),
+        ({"rank": 2, "rank_error": 0.1}, "only one of the two"),
         ({"rank": 2, "loss": "huber"}, "Huber"),
         ({"rank": 2, "mask": np.arange(14) == 2}, "mask"),
     ],

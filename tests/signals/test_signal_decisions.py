@@ -22,7 +22,7 @@ from kronfield.signals.contest import GridContest, PointContest
 from kronfield.signals.denoise import samples_of
 from kronfield.signals.export import export
 from kronfield.signals.fill import expected_error
-from kronfield.signals.fit import fit_signal, remember
+from kronfield.signals.fit import fit_signal, noise_level, remember
 from kronfield.signals.networks import SignalNetwork, _point_samples
 from kronfield.signals.report import curves, held_out
 from kronfield.signals.report.curves import Part, choice_curves
@@ -236,3 +236,13 @@ def test_signals_most_left_out(tmp_path):
 def test_signals_fewest_left_out(tmp_path):
     assert error_of_holes(tmp_path, 4) is not None
     assert error_of_holes(tmp_path, 3) is None
+
+
+def test_signals_noise_left():
+    """Residuals of a fit that nearly interpolates hold no information about noise."""
+    values = rng.standard_normal((30, 30))
+    for weight, known in ((1e-5, False), (1e-2, True)):
+        field = kf.fit(values, roughness=(weight, 0.0))
+        left = 1 - field.report.degrees_of_freedom / values.size
+        assert 2e-6 < left < 0.2
+        assert (noise_level(field) is not None) == known

@@ -19,6 +19,8 @@ from kronfield.solvers.dual.similarity import (
 )
 from kronfield.solvers.dual.systems import Direct, Inducing
 
+RANGES = (1e-2, 1e3), (1e-10, 1e3)  # of widths and ridges
+
 
 def case(n=25, D=3, C=2, seed=0):
     rng = np.random.default_rng(seed)
@@ -77,7 +79,7 @@ def test_derivatives_and_integrals_of_an_axis(shape):
 def test_the_likelihood_is_the_dense_one_and_its_gradient_that_of_differences(shape):
     points, values, noise, columns = case()
     X, _ = orthonormal(columns)
-    likelihood = Likelihood(Pairs(points), values.T, noise, X, shape)
+    likelihood = Likelihood(Pairs(points), values.T, noise, X, shape, *RANGES)
     at = np.log(np.array([0.4, 0.7, 1.5, 0.05]))
     found, gradient = likelihood(at)
     S = dense(Similarity(shape, tuple(np.exp(at[:-1]))), 0.05, points, noise)
@@ -95,7 +97,7 @@ def test_the_likelihood_is_the_dense_one_and_its_gradient_that_of_differences(sh
 def test_the_maximum_is_one():
     points, values, noise, columns = case(60)
     X, _ = orthonormal(columns)
-    likelihood = Likelihood(Pairs(points), values.T, noise, X, "gaussian")
+    likelihood = Likelihood(Pairs(points), values.T, noise, X, "gaussian", *RANGES)
     start = Similarity("gaussian", (1.0, 1.0, 1.0))
     found, ridge, value = likelihood.maximum(start, 0.1, points.std(axis=0), 100)
     at = np.log([*found.widths, ridge])

@@ -162,7 +162,7 @@ def _check_options(noise: Any, strength: float, thorough: bool, roughness: Any) 
     ]
     if roughness is not None and beside:
         raise Failure(
-            f"--roughness: got it beside {beside[0]}; expected one of them. "
+            f"--roughness: got it beside {beside[0]}; expected only one of the two. "
             f"Leave out {beside[0]}: a given penalty decides alone"
         )
 

@@ -135,7 +135,7 @@ class Field:
             raise problem(
                 "refit",
                 "a field that was loaded",
-                "one from fit",
+                "a field that fit returned",
                 "Call fit with the encoding of this field.",
             )
         if isinstance(self._again, NeedsSamples):
@@ -407,7 +407,7 @@ class Field:
             raise problem(
                 name,
                 "a field that does not know where its data are",
-                "one from fit or fit_points, or saved by this version",
+                "a field that fit or fit_points returned, or saved by this version",
                 "Fit it again, or leave beyond out.",
             )
         known = self._places.on(self._axes)
@@ -473,7 +473,7 @@ class Field:
             raise problem(
                 "standard_error",
                 "a field that has no penalty for noise, or was not fitted here",
-                "one from fit_points, or a penalised fit to a noisy grid",
+                "a field that fit_points returned, or a penalised fit to a noisy grid",
                 "Ask the field that was returned by the fit.",
             )
         if isinstance(self._uncertainty, NeedsSamples):
@@ -607,7 +607,7 @@ class Field:
             raise problem(
                 "dtype",
                 dtype,
-                f"one that can hold the {name}",
+                f"a dtype that can hold the {name}",
                 "They overflow: use float32 or float64.",
             )
         error = (stored.astype(np.float64) - numbers).ravel() if dtype else np.zeros(1)

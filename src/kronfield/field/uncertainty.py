@@ -199,7 +199,7 @@ class Uncertainty:
                 raise problem(
                     "standard_error",
                     f"{freedom:.0f} degrees of freedom for {count} points",
-                    "a fit whose residuals or roughness tell how large errors are",
+                    "a fit whose residuals or roughness show how large errors are",
                     "Pass noise=, the standard deviation of the values, or use more points.",
                 )
         return np.asarray(self.scale * np.sqrt(energy / left) * 2.0 ** (self.weight_exponent / 2))

@@ -194,7 +194,7 @@ def _check_named(
         raise problem(
             "columns",
             f"{', '.join(sorted(both))} as coordinate and as value",
-            "each column as one of the two",
+            "each column as either coordinate or value",
             "Name each column once.",
         )
 
@@ -255,7 +255,9 @@ def _only_dates(names: Sequence[str], dates: Collection[str]) -> list[str]:
     """Return the column of dates as the coordinate; raise an error if there are several."""
     if len(dates) > 1:
         several = ", ".join(name for name in names if name in dates)
-        raise problem("coordinates", f"dates in the columns {several}", "one of them", _NAME_THEM)
+        raise problem(
+            "coordinates", f"dates in the columns {several}", "a single column of dates", _NAME_THEM
+        )
     return list(dates)
 
 

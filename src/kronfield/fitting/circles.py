@@ -30,7 +30,7 @@ from kronfield.fitting.prediction import (
     some_lines,
     uneven_errors,
 )
-from kronfield.fitting.settings import DEFAULT, PredictionSettings
+from kronfield.fitting.settings import PredictionSettings
 
 # The largest circle on which the row of an even axis is computed: the influence of a sample 64
 # steps away on a spline of degree 9, the widest, is 1e-14.
@@ -65,7 +65,12 @@ class CircleFamily:
 
 @record
 class TrigonometricFamily:
-    """Trigonometric polynomials through even samples of one period."""
+    """Trigonometric polynomials through even samples of one period.
+
+    If their number is even, the highest cosine must be larger than ``seen`` at the samples.
+    """
+
+    seen: float
 
     kind = "trigonometric"
     smooth = 0
@@ -82,12 +87,11 @@ class TrigonometricFamily:
 
     def fits(self, x: Array, frame: Frame) -> bool:
         """Tell whether samples see the highest cosine of the features."""
-        seen = abs(math.cos(math.pi * len(x) * float(frame.unit(x[0]))))
-        return len(x) % 2 == 1 or seen > DEFAULT.prediction.seen
+        cosine = abs(math.cos(math.pi * len(x) * float(frame.unit(x[0]))))
+        return len(x) % 2 == 1 or cosine > self.seen
 
 
 CIRCLES = tuple(CircleFamily(degree) for degree in DEGREES)
-TRIGONOMETRIC = TrigonometricFamily()
 
 
 def circle_errors(
@@ -105,7 +109,8 @@ def circle_errors(
         lines = some_lines(values, axis, max(1, settings.most_judged // n))
         squares = [np.mean(_errors(family.degree, lines) ** 2) for family in CIRCLES]
         # in the order of preference: trigonometric polynomials come just before linear splines
-        both: tuple[AnyFamily, ...] = (*CIRCLES[:-1], TRIGONOMETRIC, CIRCLES[-1])
+        waves = TrigonometricFamily(settings.seen)
+        both: tuple[AnyFamily, ...] = (*CIRCLES[:-1], waves, CIRCLES[-1])
         squares.insert(
             len(squares) - 1, np.mean(_trigonometric_errors(lines, settings.highest) ** 2)
         )

@@ -24,7 +24,7 @@ from kronfield.fitting.options import PointOptions
 from kronfield.fitting.report import Candidate, PointReport
 from kronfield.fitting.residual import Residual
 from kronfield.fitting.robust import HuberErrors, PointErrors, remark
-from kronfield.solvers.dual.likelihood import LEAST_RIDGE, Likelihood, orthonormal
+from kronfield.solvers.dual.likelihood import Likelihood, orthonormal
 from kronfield.solvers.dual.similarity import SHAPES, Pairs, Similarity
 from kronfield.solvers.dual.systems import BLOCK, Direct, DualSolution, Inducing, System
 from kronfield.solvers.points.cg import Convergence
@@ -34,6 +34,8 @@ from kronfield.solvers.points.normal import Penalty
 # They save iterations: on smooth and broken functions of 5 variables, the search ends at the same
 # maximum from half and from twice these widths.
 WIDER = {"twice": 1.5, "once": 2.0, "rough": 4.0}
+# The same search starts from at least this ridge: the likelihood is flat below.
+LEAST_START = 1e-6
 # Squares of 2^BEYOND and its inverse are far from the ends of float64.
 BEYOND = 450
 
@@ -234,29 +236,41 @@ class DualFit:
 
     def _likelihood(self, values: Array, part: Array, shape: str, pairs: Pairs) -> Likelihood:
         X, _ = orthonormal(self.columns[:, part])
-        prior = self.options.settings.dual.width_prior
-        return Likelihood(pairs, values[:, part].T, self.noise[part] * self.unit, X, shape, prior)
+        own = self.options.settings.dual
+        return Likelihood(
+            pairs,
+            values[:, part].T,
+            self.noise[part] * self.unit,
+            X,
+            shape,
+            own.widths,
+            own.ridges,
+            own.width_prior,
+        )
 
     def _choose(self, values: Array) -> DualChoice:
         """Return shape, widths and ridge of the highest likelihood."""
-        penalty = self.options.penalty
+        penalty, settings = self.options.penalty, self.options.settings.dual
         few, many = part_counts(self.points.shape[1], len(self.points), self.options)
+        # positions are in units of the box; on an axis with a single position, any width will do
         spread = np.maximum(self.points.std(axis=0), 1e-3)
         plain = spread * math.sqrt(len(spread))
         fixed = penalty is not None
         given = 1.0
         if penalty is not None:
             own = math.ldexp(penalty.ridge, -self.given.weight_exponent) / self.unit
-            given = max(own, LEAST_RIDGE)
+            given = max(own, settings.ridges[0])
         first = Similarity("gaussian", tuple(plain))
         part = self._part(few)
         if len(part) < len(self.columns) + 2 or not np.any(values):
-            return DualChoice(first, (given if fixed else 1e-6) * self.unit, [], len(part))
+            return DualChoice(
+                first, (given if fixed else settings.default_ridge) * self.unit, [], len(part)
+            )
         pairs = Pairs(self.points[part])
         found: list[tuple[Similarity, float, float]] = []
         likelihood = self._likelihood(values, part, "gaussian", pairs)
-        steps = self.options.settings.dual.steps
-        for width, ridge in self.options.settings.dual.starts:
+        steps = settings.steps
+        for width, ridge in settings.starts:
             start = Similarity("gaussian", tuple(plain * width))
             ridge = given if fixed else ridge
             found.append(likelihood.maximum(start, ridge, spread, steps, fixed))
@@ -264,7 +278,7 @@ class DualFit:
         for shape in SHAPES[1:]:
             begin, ridge, _ = found[0]
             start = Similarity(shape, tuple(WIDER[shape] * w for w in begin.widths))
-            ridge = given if fixed else max(ridge, 1e-6)
+            ridge = given if fixed else max(ridge, LEAST_START)
             likelihood = self._likelihood(values, part, shape, pairs)
             found.append(likelihood.maximum(start, ridge, spread, steps, fixed))
         best = min(found, key=lambda one: one[2])
@@ -281,7 +295,7 @@ class DualFit:
         more = self._part(many)
         if len(more) > len(part):  # the same shape again, with more points
             likelihood = self._likelihood(values, more, similarity.shape, Pairs(self.points[more]))
-            steps = self.options.settings.dual.last_steps
+            steps = settings.last_steps
             similarity, ridge, _ = likelihood.maximum(similarity, ridge, spread, steps, fixed)
         return DualChoice(similarity, ridge * self.unit, candidates, len(more))
 
@@ -308,7 +322,8 @@ class DualFit:
             assert isinstance(self.system, Direct)
             return self.system.solve(values, judged)
         centres = self.points[self._part(inducing_count(self.promised, self.options))]
-        ridge = choice.ridge if self.is_fixed or self.options.penalty is not None else None
+        is_given = self.is_fixed or self.options.penalty is not None
+        ridge = choice.ridge if is_given else self.options.settings.dual.ridges
         self.system, solution = Inducing.fitted(
             choice.similarity,
             ridge,
@@ -335,7 +350,7 @@ class DualFit:
             reason = f"{P} points, {memory / 1e6:.0f} MB"
         else:
             m = len(system.centres)
-            memory = 8 * (6 * m * m + 4 * 4096 * m + 2 * P * len(self.frames))
+            memory = 8 * (6 * m * m + 4 * BLOCK * m + 2 * P * len(self.frames))
             method = f"{m} inducing points"
             reason = f"{P} points are too many for a matrix of all, {memory / 1e6:.0f} MB"
         report = PointReport(

@@ -283,7 +283,8 @@ class FactoredFit:
         self.part = np.sort(part)
         #: The indices of points that are held out.
         self.held = np.sort(part[: max(1, int(self.settings.held_out * len(part)))])
-        size = max(4, min(self.settings.splines, len(order) // 4))
+        # at least the four splines of a cubic
+        size = max(4, min(self.settings.splines, len(order) // self.settings.points_per_spline))
         few, share = self.settings.few_values, self.settings.knots_at_points
         self.embedders = [spline_axis(x, size, few, share) for x in self.points.T]
         self.free = [bool(x.max() > x.min()) for x in self.points.T]

@@ -425,15 +425,13 @@ class Blocks:
 
 
 def _thresholded(blocks: Array, sizes: Sequence[int], threshold: float) -> Array:
-    """Return blocks (C, n, B) without weights that are small in all channels.
+    """Return blocks (C, n, B) without weights whose energy in all channels is small.
 
     Others are reduced by the factor 1 - threshold^2 / energy: large weights hardly change,
     and there is no jump at the threshold (the garrote of Breiman, 1995).
     """
-    C = len(blocks)
     weights = _along_axes(blocks, [cosines(b) for b in sizes])
-    # errors of several channels have more energy, but they are correlated
-    least = np.float32(threshold**2 * (1 + (C - 1) / 4))
+    least = np.float32(threshold**2)
     keep = weights[0] * weights[0]
     for plane in weights[1:]:
         keep += plane * plane

@@ -723,8 +723,8 @@ def hole_boxes(missing: Array, settings: FillingSettings) -> list[tuple[slice, .
 
 
 def are_wide(missing: Array, settings: FillingSettings) -> bool:
-    """Tell whether holes are wide: a cell of a quarter of the largest block has no known sample."""
-    cell = max(1, max(settings.sizes(missing.ndim)) // 4)
+    """Tell whether holes are wide: a cell of part of the largest block has no known sample."""
+    cell = max(1, round(settings.wide * max(settings.sizes(missing.ndim))))
     sides = [np.diff(np.append(np.arange(0, n, cell), n)) for n in missing.shape]
     volumes = functools.reduce(np.multiply.outer, sides)
     return bool(np.any(_missing_in_cells(missing, cell) == volumes))

@@ -9,11 +9,20 @@ from typing import Any
 from kronfield._core.arrays import problem
 from kronfield._core.records import record
 from kronfield.fitting.options import PointOptions
+from kronfield.solvers.dual.systems import BLOCK, MOST_LEFT_OUT
+from kronfield.solvers.factored.axes import SINGLE
 
 FORMS = ("grid", "dual", "factored")
 # Seconds of one core per multiplication in matrix products and in sweeps, whose matrices are small,
 # and per similarity of two points on one axis.
 PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1e-10, 5e-10, 2e-9
+# Widths are chosen on at least this many points, also with more axes than memory is planned for.
+FEWEST_POINTS = 100
+# Values of the likelihood in the searches for shape and widths, and in the last one: measured.
+FIRST_VALUES, LAST_VALUES = 120, 15
+# The seconds of a fit of few points, and the part of the most work after which most searches for
+# products end: measured.
+OVERHEAD, USUAL_PART = 0.05, 0.25
 
 
 @record
@@ -145,27 +154,27 @@ def inducing_count(P: int, options: PointOptions) -> int:
 def part_counts(D: int, P: int, options: PointOptions) -> tuple[int, int]:
     """Return how many points choose the shape and the widths: tables of pairs have D columns."""
     settings = options.settings.dual
-    most = max(100, int(math.sqrt(2 * settings.most_pairs / D)))
+    most = max(FEWEST_POINTS, int(math.sqrt(2 * settings.most_pairs / D)))
     return min(P, settings.shape_points, most), min(P, settings.width_points, most)
 
 
 def dual_cost(D: int, P: int, options: PointOptions) -> tuple[float, int]:
     """Return seconds and bytes of the dual form."""
     first, more = part_counts(D, P, options)
-    # a step of the likelihood inverts a matrix of n points, and goes over all pairs on each axis
-    steps = [(first, 120)] + ([(more, 15)] if more > first else [])
-    seconds = 0.05 + sum(
+    # a value of the likelihood inverts a matrix of n points, and goes over all pairs on each axis
+    steps = [(first, FIRST_VALUES)] + ([(more, LAST_VALUES)] if more > first else [])
+    seconds = OVERHEAD + sum(
         count * (PER_PRODUCT * n**3 + PER_SIMILARITY * n * n * (D + 3)) for n, count in steps
     )
     pairs = 16 * D * more * more // 2 + 40 * more * more
     if options.settings.dual.direct_points >= P:
-        left_out = min(P, 1000)
+        left_out = min(P, MOST_LEFT_OUT)
         seconds += PER_PRODUCT * (P**3 / 6 + P * P * left_out) + PER_SIMILARITY * P * P * (D + 3)
         return seconds, max(pairs, 16 * P * P)
     m = inducing_count(P, options)
     seconds += PER_PRODUCT * (P * m * m + 10 * m**3)
     seconds += PER_SIMILARITY * P * m * (D + 3)
-    return seconds, max(pairs, 8 * (6 * m * m + 4 * 4096 * m + 2 * P * D))
+    return seconds, max(pairs, 8 * (6 * m * m + 4 * BLOCK * m + 2 * P * D))
 
 
 def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float, int]:
@@ -173,10 +182,10 @@ def factored_cost(D: int, P: int, C: int, options: PointOptions) -> tuple[float,
     settings = options.settings.factored
     P = min(P, settings.most_points)
     T = settings.most_products + 1
-    choice = 0.25 * settings.work(settings.part(P))  # most searches end earlier
+    choice = USUAL_PART * settings.work(settings.part(P))
     T = T // 2
     sweeps = settings.last_sweeps * D * P * (16 * T * T + 100 * T)
-    size = 4 if P > 100_000 else 8
+    size = 4 if P > SINGLE else 8
     memory = P * D * (4 * size + 12 + T * size) + 8 * (12 * D * T) ** 2
     return C * PER_SWEEP * (choice + sweeps), memory
 
@@ -197,7 +206,7 @@ def checked_form(form: Any, encoding: Any) -> str | None:
         raise problem("form", repr(form), '"grid", "dual", "factored" or None', remedy)
     if form in ("dual", "factored") and encoding is not None:
         remedy = "The encoding is that of a grid: leave one of them out."
-        raise problem("form", f'"{form}" with an encoding', "one of the two", remedy)
+        raise problem("form", f'"{form}" with an encoding', "only one of the two", remedy)
     return form
 
 

@@ -335,7 +335,7 @@ def denoise(
     if report is not None and report.noise is None and noise is None:
         warnings.warn(
             f"values: nothing was removed ({report.chosen_by}). "
-            "Pass noise=, its standard deviation, to remove it all the same.",
+            "Pass noise=, its standard deviation, to remove it nevertheless.",
             NoiseWarning,
             stacklevel=3,
         )
@@ -365,7 +365,7 @@ def _apply_weights(grid: GridInput, ridge: Any, noise: Any, rcond: Any) -> Any:
         raise problem(
             "weights",
             "weights beside noise or rcond",
-            "one of them",
+            "weights alone",
             "Weights are one over the variance of the noise; leave the other out.",
         )
     none = grid.weights == 0
@@ -489,7 +489,7 @@ def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
         solver = _solver(
             grid.encoding, layout, layout.dtype, least_norm, ridge=1.0, rcond=options.rcond
         )
-        ridge, candidates = best_ridge(solver, grid.planar())
+        ridge, candidates = best_ridge(solver, grid.planar(), options.settings.smoothing)
         by = "generalised cross-validation"
         return GridChoice(grid.encoding, least_norm, by, candidates, ridge=ridge)
     return GridChoice(

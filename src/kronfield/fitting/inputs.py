@@ -305,7 +305,7 @@ def _grid_weights(weights: Any, shape: tuple[int, ...]) -> Array | None:
         raise problem(
             "weights",
             f"the lowest {float(w.min()):g}, the largest {float(w.max()):g}",
-            "weights of zero or more, one of them positive",
+            "weights of zero or more, at least one positive",
             "Pass 1 over the variance of the noise of each sample.",
         )
     return w

@@ -36,7 +36,7 @@ class RankLimit:
             raise problem(
                 "rank",
                 "rank and rank_error",
-                "one of them",
+                "only one of the two",
                 "A rank limits the size, an error the loss; leave the other out.",
             )
         if rank is not None:

@@ -847,10 +847,11 @@ class _SmoothLines:
         strengths, basis = (part[..., 2:] for part in own)  # straight lines cost nothing
         squares = (lines @ basis) ** 2
         strongest = 4 * math.log10(n / math.pi)  # halves a wave of twice the length of the line
+        # a weight of 0.01 leaves lines as they are
         weights = 10.0 ** np.arange(-2.0, strongest + WEIGHT_STEP, WEIGHT_STEP)
         inverse = weights[:, None] * strengths
         noisy = _likelihood(squares, 1 + 1 / inverse)
-        # eigenvalues of second differences go with f^4
+        # Eigenvalues of second differences go with f^4. Steeper spectra are those of smooth lines.
         exponents = np.arange(exponent, 4.0 + WEIGHT_STEP, WEIGHT_STEP)
         rough = _likelihood(squares, strengths ** (-exponents[:, None] / 4))
         gain = float(np.sum(noisy.max(axis=1) - rough.max(axis=1)))

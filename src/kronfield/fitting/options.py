@@ -230,7 +230,7 @@ class GridOptions:
                 raise problem(
                     "noise",
                     "noise beside an encoding, a ridge or a roughness",
-                    "one of them",
+                    "noise alone",
                     "The noise decides how strong a penalty is chosen; leave the others out.",
                 )
         settings, loss = checked_settings(settings), checked_loss(loss)
@@ -257,7 +257,7 @@ class GridOptions:
             raise problem(
                 "loss",
                 '"huber" beside noise or rcond',
-                "one of them",
+                "the loss alone",
                 "The scale of the noise is found with the outliers; leave the other out.",
             )
         penalised = self.ridge or self.roughness is not None
@@ -265,12 +265,12 @@ class GridOptions:
             raise problem(
                 "ends",
                 "ends beside an encoding, a penalty or Huber's loss",
-                "one of them",
+                "ends alone",
                 "Ends are those of splines through all samples; leave the other out.",
             )
         if self.is_low_rank and is_robust:
             raise problem(
-                "rank", "a rank beside Huber's loss", "one of them", "Leave the other out."
+                "rank", "a rank beside Huber's loss", "only one of the two", "Leave the other out."
             )
 
     @property

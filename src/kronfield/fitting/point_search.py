@@ -675,6 +675,7 @@ class GcvWalk(Walk):
         freedom = float(np.sum(self._probes * both.unknowns[C:], dtype=np.float64))
         freedom /= len(self._probes)
         n, left = self.equations.count, self.equations.count - freedom
+        # fewer are less than the error of the random probes
         residual = float(np.mean(self.equations.residual_energy(own, penalty)))
         return n * residual / left**2 if left > 1e-3 * n else math.inf
 

@@ -3,7 +3,11 @@
 Each field of these dataclasses is made by `decision`. It stores with the value a text that says
 what the value decides, the data it was set on, the script under ``benchmarks/tuning`` that sets it
 again, and two values, one on either side, with which some test fails. The page "What is chosen for
-you" is generated from here. Numerical tolerances are not decisions: they stay beside their formula.
+you" is generated from here.
+
+Other numbers stay beside the code that uses them, with their reason: numerical tolerances, limits
+of memory and speed, defaults of arguments, which signatures show, and the layout of drawings and
+files.
 
 Examples
 --------
@@ -532,6 +536,14 @@ class SmoothingSettings(_Group):
         data="by design: a fifth of a second",
         script="none",
         sides=(512, 32_768),
+    )
+    ridge_decades: tuple[float, float] = decision(
+        (-14.0, 2.0),
+        "The lowest and the highest ridge tried for a given encoding, as powers of ten, relative "
+        "to the largest squared singular value. If the lowest is best, there is no ridge.",
+        data="by design: from rounding to a fit of a hundredth of the values",
+        script="none",
+        sides=((-8.0, 2.0), (-14.0, -3.0)),
     )
     longest_basis: int = decision(
         400,
@@ -1397,6 +1409,14 @@ class SignalSettings(_Group):
         script="none",
         sides=(1, 12),
     )
+    noise_left: float = decision(
+        1e-3,
+        "`kronfield denoise` with a given penalty does not print the noise if less than this part "
+        "of the degrees of freedom is left.",
+        data="by design: the residuals of an interpolation hold no information about noise",
+        script="none",
+        sides=(1e-6, 0.3),
+    )
     denoised_part: int = decision(
         1 << 20,
         "`kronfield denoise` decides how to remove noise on a central part of this many numbers.",
@@ -1759,6 +1779,14 @@ class FillingSettings(_Group):
         script="filling.py",
         sides=(0.1, 0.6),
     )
+    wide: float = decision(
+        0.25,
+        "Holes are wide if a cell has no known sample, a cell of this part of the length of the "
+        "largest blocks. The largest blocks are used only in wide holes.",
+        data="kodim01 to 04: 0.6 loses 0.2 dB in holes of 16 pixels, 0.1 gains 0.1 dB in scratches",
+        script="filling.py",
+        sides=(0.1, 0.6),
+    )
     windows: int = decision(
         24,
         "The most windows in which known samples are hidden; they are spread over the missing "
@@ -2002,6 +2030,29 @@ class DualSettings(_Group):
         script="none",
         sides=(1_000_000, 100_000_000),
     )
+    widths: tuple[float, float] = decision(
+        (1e-2, 1e3),
+        "The narrowest and the widest similarity along an axis, relative to the standard deviation "
+        "of positions.",
+        data="by design: functions hardly depend on an axis of the largest width",
+        script="none",
+        sides=((0.3, 1e3), (1e-2, 3.0)),
+    )
+    ridges: tuple[float, float] = decision(
+        (1e-10, 1e3),
+        "The smallest and the largest ridge, relative to the mean weight.",
+        data="by design: below, rounding errors dominate; above, all variation is noise",
+        script="none",
+        sides=((1e-4, 1e3), (1e-10, 0.5)),
+    )
+    default_ridge: float = decision(
+        1e-6,
+        "The ridge if all values are equal, or there are hardly more points than terms of the "
+        "trend.",
+        data="by design: the fit passes through the points",
+        script="none",
+        sides=(1e-10, 1e-2),
+    )
     starts: tuple[tuple[float, float], ...] = decision(
         ((1.0, 1e-2), (3.0, 1e-1)),
         "Where the search for widths and ridge starts: widths relative to the standard "
@@ -2067,6 +2118,13 @@ class FactoredSettings(_Group):
         data="seven functions of 6 to 10 variables of their own",
         script="dimensions.py",
         sides=(12, 96),
+    )
+    points_per_spline: int = decision(
+        4,
+        "Few points have fewer splines on an axis to begin with: one for this many points.",
+        data="by design: three of four points are left to choose settings",
+        script="none",
+        sides=(1, 20),
     )
     few_values: int = decision(
         12,

@@ -28,6 +28,8 @@ PROBES, SEED = 16, 0
 PER_OCTAVE, OCTAVES = 64, 60
 # The strongest weight of differences, as an exponent of ten, whose equations keep four digits.
 STRONGEST_BAND = 12.0
+# The step between the ridges that are tried, as a power of ten: the resolution of the minimum.
+RIDGE_STEP = 0.5
 # Residuals below this part of the largest value are rounding.
 ROUNDING = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
@@ -336,7 +338,9 @@ def _joined(scores: Sequence[float], planes: Array, sigmas: Array | None) -> flo
     )
 
 
-def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate]]:
+def best_ridge(
+    solver: GridSolver, values: Array, settings: SmoothingSettings
+) -> tuple[float, list[Candidate]]:
     """Return the ridge that minimises generalised cross-validation, and every ridge tried.
 
     It is 0 if the score falls towards the weakest ridge.
@@ -352,7 +356,8 @@ def best_ridge(solver: GridSolver, values: Array) -> tuple[float, list[Candidate
         kept = solver.filter_of(strengths, strongest * 10.0**exponent)
         return gcv_score(energy, total, kept, values)
 
-    exponents = np.arange(-14.0, 2.5, 0.5)
+    low, high = settings.ridge_decades
+    exponents = np.arange(low, high + RIDGE_STEP / 2, RIDGE_STEP)
     scores = np.array(in_threads(score, exponents.tolist()))
     # Features that do not overlap at the samples give every ridge the same score: choose the least.
     best = int(np.argmax(scores <= scores.min() * (1 + EVEN)))

@@ -133,6 +133,7 @@ def find_stabilisers(
     if not axes:
         return None
     every = crop.reshape(len(crop), -1)
+    # the variance is a polynomial of brightness on this scale, which does not change the fit
     low, high = map(float, np.quantile(every, (0.01, 0.99)))
     if not high > low:
         return None
@@ -248,6 +249,7 @@ def _fitted(design: Array, squares: Array, most: float) -> Array:
     tail = math.erfc(cut / math.sqrt(2))
     inside = 1 - tail - cut * math.sqrt(2 / math.pi) * math.exp(-most / 2)
     expected = inside + most * tail
+    # to begin with, a constant: the median of z² of a normal variable z is 0.4549
     theta = np.array([float(np.median(squares)) / 0.4549, 0.0, 0.0])
     for _ in range(ITERATIONS):
         fitted = design @ theta

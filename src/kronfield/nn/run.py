@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kronfield._core.errors import KronfieldError
 from kronfield._core.progress import Bar
 from kronfield.field import Field
-from kronfield.fitting.settings import DEFAULT
+from kronfield.fitting import settings as defaults
 from kronfield.nn import checkpoints
 from kronfield.nn.data import Samples, split
 from kronfield.nn.field import as_field
@@ -157,7 +157,7 @@ class TrainingRun:
             self._evaluate(self.data)
         ]
         largest = max(1e-30, *(value for value in losses if math.isfinite(value)))
-        return DEFAULT.networks.diverged * largest
+        return defaults.DEFAULT.networks.diverged * largest
 
     def go(
         self, checkpoint: Any, resume: bool, bar: Bar, callback: Callable[[Epoch], Any] | None

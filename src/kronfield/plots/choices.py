@@ -25,7 +25,7 @@ def draw_candidates(candidates: Sequence[Candidate], ax: Any = None) -> Any:
         raise problem(
             "plot",
             "a fit whose settings were all given",
-            "one that chose among candidates",
+            "a fit that chose among candidates",
             "Leave encoding, ridge and roughness out.",
         )
     if ax is None:

@@ -277,7 +277,8 @@ def noise_level(field: Field) -> float | None:
         return None
     n = math.prod(report.samples)
     left = n - report.degrees_of_freedom
-    return report.residual * math.sqrt(n / left) if left > 1e-3 * n else None
+    least = defaults.DEFAULT.signals.noise_left * n
+    return report.residual * math.sqrt(n / left) if left > least else None
 
 
 def check_fit_memory(shape: Sequence[int], itemsize: int, *, penalised: bool, remedy: str) -> None:

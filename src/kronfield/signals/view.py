@@ -371,7 +371,7 @@ def _wanted(field: Field, free: list[int], size: Any, scale: Any) -> _Wanted:
         raise problem(
             "size",
             f"{describe(size)} and scale {describe(scale)}",
-            "one of them",
+            "only one of the two",
             "Leave out the other.",
         )
     kind, sides = described(field).kind, _sides(field, free)

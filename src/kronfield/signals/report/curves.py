@@ -27,7 +27,8 @@ from kronfield.fitting.grid import RankWarning, fit
 from kronfield.fitting.report import Candidate, FitReport
 from kronfield.fitting.splines import PADDING
 
-# Factors on the shape of the features, and powers of ten of the penalty in units of a cell.
+# The curves are drawn at these factors on the shape of the features, and at these weights of the
+# penalty in units of a cell.
 FACTORS = tuple(2.0 ** (k / 2) for k in range(-4, 5))
 WEIGHTS = tuple(10.0 ** (k / 2) for k in range(-8, 5))
 # Tensions from cubic to nearly linear splines, and the tension that is used in place of B-splines.

@@ -23,11 +23,6 @@ from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.solvers.dual.similarity import Pairs, Similarity
 
-# The range of the ridge: below it rounding errors dominate, above it all variation is noise.
-LEAST_RIDGE, MOST_RIDGE = 1e-10, 1e3
-# The range of widths, relative to the standard deviation of positions. Functions hardly depend on
-# an axis of the largest width.
-NARROWEST, WIDEST = 1e-2, 1e3
 # Sums of squares of values with unit variance are rounding below this fraction of their number.
 ROUNDING = 1e-20
 
@@ -59,6 +54,8 @@ class Likelihood:
         Orthonormal columns X without a prior.
     shape : str
         The shape of the similarity.
+    widths, ridges : tuple of 2 floats
+        The range of widths, relative to the standard deviation of positions, and of the ridge.
     prior : float
         The strength of the prior of widths: -log p is this number times the sum over axes of spread
         / width, so that 1 / width has an exponential distribution. It favours functions that depend
@@ -70,6 +67,8 @@ class Likelihood:
     noise: Array
     columns: Array
     shape: str
+    widths: tuple[float, float]
+    ridges: tuple[float, float]
     prior: float = 0.0
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:
@@ -128,9 +127,11 @@ class Likelihood:
             slope[:-1] -= prior
             return value + float(prior.sum()), slope
 
-        ends = [(math.log(s * NARROWEST), math.log(s * WIDEST)) for s in spread]
+        narrowest, widest = self.widths
+        ends = [(math.log(s * narrowest), math.log(s * widest)) for s in spread]
+        least, most = map(math.log, self.ridges)
         known = math.log(ridge)
-        ends.append((known, known) if fixed else (math.log(LEAST_RIDGE), math.log(MOST_RIDGE)))
+        ends.append((known, known) if fixed else (least, most))
         first = np.array([*np.log(start.widths), known])
         low, high = np.array(ends).T
         found = minimize(

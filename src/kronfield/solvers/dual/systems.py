@@ -17,13 +17,16 @@ import numpy as np
 from kronfield._core.arrays import Array, problem
 from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
-from kronfield.solvers.dual.likelihood import LEAST_RIDGE, MOST_RIDGE, orthonormal
+from kronfield.solvers.dual.likelihood import orthonormal
 from kronfield.solvers.dual.similarity import AxisSimilarity, Similarity, on_axes
 
 # This fraction of the diagonal of K_mm is added to it, so that rounding does not make it singular.
 JITTER = 1e-8
 # Leave-one-out errors are computed at no more than this many points.
 MOST_LEFT_OUT = 1000
+# The largest step between the logarithms of the ridges that are tried with inducing points: the
+# likelihood hardly changes over a quarter of the ridge.
+RIDGE_STEP = 0.25
 # Similarities to inducing points are computed for this many points at a time: 32 MB for 1000.
 BLOCK = 4096
 # The most attempts to factor a matrix. If it is singular to rounding, the ridge is multiplied by
@@ -260,7 +263,7 @@ class Inducing(_Centred):
     def fitted(
         cls,
         similarity: Similarity,
-        ridge: float | None,
+        ridge: float | tuple[float, float],
         centres: Array,
         points: Array,
         values: Array,
@@ -272,9 +275,9 @@ class Inducing(_Centred):
     ) -> tuple[Inducing, DualSolution]:
         """Return the system and the solution for values (C, n).
 
-        If ``ridge`` is None, it is chosen by `likeliest`. Leave-one-out errors are computed at the
-        points with the indices ``judged``, by default at up to MOST_LEFT_OUT points. Ridges that
-        are tried are relative to ``unit``, the mean weight.
+        If ``ridge`` is a range, `likeliest` chooses within it, relative to ``unit``, the mean
+        weight. Leave-one-out errors are computed at the points with the indices ``judged``, by
+        default at up to MOST_LEFT_OUT points.
         """
         X, way = orthonormal(columns)
         root = 1.0 / np.sqrt(noise)
@@ -294,7 +297,7 @@ class Inducing(_Centred):
         q = X.shape[1]
         sums = _Sums(B, VR[:, :q], RR[:q, :q], way, float(np.sum(1.0 / noise)), len(points))
         new = cls(similarity, 1.0, centres, sums)
-        new.ridge = new.likeliest(VR, RR, unit) if ridge is None else ridge
+        new.ridge = new.likeliest(VR, RR, ridge, unit) if isinstance(ridge, tuple) else ridge
         z = VR[:, q:] - VR[:, :q] @ (b := new.trend_coefficients(VR, RR))
         e, vectors = new.spectrum
         inner = vectors @ ((vectors.T @ z) / (e + new.ridge)[:, None])  # (m, C)
@@ -343,7 +346,9 @@ class Inducing(_Centred):
         S = RR[:q] - turned[:, :q].T @ (turned / (e + (ridge or self.ridge))[:, None])
         return np.asarray(np.linalg.lstsq(S[:, :q], S[:, q:], rcond=None)[0])
 
-    def likeliest(self, VR: Array, RR: Array, unit: float = 1.0) -> float:
+    def likeliest(
+        self, VR: Array, RR: Array, ridges: tuple[float, float], unit: float = 1.0
+    ) -> float:
         """Return the ridge with the highest bound on the likelihood (Titsias, 2009)."""
         e, vectors = self.spectrum
         sums, q = self.sums, self.sums.VX.shape[1]
@@ -361,7 +366,8 @@ class Inducing(_Centred):
             volume = float(np.sum(np.log(e + ridge))) + (n - m) * logarithm + missing / ridge
             return C * volume + (n - q) * float(np.sum(np.log(squares)))
 
-        tried = np.linspace(math.log(LEAST_RIDGE), math.log(MOST_RIDGE), 121)
+        least, most = map(math.log, ridges)
+        tried = np.linspace(least, most, math.ceil((most - least) / RIDGE_STEP) + 1)
         return math.exp(tried[int(np.argmin([bound(x) for x in tried]))]) * unit
 
     def own_deviations(self, points: Array, noise: Array) -> Array:

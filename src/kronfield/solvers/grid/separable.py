@@ -76,7 +76,7 @@ class GridSolver:
             raise problem(
                 "ridge and roughness",
                 (ridge, roughness),
-                "one of them to be 0",
+                "at most one of the two above 0",
                 "No basis makes both diagonal.",
             )
         self.units = [frame.unit(axis) for frame, axis in zip(self.frames, self.axes, strict=True)]

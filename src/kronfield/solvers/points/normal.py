@@ -170,7 +170,7 @@ class NormalEquations:
             raise problem(
                 "ridge and roughness",
                 penalty,
-                "one of them to be 0 if rows are blended",
+                "at most one of the two above 0 where rows are blended",
                 "No basis makes both diagonal: leave one out, or use narrower features with exact "
                 "rows.",
             )
