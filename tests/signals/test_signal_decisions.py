@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import kronfield as kf
-from kronfield.cli import render
+from kronfield.cli import main, render
 from kronfield.cli.common import Failure
 from kronfield.cli.denoise import _Done, _smoothed
 from kronfield.cli.fit import _no_ridge_if_long, _sample_counts
@@ -171,7 +171,7 @@ def test_signals_drawn_side(tmp_path, monkeypatch):
     fit_signal(table(tmp_path, 30)).save(tmp_path / "a.field")
     seen = []
     monkeypatch.setattr(render, "_view", lambda _, size, *__, **___: seen.append(size))
-    CliRunner().invoke(render.command, [f"{tmp_path}/a.field", "-o", f"{tmp_path}/a.png"])
+    CliRunner().invoke(main, ["render", f"{tmp_path}/a.field", "-o", f"{tmp_path}/a.png"])
     assert seen == [500]
 
 
