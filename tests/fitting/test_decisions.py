@@ -260,9 +260,10 @@ def test_grid_most_nodes():
     x = np.arange(5000.0)
     large = np.broadcast_to(np.zeros(()), (1, 5000, 5000))
     part = settings.DEFAULT
-    assert "numbers" in _finer(large, [x, x], [sample_frame(x)] * 2, part)
-    small = large[:, :2000, :2000]
-    assert not isinstance(_finer(small, [x[:2000]] * 2, [sample_frame(x[:2000])] * 2, part), str)
+    assert "numbers" in _finer(large, [x, x], [sample_frame(x)] * 2, [True] * 2, part)
+    small, x = large[:, :2000, :2000], x[:2000]
+    found = _finer(small, [x, x], [sample_frame(x)] * 2, [True] * 2, part)
+    assert not isinstance(found, str)
 
 
 def test_grid_held_out_samples(monkeypatch):
@@ -382,6 +383,17 @@ def test_prediction_most_uneven():
     x = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 1000))
     assert predicted(rough(258), x[:258]).count == 256
     assert 200 <= predicted(rough(1000), x).count <= 256
+
+
+def test_prediction_shared():
+    """By chance degree 7 meets samples of the peak; degrees 7 and 9 both meet those of the wave."""
+    for seed, function, degree in (
+        (20, lambda x: 1 / (1 + 40 * (x - 0.5) ** 2), 5),
+        (1, lambda x: np.sin(12 * x), 9),
+    ):
+        x = np.sort(np.random.default_rng(seed).random(20))
+        field = kf.fit(function(x), [x], noise=0.0)
+        assert field.report.chosen.parameters["degree"] == degree
 
 
 def test_prediction_most_channels():

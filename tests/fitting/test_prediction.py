@@ -263,3 +263,20 @@ def test_alike_axes_are_judged_as_each_alone(shape):
         assert (found.families, found.count) == (alone.families, alone.count)
         np.testing.assert_allclose(found.squares, alone.squares, rtol=1e-12)
         np.testing.assert_allclose(found.slopes, alone.slopes, rtol=1e-12)
+
+
+def test_errors_of_neighbouring_degrees_are_shared_on_uneven_axes():
+    x = np.sort(np.random.default_rng(4).random(30))
+    uneven, even = (leave_one_out(np.sin(9 * x)[None], 1, at) for at in (x, np.arange(30.0)))
+    np.testing.assert_array_equal(even.expected, even.squares)
+    part = min(0.5, np.log(uneven.chance))
+    logs = {one: np.log(s) for one, s in zip(uneven.families, uneven.squares, strict=True)}
+    at = {one: np.log(s) for one, s in zip(uneven.families, uneven.expected, strict=True)}
+    one, three, five, seven, nine = (SplineFamily(k) for k in (1, 3, 5, 7, 9))
+    wanted = (1 - part) * logs[five] + part * (logs[three] + logs[seven]) / 2
+    assert at[five] == pytest.approx(wanted)
+    assert at[one] == pytest.approx((1 - part) * logs[one] + part * logs[three])
+    assert at[nine] == pytest.approx((1 - part) * logs[nine] + part * logs[seven])
+    for ends in ("not-a-knot", "straight", "flat"):
+        own = (1 - part) * logs[SplineFamily(3, ends)] + part * (logs[one] + logs[five]) / 2
+        assert at[SplineFamily(3, ends)] == pytest.approx(own)

@@ -455,33 +455,28 @@ def _interpolation(
         _best_family(one, x, frame, settings.grid, crop.rounding)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
-    finer: Refinement | CubicPieces | str = "; slopes from the data have no low rank"
-    if not options.is_low_rank:
-        finer = _finer(values, axes, frames, settings)
-    by_splines, by_slopes = _compared(errors, families, finer)
-    # with few samples errors may be small by chance, so slopes are preferred less
-    chance = max((one.chance for one in errors if one is not None), default=1.0)
+    long = [len(axis) >= settings.grid.shortest_refined for axis in axes]
     decided = "mean squared error of each sample predicted from the others (of values scaled to 1)"
     slopes: list[Candidate] = []
+    finer: Refinement | CubicPieces | str = _never_slopes(long, frames, options)
+    if not finer:
+        by_splines, by_slopes = _compared(errors, families, long)
+        # with few samples errors may be small by chance, so slopes are preferred less
+        chance = max((one.chance for one in errors if one is not None), default=1.0)
+        preferred = max(settings.grid.clearly**2 / chance, 1.0)
+        slopes = _slope_candidates(errors, long)
+        if by_splines > crop.rounding and by_slopes < preferred * by_splines:
+            finer = _finer(values, axes, frames, long, settings)
     if isinstance(finer, str):
-        decided += finer
-    else:
-        if (
-            by_splines > crop.rounding
-            and by_slopes < max(settings.grid.clearly**2 / chance, 1.0) * by_splines
-        ):
-            decided += (
-                f"; slopes unless splines have an error {settings.grid.clearly:g} times smaller"
-            )
-            if isinstance(finer, CubicPieces):
-                candidates = _spline_candidates(errors) + _slope_candidates(errors, finer, True)
-                smooth = (0,) * len(axes)
-                decided += remark
-                return GridChoice(finer.encoding, smooth, decided, candidates, pieces=finer)
-            return _along_edges_or_axes(crop, finer, errors, decided + remark, settings)
-        slopes = _slope_candidates(errors, finer)
-    candidates = _spline_candidates(errors, families) + slopes
-    return _splines(families, axes, frames, decided + remark, candidates)
+        candidates = _spline_candidates(errors, families) + slopes
+        return _splines(families, axes, frames, decided + finer + remark, candidates)
+    decided += f"; slopes unless splines have an error {settings.grid.clearly:g} times smaller"
+    if isinstance(finer, CubicPieces):
+        candidates = _spline_candidates(errors) + _slope_candidates(errors, long, chosen=True)
+        smooth = (0,) * len(axes)
+        decided += remark
+        return GridChoice(finer.encoding, smooth, decided, candidates, pieces=finer)
+    return _along_edges_or_axes(crop, finer, errors, decided + remark, settings)
 
 
 def _best_family(
@@ -498,7 +493,7 @@ def _best_family(
         return CircleFamily(3)
     if errors is None:  # too short to leave out a sample: the polynomial through all of them
         return SplineFamily(min(3, len(x) - 1))
-    squares = errors.squares
+    squares = errors.expected
     # only families of these kinds may not fit an axis
     asked = [one for one in errors.families if one.kind in ("Gaussians", "trigonometric")]
     if asked and not asked[0].fits(x, frame):
@@ -508,18 +503,15 @@ def _best_family(
 
 
 def _compared(
-    errors: Sequence[AxisErrors | None], families: Sequence[AnyFamily], finer: object
+    errors: Sequence[AxisErrors | None], families: Sequence[AnyFamily], long: Sequence[bool]
 ) -> tuple[float, float]:
     """Return the sums over axes of the squared errors of splines and of slopes.
 
-    Beside axes with slopes, an axis too short for them has splines in tension, which are nearly
+    Beside ``long`` axes, which have slopes, the others have splines in tension, which are nearly
     straight lines between samples.
     """
-    if isinstance(finer, str):
-        return 0.0, math.inf
-    assert isinstance(finer, Refinement | CubicPieces)
     splines = slopes = 0.0
-    for one, family, more in zip(errors, families, finer.finer, strict=True):
+    for one, family, more in zip(errors, families, long, strict=True):
         if one is not None:
             splines += one.of(family)
             slopes += one.slopes if more else one.of(SplineFamily(1))
@@ -544,28 +536,35 @@ def _spline_candidates(
 
 
 def _slope_candidates(
-    errors: Sequence[AxisErrors | None],
-    finer: Refinement | CubicPieces,
-    chosen: bool = False,
+    errors: Sequence[AxisErrors | None], long: Sequence[bool], chosen: bool = False
 ) -> list[Candidate]:
-    pairs = zip(errors, finer.finer, strict=True)
     return [
         Candidate("slopes", {"axis": i}, one.slopes, chosen=chosen)
-        for i, (one, more) in enumerate(pairs)
+        for i, (one, more) in enumerate(zip(errors, long, strict=True))
         if more and one is not None
     ]
 
 
-def _finer(
-    values: Array, axes: Sequence[Array], frames: Sequence[Frame], settings: Settings
-) -> Refinement | CubicPieces | str:
-    """Return the finer lattice, or pieces, for slopes from the data; or why there is none."""
+def _never_slopes(long: Sequence[bool], frames: Sequence[Frame], options: GridOptions) -> str:
+    """Return why no slopes are taken from the data, whatever the values are; empty if they may."""
+    if options.is_low_rank:
+        return "; slopes from the data have no low rank"
     if any(frame.wraps for frame in frames):
         return "; slopes from the data have no periodic form"
-    fewest = settings.grid.shortest_refined
-    long = [len(axis) >= fewest for axis in axes]
     if not any(long):
+        fewest = options.settings.grid.shortest_refined
         return f"; no axis has the {fewest} samples that slopes need"
+    return ""
+
+
+def _finer(
+    values: Array,
+    axes: Sequence[Array],
+    frames: Sequence[Frame],
+    long: Sequence[bool],
+    settings: Settings,
+) -> Refinement | CubicPieces | str:
+    """Return the finer lattice, or pieces, for slopes from the data; or why there is none."""
     finer: Refinement | CubicPieces | None
     if all(map(is_even, axes)):
         finer = Refinement.of(axes, frames, long, settings=settings.directional)
@@ -593,7 +592,9 @@ def _along_edges_or_axes(
     squared errors a and e along axes and edges and the mean c of their products.
     """
     share, several = 0.0, sum(finer.finer) > 1
-    candidates = _spline_candidates(errors) + _slope_candidates(errors, finer, chosen=not several)
+    candidates = _spline_candidates(errors) + _slope_candidates(
+        errors, finer.finer, chosen=not several
+    )
     if several:
         axes, edges, both = _halved_errors(_spread_boxes(crop, settings.grid), settings)
         if edges < axes:

@@ -19,7 +19,8 @@ so that one right-hand side serves samples that are far apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -141,157 +142,265 @@ def left_out(x: Array, lines: Array, splines: Sequence[tuple[int, str]]) -> list
     """
     first, last = x[:, :1], x[:, -1:]
     x = (x - first) * ((x.shape[1] - 1) / (last - first))  # high differences do not overflow
-    found = {}
-    degrees = [degree for degree, ends in splines if ends == "not-a-knot"]
-    for degree, system, sides in _not_a_knot(x, lines, max(degrees, default=0)):
-        if degree in degrees:
-            found[degree, "not-a-knot"] = system.errors(sides, x.shape[1], APART[degree])
-    for degree, ends in splines:
-        if ends != "not-a-knot":
-            system, sides = _cubic(x, lines, ends == "flat")
-            found[degree, ends] = system.errors(sides, x.shape[1], APART[degree])
-    return [found[kind] for kind in splines]
+    systems = _Systems.of(_Places.of(x.shape[1], tuple(splines)), len(x), lines.shape[2])
+    systems.add_not_a_knot(x, lines)
+    systems.add_cubic(x, lines)
+    return systems.errors()
 
 
 @record(eq=False)
-class _System:
-    """The equations of the splines of one kind through all samples, and the jumps they have.
+class _Places:
+    """Where the numbers of F kinds of splines through N samples are in the arrays of `_Systems`.
+
+    Differences of the values are the right-hand sides of the equations: each row has factors of a
+    few neighbouring samples, which are its parts.
 
     Attributes
     ----------
-    matrix : array (2 b + 1, S, U)
-        The bands of S matrices of U unknowns: row r, column c is at ``matrix[b + r - c, :, c]``.
-    parts : array (L, S, U)
-        The right-hand sides are differences of the values: sample r + l + ``shift`` has the factor
-        ``parts[l, :, r]`` in row r.
-    shift : int
-        The first sample of row 0.
-    knot : int or None
-        The first sample whose jump is an unknown: the unknowns are jumps. If None, the jumps are
-        the transposed differences of the unknowns.
+    kinds : tuple of (int, str)
+        The degree and the ends.
+    unknowns, spans, sides : tuples of int
+        The unknowns, the samples of a row, and the right-hand sides that all samples share.
+    number, part, row, sample, side : arrays (M,)
+        The kind, the part and the row of every factor, its sample, and the side of the sample.
+    middle : tuple of arrays (F, N)
+        The part and the row of the factor in the middle of a row, for each sample.
+    own : array (F, N-2)
+        The sides of the inner samples.
+    at : array (F, N-2)
+        With not-a-knot ends, the unknown that is the jump at each inner sample.
+    rows : dict of pairs of arrays (3, N-2)
+        With straight or flat ends, the rows in which the inner samples are, and whether they exist.
     """
 
-    matrix: Array
-    parts: Array
-    shift: int
-    knot: int | None
+    kinds: tuple[tuple[int, str], ...]
+    unknowns: tuple[int, ...]
+    spans: tuple[int, ...]
+    sides: tuple[int, ...]
+    number: Array
+    part: Array
+    row: Array
+    sample: Array
+    side: Array
+    middle: tuple[Array, Array]
+    own: Array
+    at: Array
+    rows: dict[int, tuple[Array, Array]]
 
-    def errors(self, sides: Array, n: int, apart: int) -> Array:
-        """Return the errors (S, N-2, R) of n samples from differences of values (S, U, R)."""
+    @classmethod
+    @functools.lru_cache(maxsize=64)
+    def of(cls, n: int, kinds: tuple[tuple[int, str], ...]) -> _Places:
+        """Return the places for lines of n samples."""
+        ends = {"straight": (n - 2, 3, 0), "flat": (n, 3, -1)}
+        # the unknowns, the samples of a row, and the first sample of row 0
+        each = [ends.get(end) or (n - degree - 1, degree + 2, 0) for degree, end in kinds]
+        unknowns, spans, _ = zip(*each, strict=True)
+        # the samples of a row have sides of their own
+        sides = tuple(
+            n if n < SHARED_FROM else max(APART[degree], span)
+            for (degree, _), span in zip(kinds, spans, strict=True)
+        )
+        factors, middle, samples = [], [], np.arange(n)
+        for i, (size, span, shift) in enumerate(each):
+            part, row = (one.ravel() for one in np.indices((span, size)))
+            sample = row + part + shift
+            factors.append([np.full(len(row), i), part, row, sample, sample % sides[i]])
+            own = np.clip(samples - span // 2 - shift, 0, size - 1)
+            middle.append((np.clip(samples - shift - own, 0, span - 1), own))
+        inner = np.arange(1, n - 1)
+        rows = {}
+        for i, (_, end) in enumerate(kinds):
+            if end != "not-a-knot":
+                found = inner - each[i][2] - np.arange(3)[:, None]
+                inside = (found >= 0) & (found < unknowns[i])
+                rows[i] = np.where(inside, found, 0), inside
+        number, part, row, sample, side = np.concatenate(factors, axis=1)
+        firsts = [(degree + 1) // 2 for degree, _ in kinds]
+        at = [np.clip(inner - k, 0, size - 1) for k, size in zip(firsts, unknowns, strict=True)]
+        return cls(
+            kinds=kinds,
+            unknowns=unknowns,
+            spans=spans,
+            sides=sides,
+            number=number,
+            part=part,
+            row=row,
+            sample=sample,
+            side=side,
+            middle=(np.stack([a for a, _ in middle]), np.stack([b for _, b in middle])),
+            own=np.stack([inner % count for count in sides]),
+            at=np.stack(at),
+            rows=rows,
+        )
+
+
+@record(eq=False)
+class _Systems:
+    """The equations of F kinds of splines through all samples of S groups of R lines.
+
+    The unknowns are the jumps of the highest derivative with not-a-knot ends. With straight or flat
+    ends they are second derivatives, whose transposed differences are the jumps.
+
+    Attributes
+    ----------
+    places : _Places
+        The kinds.
+    bands : list of arrays (3 b + 1, S, N)
+        The bands of the matrices as LAPACK has them: row r, column c is at [2 b + r - c, :, c].
+        Past the unknowns they are the identity.
+    parts : array (F, L, S, N)
+        The factors of the values in the differences.
+    sides : array (F, T, S, N)
+        The right-hand sides, then the solutions: of the lines, and of each sample.
+    """
+
+    places: _Places
+    bands: list[Array]
+    parts: Array
+    sides: Array
+
+    @classmethod
+    def of(cls, places: _Places, S: int, R: int) -> _Systems:
+        """Return empty systems."""
+        n = places.middle[0].shape[1]
+        bands = []
+        for (degree, _), size in zip(places.kinds, places.unknowns, strict=True):
+            b = max(degree - 1, 0) // 2
+            band = np.zeros((3 * b + 1, S, n))
+            band[2 * b, :, size:] = 1.0
+            bands.append(band)
+        F = len(bands)
+        parts = np.zeros((F, max(places.spans), S, n))
+        return cls(places, bands, parts, np.zeros((F, R + max(places.sides), S, n)))
+
+    def add(self, kind: int, parts: Array, sides: Array) -> None:
+        """Put in the factors (L, S, U) and the differences of the lines (S, U, R)."""
+        L, _, U = parts.shape
+        self.parts[kind, :L, :, :U] = parts
+        self.sides[kind, : sides.shape[2], :, :U] = sides.transpose(2, 0, 1)
+
+    def add_not_a_knot(self, x: Array, lines: Array) -> None:
+        """Put in the equations with not-a-knot ends, in which the values at x are differences."""
+        wanted = {
+            degree: i for i, (degree, end) in enumerate(self.places.kinds) if end == "not-a-knot"
+        }
+        S, n = x.shape
+        basis, parts, sides = np.ones((1, S, n - 2)), np.ones((1, S, n)), lines
+        highest = max(wanted, default=-1)
+        shifted = np.zeros((highest + 2, S, n))
+        for order in range(highest + 2):
+            shifted[order, :, : n - order] = x[:, order:]
+        for order in range(1, highest + 2):
+            # Differences of order k + 1 are not divided by the distance of their first and last
+            # sample: the matrix then holds B-splines that add up to 1.
+            undivided = np.zeros((order + 1, S, n - order))
+            undivided[1:] = parts[..., 1:]
+            undivided[:-1] -= parts[..., :-1]
+            sides = sides[:, 1:] - sides[:, :-1]
+            k = order - 1
+            if k > 1:
+                basis = _raised(basis, shifted, k)
+            if k in wanted:
+                _fill_band(self.bands[wanted[k]], basis)
+                self.add(wanted[k], undivided, sides)
+            if order <= highest:
+                width = x[:, order:] - x[:, :-order]
+                parts = undivided / width
+                sides = sides / width[..., None]
+
+    def add_cubic(self, x: Array, lines: Array) -> None:
+        """Put in the equations of cubic splines with straight or flat ends.
+
+        The unknowns are second derivatives at the samples, with straight ends at the inner ones
+        (Green and Silverman, 1994, chapter 2).
+        """
+        S, n = x.shape
+        for kind in self.places.rows:
+            past = int(self.places.kinds[kind][1] == "flat")  # slopes past the ends are 0
+            gaps, inverse = np.zeros((2, S, n - 1 + 2 * past))
+            inside = slice(past, past + n - 1)
+            slopes = np.zeros((S, n - 1 + 2 * past, lines.shape[2]))
+            gaps[:, inside] = x[:, 1:] - x[:, :-1]
+            inverse[:, inside] = 1 / gaps[:, inside]
+            slopes[:, inside] = (lines[:, 1:] - lines[:, :-1]) * inverse[:, inside, None]
+            band, U = self.bands[kind][1:], self.places.unknowns[kind]
+            band[1, :, :U] = (gaps[:, :-1] + gaps[:, 1:]) / 3
+            band[0, :, 1:U] = band[2, :, : U - 1] = gaps[:, 1:-1] / 6
+            left, right = inverse[:, :-1], inverse[:, 1:]
+            parts = np.stack([left, -left - right, right])
+            self.add(kind, parts, slopes[:, 1:] - slopes[:, :-1])
+
+    def errors(self) -> list[Array]:
+        """Return the errors (S, N-2, R) of each kind; the equations are solved in place."""
         from scipy.linalg.lapack import dgbsv
 
-        (L, S, U), R = self.parts.shape, sides.shape[2]
-        # the samples of a row have right-hand sides of their own
-        apart = n if n < SHARED_FROM else max(apart, L)
-        part, row = np.arange(L)[:, None], np.arange(U)
-        sample = row + part + self.shift  # (L, U)
-        scale = self.scales(n)
-        both = np.zeros((R + apart, S, U))  # transposed: in LAPACK columns lie in one piece
-        both[:R] = sides.transpose(2, 0, 1)
-        both[R + sample % apart, :, row] = (self.parts / scale[:, sample].swapaxes(0, 1)).swapaxes(
-            1, 2
-        )
-        # S blocks on the diagonal of one matrix
-        b = len(self.matrix) // 2
-        band = np.zeros((3 * b + 1, S * U))
-        band[b:] = self.matrix.reshape(-1, S * U)
-        *_, found, info = dgbsv(b, b, band, both.reshape(-1, S * U).T, overwrite_b=1)
-        if info:  # singular to rounding
-            return np.full((S, n - 2, R), np.inf)
-        found = found.T.reshape(-1, S, U)
-        inner = np.arange(1, n - 1)
-        own = R + inner % apart
-        if self.knot is not None:
-            at = np.clip(inner - self.knot, 0, U - 1)
-            jumps, change = found[:R, :, at], found[own, :, at].T
-        else:
-            rows = inner - self.shift - part  # (L, N-2)
-            inside = (rows >= 0) & (rows < U)
-            rows = np.where(inside, rows, 0)
-            factors = np.where(inside[:, None], self.parts[part, :, rows].swapaxes(1, 2), 0.0)
-            jumps = np.einsum("lsn,rsln->rsn", factors, found[:R][:, :, rows])
-            change = np.einsum("lsn,lns->sn", factors, found[own, :, rows])
-        return np.moveaxis(jumps / (change * scale[:, 1:-2]), 0, 2)
+        p = self.places
+        F, T, S, n = self.sides.shape
+        R = T - max(p.sides)
+        scale = self._scales()
+        factors = self.parts[p.number, p.part, :, p.row] / scale[p.number, :, p.sample]
+        self.sides[p.number, R + p.side, :, p.row] = factors
+        singular = []
+        for i, band in enumerate(self.bands):
+            b = len(band) // 3
+            # transposed: in LAPACK columns lie in one piece; S blocks on the diagonal of a matrix
+            own = self.sides[i, : R + p.sides[i]].reshape(-1, S * n).T
+            *_, found, info = dgbsv(b, b, band.reshape(-1, S * n), own, overwrite_b=1)
+            if info:  # singular to rounding
+                singular.append(i)
+            elif not np.shares_memory(found, own):
+                own[:] = found
+        each = np.arange(F)[:, None]
+        jumps = self.sides[each, :R, :, p.at]  # (F, N-2, R, S)
+        change = self.sides[each, R + p.own, :, p.at]  # (F, N-2, S)
+        for i, (rows, inside) in p.rows.items():
+            part = np.arange(3)[:, None]
+            factor = np.where(inside[..., None], self.parts[i, part, :, rows], 0.0)  # (3, N-2, S)
+            jumps[i] = np.einsum("lns,lnrs->nrs", factor, self.sides[i, :R, :, rows])
+            change[i] = np.einsum("lns,lns->ns", factor, self.sides[i, R + p.own[i], :, rows])
+        change *= scale[:, :, 1:-2].swapaxes(1, 2)
+        errors = (jumps / change[:, :, None]).transpose(0, 3, 1, 2)
+        errors[singular] = np.inf
+        return list(errors)
 
-    def scales(self, n: int) -> Array:
-        """Return roughly the roots of J_ii (S, N + 1), and 1 for samples past the ends.
+    def _scales(self) -> Array:
+        """Return roughly the roots of J_ii (F, S, N + 1), and 1 for samples past the ends.
 
         In these units no change of another sample makes a larger jump than that of the sample
         itself (exactly so where J is symmetric and positive, as of natural splines). So samples far
         apart do not disturb each other, even if their gaps differ by orders of magnitude.
         """
-        (L, S, U), sample = self.parts.shape, np.arange(n)
-        row = np.clip(sample - L // 2 - self.shift, 0, U - 1)
-        own = np.abs(self.parts[np.clip(sample - self.shift - row, 0, L - 1), :, row]).T
-        if self.knot is None:
-            own = own**2 / self.matrix[len(self.matrix) // 2][:, row]
-        return np.concatenate([np.sqrt(own), np.ones((S, 1))], axis=1)
+        F, _, S, n = self.parts.shape
+        part, row = self.places.middle
+        own = np.abs(self.parts[np.arange(F)[:, None], part, :, row])  # (F, N, S)
+        for i in self.places.rows:
+            own[i] = own[i] ** 2 / self.bands[i][2][:, row[i]].T
+        scale = np.ones((F, S, n + 1))
+        np.sqrt(own.swapaxes(1, 2), out=scale[..., :-1])
+        return scale
 
 
-def _not_a_knot(x: Array, lines: Array, highest: int) -> Iterator[tuple[int, _System, Array]]:
-    """Yield odd degrees up to the highest, their systems, and the differences of lines."""
-    S, n = x.shape
-    basis, parts, sides = np.ones((1, S, n - 2)), np.ones((1, S, n)), lines
-    for order in range(1, highest + 2):
-        # Differences of order k + 1 are not divided by the distance of their first and last sample:
-        # the matrix then holds B-splines that add up to 1.
-        undivided = np.zeros((order + 1, S, n - order))
-        undivided[1:] = parts[..., 1:]
-        undivided[:-1] -= parts[..., :-1]
-        sides = np.diff(sides, axis=1)
-        k = order - 1
-        if k > 1:
-            basis = _raised(basis, x, k)
-        if k % 2:
-            yield k, _System(_band(basis), undivided, 0, (k + 1) // 2), sides
-        if order <= highest:
-            width = x[:, order:] - x[:, :-order]
-            parts = undivided / width
-            sides = sides / width[..., None]
-
-
-def _raised(basis: Array, x: Array, k: int) -> Array:
+def _raised(basis: Array, shifted: Array, k: int) -> Array:
     """Return the B-splines of degree k (k, S, U) from those of degree k - 1.
 
-    Element (o - 1, s, j) is the B-spline over samples j to j + k + 1 at sample j + o, a knot.
+    Element (o - 1, s, j) is the B-spline over samples j to j + k + 1 at sample j + o, a knot, where
+    ``shifted`` (k + 2, S, N) has sample j + o at [o, s, j].
     """
-    S, n = x.shape
-    count = n - k - 1
-    parts = basis / (x[:, k:] - x[:, :-k])
-    knots = np.stack([x[:, o : o + count] for o in range(1, k + 1)])
+    S, count = basis.shape[1], shifted.shape[2] - k - 1
+    parts = basis / (shifted[k, :, : count + 1] - shifted[0, :, : count + 1])
+    at = shifted[: k + 2, :, :count]
     raised = np.zeros((k, S, count))
-    raised[:-1] = (knots[:-1] - x[:, :count]) * parts[..., :-1]
-    raised[1:] += (x[:, k + 1 :] - knots[1:]) * parts[..., 1:]
+    raised[:-1] = (at[1:-2] - at[0]) * parts[..., :-1]
+    raised[1:] += (at[-1] - at[2:-1]) * parts[..., 1:]
     return raised
 
 
-def _band(basis: Array) -> Array:
-    """Return the bands of the matrices whose rows are B-splines (k, S, U) at all knots."""
+def _fill_band(band: Array, basis: Array) -> None:
+    """Fill the bands of the matrices whose rows are B-splines (k, S, U) at all knots."""
     k, _, U = basis.shape
-    band = np.zeros(basis.shape)
+    b = k // 2
     for i, one in enumerate(basis):  # row j, column j + i - b
-        ahead = i - k // 2
+        ahead = i - b
         low, high = max(0, -ahead), min(U, U - ahead)
         if low < high:
-            band[k - 1 - i, :, low + ahead : high + ahead] = one[:, low:high]
-    return band
-
-
-def _cubic(x: Array, lines: Array, flat: bool) -> tuple[_System, Array]:
-    """Return the system of cubic splines with flat or else straight ends, and differences of lines.
-
-    The unknowns are second derivatives at the samples, with straight ends at the inner ones (Green
-    and Silverman, 1994, chapter 2).
-    """
-    gaps = np.diff(x)  # (S, N-1)
-    sides = np.diff(lines, axis=1) / gaps[..., None]
-    inverse = 1 / gaps
-    if flat:  # slopes past the ends are 0
-        past = ((0, 0), (1, 1))
-        gaps, inverse = np.pad(gaps, past), np.pad(inverse, past)
-        sides = np.pad(sides, (*past, (0, 0)))
-    parts = np.stack([inverse[:, :-1], -inverse[:, :-1] - inverse[:, 1:], inverse[:, 1:]])
-    matrix = np.zeros(parts.shape)
-    matrix[1] = (gaps[:, :-1] + gaps[:, 1:]) / 3
-    matrix[0, :, 1:] = matrix[2, :, :-1] = gaps[:, 1:-1] / 6
-    return _System(matrix, parts, -int(flat), None), np.diff(sides, axis=1)
+            band[2 * b - ahead, :, low + ahead : high + ahead] = one[:, low:high]

@@ -445,8 +445,8 @@ def _uneven_repetition(rows: Array, spacing: int) -> float:
     support, n = full.shape
     total = 1.0
     for lag in range(1, min(support, n)):
-        products = np.sum(full[lag:, : n - lag] * full[: support - lag, lag:], axis=0)
-        total += 2 * float(np.sum(products**2)) / n
+        products = np.einsum("st,st->t", full[lag:, : n - lag], full[: support - lag, lag:])
+        total += 2 * float(products @ products) / n
     return total
 
 

@@ -54,13 +54,12 @@ class CubicPieces:
             first, last = (1.0 + EVEN) * (x[1] - x[0]), (1.0 + EVEN) * (x[-1] - x[-2])
             if frame.low < x[0] - first or frame.high > x[-1] + last:
                 return None
-            places = _places(x, frame)
-            if not np.all(np.diff(places) > 0):
+            if not np.all(np.diff(_places(x, frame)) > 0):
                 return None
-            try:
-                _basis(places)
-            except InputError:  # knots that coincide
-                return None
+        try:
+            found.encoding  # noqa: B018 - cached
+        except InputError:  # knots that coincide
+            return None
         return found
 
     # as of a `Refinement` whose slopes are along the axes
@@ -92,7 +91,7 @@ class CubicPieces:
             x, frame = self.axes[axis - 1], self.frames[axis - 1]
             lines = np.moveaxis(values, axis, 0)
             if self.finer[axis - 1]:
-                weights = _weights(lines, x, frame)
+                weights = _weights(lines, x, frame, self.encoding.embedders[axis - 1])
             else:
                 features = self.encoding.embedders[axis - 1](frame.unit(x))
                 rows = lines.reshape(len(x), -1)
@@ -115,7 +114,7 @@ def _basis(places: Array) -> BSpline:
     return BSpline.of_pieces(places[1:-1], float(places[0]), float(places[-1]))
 
 
-def _weights(lines: Array, x: Array, frame: Frame) -> Array:
+def _weights(lines: Array, x: Array, frame: Frame, basis: Embedder) -> Array:
     """Return the weights (2n + 4, ...) of lines (n, ...) with slopes from the data.
 
     Past both ends they are straight.
@@ -123,7 +122,8 @@ def _weights(lines: Array, x: Array, frame: Frame) -> Array:
     dtype = np.result_type(lines.dtype, np.float32)
     wide = (-1, *[1] * (lines.ndim - 1))
     places = _places(x, frame)
-    knots = _basis(places).inner_knots
+    assert isinstance(basis, BSpline)
+    knots = basis.inner_knots
     gaps = np.diff(places)  # n + 1, the first and the last past the ends
     y = lines.astype(np.float64)
     unit = float(np.mean(gaps[1:-1]))  # slopes per mean gap do not overflow

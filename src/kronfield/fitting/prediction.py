@@ -239,12 +239,15 @@ class AxisErrors:
         The same of cubics with slopes from the data; NaN on a very short axis.
     count : int
         The number of predictions that were made.
+    shared : float
+        The most by which `expected` takes the errors of neighbouring degrees into account.
     """
 
     families: tuple[AnyFamily, ...]
     squares: Array
     slopes: float
     count: int
+    shared: float = 0.0
 
     def of(self, family: AnyFamily) -> float:
         """Return the mean squared error of one family."""
@@ -257,6 +260,29 @@ class AxisErrors:
         The logarithm of a mean of n squares has a standard deviation of about sqrt(2/n).
         """
         return math.exp(2 * math.sqrt(2 / self.count))
+
+    @functools.cached_property
+    def expected(self) -> Array:
+        """The mean squared errors by which splines are chosen.
+
+        On an uneven axis a few samples beside wide gaps make up most of the mean, and splines of
+        one degree may meet them by chance. Errors of neighbouring degrees are alike. So in
+        logarithms each is moved towards theirs by a part of the way, two standard errors of the
+        logarithm, but no further than ``shared``.
+        """
+        part = min(self.shared, math.log(self.chance))
+        if part == 0:
+            return self.squares
+        logarithms = np.log(np.maximum(self.squares, TINY))
+        splines = [(i, f) for i, f in enumerate(self.families) if isinstance(f, SplineFamily)]
+        of_degree = {f.degree: logarithms[i] for i, f in splines if f.ends == "not-a-knot"}
+        found = logarithms.copy()
+        for i, family in splines:
+            degrees = (family.degree - 2, family.degree + 2)
+            near = [of_degree[degree] for degree in degrees if degree in of_degree]
+            if near:
+                found[i] += part * (sum(near) / len(near) - logarithms[i])
+        return np.exp(found)
 
 
 def leave_one_out(
@@ -312,6 +338,7 @@ class _Task:
     samples: Array
     lines: Array
     most: int
+    shared: float
 
     @classmethod
     def of(cls, values: Array, axis: int, x: Array, settings: PredictionSettings) -> _Task | None:
@@ -324,7 +351,8 @@ class _Task:
         count = n - 2 if even else min(n - 2, settings.most_uneven)
         lines = some_lines(values, axis, max(1, settings.most_judged // count))
         samples = 1 + spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
-        return cls(judged, x, even, samples, lines, settings.most_uneven)
+        most, shared = settings.most_uneven, settings.shared
+        return cls(judged, x, even, samples, lines, most, shared)
 
     @property
     def is_one_matrix(self) -> bool:
@@ -346,7 +374,7 @@ def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
     n, count = one.lines.shape
     if not one.even:
         splines = [family for family in one.judged if isinstance(family, SplineFamily)]
-        return [uneven_errors(splines, one.x, one.lines, one.most)]
+        return [uneven_errors(splines, one.x, one.lines, one.most, one.shared)]
     lines = one.lines if A == 1 else np.concatenate([task.lines for task in tasks], axis=1)
     if one.is_one_matrix:
         errors = (_matrix(one.judged, n) @ lines).reshape(len(one.judged), n - 2, A, count)
@@ -361,10 +389,12 @@ def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
     ]
 
 
-def uneven_errors(judged: Sequence[SplineFamily], x: Array, lines: Array, most: int) -> AxisErrors:
+def uneven_errors(
+    judged: Sequence[SplineFamily], x: Array, lines: Array, most: int, shared: float
+) -> AxisErrors:
     """Return the errors of lines (N, R) along an uneven axis, of which about ``most`` are judged.
 
-    Samples count as their part of the axis.
+    Samples count as their part of the axis. ``shared`` is as in `AxisErrors`.
     """
     windows = Windows.of(x, lines, most)
     kinds = [(one.degree, one.ends) for one in judged]
@@ -372,7 +402,8 @@ def uneven_errors(judged: Sequence[SplineFamily], x: Array, lines: Array, most: 
     slopes = math.nan
     if len(x) >= FEWEST_FOR_SLOPES:
         slopes = windows.mean(_uneven_slopes_errors(windows.x, windows.lines))
-    return AxisErrors(tuple(judged), np.array(squares), slopes, windows.count * lines.shape[1])
+    count = windows.count * lines.shape[1]
+    return AxisErrors(tuple(judged), np.array(squares), slopes, count, shared)
 
 
 def some_lines(values: Array, axis: int, most: int) -> Array:

@@ -255,6 +255,16 @@ class PredictionSettings(_Group):
         script="lines.py",
         sides=(64, 1024),
     )
+    shared: float = decision(
+        0.5,
+        "On uneven axes the logarithm of the mean squared error of a spline is moved towards the "
+        "mean of those of the next lower and higher degree: by twice its standard error, as a part "
+        "of the way, but no further than this.",
+        data="random functions on 800 uneven lines of 10 to 60 samples: 0.25 to 0.6 are level; on "
+        "even lines nothing is gained",
+        script="lines.py",
+        sides=(0.0, 1.0),
+    )
     most_channels: int = decision(
         64,
         "The most channels in which samples are predicted, or more if `most_judged` predictions on "
