@@ -468,3 +468,10 @@ def test_the_rule_about_constants_can_fail():
     assert _without_a_reason("import os\n\nMOST = 1 << 4\n") == ["MOST"]
     assert _without_a_reason("import os\n\nA, B = 1e-3, -2\nC = 3\n") == ["A", "B", "C"]
     assert not _without_a_reason("# For speed.\nMOST = 1 << 4\nLEAST = 2\nNAMES = ('a', 'b')\n")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_lines_are_short(path):
+    """At most 100 characters, also with a remark for mypy, which ruff does not count."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [i for i, line in enumerate(lines, 1) if len(line) > 100] == []

@@ -81,8 +81,8 @@ def _field(method: Method, task: Task, seed: int) -> tuple[Field, list[Array]]:
     unit = [(0.0, 1.0)] * task.dimensions
     encoding = complex_encoding(method, task.dimensions, seed) if method.encoder else None
     if method.how == "closed":
-        settings = {"domain": unit, "ridge": 0.0, "roughness": (0.0, 0.0)}
-        return fit(task.coarse, task.coarse_axes, encoding, channels=True, **settings), task.axes  # type: ignore[arg-type]
+        settings: dict[str, Any] = {"domain": unit, "ridge": 0.0, "roughness": (0.0, 0.0)}
+        return fit(task.coarse, task.coarse_axes, encoding, channels=True, **settings), task.axes
     if method.how == "fit":
         if encoding is None:
             return fit(task.coarse, channels=True), [np.arange(n) / 2 for n in task.shape]

@@ -155,7 +155,8 @@ class ProductField(Field):
 
     def _sides(self) -> list[tuple[float, float]]:
         """Return the ends of the domain in units of the frames."""
-        return [tuple(map(float, f.unit(np.array([f.low, f.high])))) for f in self.frames]  # type: ignore[misc]
+        ends = (f.unit(np.array([f.low, f.high])) for f in self.frames)
+        return [(float(low), float(high)) for low, high in ends]
 
     def _means(self) -> list[Array]:
         """Return the mean (N,) of each function over the domain."""

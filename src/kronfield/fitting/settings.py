@@ -86,7 +86,7 @@ class _Group:
 
     def __reduce__(self) -> Any:
         """Return a function and its arguments that restore these decisions."""
-        every: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(self)  # type: ignore[arg-type]
+        every = dataclasses.fields(self)  # type: ignore[arg-type]
         values = {one.name: getattr(self, one.name) for one in every}
         other = {one.name: values[one.name] for one in every if values[one.name] != one.default}
         return _made, (type(self), other)

@@ -197,9 +197,10 @@ def _shapes(part: Part, report: FitReport) -> ScoreCurve | None:
     before = _tried(degrees, "degree")
     if before is not None:
         label = "mean squared error of samples left out\n(of values scaled to 1)"
-        chosen = next((float(one.parameters["degree"]) for one in degrees if one.chosen), None)  # type: ignore[arg-type]
+        chosen = [one.parameters["degree"] for one in degrees if one.chosen]
+        degree = float(chosen[0]) if chosen else None  # type: ignore[arg-type]
         title = "Error of samples left out, by degree"
-        return ScoreCurve(title, "degree", label, *before, chosen, "slopes from the data")
+        return ScoreCurve(title, "degree", label, *before, degree, "slopes from the data")
     first = report.embedders[0]
     name = first.shape_parameter
     if name is None:
