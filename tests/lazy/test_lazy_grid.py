@@ -375,8 +375,6 @@ def test_compute_persist_refit_and_pickles():
     np.testing.assert_array_equal(there.on_grid(), lazy.on_grid())
     with pytest.raises(kf.InputError, match="compute"):
         lazy.save("never.field")
-    with pytest.raises(kf.InputError, match="compute"):
-        lazy(da.zeros((5, 2)))
 
 
 def test_one_field_has_one_name():
@@ -385,3 +383,106 @@ def test_one_field_has_one_name():
     one, other = kf.fit(values, noise=0), kf.fit(values, noise=0)
     assert one.weights.name == other.weights.name
     assert one.on_grid((50, 60)).name == other.on_grid((50, 60)).name
+
+
+def test_a_dataarray_of_dask_is_not_loaded_by_the_accessor():
+    xarray = pytest.importorskip("xarray")
+    import kronfield.xarray  # noqa: F401
+
+    data = xarray.DataArray(smooth((60, 50)), dims=("x", "y"), coords={"x": np.arange(60.0)})
+    with pytest.raises(kf.InputError, match=r"kf\.fit"):
+        data.chunk().kronfield.interp(x=[2.5])
+
+
+def test_a_store_of_zarr_keeps_the_field(tmp_path):
+    pytest.importorskip("zarr")
+    values = np.stack([blocky((300, 90)), smooth((300, 90))], axis=2)
+    x = {"time": np.datetime64("2024-01-01", "s") + np.arange(300), "y": np.arange(90.0)[::-1]}
+    lazy = kf.fit(da.from_array(values, chunks=(128, 90, 2)), x, noise=0)
+    lazy.info["source"] = "a test"
+    saved = lazy.save(tmp_path / "kept.zarr")
+    assert saved.bytes > 1000
+    there = kf.load(tmp_path / "kept.zarr")
+    assert isinstance(there, LazyField)
+    assert (there.labels, there.info, there.frames) == (lazy.labels, lazy.info, lazy.frames)
+    assert there.weights.numblocks == (3, 1, 1)
+    np.testing.assert_array_equal(there.weights, lazy.weights)
+    np.testing.assert_array_equal(there.on_grid(), lazy.on_grid())
+    np.testing.assert_array_equal(there.on_grid((100, 90)), lazy.on_grid((100, 90)))
+    at = np.array([[5.5, 3.0]])
+    np.testing.assert_array_equal(
+        there.distance_to_data(at * [1, 1] + [1704067200, 0]),
+        lazy.distance_to_data(at * [1, 1] + [1704067200, 0]),
+    )
+    lazy.save(tmp_path / "kept.zarr")  # replaced
+    with pytest.raises(kf.InputError, match="dtype"):
+        lazy.save(tmp_path / "kept.zarr", dtype="float16")
+
+
+def test_stores_that_hold_no_field_are_refused(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(kf.InputError, match="a saved field"):
+        kf.load(tmp_path / "empty")
+    zarr.create_array(tmp_path / "array.zarr", data=np.ones(3))
+    with pytest.raises(kf.InputError, match="a saved field"):
+        kf.load(tmp_path / "array.zarr")
+    kf.fit(da.from_array(blocky((300,)), chunks=128), noise=0).save(tmp_path / "field.zarr")
+    group = zarr.open_group(tmp_path / "field.zarr")
+    group.attrs["kronfield"] = {**group.attrs["kronfield"], "frames": [[0.0, 1.0, 0.0]]}
+    with pytest.raises(kf.InputError, match="damaged"):
+        kf.load(tmp_path / "field.zarr")
+    group.attrs["kronfield"] = {**group.attrs["kronfield"], "version": 99}
+    with pytest.raises(kf.InputError, match="newer"):
+        kf.load(tmp_path / "field.zarr")
+
+
+def test_a_failed_save_leaves_no_store(tmp_path):
+    pytest.importorskip("zarr")
+    values = smooth((600, 500))
+    values[3, 5] = np.nan
+    field = kf.fit(da.from_array(values, chunks=200), noise=0)
+    with pytest.raises(kf.InputError, match="NaN"):
+        field.save(tmp_path / "never.zarr")
+    assert not list(tmp_path.iterdir())
+
+
+def test_points_of_dask():
+    values = np.stack([smooth((120, 90)), blocky((120, 90))], axis=2)
+    lazy, memory = both(values, (50, 40, 2), noise=0)
+    points = np.random.default_rng(5).random((200, 2)) * [119, 89]
+    chunked = da.from_array(points, chunks=(70, 1))
+    for field in (lazy, memory):
+        found = field(chunked, derivative=(0, 1))
+        assert found.chunks == ((70, 70, 60), (2,))
+        np.testing.assert_allclose(found, memory(points, derivative=(0, 1)), atol=1e-8)
+    one = kf.fit(values[..., 0], noise=0)
+    assert one(chunked).chunks == ((70, 70, 60),)
+    np.testing.assert_allclose(one(chunked + 50, outside="nan"), one(points + 50, outside="nan"))
+    with pytest.raises(kf.InputError, match="outside"):
+        one(chunked + 50).compute()
+    with pytest.raises(kf.InputError, match="outside: got"):
+        one(chunked, outside="no")
+    with pytest.raises(kf.InputError, match="shape"):
+        one(chunked[:, :1])
+    with pytest.raises(kf.InputError, match="2 orders"):
+        one(chunked, derivative=(1, 0, 0))
+
+
+def test_points_in_a_table_of_dask():
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(6)
+    table = pandas.DataFrame({"y": rng.random(50) * 80, "other": 0, "x": rng.random(50) * 110})
+    field = kf.fit(smooth((120, 90)), {"x": np.arange(120.0), "y": np.arange(90.0)})
+    found = field(frames.from_pandas(table, npartitions=3)).compute()
+    np.testing.assert_array_equal(found, field(table))
+    with pytest.raises(kf.InputError, match="a table without y"):
+        field(frames.from_pandas(table[["x", "other"]], npartitions=3))
+
+
+def test_large_weights_are_not_gathered_for_points(monkeypatch):
+    monkeypatch.setattr("kronfield.lazy.field.MOST_GATHERED", 1 << 10)
+    field = kf.fit(da.from_array(smooth((60, 50)), chunks=60), noise=0)
+    with pytest.raises(kf.InputError, match=r"field\.compute\(\)"):
+        field(da.zeros((5, 2)))

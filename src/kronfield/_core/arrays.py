@@ -66,8 +66,11 @@ def is_lazy(value: object) -> bool:
     return library in ("dask", "zarr")
 
 
-def lazy_array(argument: str, value: Any) -> Any:
-    """Return a lazy array of numbers, whose shape is known; its values are not looked at."""
+def lazy_array(argument: str, value: Any, *, known: bool = True) -> Any:
+    """Return a lazy array of numbers; its values are not looked at.
+
+    With ``known``, its shape must be known.
+    """
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
         raise problem(
@@ -81,7 +84,7 @@ def lazy_array(argument: str, value: Any) -> Any:
         raise problem(
             argument, describe(value), "numbers", "Convert them to float first.", TypeError
         )
-    if any(n != n for n in shape):
+    if known and any(n != n for n in shape):
         raise problem(
             argument,
             "an array whose chunks have unknown sizes",

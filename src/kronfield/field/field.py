@@ -13,6 +13,7 @@ from kronfield._core.arrays import (
     Array,
     InputError,
     describe,
+    is_lazy,
     joined_complex,
     problem,
     real,
@@ -171,6 +172,12 @@ class Field:
         """Set the positions that `on_grid` evaluates by default; return the field."""
         self._axes = SampleAxes(axes)
         return self
+
+    def with_weights(self, planes: Array) -> Field:
+        """Return a copy with other weights, as real planes (C, K_1, ..., K_D)."""
+        new = self.__copy__()
+        new._planes = planes
+        return new
 
     def with_places(self, places: Places | None) -> Field:
         """Set the positions of the data, for `distance_to_data`; return the field."""
@@ -357,9 +364,15 @@ class Field:
 
         Fields whose axes have names take a table with these columns, or positions by name,
         ``field(lon=8.5, lat=47.4)``, which are broadcast: values have their shape. Fields on one
-        axis of dates also take a date or an array of dates, whose shape values have.
+        axis of dates also take a date or an array of dates, whose shape values have. Arrays and
+        tables of Dask give an array of Dask.
         ``derivative``, ``outside``, ``beyond`` and ``per`` are as in `on_grid`.
         """
+        if is_lazy(points):
+            from kronfield.lazy.points import values_at
+
+            options = {"outside": outside, "beyond": beyond, "per": per}
+            return values_at(self, points, derivative, options)
         X, shape = self.located(points, coordinates)
         orders, lengths = self._orders(derivative), self._lengths(per)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
@@ -611,11 +624,7 @@ class Field:
                 "They overflow: use float32 or float64.",
             )
         error = (stored.astype(np.float64) - numbers).ravel() if dtype else np.zeros(1)
-        if self._places is not None:
-            kept, about = self._places.contents()
-            arrays, metadata = {**arrays, **kept}, {**metadata, "places": about}
-        if self._labels is not None:
-            metadata = {**metadata, "labels": self._labels.to_dict()}
+        metadata, arrays = self._with_context(metadata, arrays)
         coverage = getattr(self.report, "known_coverage", None)
         if coverage is not None:
             known = {**(metadata.get("info") or {}), "coverage": coverage.to_dict()}
@@ -623,6 +632,17 @@ class Field:
         storage.write(path, {name: stored, **arrays}, metadata)
         rms = float(np.sqrt(np.mean(error**2)))
         return Saved(os.fspath(path), os.path.getsize(path), float(np.abs(error).max()), rms)
+
+    def _with_context(
+        self, metadata: dict[str, Any], arrays: dict[str, Array]
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return the contents of a file with the positions of the data and the labels."""
+        if self._places is not None:
+            kept, about = self._places.contents()
+            arrays, metadata = {**arrays, **kept}, {**metadata, "places": about}
+        if self._labels is not None:
+            metadata = {**metadata, "labels": self._labels.to_dict()}
+        return metadata, arrays
 
     # Methods that fields of other kinds override
     # ------------------------------------------------------------------------------------------

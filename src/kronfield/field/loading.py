@@ -35,24 +35,28 @@ def load(
     Parameters
     ----------
     path : path
-        A file that `Field.save` wrote.
+        A file that `Field.save` wrote, or the zarr store of a lazy field, which needs Dask.
     functions : dict, optional
         The functions of every `ShiftedBasis` in the encoding, by name.
     """
+    if os.path.isdir(path):
+        from kronfield.lazy.storage import load as load_lazy
+
+        return load_lazy(path, functions)
     arrays, metadata = storage.read(path)
     kind = metadata.get("kind", "field")
     if kind == "field":
-        return _placed(field_from(path, arrays, metadata, functions), arrays, metadata)
+        return placed(field_from(path, arrays, metadata, functions), arrays, metadata)
     if kind == "low rank":
-        return _placed(low_rank_from(path, arrays, metadata, functions), arrays, metadata)
+        return placed(low_rank_from(path, arrays, metadata, functions), arrays, metadata)
     if kind == "dual":
-        return _placed(dual_from(path, arrays, metadata), arrays, metadata)
+        return placed(dual_from(path, arrays, metadata), arrays, metadata)
     if kind == "factored":
-        return _placed(factored_from(path, arrays, metadata), arrays, metadata)
+        return placed(factored_from(path, arrays, metadata), arrays, metadata)
     if kind == "refined":
         from kronfield.fitting.refined import refined_from
 
-        return _placed(refined_from(path, arrays, metadata), arrays, metadata)
+        return placed(refined_from(path, arrays, metadata), arrays, metadata)
     if kind == "network":
         try:
             from kronfield.nn.field import network_from
@@ -70,7 +74,7 @@ def load(
     raise problem("path", f"{path}, a file of {kind}", "a saved field", remedy)
 
 
-def _placed(field: Field, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Field:
+def placed(field: Field, arrays: Mapping[str, Any], metadata: Mapping[str, Any]) -> Field:
     """Set the positions of the data and the labels of a loaded field, if they were saved."""
     return field.with_places(places_from(arrays, metadata, field.axes)).with_labels(
         _labels_from(metadata, field.dimensions)

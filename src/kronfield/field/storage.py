@@ -47,20 +47,27 @@ def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _coded(value: Any) -> Any:
+def coded(value: Any) -> Any:
     """Return metadata in which numbers that are not finite are objects that JSON can hold."""
     if isinstance(value, Mapping):
-        return {key: _coded(one) for key, one in value.items()}
+        return {key: coded(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_coded(one) for one in value]
+        return [coded(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {_NOT_FINITE: str(value)}
     return value
 
 
-def _decoded(found: dict[str, Any]) -> Any:
+def decoded_entry(found: dict[str, Any]) -> Any:
     """Return the number that an object of JSON stands for; other objects unchanged."""
     return float(found[_NOT_FINITE]) if list(found) == [_NOT_FINITE] else found
+
+
+def decoded(value: Any) -> Any:
+    """Return metadata with the numbers that `coded` made objects."""
+    if isinstance(value, dict):
+        return decoded_entry({key: decoded(one) for key, one in value.items()})
+    return [decoded(one) for one in value] if isinstance(value, list) else value
 
 
 def write(
@@ -74,7 +81,7 @@ def write(
     from safetensors.numpy import save_file
 
     whole = {"format": FORMAT, "version": FIRST_VERSION, **metadata}
-    text = json.dumps(_coded(whole), allow_nan=False, sort_keys=True)
+    text = json.dumps(coded(whole), allow_nan=False, sort_keys=True)
     # safetensors would scramble arrays that are not contiguous; reshape keeps 0-d arrays 0-d
     contiguous = {
         name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
@@ -150,7 +157,7 @@ def _metadata(target: Path, header: Mapping[str, str]) -> dict[str, Any]:
         raise problem(
             "path", f"{target}, a file without kronfield metadata", "a saved field", _REMEDY
         )
-    metadata = json.loads(header[FORMAT], object_hook=_decoded)
+    metadata = json.loads(header[FORMAT], object_hook=decoded_entry)
     if (
         not isinstance(metadata, dict)
         or metadata.get("format") != FORMAT

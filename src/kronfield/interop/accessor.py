@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import Array, is_lazy, problem
 from kronfield._core.labels import (
     Labels,
     attrs_of_derivative,
@@ -181,6 +181,13 @@ class ArrayAccessor:
     def _values(self, dims: Sequence[Any]) -> tuple[Array, tuple[int, ...]]:
         """Return values (N_1, ..., N_D) or (N_1, ..., N_D, C), and the shape of the channels."""
         data = self._data
+        if is_lazy(data):
+            raise problem(
+                "data",
+                "a DataArray in chunks of Dask",
+                "samples in memory",
+                "kf.fit(data) gives a lazy field; data.compute().kronfield reads all samples.",
+            )
         others = [dim for dim in data.dims if dim not in dims]
         values = np.asarray(data.variable.transpose(*others, *dims).values)
         rest = values.shape[: len(others)]

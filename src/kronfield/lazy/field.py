@@ -24,12 +24,15 @@ from kronfield.encoding import Kronecker
 from kronfield.field import Field, evaluation
 from kronfield.field.field import Saved, derivative_overflow
 from kronfield.lazy.chunks import Tiling, one_chunk, owners, starts, tiling, tiling_of, with_halo
+from kronfield.lazy.points import values_at
 from kronfield.solvers.grid.banded import BlockBanded, apply
 from kronfield.solvers.points.rows import axis_run, taps_in_reach
 
 # The most numbers of a chunk that is made on a grid: 128 MB of float64. Chunks of weights that
 # would make more are divided first.
 MOST_MADE = 1 << 24
+# The most bytes of weights that are gathered for points of Dask, which may lie anywhere.
+MOST_GATHERED = 1 << 28
 
 
 class LazyField(Field):
@@ -65,6 +68,10 @@ class LazyField(Field):
         import dask
 
         (planes,) = dask.compute(self._planes, **options)
+        return self._in_memory(planes)
+
+    def _in_memory(self, planes: Array) -> Field:
+        """Return a field with these weights."""
         field = Field(
             self.encoding,
             planes,
@@ -83,12 +90,8 @@ class LazyField(Field):
         import dask
 
         (planes,) = dask.persist(self._planes, **options)
-        return self._with_planes(planes)
-
-    def _with_planes(self, planes: Any) -> LazyField:
-        new = self.__copy__()
+        new = self.with_weights(planes)
         assert isinstance(new, LazyField)
-        new._planes = planes
         return new
 
     @property
@@ -212,20 +215,16 @@ class LazyField(Field):
     ) -> Any:
         """Return the values at ``points`` (P, D), an array of Dask of shape (P,) or (P, C).
 
-        Arguments are those of a call of `Field`, without ``beyond``. The points are in memory;
-        for points that are not, call ``field.compute()`` first.
+        Arguments are those of a call of `Field`, without ``beyond``. Points that are an array or a
+        table of Dask may lie anywhere: the weights are then gathered, which is refused if they are
+        large.
         """
-        if is_lazy(points):
-            raise problem(
-                "points",
-                "an array of Dask, beside a field whose weights are one too",
-                "points in memory, or weights in memory",
-                "Call field.compute()(points), or compute the points.",
-            )
         if beyond is not None:
             raise problem(
                 "beyond", beyond, "None", "Lazy fields do not have it; use field.compute()."
             )
+        if is_lazy(points):
+            return self._at_lazy(points, derivative, {"outside": outside, "per": per})
         X, shape = self.located(points, coordinates)
         orders, units = self._orders(derivative), self._lengths(per)
         placed = [self._place("points", X[:, i], i, outside) for i in range(self.dimensions)]
@@ -243,6 +242,19 @@ class LazyField(Field):
             mask = mask[:, None] if self.has_channels else mask
             values = dask.array.where(mask, values.dtype.type(np.nan), values)
         return values if shape is None else values.reshape((*shape, *values.shape[1:]))
+
+    def _at_lazy(self, points: Any, derivative: Any, options: dict[str, Any]) -> Any:
+        """Return the values at points of Dask, for which the weights are gathered."""
+        if self._planes.nbytes > MOST_GATHERED:
+            raise problem(
+                "points",
+                f"an array of Dask, beside weights of {self._planes.nbytes / 1e9:.2f} GB",
+                f"points in memory, or weights of at most {MOST_GATHERED / 1e9:.2f} GB",
+                "Compute some of the points at a time, or call field.compute()(points).",
+            )
+        none = np.zeros((len(self._planes), *[0] * self.dimensions), dtype=self._planes.dtype)
+        nothing = self._in_memory(none)
+        return values_at(nothing, points, derivative, options, self._planes)
 
     def _at(self, units: list[Array], orders: tuple[int, ...], scale: float) -> Any:
         """Return planes (C, P) at points, from the chunks of weights that they lie in.
@@ -303,18 +315,30 @@ class LazyField(Field):
         parts = [self(points, tuple(row), outside=outside, **coordinates) for row in twice]
         return functools.reduce(lambda a, b: a + b, parts)
 
-    # What needs all weights in memory
+    # Files and pictures
     # ------------------------------------------------------------------------------------------
 
     def save(self, path: Any, *, dtype: str | None = None) -> Saved:
-        """Raise an error: the weights of this field are not in memory."""
-        del path, dtype
-        raise problem(
-            "save",
-            "a field whose weights are not in memory",
-            "one in memory",
-            "Call field.compute().save(path), or store values: field.on_grid(...).to_zarr(path).",
-        )
+        """Compute the weights into a zarr store, chunk by chunk; see `load`.
+
+        Parameters
+        ----------
+        path : path
+            A folder whose name ends in ".zarr", on a disk that all workers share. It appears when
+            it is complete; an existing store is replaced.
+        dtype : None
+            Weights keep their dtype.
+        """
+        from kronfield.lazy.storage import save
+
+        if dtype is not None:
+            raise problem("dtype", repr(dtype), "None", "Weights of lazy fields keep theirs.")
+        return save(self, path)
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return the metadata of a saved field, and its arrays but for the weights."""
+        _, _, arrays, metadata = self._contents()
+        return self._with_context(metadata, arrays)
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Draw the field: see `Field.plot`. The weights are computed first."""
