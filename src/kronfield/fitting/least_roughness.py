@@ -27,7 +27,7 @@ MOST_WORK, MOST_NUMBERS = 4e9, 3e7
 # Conjugate gradients: the residual relative to the right-hand side, and the most steps.
 TOLERANCE, MOST_STEPS = 1e-6, 2000
 # Rows of the equations that are assembled together, so that they stay within the caches.
-ROWS = 1 << 11
+ROWS = 1 << 12
 # The reach of second differences.
 REACH = 2
 
@@ -95,43 +95,54 @@ class _System:
         from scipy.sparse import csr_matrix
         from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-        M = len(places)
+        M, C = len(places), len(planes)
         stencil = _Stencil(missing.shape, places)
-        flat = np.where(missing, 0.0, planes).reshape(len(planes), -1)
+        flat = planes.reshape(C, -1).copy()
+        flat[:, places] = 0
         rank = np.full(missing.size, -1, dtype=np.int32)
         rank[places] = np.arange(M, dtype=np.int32)
-        known = np.empty((2, len(planes), M))
-        counts = np.empty(M, dtype=np.int32)
-        parts = []
+        # the numbers (M, S) of missing samples around missing ones, -1 for others
+        pairs = np.empty((M, len(stencil.steps)), dtype=np.int32)
+        known = np.zeros((2, C, M))
         for first in range(0, M, ROWS):
             part = slice(first, min(first + ROWS, M))
-            # the samples (m, S) around missing ones, and their values
-            columns, values, outside = stencil.rows(part)
-            around = flat.take(columns, axis=1)
-            for k in range(2):
-                np.einsum("cms,ms->cm", around, -values[k], out=known[k, :, part])
-            others = rank.take(columns)
-            others[outside] = -1
-            is_pair = others >= 0
-            np.sum(is_pair, axis=1, out=counts[part])
-            at = np.flatnonzero(is_pair)
-            parts.append([one.ravel().take(at) for one in (others, *values)])
-        neighbours, *entries = (np.concatenate(one) for one in zip(*parts, strict=True))
+            own = places[part]
+            for group, values in stencil.groups:
+                total = np.zeros((C, len(own)))
+                for k in group:
+                    around = own + stencil.steps[k]
+                    pairs[part, k] = rank.take(around, mode="wrap")
+                    total += flat.take(around, axis=1, mode="wrap")
+                for one, value in zip(known, values, strict=True):
+                    if value:
+                        one[:, part] -= value * total
+        stencil.correct(known, pairs, flat)
+        is_pair = pairs >= 0
+        at = np.flatnonzero(is_pair)
+        neighbours = pairs.reshape(-1).take(at)
+        counts = np.count_nonzero(is_pair, axis=1)
         ends = np.append(0, np.cumsum(counts)).astype(np.int32)
         ones = np.ones(len(neighbours), dtype=np.int8)
         graph = csr_matrix((ones, neighbours, ends), (M, M))
         order = reverse_cuthill_mckee(graph, symmetric_mode=True)
         position = np.empty(M, dtype=np.int32)
         position[order] = np.arange(M, dtype=np.int32)
-        # only one triangle: every pair once
-        row, column = np.repeat(position, counts), position.take(neighbours)
-        lower = np.flatnonzero(row > column)
-        row, column = row.take(lower), column.take(lower)
+        # only one triangle: every pair once, by the steps forward
+        parts = []
+        for k in range(0, len(stencil.steps), 2):
+            near = np.flatnonzero(is_pair[:, k])
+            ends_of = position.take(near), position.take(pairs[:, k].take(near))
+            parts.append((np.maximum(*ends_of), np.minimum(*ends_of), *stencil.values(k, near)))
+        row, column, *entries = (
+            (np.concatenate(one) for one in zip(*parts, strict=True))
+            if parts
+            else np.zeros((4, 0), dtype=np.int32)
+        )
         return cls(
             stencil.diagonal(),
             row,
             column,
-            (entries[0].take(lower), entries[1].take(lower)),
+            (entries[0], entries[1]),
             (known[0], known[1]),
             order,
             int((row - column).max()) if len(row) else 0,
@@ -218,7 +229,7 @@ _Side = tuple[Array, Array, Array]
 
 
 class _Stencil:
-    """Makes the rows of the normal equations: the samples around missing ones, and their values.
+    """The steps to the samples around missing ones, and their values in the normal equations.
 
     Near the border of the lattice there are fewer differences.
     """
@@ -227,7 +238,9 @@ class _Stencil:
         self.axes = range(1, len(shape))
         self.shape, self.places = shape, places
         self.strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        self.near = np.flatnonzero(_near_border(shape, places))
+        self.near = np.flatnonzero(_near_border(shape).ravel().take(places))
+        self.number = np.full(len(places), -1, dtype=np.int32)
+        self.number[self.near] = np.arange(len(self.near))
         self.at = np.unravel_index(places[self.near], shape)
         # along an axis: D'D of second differences (its diagonal and the next), and of first ones
         self.tables = [_bands(n) for n in shape]
@@ -240,6 +253,12 @@ class _Stencil:
         ]
         self.steps = np.array([step for step, *_ in found], dtype=np.intp)  # (S,)
         self.inner = [np.array([inner[k] for _, inner, _ in found]) for k in range(2)]
+        # steps whose inner values are equal
+        values = [inner for _, inner, _ in found]
+        self.groups = [
+            ([k for k, one in enumerate(values) if one == same], same)
+            for same in dict.fromkeys(values)
+        ]
         # of samples near the border: values (n, S), and where a step leads out of the lattice
         columns = [
             np.zeros((3, len(self.near), 0)),
@@ -247,25 +266,31 @@ class _Stencil:
         ]
         self.beside = np.concatenate(columns, axis=-1)
 
-    def rows(self, part: slice) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
-        """Return rows of some missing samples.
+    def correct(self, known: Array, pairs: Array, flat: Array) -> None:
+        """Set right-hand sides (2, C, M) and neighbours (M, S) of samples near the border.
 
-        These are the indices (m, S) of samples around them (their own index if there is no sample),
-        the values for second and first differences, and the places outside of the lattice.
+        Before, they are as if all samples had all differences. ``flat`` (C, N) are the known
+        samples, and 0 where samples are missing.
         """
-        columns = self.places[part, None] + self.steps
-        low, high = np.searchsorted(self.near, (part.start, part.stop))
-        near = self.near[low:high] - part.start
-        row, step = np.nonzero(self.beside[2][low:high])
-        outside = near[row], step
-        columns[outside] = self.places[part][outside[0]]
-        values = []
-        for inner, beside in zip(self.inner, self.beside, strict=False):
-            every = np.empty(columns.shape)
-            every[:] = inner
-            every[near] = beside[low:high]
-            values.append(every)
-        return columns, (values[0], values[1]), outside
+        if not len(self.near):
+            return
+        row, step = np.nonzero(self.beside[2])
+        pairs[self.near[row], step] = -1
+        columns = self.places[self.near, None] + self.steps
+        columns[row, step] = 0  # their values are 0
+        around = flat.take(columns, axis=1)
+        for k in range(2):
+            known[k][:, self.near] = -np.einsum("cms,ms->cm", around, self.beside[k])
+
+    def values(self, k: int, rows: Array) -> tuple[Array, Array]:
+        """Return the values of some rows for second and first differences, at step ``k``."""
+        found = [np.full(len(rows), one[k]) for one in self.inner]
+        if len(self.near):
+            number = self.number.take(rows)
+            beside = np.flatnonzero(number >= 0)
+            for one, table in zip(found, self.beside, strict=False):
+                one[beside] = table[number.take(beside), k]
+        return found[0], found[1]
 
     def diagonal(self) -> tuple[Array, Array]:
         """Return the values at the sample itself, for second and first differences."""
@@ -315,13 +340,10 @@ class _Stencil:
         return self.at[axis] == (self.shape[axis] - 1 if side > 0 else 0)
 
 
-def _near_border(shape: Sequence[int], places: Array) -> Array:
-    """Tell which places are near the border of the lattice along any axis except the first."""
-    near = np.zeros(len(places), dtype=bool)
-    rest = places
-    for axis in range(len(shape) - 1, 0, -1):
-        rest, i = np.divmod(rest, shape[axis])
-        near |= (i < REACH) | (i >= shape[axis] - REACH)
+def _near_border(shape: Sequence[int]) -> Array:
+    """Tell which samples are near the border of the lattice along any axis except the first."""
+    near = np.ones(shape, dtype=bool)
+    near[(slice(None), *(slice(REACH, max(n - REACH, REACH)) for n in shape[1:]))] = False
     return near
 
 
