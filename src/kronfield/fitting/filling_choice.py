@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -30,7 +30,7 @@ from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
 from kronfield._core.records import record
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
-from kronfield.fitting.least_roughness import least_roughness
+from kronfield.fitting.least_roughness import REACH, least_roughness
 from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
@@ -205,14 +205,14 @@ class MeanError:
         parts = [part for part in parts if len(part)]
         if not parts:
             return cls(math.nan, math.nan)
-        count = sum(map(len, parts))
-        mean = math.fsum(float(part.sum(dtype=np.float64)) for part in parts) / count
+        sums, counts = _sums(parts), np.array([len(part) for part in parts])
+        count = int(counts.sum())
+        mean = float(sums.sum()) / count
         if len(parts) == 1:
             return cls(mean, float(np.std(parts[0])) / math.sqrt(count))
         # of a ratio of sums over clusters (Cochran, 1977)
-        off = [float(part.sum(dtype=np.float64)) - mean * len(part) for part in parts]
-        W = len(parts)
-        return cls(mean, math.sqrt(W / (W - 1) * math.fsum(d * d for d in off)) / count)
+        off, W = sums - mean * counts, len(parts)
+        return cls(mean, math.sqrt(W / (W - 1) * float(off @ off)) / count)
 
     @classmethod
     def elsewhere(
@@ -232,7 +232,7 @@ class MeanError:
         pairs = [(a, b) for a, b in zip(parts, known, strict=True) if len(a)]
         if len(pairs) < fewest:
             return found
-        total = math.fsum(float(b.sum(dtype=np.float64)) for _, b in pairs)
+        total = float(_sums([b for _, b in pairs]).sum())
         count, mean = sum(len(a) for a, _ in pairs), float(there.mean(dtype=np.float64))
         if not (total > 0 and mean > 0):
             return found
@@ -281,16 +281,13 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         surfaces = {ratios[0]: line(windows, gaps)}
     else:
         ratios = settings.search.ratios[::2]
-        surfaces = dict(zip(ratios, least_roughness(windows, gaps, ratios), strict=True))
+        unknown = _connected(judged.hidden, gaps)
+        found = least_roughness(windows, unknown, ratios)
+        surfaces = dict(zip(ratios, found, strict=True))
     errors = {ratio: _errors(found, windows, judged.hidden) for ratio, found in surfaces.items()}
     squares = {ratio: _mean_squares(parts) for ratio, parts in errors.items()}
     trust = window_weights(list(squares.values()))
-    best = min(
-        squares,
-        key=lambda ratio: sum(
-            w * float(part.sum()) for w, part in zip(trust, squares[ratio], strict=True)
-        ),
-    )
+    best = min(squares, key=lambda ratio: float(trust @ _sums(squares[ratio])))
     linear = MeanError.of(squares[best])
     candidates = [
         Candidate(
@@ -303,7 +300,11 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     )
     wide = are_wide(missing, own)
     plan = Plan(own.rounds_of_holes, wide, own, best, 1.0, rotation, line)
-    filled = plan.fill_from(surfaces[best], gaps, linear.root[0])
+    boxes, start = hole_boxes(missing, own), surfaces[best]
+    guess = plan.guess(planes, missing, boxes)
+    if line is None:  # missing samples that the hidden ones do not affect
+        start = np.where(unknown, start, judged.stack(guess))
+    filled = plan.fill_from(start, gaps, linear.root[0])
     others = _errors(filled, windows, judged.hidden)
     if line is None:
         weight, deviation = best_share(errors[best], others, trust)
@@ -322,15 +323,15 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     if taken == 0.0:
         at = list(squares).index(best)
         expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
-        return _linear(plan, planes, missing, candidates, at, reason, linear.root[0], expected)
+        return _linear(plan, missing, guess, boxes, candidates, at, reason, linear.root[0], expected)
     mixed = _mean_squares(
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
     plan = replace(plan, weight=taken)
-    complete = plan.fill_lattice(planes, missing, linear.root[0])
+    complete = plan.fill_guess(guess, missing, linear.root[0], boxes)
     apart = own.activity_distances
     there = activity(complete[:, None], missing[None], apart, own.activity_samples)
-    here = activity((1 - taken) * surfaces[best] + taken * filled, judged.hidden, apart)
+    here = activity(start + taken * (filled - start), judged.hidden, apart)
     ends = np.cumsum([int(one.sum()) for one in judged.hidden])[:-1]
     expected = MeanError.elsewhere(mixed, np.split(here, ends), there, own.fewest_windows)
     expected = expected.of_few(int(judged.hidden.sum()), int(missing.sum()))
@@ -354,8 +355,9 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
 
 def _linear(
     plan: Plan,
-    planes: Array,
     missing: Array,
+    guess: Array,
+    boxes: Boxes | None,
     candidates: list[Candidate],
     at: int,
     reason: str,
@@ -364,17 +366,16 @@ def _linear(
 ) -> Filling:
     """Return the linear fit of small holes; ``at`` is the index of its candidate.
 
-    It is computed near the holes alone if that is far less work than a fit of all samples.
+    It is the ``guess``, computed near the holes alone, if that is far less work than a fit of all
+    samples.
     """
     if plan.line is not None:
         return Filling(candidates, reason, None, *expected.root, line=plan.line)
     settings, ratio = plan.settings, plan.ratio
-    if missing.size <= settings.whole_samples or hole_boxes(missing, settings) is None:
+    if missing.size <= settings.whole_samples or boxes is None:
         return Filling(candidates, reason, None, *expected.root, ratio=ratio)
-    plan = replace(plan, weight=0.0)
-    complete = plan.fill_lattice(planes, missing, error)
     candidates[at] = replace(candidates[at], chosen=True)
-    found = Filling(candidates, reason, complete, *expected.root, error)
+    found = Filling(candidates, reason, guess, *expected.root, error)
     return replace(found, rounds=plan.rounds, all_sizes=plan.all_sizes, ratio=ratio, weight=0.0)
 
 
@@ -470,7 +471,7 @@ def window_weights(squares: Sequence[Sequence[Array]]) -> Array:
     a few windows with large errors would decide; without the second term, those with small errors.
     """
     counts = np.array([max(len(part), 1) for part in squares[0]])
-    sums = np.mean([[float(part.sum()) for part in parts] for parts in squares], axis=0)
+    sums = np.mean([_sums(parts) for parts in squares], axis=0)
     scales = sums / counts + sums.sum() / counts.sum()
     return 1 / np.where(scales > 0, scales, 1.0)
 
@@ -492,17 +493,17 @@ def best_share(
     >>> best_share(one, [-part for part in one])  # half of each has no error at all
     (0.5, 0.0)
     """
-    pairs = [
-        (a.astype(np.float64), b.astype(np.float64)) for a, b in zip(errors, others, strict=True)
-    ]
-    gains = np.array([float(np.sum(a * (a - b))) for a, b in pairs])
-    sizes = np.array([float(np.sum((a - b) ** 2)) for a, b in pairs])
+    one, other = (np.concatenate(parts, axis=1, dtype=np.float64) for parts in (errors, others))
+    ends = np.cumsum([part.shape[1] for part in errors])[:-1]
+    gains, sizes = (
+        _sums(np.split(np.einsum("cn,cn->n", a, one - other), ends)) for a in (one, one - other)
+    )
     if weights is not None:
         gains, sizes = weights * gains, weights * sizes
     if not sizes.sum() > 0:
         return 0.0, 0.0
     share = float(gains.sum() / sizes.sum())
-    W = len(pairs)
+    W = len(gains)
     if W < 2:
         return share, math.inf
     off = gains - share * sizes
@@ -590,7 +591,7 @@ def _decided(
     expected = MeanError.of(linear)
     gaps = judged.stack(missing) | judged.hidden
     windows = judged.stack(planes)
-    found = plan.fill_stack(windows, gaps, expected.root[0])
+    found = plan.fill_from(plan.guess_stack(windows, gaps), gaps, expected.root[0])
     squares = judged.by_cells(_mean_squares(_errors(found, windows, judged.hidden)), cell)
     own = MeanError.of(squares)
     taken, by = is_better(squares, linear)
@@ -641,21 +642,38 @@ class Plan:
     rotation: Array | None = None
     line: LineSmoother | None = None
 
-    def fill_stack(
-        self, stack: Array, gaps: Array, error: float, rotation: Array | None = None
-    ) -> Array:
-        """Return stacked windows (C, W, N_1, ..., N_D) with their gaps filled."""
-        if self.line is not None:
-            guess = self.line(stack, gaps)
-        elif self.ratio is None:
-            guess = coarse_guess(stack, gaps, gaps.ndim - 1)
-        else:
-            guess = least_roughness(stack, gaps, (self.ratio,))[0]
-        return self.fill_from(guess, gaps, error, rotation)
+    def fill_lattice(self, planes: Array, missing: Array, error: float) -> Array:
+        """Return the filled lattice; work is done in boxes around the holes if these are few."""
+        boxes = hole_boxes(missing, self.settings)
+        return self.fill_guess(self.guess(planes, missing, boxes), missing, error, boxes)
 
-    def fill_from(
-        self, guess: Array, gaps: Array, error: float, rotation: Array | None = None
+    def guess(self, planes: Array, missing: Array, boxes: Boxes | None) -> Array:
+        """Return the lattice with the first guess of its missing samples."""
+        return _in_boxes(planes, missing, boxes, self.guess_stack)
+
+    def guess_stack(self, stack: Array, gaps: Array) -> Array:
+        """Return stacked windows (C, W, N_1, ..., N_D) with the first guess of their gaps."""
+        if self.line is not None:
+            return self.line(stack, gaps)
+        if self.ratio is None:
+            return coarse_guess(stack, gaps, gaps.ndim - 1)
+        return least_roughness(stack, gaps, (self.ratio,))[0]
+
+    def fill_guess(
+        self, guess: Array, missing: Array, error: float, boxes: Boxes | None
     ) -> Array:
+        """Return the filled lattice from its first guess."""
+        if self.weight == 0.0:
+            return guess
+        rotation = self.rotation
+        if rotation is None:
+            rotation = decorrelating(guess, missing, self.settings.covariance_samples)
+        plan = replace(self, rotation=rotation)
+        return _in_boxes(
+            guess, missing, boxes, lambda stack, gaps: plan.fill_from(stack, gaps, error)
+        )
+
+    def fill_from(self, guess: Array, gaps: Array, error: float) -> Array:
         """Return stacked windows with their gaps filled, starting from a first guess."""
         if self.weight == 0.0:
             return guess
@@ -667,28 +685,33 @@ class Plan:
             sizes=block_sizes(gaps.shape, self.settings, stacked=True, all_sizes=self.all_sizes),
             settings=self.settings,
             of_holes=self.ratio is not None,
-            rotation=rotation if self.rotation is None else self.rotation,
+            rotation=self.rotation,
             share=self.weight,
         )
 
-    def fill_lattice(self, planes: Array, missing: Array, error: float) -> Array:
-        """Return the filled lattice; work is done in boxes around the holes if these are few."""
-        boxes = hole_boxes(missing, self.settings)
-        if boxes is None:
-            return self.fill_stack(planes[:, None], missing[None], error)[:, 0]
-        gaps = np.stack([missing[box] for box in boxes])
-        cut = np.stack([planes[(slice(None), *box)] for box in boxes], axis=1)
-        rotation = None
-        if self.rotation is None:
-            rotation = decorrelating(planes, missing, self.settings.covariance_samples)
-        found = self.fill_stack(cut, gaps, error, rotation)
-        complete = planes.copy()
-        for i, box in enumerate(boxes):
-            np.copyto(complete[(slice(None), *box)], found[:, i], where=gaps[i])
-        return complete
+
+# Boxes of one shape in a lattice.
+Boxes = list[tuple[slice, ...]]
 
 
-def hole_boxes(missing: Array, settings: FillingSettings) -> list[tuple[slice, ...]] | None:
+def _in_boxes(
+    planes: Array, missing: Array, boxes: Boxes | None, work: Callable[[Array, Array], Array]
+) -> Array:
+    """Return planes with the missing samples that ``work`` finds, in all of the lattice or in boxes.
+
+    ``work`` takes and returns stacked windows (C, W, N_1, ..., N_D).
+    """
+    if boxes is None:
+        return work(planes[:, None], missing[None])[:, 0]
+    gaps = np.stack([missing[box] for box in boxes])
+    cut = np.stack([planes[(slice(None), *box)] for box in boxes], axis=1)
+    found, complete = work(cut, gaps), planes.copy()
+    for i, box in enumerate(boxes):
+        np.copyto(complete[(slice(None), *box)], found[:, i], where=gaps[i])
+    return complete
+
+
+def hole_boxes(missing: Array, settings: FillingSettings) -> Boxes | None:
     """Return boxes of one shape around all holes, or None if they cover much of the lattice.
 
     Boxes start at multiples of the largest block, if the lattice permits, and have at least a block
@@ -776,7 +799,7 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
         reach = settings.move
         tries = [_moved(missing, sources[k], reach, *draw) for draw in draws[k].tolist()]
         target, held = max(tries, key=lambda one: np.count_nonzero(one[1]))
-        held &= ~_near(missing[target], settings.near)
+        held &= ~_near(missing, target, settings.near)
         number = int(np.count_nonzero(held))
         if 0 < 2 * number < np.count_nonzero(~missing[target]):
             windows.append(target)
@@ -826,15 +849,41 @@ def _moved(
     return place, missing[window][tuple(turns)] & ~missing[place]
 
 
-def _near(missing: Array, most: int) -> Array:
-    """Return where samples are missing, or within ``most`` steps of a missing one along an axis."""
-    near = missing.copy()
+def _near(missing: Array, window: Sequence[slice], most: int) -> Array:
+    """Return where in a window samples are at most ``most`` steps along an axis from a missing one.
+
+    Missing samples outside of the window count too.
+    """
+    wide = tuple(slice(max(part.start - most, 0), part.stop + most) for part in window)
+    around = missing[wide]
+    near = around.copy()
     for axis in range(missing.ndim):
         for step in range(1, most + 1):
             low, high = _shifted(axis, step)
-            near[low] |= missing[high]
-            near[high] |= missing[low]
-    return near
+            near[low] |= around[high]
+            near[high] |= around[low]
+    inner = zip(window, wide, strict=True)
+    return near[tuple(slice(p.start - w.start, p.stop - w.start) for p, w in inner)]
+
+
+def _connected(hidden: Array, gaps: Array) -> Array:
+    """Return hidden samples of windows and those ``gaps`` that differences connect with them.
+
+    Second differences reach two steps along axes, in turn.
+    """
+    found = hidden
+    while True:
+        grown = found
+        for _ in range(REACH):
+            before, grown = grown, grown.copy()
+            for axis in range(1, hidden.ndim):
+                low, high = _shifted(axis, 1)
+                grown[low] |= before[high]
+                grown[high] |= before[low]
+        grown = found | (grown & gaps)
+        if np.array_equal(grown, found):
+            return found
+        found = grown
 
 
 def _shifted(axis: int, step: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -902,7 +951,16 @@ def _errors(found: Array, truth: Array, hidden: Array) -> list[Array]:
 
 def _mean_squares(errors: Sequence[Array]) -> list[Array]:
     """Return the squared errors (n,) in each window, averaged over channels."""
-    return [np.mean(np.square(part, dtype=np.float64), axis=0) for part in errors]
+    every = np.concatenate(errors, axis=1, dtype=np.float64)
+    squares = np.einsum("cn,cn->n", every, every) / len(every)
+    return np.split(squares, np.cumsum([part.shape[1] for part in errors])[:-1])
+
+
+def _sums(parts: Sequence[Array]) -> Array:
+    """Return the sum of each part, (W,)."""
+    totals = np.append(0.0, np.cumsum(np.concatenate(parts), dtype=np.float64))
+    ends = np.cumsum([len(part) for part in parts])
+    return np.diff(totals[np.append(0, ends)])
 
 
 def is_better(squares: Sequence[Array], others: Sequence[Array]) -> tuple[bool, str]:
