@@ -189,8 +189,9 @@ def fill(
         return filled
     if rotation is None:
         rotation = decorrelating(planes, missing, settings.covariance_samples)
-    # x: rotated channels with mean 0, in units of the error, so that float32 suffices
-    means = planes.reshape(C, -1).mean(axis=1, dtype=np.float64)
+    # x: rotated channels about 0, in units of the error, so that float32 suffices
+    some = planes.reshape(C, -1)[:, :: max(1, missing.size // settings.covariance_samples)]
+    means = some.mean(axis=1, dtype=np.float64)
     x = np.zeros((len(rotation), *planes.shape[1:]), dtype=np.float32)
     for plane, row in zip(x, rotation, strict=True):
         for r, p, m in zip(row, planes, means, strict=True):
@@ -218,7 +219,7 @@ def decorrelating(planes: Array, missing: Array, most: int) -> Array:
     known = known[:: max(1, len(known) // most)]
     if C == 1 or len(known) < 2:
         return np.eye(C)
-    return np.linalg.eigh(np.cov(flat[:, known].astype(np.float64)))[1].T
+    return np.linalg.eigh(np.cov(flat.take(known, axis=1).astype(np.float64)))[1].T
 
 
 @record
@@ -265,12 +266,11 @@ def planned(
     if of_holes:
         first, last = settings.first_of_holes, settings.last_of_holes
         turns = [sizes[-1 - i * len(sizes) // (count - 1)] for i in range(count - 1)]
-    thresholds = np.geomspace(first, last, count)
-    steps = 1 + (settings.step - 1) * np.arange(count - 1, -1, -1) / count
+    ratio = (last / first) ** (1 / max(count - 1, 1))
     every = [*((size,) for size in turns), tuple(sizes)]
     return [
-        Round(float(threshold), used, float(step))
-        for threshold, used, step in zip(thresholds, every, steps, strict=True)
+        Round(first * ratio**i, used, 1 + (settings.step - 1) * (count - 1 - i) / count)
+        for i, used in enumerate(every)
     ]
 
 
@@ -377,34 +377,39 @@ class Blocks:
         >>> blocks.of_missing  # of (6, 3): sample 0 of block 0, 3 and 4 of block 1, 5 of block 2
         array([ 0, 10, 13, 17])
         """
-        firsts: list[Array] = []
-        counts = []
-        for length, b, s in zip(shape, sizes, shift, strict=True):
-            before = (b - s) % b  # samples of the first block that precede sample 0
-            counts.append((length - 1 + before) // b + 1)
-            firsts.append(np.clip(np.arange(counts[-1]) * b - before, 0, length - b))
         # the number of the block and, in the lowest bits, the place in it: a sum over axes
         bits = math.prod(sizes).bit_length()
-        both = np.zeros(len(places[0]), dtype=np.intp)
-        for k, (place, length, b, s) in enumerate(zip(places, shape, sizes, shift, strict=True)):
+        both = np.zeros(1, dtype=np.intp)
+        firsts, counts, blocks, inner = list[Array](), list[int](), 1, 1
+        axes = zip(places[::-1], shape[::-1], sizes[::-1], shift[::-1], strict=True)
+        for place, length, b, s in axes:
+            before = (b - s) % b  # samples of the first block that precede sample 0
+            count = (length - 1 + before) // b + 1
+            first = np.arange(-before, count * b - before, b)
+            first[0] = max(first[0], 0)
+            first[-1] = min(first[-1], length - b)
             every = np.arange(length)
-            owner = (every + (b - s) % b) // b
-            inside = (every - firsts[k][owner]) * math.prod(sizes[k + 1 :])
-            both += ((owner * math.prod(counts[k + 1 :]) << bits) + inside).take(place)
+            owner = (every + before) // b
+            table = ((owner * blocks) << bits) + (every - first.take(owner)) * inner
+            both = both + table.take(place)
+            firsts.append(first)
+            counts.append(count)
+            blocks, inner = blocks * count, inner * b
         number = both >> bits
-        touched = np.zeros(math.prod(counts), dtype=bool)
+        touched = np.zeros(blocks, dtype=bool)
         touched[number] = True
         used = np.flatnonzero(touched)
-        if len(used) < len(touched):  # renumber them
-            renumbered = np.cumsum(touched) - 1
-            number = renumbered.take(number)
+        if len(used) < blocks:  # renumber them
+            number = (np.cumsum(touched) - 1).take(number)
         starts, offsets = np.zeros(len(used), dtype=np.intp), np.zeros(1, dtype=np.intp)
-        each = zip(firsts, np.unravel_index(used, counts), shape, sizes, strict=True)
+        each = zip(firsts[::-1], np.unravel_index(used, counts[::-1]), shape, sizes, strict=True)
         for first, i, length, b in each:
-            starts = starts * length + first[i]
+            starts = starts * length + first.take(i)
             offsets = (offsets[:, None] * length + np.arange(b)).ravel()
         both &= (1 << bits) - 1
-        return cls(sizes, starts, offsets, both * len(used) + number)
+        both *= len(used)
+        both += number
+        return cls(sizes, starts, offsets, both)
 
     def shrunk(self, samples: Array, threshold: float) -> Array:
         """Return the missing samples (C, M) after small weights of the blocks are set to zero.

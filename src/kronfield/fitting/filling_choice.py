@@ -436,17 +436,16 @@ def activity(
     if most is not None:
         every = every[:: max(1, len(every) // most)]
     index = np.unravel_index(every, places.shape)
-    total = np.zeros(len(index[0]))
+    total = np.zeros(len(every))
     for axis in range(1, places.ndim):
+        stride, i, last = math.prod(places.shape[axis + 1 :]), index[axis], places.shape[axis] - 1
         for distance in distances:
-            sides = []
-            for step in (-distance, distance):
-                moved = np.clip(index[axis] + step, 0, places.shape[axis] - 1)
-                place = np.ravel_multi_index(
-                    (*index[:axis], moved, *index[axis + 1 :]), places.shape
-                )
-                sides.append(flat.take(place, axis=1))
-            total += np.sum(np.square(sides[1] - sides[0], dtype=np.float64), axis=0)
+            low, high = (
+                flat.take(every + stride * step, axis=1)
+                for step in (-np.minimum(i, distance), np.minimum(last - i, distance))
+            )
+            high -= low
+            total += np.einsum("cn,cn->n", high, high)
     return total
 
 

@@ -288,8 +288,9 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
         )
     if not missing.any():
         return array, None
-    wide = missing if missing.ndim == array.ndim else missing[..., None]
-    return np.where(wide, array.dtype.type(0), array), missing
+    filled = array.copy()
+    filled[missing] = 0
+    return filled, missing
 
 
 def _grid_weights(weights: Any, shape: tuple[int, ...]) -> Array | None:

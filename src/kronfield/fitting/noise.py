@@ -195,7 +195,7 @@ def _alike(planes: Array, settings: NoiseSettings, known: Array | None = None) -
     part = centre(planes.shape[1:], _most_samples(len(planes), settings))
     crop = planes[(slice(None), *part)].astype(np.float64).reshape(len(planes), -1)
     if known is not None:
-        crop = crop[:, known[part].ravel()]
+        crop = crop.compress(known[part].ravel(), axis=1)
     if not crop.size:
         return [list(range(len(planes)))]
     # the halves of extremes do not overflow
@@ -299,7 +299,8 @@ def _prepared(
         if not seen.any():
             return np.zeros(crop.shape, dtype=np.float32), 0.0
         # the mean of the known samples in place of the others changes neither mean nor extremes
-        means = crop[:, seen].mean(axis=1).reshape(-1, *[1] * (crop.ndim - 1))
+        some = crop.reshape(len(crop), -1).compress(seen.ravel(), axis=1)
+        means = some.mean(axis=1).reshape(-1, *[1] * (crop.ndim - 1))
         crop = np.where(seen, crop, means)
     size = float(max(crop.max(), -crop.min()))
     if not math.isfinite(size):
