@@ -289,17 +289,15 @@ def _filled(x: Array, missing: Array, places: Array, rounds: Sequence[Round], sh
     samples = x.reshape(len(x), -1)
     held = samples.take(places, axis=1)
     for one in rounds:
-        change = -held
+        found = None
         for size in one.sizes:
-            found = blocks_of(size, turns[size] % shifts).shrunk(samples, one.threshold)
+            part = blocks_of(size, turns[size] % shifts).shrunk(samples, one.threshold)
             turns[size] += 1
-            if len(one.sizes) > 1:
-                found /= np.float32(len(one.sizes))
-            change += found
-        # x <- x + step (P(x) - x)
-        if one.step != 1.0:
-            change *= np.float32(one.step)
-        held += change
+            found = part if found is None else np.add(found, part, out=found)
+        # x <- (1 - step) x + step P(x)
+        found *= np.float32(one.step / len(one.sizes))
+        held *= np.float32(1 - one.step)
+        held += found
         samples[:, places] = held
     return held
 
@@ -379,7 +377,7 @@ class Blocks:
         """
         # the number of the block and, in the lowest bits, the place in it: a sum over axes
         bits = math.prod(sizes).bit_length()
-        both = np.zeros(1, dtype=np.intp)
+        both = np.zeros(len(places[0]), dtype=np.intp)
         firsts, counts, blocks, inner = list[Array](), list[int](), 1, 1
         axes = zip(places[::-1], shape[::-1], sizes[::-1], shift[::-1], strict=True)
         for place, length, b, s in axes:
@@ -388,10 +386,11 @@ class Blocks:
             first = np.arange(-before, count * b - before, b)
             first[0] = max(first[0], 0)
             first[-1] = min(first[-1], length - b)
-            every = np.arange(length)
-            owner = (every + before) // b
-            table = ((owner * blocks) << bits) + (every - first.take(owner)) * inner
-            both = both + table.take(place)
+            if length > 1:
+                every = np.arange(length)
+                owner = (every + before) // b
+                table = ((owner * blocks) << bits) + (every - first.take(owner)) * inner
+                both += table.take(place)
             firsts.append(first)
             counts.append(count)
             blocks, inner = blocks * count, inner * b

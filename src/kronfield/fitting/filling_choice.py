@@ -29,6 +29,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import centre
 from kronfield._core.records import record
+from kronfield._core.threads import in_threads
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
 from kronfield.fitting.least_roughness import REACH, least_roughness
 from kronfield.fitting.line_choice import LineSmoother
@@ -304,7 +305,13 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     guess = plan.guess(planes, missing, boxes)
     if line is None:  # missing samples that the hidden ones do not affect
         start = np.where(unknown, start, judged.stack(guess))
-    filled = plan.fill_from(start, gaps, linear.root[0])
+    filled, complete = in_threads(
+        lambda work: work(linear.root[0]),
+        [
+            functools.partial(plan.fill_from, start, gaps),
+            functools.partial(plan.fill_guess, guess, missing, boxes),
+        ],
+    )
     others = _errors(filled, windows, judged.hidden)
     if line is None:
         weight, deviation = best_share(errors[best], others, trust)
@@ -328,7 +335,11 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
     plan = replace(plan, weight=taken)
-    complete = plan.fill_guess(guess, missing, linear.root[0], boxes)
+    if taken < 1.0:
+        places = np.flatnonzero(missing)
+        one, other = (planes.reshape(len(planes), -1) for planes in (guess, complete))
+        first = one.take(places, axis=1)
+        other[:, places] = first + planes.dtype.type(taken) * (other.take(places, axis=1) - first)
     apart = own.activity_distances
     there = activity(complete[:, None], missing[None], apart, own.activity_samples)
     here = activity(start + taken * (filled - start), judged.hidden, apart)
@@ -644,7 +655,7 @@ class Plan:
     def fill_lattice(self, planes: Array, missing: Array, error: float) -> Array:
         """Return the filled lattice; work is done in boxes around the holes if these are few."""
         boxes = hole_boxes(missing, self.settings)
-        return self.fill_guess(self.guess(planes, missing, boxes), missing, error, boxes)
+        return self.fill_guess(self.guess(planes, missing, boxes), missing, boxes, error)
 
     def guess(self, planes: Array, missing: Array, boxes: Boxes | None) -> Array:
         """Return the lattice with the first guess of its missing samples."""
@@ -659,7 +670,7 @@ class Plan:
         return least_roughness(stack, gaps, (self.ratio,))[0]
 
     def fill_guess(
-        self, guess: Array, missing: Array, error: float, boxes: Boxes | None
+        self, guess: Array, missing: Array, boxes: Boxes | None, error: float
     ) -> Array:
         """Return the filled lattice from its first guess."""
         if self.weight == 0.0:
