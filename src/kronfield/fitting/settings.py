@@ -1798,7 +1798,7 @@ class FillingSettings(_Group):
         sides=(0.1, 0.6),
     )
     windows: int = decision(
-        24,
+        16,
         "The most windows in which known samples are hidden; they are spread over the missing "
         "samples.",
         data="by design: at most half of the time of filling a photograph",
