@@ -289,11 +289,10 @@ def _filled(x: Array, missing: Array, places: Array, rounds: Sequence[Round], sh
     samples = x.reshape(len(x), -1)
     held = samples.take(places, axis=1)
     for one in rounds:
-        found = None
+        found = np.zeros((), dtype=np.float32)
         for size in one.sizes:
-            part = blocks_of(size, turns[size] % shifts).shrunk(samples, one.threshold)
+            found = found + blocks_of(size, turns[size] % shifts).shrunk(samples, one.threshold)
             turns[size] += 1
-            found = part if found is None else np.add(found, part, out=found)
         # x <- (1 - step) x + step P(x)
         found *= np.float32(one.step / len(one.sizes))
         held *= np.float32(1 - one.step)

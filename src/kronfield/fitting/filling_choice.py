@@ -328,9 +328,18 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     parameters = {"rounds": plan.rounds, "share": 1.0}
     candidates.append(Candidate(KIND, parameters, *_relative(_mean_squares(others), scale)))
     if taken == 0.0:
-        at = list(squares).index(best)
         expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
-        return _linear(plan, missing, guess, boxes, candidates, at, reason, linear.root[0], expected)
+        if line is not None:
+            return Filling(candidates, reason, None, *expected.root, line=line)
+        at_hand = Filling(candidates, reason, None, *expected.root, linear.root[0], ratio=best)
+        if missing.size <= own.whole_samples or boxes is None:
+            return at_hand
+        # computed near the holes alone, which is far less work than a fit of all samples
+        at = list(squares).index(best)
+        candidates[at] = replace(candidates[at], chosen=True)
+        return replace(
+            at_hand, planes=guess, rounds=plan.rounds, all_sizes=plan.all_sizes, weight=0.0
+        )
     mixed = _mean_squares(
         [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     )
@@ -362,32 +371,6 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         rotation=rotation,
         line=line,
     )
-
-
-def _linear(
-    plan: Plan,
-    missing: Array,
-    guess: Array,
-    boxes: Boxes | None,
-    candidates: list[Candidate],
-    at: int,
-    reason: str,
-    error: float,
-    expected: MeanError,
-) -> Filling:
-    """Return the linear fit of small holes; ``at`` is the index of its candidate.
-
-    It is the ``guess``, computed near the holes alone, if that is far less work than a fit of all
-    samples.
-    """
-    if plan.line is not None:
-        return Filling(candidates, reason, None, *expected.root, line=plan.line)
-    settings, ratio = plan.settings, plan.ratio
-    if missing.size <= settings.whole_samples or boxes is None:
-        return Filling(candidates, reason, None, *expected.root, ratio=ratio)
-    candidates[at] = replace(candidates[at], chosen=True)
-    found = Filling(candidates, reason, guess, *expected.root, error)
-    return replace(found, rounds=plan.rounds, all_sizes=plan.all_sizes, ratio=ratio, weight=0.0)
 
 
 def alike(
@@ -669,9 +652,7 @@ class Plan:
             return coarse_guess(stack, gaps, gaps.ndim - 1)
         return least_roughness(stack, gaps, (self.ratio,))[0]
 
-    def fill_guess(
-        self, guess: Array, missing: Array, boxes: Boxes | None, error: float
-    ) -> Array:
+    def fill_guess(self, guess: Array, missing: Array, boxes: Boxes | None, error: float) -> Array:
         """Return the filled lattice from its first guess."""
         if self.weight == 0.0:
             return guess
@@ -707,7 +688,7 @@ Boxes = list[tuple[slice, ...]]
 def _in_boxes(
     planes: Array, missing: Array, boxes: Boxes | None, work: Callable[[Array, Array], Array]
 ) -> Array:
-    """Return planes with the missing samples that ``work`` finds, in all of the lattice or in boxes.
+    """Return planes with the missing samples that ``work`` finds, in the whole lattice or boxes.
 
     ``work`` takes and returns stacked windows (C, W, N_1, ..., N_D).
     """
