@@ -137,6 +137,25 @@ def test_slabs_are_the_whole(name, directional, dtype, slabs, monkeypatch, rng):
     assert field.integral([(2.0, 2.0)] * D) == 0
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_many_lines_are_evaluated_some_at_a_time(dtype, monkeypatch, rng):
+    monkeypatch.setattr(refined_module, "LINES_NUMBERS", 1 << 9)
+    lines = np.stack([signal(40, dtype=dtype, seed=i) for i in range(30)], axis=-1)
+    field = refined(lines, axes=[np.arange(40.0)], finer=[True], channels=True)
+    wanted = whole(field)
+    calls = []
+    make = Refinement.__call__
+    monkeypatch.setattr(
+        Refinement, "__call__", lambda own, planes: calls.append(len(planes)) or make(own, planes)
+    )
+    for x in (np.linspace(-0.5, 39.5, 97), rng.uniform(0, 39, 50), np.array([3.25])):
+        for order in (0, 1, 2):
+            calls.clear()
+            assert_close(field.on_grid([x], (order,)), wanted.on_grid([x], (order,)))
+            assert len(calls) > 3
+            assert max(calls) < 10
+
+
 @pytest.mark.parametrize("shape", [(170, 31), (40, 8, 7)])
 def test_slabs_of_a_mix_are_the_whole(shape, slabs):
     field = refined(signal(*shape), directional=0.6)

@@ -62,7 +62,7 @@ def axis_matrix(embedder: Embedder, x: Array, order: int, dtype: Any) -> BlockBa
     return np.asarray(embedder.derivative(x, order)).astype(dtype)
 
 
-def _axis_matrices(
+def axis_matrices(
     encoding: Kronecker, units: Sequence[Array], orders: Sequence[int], dtype: Any
 ) -> list[BlockBanded | Array]:
     """Return the embedding matrix of every axis, computed once for equal axes."""
@@ -104,7 +104,7 @@ def grid_blocks(
             some = slice(start, min(start + step, len(units[0])))
             yield some, at_points(encoding, planes, [units[0][some]], orders)
         return
-    yield from products(_axis_matrices(encoding, units, orders, planes.dtype), planes)
+    yield from products(axis_matrices(encoding, units, orders, planes.dtype), planes)
 
 
 def products(

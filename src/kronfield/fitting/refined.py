@@ -31,17 +31,17 @@ from kronfield._core.axes import EvenAxis, SampleAxes, pack_axis
 from kronfield._core.copies import shared_copy
 from kronfield._core.frames import Frame
 from kronfield._core.records import record
-from kronfield._core.threads import with_one_blas_thread
+from kronfield._core.threads import in_threads, with_one_blas_thread
 from kronfield.encoding import Kronecker
 from kronfield.field import Field, evaluation, storage
-from kronfield.field.evaluation import BLOCK_NUMBERS
+from kronfield.field.evaluation import BLOCK_NUMBERS, LONG_LINE
 from kronfield.field.field import Refit
 from kronfield.fitting.inputs import GridInput, GridLayout
 from kronfield.fitting.report import FitReport, grid_residual
 from kronfield.fitting.settings import DirectionalSettings
 from kronfield.fitting.slopes import Refinement
 from kronfield.fitting.splines import tension_encoding
-from kronfield.solvers.grid.banded import BlockBanded, apply
+from kronfield.solvers.grid.banded import Block, BlockBanded, apply
 from kronfield.solvers.grid.separable import GridSolver
 from kronfield.solvers.points.rows import axis_run
 
@@ -49,6 +49,9 @@ from kronfield.solvers.points.rows import axis_run
 # Lattices of up to BLOCK_NUMBERS weights are always refined in one piece. Between the two limits,
 # grids that need more than half of the lattice are evaluated in slabs, in less memory.
 KEPT_NUMBERS = 1 << 24
+# Lines of several channels that have more weights together are evaluated about so many weights at a
+# time, which stay in the caches; nothing is kept.
+LINES_NUMBERS = 1 << 15
 # The length of a slab is at least this multiple of the nodes that are computed beyond its ends.
 SHORTEST_SLAB = 2
 # Weights are less than 2^GROWTH times the largest sample, per axis. Slopes multiply values by at
@@ -238,6 +241,9 @@ class RefinedSamples:
         self, units: Sequence[Array], orders: Sequence[int]
     ) -> Iterator[tuple[slice, Array]]:
         """Yield the grid in blocks (rows, values), as `evaluation.grid_blocks`."""
+        if self._are_lines and 0 < len(units[0]) <= LONG_LINE:
+            yield slice(0, len(units[0])), self._on_lines(units, orders)
+            return
         if self.count <= BLOCK_NUMBERS or not all(map(len, units)):
             yield from evaluation.grid_blocks(self.encoding, _recent.weights(self), units, orders)
             return
@@ -270,6 +276,29 @@ class RefinedSamples:
                 else:  # the caller writes blocks to slices, so that rows come one at a time
                     for i, row in enumerate(at.tolist()):
                         yield slice(row, row + 1), values[:, i : i + 1]
+
+    @property
+    def _are_lines(self) -> bool:
+        """Whether these are many lines, which are evaluated some channels at a time."""
+        channels, numbers = len(self.planes), math.prod(self.encoding.shape)
+        return len(self.encoding.shape) == 1 and channels * numbers > LINES_NUMBERS >= 2 * numbers
+
+    @with_one_blas_thread
+    def _on_lines(self, units: Sequence[Array], orders: Sequence[int]) -> Array:
+        """Return the values (C, M) at positions on many lines."""
+        inverse: Any = self.solver.inverses[0].operator
+        (matrix,) = evaluation.axis_matrices(self.encoding, units, orders, inverse.dtype)
+        from_nodes = _product(matrix, inverse)
+        out = np.empty((len(self.planes), len(units[0])), dtype=inverse.dtype)
+        finer, step = self.finer, LINES_NUMBERS // self.encoding.shape[0]
+
+        def work(first: int) -> None:
+            part = slice(first, first + step)
+            with np.errstate(over="ignore", invalid="ignore"):
+                out[part] = apply(from_nodes, finer(self.planes[part]), 1)
+
+        in_threads(work, range(0, len(out), step))
+        return out
 
     def are_at(self, units: Sequence[Array]) -> bool:
         """Return whether unit positions on the axes are those of the samples, in rising order."""
@@ -351,6 +380,17 @@ class RefinedSamples:
 
 # Parts of matrices
 # ------------------------------------------------------------------------------------------
+
+
+def _product(matrix: BlockBanded | Array, operator: Any) -> BlockBanded:
+    """Return the map from nodes to values: the matrix of positions times that from nodes."""
+    own = matrix.blocks if isinstance(matrix, BlockBanded) else (Block(0, 0, matrix),)
+    blocks = []
+    for block in own:
+        rows, (low, _) = _rows(operator, block.column, block.column + block.values.shape[1])
+        dense = rows.toarray() if isinstance(rows, BlockBanded) else rows
+        blocks.append(Block(block.row, low, (block.values @ dense).astype(operator.dtype)))
+    return BlockBanded((matrix.shape[0], operator.shape[1]), tuple(blocks))
 
 
 def _rows(operator: Any, first: int, stop: int) -> tuple[BlockBanded | Array, tuple[int, int]]:

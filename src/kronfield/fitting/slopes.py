@@ -26,8 +26,8 @@ from kronfield.fitting.settings import DirectionalSettings
 
 # The samples on either side of a cell that the slopes at its ends depend on.
 REACH = 2
-# The numbers processed at a time: about ten arrays of this size stay in the cache.
-PART = 1 << 16
+# The bytes processed at a time: about ten arrays of this size stay in the cache.
+PART = 1 << 18
 
 
 @record
@@ -178,7 +178,7 @@ def _mix(nodes: Array, others: Array, weight: float) -> None:
     Where both are equal, as at samples, they stay as they are, bit for bit.
     """
     part = nodes.dtype.type(weight)
-    step = max(1, PART // math.prod(nodes.shape[2:]))
+    step = max(1, PART // (nodes.itemsize * math.prod(nodes.shape[2:])))
     parts = [
         (c, slice(i, i + step)) for c in range(len(nodes)) for i in range(0, nodes.shape[1], step)
     ]
@@ -202,7 +202,8 @@ def _refine(values: Array, axis: int, past_the_end: float) -> Array:
     lines = values.reshape(before, n, after)
     dtype = np.result_type(values.dtype, np.float32)
     out = np.empty((before, 2 * n + 1, after), dtype=dtype)
-    many, wide = max(1, PART // (n * after)), max(1, PART // n)
+    most = PART // dtype.itemsize
+    many, wide = max(1, most // (n * after)), max(1, most // n)
     parts = [
         (slice(i, i + many), slice(k, k + wide))
         for i in range(0, before, many)
@@ -211,14 +212,17 @@ def _refine(values: Array, axis: int, past_the_end: float) -> Array:
 
     def fill(part: tuple[slice, slice]) -> None:
         i, k = part
-        y = np.moveaxis(lines[i, :, k].astype(dtype, copy=False), 1, 0)
-        fine = np.moveaxis(out[i, :, k], 1, 0)
+        # lines side by side, so that neighbours are long rows
+        y = np.ascontiguousarray(lines[i, :, k].swapaxes(0, 1), dtype=dtype)
+        fine = out[i, :, k].swapaxes(0, 1)
         d = slopes(y * 0.125)  # in proportion to the values; of an eighth they are finite
         fine[1::2] = y
         # the middle of the cubic with values y and slopes d at its ends:
         # (y_0 + y_1)/2 + (d_0 - d_1)/8
         half = y * 0.5
-        fine[2:-2:2] = half[:-1] + half[1:] + (d[:-1] - d[1:])
+        middle = half[:-1] + half[1:]
+        middle += np.subtract(d[:-1], d[1:], out=half[1:])
+        fine[2:-2:2] = middle
         _fill_rim(fine, past_the_end)
 
     if len(parts) > 1:
@@ -255,11 +259,13 @@ def _akima(m: Array) -> Array:
     """Return slopes from differences, two more past each end."""
     tiny = np.finfo(m.dtype).tiny  # where all is 0, nothing is divided by it
     # (n+2, ...): of each difference and the next
-    turn, bend = np.abs(m[:-1] + m[1:]), np.diff(m, axis=0)
+    turn, bend = m[:-1] + m[1:], np.diff(m, axis=0)
+    np.abs(turn, out=turn)
     turn *= 0.5
-    turn += np.abs(bend)
+    size = np.abs(bend)
+    turn += size
     # (w_left left + w_right right) / (w_left + w_right), from the right one
-    akima = turn[2:] + turn[:-2]
+    akima = np.add(turn[2:], turn[:-2], out=size[2:])
     akima += tiny
     np.divide(turn[2:], akima, out=akima)
     akima *= bend[1:-1]
@@ -274,7 +280,7 @@ def _harmonic(m: Array, gaps: Array | None) -> Array:
     both = sign[:-1] + sign[1:]  # 2 or -2 where they agree
     if gaps is None:
         # |left| |right| / (|left| + |right|), times 2 where the signs agree
-        harmonic = size[:-1] + size[1:]
+        harmonic = np.add(size[:-1], size[1:], out=sign[1:])
         harmonic += tiny
         np.divide(size[1:], harmonic, out=harmonic)
         harmonic *= size[:-1]

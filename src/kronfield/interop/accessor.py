@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, is_lazy, problem
+from kronfield._core.arrays import Array, is_lazy, problem, sum_is_finite
 from kronfield._core.labels import (
+    AxisLabel,
     Labels,
     attrs_of_derivative,
     calendar_of,
@@ -176,7 +176,7 @@ class ArrayAccessor:
     def _has_words(self, dim: Any) -> bool:
         """Return whether the coordinate of a dimension is neither numbers nor dates."""
         coords = self._data.coords
-        return dim in coords and not has_positions(coords[dim])
+        return dim in coords and not has_positions(coords.variables[dim])
 
     def _values(self, dims: Sequence[Any]) -> tuple[Array, tuple[int, ...]]:
         """Return values (N_1, ..., N_D) or (N_1, ..., N_D, C), and the shape of the channels."""
@@ -189,28 +189,28 @@ class ArrayAccessor:
                 "kf.fit(data) gives a lazy field; data.compute().kronfield reads all samples.",
             )
         others = [dim for dim in data.dims if dim not in dims]
-        values = np.asarray(data.variable.transpose(*others, *dims).values)
+        values = np.ascontiguousarray(data.variable.transpose(*others, *dims).values)
         rest = values.shape[: len(others)]
         if not rest:
             return values, rest
         # channels come last, but first in memory, as they are fitted
         return np.moveaxis(values.reshape(-1, *values.shape[len(rest) :]), 0, -1), rest
 
-    def _positions(self, dims: Sequence[Any]) -> list[Array]:
-        """Return the positions along dimensions as numbers."""
+    def _axes(self, dims: Sequence[Any]) -> tuple[tuple[AxisLabel, ...], list[Array]]:
+        """Return the labels of dimensions, and the positions as numbers."""
         data = self._data
-        return [
-            coordinate_label(data, dim).numbers(str(dim), axis_positions(data, dim)) for dim in dims
-        ]
+        labels = tuple(coordinate_label(data, dim) for dim in dims)
+        pairs = zip(labels, dims, strict=True)
+        return labels, [one.numbers(str(dim), axis_positions(data, dim)) for one, dim in pairs]
 
     def _field(
         self, dims: Sequence[Any], values: Array, make: Callable[..., Field], options: Any
     ) -> Field:
         data = self._data
-        labels = [coordinate_label(data, dim) for dim in dims]
-        field = make(values, self._positions(dims), channels=values.ndim > len(dims), **options)
+        labels, axes = self._axes(dims)
+        field = make(values, axes, channels=values.ndim > len(dims), **options)
         name = None if data.name is None else str(data.name)
-        return field.with_labels(Labels(tuple(labels), name, plain_attrs(data.attrs)))
+        return field.with_labels(Labels(labels, name, plain_attrs(data.attrs)))
 
     def _evaluated(
         self,
@@ -236,7 +236,7 @@ class ArrayAccessor:
         some = np.flatnonzero(~missing.all(axis=tuple(range(len(dims))))).tolist()
         result: Array | None = None
         if len(dims) == 1 and not given:
-            lines = fill_lines(wide.T[some], missing.T[some], self._positions(dims)[0])
+            lines = fill_lines(wide.T[some], missing.T[some], self._axes(dims)[1][0])
             groups = [(some, np.moveaxis(lines, 0, -1), given)]
         else:
             groups = [
@@ -303,7 +303,10 @@ class ArrayAccessor:
         """Return values at points; the dimensions of the points replace ``dims``."""
         import xarray
 
-        wide = xarray.broadcast(*[arrays[dim] for dim in dims])
+        given = (arrays[dim] for dim in dims)
+        wide = xarray.broadcast(
+            *[one if isinstance(one, xarray.DataArray) else xarray.DataArray(one) for one in given]
+        )
         labels = [coordinate_label(self._data, dim) for dim in dims]
         columns = [
             label.numbers(str(dim), one.values).ravel()
@@ -327,7 +330,8 @@ class ArrayAccessor:
         )
 
     def _coordinate_attrs(self, dim: Any) -> dict[Any, Any]:
-        return dict(self._data.coords[dim].attrs) if dim in self._data.coords else {}
+        known = self._data.coords.variables.get(dim)
+        return {} if known is None else dict(known.attrs)
 
 
 class SetAccessor:
@@ -441,7 +445,7 @@ def _is_fitted(one: Any, dims: Any) -> bool:
 
 def _missing(values: Array) -> Array | None:
     """Return where values are NaN; None if none is."""
-    if values.dtype.kind not in "fc" or math.isfinite(float(np.abs(values).sum())):
+    if values.dtype.kind not in "fc" or sum_is_finite(values):
         return None
     missing = np.isnan(values)
     return missing if missing.any() else None
@@ -473,7 +477,7 @@ def _has_dtype(new: Any) -> bool:
 
 
 def _target(dim: Any, new: Any) -> Any:
-    """Return new positions along a dimension as a DataArray.
+    """Return new positions along a dimension as a DataArray, or as a Variable.
 
     An array with one axis that is not a DataArray lies along the dimension.
     """
@@ -481,5 +485,7 @@ def _target(dim: Any, new: Any) -> Any:
 
     if isinstance(new, xarray.DataArray):
         return new
-    positions = xarray.DataArray(_plain(new))
-    return xarray.DataArray(positions.values, dims=(dim,)) if positions.ndim == 1 else positions
+    positions = _plain(new)
+    if np.ndim(positions) > 1:
+        return xarray.DataArray(positions)
+    return xarray.Variable((dim,) if np.ndim(positions) else (), positions)
