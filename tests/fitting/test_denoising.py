@@ -314,6 +314,60 @@ def test_equal_noise_is_not_taken_for_noise_that_depends_on_the_signal(sigma):
         assert find_stabilisers(noisy, find_noise(noisy).rotation) is None
 
 
+# Noise that is cut off
+
+
+def cut_off(truth, sigma, seed=0):
+    return np.clip(truth + sigma * white(*truth.shape, seed=seed), 0, 1)
+
+
+def contrasty(side=160):
+    """A photograph with black shadows and white lights."""
+    return np.clip(1.5 * photograph(side) - 0.3, 0, 1)
+
+
+def test_the_inverse_knows_the_mean_of_noise_that_is_cut_off():
+    transform = Stabiliser.of(lambda x: np.full(np.shape(x), 0.01), 0.0, 1.0, (0.0, 1.0))
+    for x in (0.0, 0.05, 0.5, 1.0):
+        noisy = np.clip(x + 0.1 * white(200_000), 0, 1)
+        assert transform.noisy_mean(np.array([x])) == pytest.approx(noisy.mean(), abs=1e-3)
+        assert transform.sigma(np.array([x])) == pytest.approx(noisy.std(), rel=0.01)
+        assert transform.inverse(np.mean(transform(noisy))) == pytest.approx(x, abs=2e-3)
+    slope = transform.slope(np.array([0.0, 0.5]))
+    assert slope == pytest.approx([0.5, 1.0], abs=0.03)
+    free = Stabiliser.of(lambda x: np.full(np.shape(x), 0.01), 0.0, 1.0)
+    assert free.inverse(free(np.array([0.0]))) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.2])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_error_where_noise_is_cut_off(sigma, channels):
+    """The mean of the noise is corrected, and the expected error is not too small."""
+    truth = contrasty()[..., :channels]
+    noisy = cut_off(truth, sigma)
+    field = kf.denoise(noisy, channels=True)
+    found = error(field.on_grid(), truth)
+    assert field.report.noise.cut_off
+    assert not field.report.noise.stabilised
+    assert "cut off" in str(field.report)
+    assert 0.85 < field.report.noise.expected_error / found < 1.5
+    planes = noisy.transpose(2, 0, 1)
+    plain = Removal.of(planes, find_noise(planes))(planes).transpose(1, 2, 0)
+    assert found < 0.9 * error(plain, truth)
+
+
+def test_noise_that_is_not_cut_off():
+    """Rounded values, counts and saturated areas keep their mean."""
+    truth = photograph()
+    levels = np.round(255 * (0.2 + 0.5 * truth) + 12 * white(*truth.shape))
+    assert not kf.denoise(levels).report.noise.cut_off
+    counts = np.random.default_rng(0).poisson(4 * truth)
+    assert not kf.denoise(counts, noise=1.4).report.noise.cut_off
+    bright = np.where(truth > 0.7, 1.0, np.minimum(truth + 0.1 * white(*truth.shape), 1))
+    field = kf.denoise(bright, noise=0.1)
+    assert not field.report.noise.cut_off
+
+
 # Gaps
 
 

@@ -24,7 +24,7 @@ from kronfield.fitting.noise import (
 )
 from kronfield.fitting.settings import NoiseSettings
 from kronfield.fitting.splines import _thinned
-from kronfield.fitting.stabilising import find_stabilisers
+from kronfield.fitting.stabilising import cut_off_ends, find_stabilisers
 
 DEFAULT = decisions.DEFAULT.noise
 
@@ -535,6 +535,33 @@ def varies_box_decides(used):
     few = replace(used, varies_fewest=100)
     short, long = counted(21, 21, 21, lowest=0.02), counted(22, 22, 22, lowest=0.02)
     return not is_varying(short, few) and is_varying(long, few)
+
+
+def cut_off(values, used, sigma=0.1):
+    return cut_off_ends(values, np.array([sigma]), 1.0, used)[0]
+
+
+def dark(part):
+    """A ramp that is black in a part of its rows, with noise that is cut off at black."""
+    truth = np.where(np.arange(200)[:, None] < 200 * part, 0.0, np.linspace(0.6, 1, 200))[None]
+    return np.maximum(truth + white(0.1, *truth.shape), 0)
+
+
+def cut_off_decides(used):
+    """Noise that is cut off at half of 5 % of the samples is noticed, of 0.3 % it is not."""
+    dots = white(0.1, 1, 200, 200) + 0.7
+    dots[0, ::20, ::17] = np.maximum(white(0.1, 10, 12), 0)  # 0.3 %, half of these are cut off
+    ends = cut_off(dark(0.05), used), cut_off(dots, used)
+    return ends == ((0.0, np.inf), (-np.inf, np.inf))
+
+
+def cut_off_mean_decides(used):
+    """Zeros of counts are no noise that is cut off, nor is a masked area."""
+    few = np.random.default_rng(1).poisson(np.tile(np.linspace(0.2, 30, 200), (200, 1)))[None]
+    masked = np.where(np.arange(200)[:, None] < 50, 0.0, 0.3 + white(0.1, 1, 200, 200))
+    masked = np.maximum(masked, 0)
+    ends = cut_off(dark(0.3), used)[0], cut_off(few, used, 4.0)[0], cut_off(masked, used)[0]
+    return ends == (0.0, -np.inf, -np.inf)
 
 
 def stars(part):

@@ -277,6 +277,7 @@ class _Done:
     given: bool = False
     holes: Any = None
     cut_off: float = 0.0
+    corrected: bool = False
     chosen_by: str = ""
     candidates: tuple[Candidate, ...] = ()
 
@@ -287,7 +288,9 @@ class _Done:
             return cls(None, "", None, **known)
         sigma = math.sqrt(sum(one**2 for one in noise.sigma) / len(noise.sigma))
         error = noise.expected_error if math.isfinite(noise.expected_error) else None
-        return cls(sigma, noise.method, error, varies=noise.stabilised, **known)
+        return cls(
+            sigma, noise.method, error, varies=noise.stabilised, corrected=noise.cut_off, **known
+        )
 
     def lines(self, job: _Job, seconds: float) -> Iterator[str]:
         """Yield the lines to print."""
@@ -324,15 +327,15 @@ class _Done:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the expected error is too small because many samples are black or white."""
-        return self.cut_off > defaults.DEFAULT.signals.cut_off
+        """Whether many samples are black or white, or the result allows for those that are."""
+        return self.corrected or self.cut_off > defaults.DEFAULT.signals.cut_off
 
     @property
     def remark(self) -> str:
         """A note on noise that is cut off at black or white."""
-        return (
-            f"{self.cut_off:.0%} of the samples are black or white: noise is cut off there, "
-            "and the error is larger than expected"
+        share = f"{self.cut_off:.0%}" if self.cut_off >= 0.005 else "Some"
+        return f"{share} of the samples are black or white: noise is cut off there, " + (
+            "which was corrected" if self.corrected else "and the error is larger than expected"
         )
 
     @staticmethod

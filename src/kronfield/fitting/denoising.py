@@ -30,7 +30,7 @@ from kronfield.fitting.settings import (
 )
 from kronfield.fitting.smoothing import Smoothing, windows
 from kronfield.fitting.splines import tension_encoding
-from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
+from kronfield.fitting.stabilising import Stabiliser, stabilisers_of
 from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.long_line import LongLine
 from kronfield.solvers.grid.separable import GridSolver
@@ -53,7 +53,7 @@ class Removal:
     whiten, restore : (C, C) array
         The mix of channels in which noise is white with standard deviation 1, and the way back.
     stabilisers : tuple of Stabiliser, or None
-        One for each channel, if the noise depends on the signal.
+        One for each channel, if the noise depends on the signal or is cut off.
     groups : tuple of GroupingSettings
         The rounds of filtering in groups of similar patches that follow shrinkage; () for none.
     settings : Settings
@@ -85,12 +85,12 @@ class Removal:
         Values, noise and stabilisers are in units of ``unit``.
         """
         C = len(values)
-        if stabilisers is None:
-            values = np.asarray(values, dtype=np.float64)
-            scales, correlation = _noise_scales(noise, values)
-        else:
-            values = np.stack([one(plane) for one, plane in zip(stabilisers, values, strict=True)])
-            scales, correlation = np.ones(C), np.eye(C)
+        values = np.asarray(values, dtype=np.float64)
+        scales, correlation = _noise_scales(noise, values)
+        if stabilisers is not None:
+            values = _of_each(Stabiliser.__call__, stabilisers, values)
+            scales = np.ones(C)
+            correlation = np.eye(C) if stabilisers[0].varies else correlation
         variances, vectors = np.linalg.eigh(correlation)
         variances = np.maximum(variances, WEAKEST_NOISE**2 * variances.max())
         root = scales[:, None] * ((vectors * np.sqrt(variances)) @ vectors.T)
@@ -164,7 +164,8 @@ class Removal:
     def shrunk(self, parts: Sequence[Array]) -> list[Array]:
         """Return windows (C, N_1, ..., N_D) of one shape after shrinkage alone.
 
-        All are computed in one call; each is treated as a whole grid.
+        All are computed in one call; each is treated as a whole grid. Values may lie beyond the
+        ends at which noise is cut off, as `Risk` needs them.
         """
         shape = parts[0].shape[1:]
         levels = [self.level(part) for part in parts]
@@ -172,21 +173,26 @@ class Removal:
         whole = shrinkage.Slab(slice(0, shape[0]), slice(0, shape[0]))
         clean = shrinkage.shrink_slab(np.concatenate(planes), whole, shape, self.settings.shrinkage)
         found = np.split(clean, len(parts))
-        return [self._restored(one, level) for one, level in zip(found, levels, strict=True)]
+        pairs = zip(found, levels, strict=True)
+        return [self._restored(one, level, Stabiliser.free_inverse) for one, level in pairs]
 
     def _white(self, values: Array, level: Array) -> Array:
         """Return planes in which noise is white with standard deviation 1."""
         values = self._in_units(values)
         if self.stabilisers is not None:
-            values = np.stack([f(x) for f, x in zip(self.stabilisers, values, strict=True)])
+            values = _of_each(Stabiliser.__call__, self.stabilisers, values)
         return np.tensordot(self.whiten, values - level, axes=1).astype(np.float32)
 
-    def _restored(self, clean: Array, level: Array) -> Array:
+    def _restored(
+        self,
+        clean: Array,
+        level: Array,
+        inverse: Callable[[Stabiliser, Array], Array] = Stabiliser.inverse,
+    ) -> Array:
         """Return the values that belong to white planes: the inverse of `_white`."""
         found = np.tensordot(self.restore, clean, axes=1) + level
         if self.stabilisers is not None:
-            pairs = zip(self.stabilisers, found, strict=True)
-            found = np.stack([one.inverse(plane) for one, plane in pairs])
+            found = _of_each(inverse, self.stabilisers, found)
         return found * self.unit
 
 
@@ -248,6 +254,9 @@ class Risk:
     E |f(y) - x|² = |f(y) - y|² - tr N + 2 tr(N J) for noise of covariance N and the Jacobian J of
     f. Its trace is p·(f(y + e p) - f(y)) / e for a random p of covariance N.
 
+    If noise is cut off at the ends of a range, y has the mean m(x), not x. The risk of m(f(y)) as
+    an estimate of m(x) is then found, and divided by the squared mean slope of m.
+
     Attributes
     ----------
     values : array (C, N_1, ..., N_D)
@@ -255,12 +264,13 @@ class Risk:
     probe : array of the same shape
         A random p with the covariance of the noise. All denoisers share it, so that random errors
         cancel in their difference.
-    variances : array (C,)
-        The mean variance of the noise in each channel.
-    scales : array (C,)
+    variances : array (C, 1, ..., 1) or of the shape of the values
+        The variance of the noise.
+    scales : array, likewise
         The noise of each channel, by which its errors are divided: units of channels may differ.
+        Times the mean slope of m, if noise is cut off.
     stabilisers : tuple of Stabiliser or None
-        One for each channel, if the noise depends on the signal.
+        One for each channel, if the noise depends on the signal or is cut off.
     """
 
     values: Array
@@ -277,17 +287,30 @@ class Risk:
         stabilisers: tuple[Stabiliser, ...] | None = None,
         seed: int = 0,
     ) -> Risk:
-        """Return the risk for noise that is independent of the signal, or that depends on it."""
+        """Return the risk for noise that is independent of the signal, or that depends on it.
+
+        The second is complete after `around`.
+        """
         signs = np.random.default_rng(seed).integers(0, 2, values.shape) * 2.0 - 1.0
+        scales, correlation = _noise_scales(noise, values)
+        wide = (-1, *[1] * (values.ndim - 1))
         if stabilisers is None:
-            scales, correlation = _noise_scales(noise, values)
             variances, vectors = np.linalg.eigh(correlation)
             root = (vectors * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
             probe = np.tensordot(noise.sigma[:, None] * root, signs, axes=1)
-            return cls(values, probe, noise.sigma**2, scales)
-        local = np.stack([f.sigma(plane) for f, plane in zip(stabilisers, values, strict=True)])
-        variances = np.mean((local**2).reshape(len(local), -1), axis=1)
-        return cls(values, local * signs, variances, np.sqrt(variances), stabilisers)
+        else:
+            probe = signs * _of_each(Stabiliser.sigma, stabilisers, values)
+        return cls(values, probe, (noise.sigma**2).reshape(wide), scales.reshape(wide), stabilisers)
+
+    def around(self, clean: Array) -> Risk:
+        """Return the risk with the variances of noise that depends on the signal, now known."""
+        if self.stabilisers is None:
+            return self
+        variances = _of_each(Stabiliser.sigma, self.stabilisers, clean) ** 2
+        # the mean slope of a channel: in flat dark areas, where it is low, terms are mostly chance
+        slopes = _of_each(Stabiliser.slope, self.stabilisers, clean)
+        slopes = np.mean(slopes, axis=tuple(range(1, slopes.ndim)), keepdims=True)
+        return replace(self, variances=variances, scales=self.scales * slopes)
 
     def terms(self, clean: Denoiser) -> Array:
         """Return the terms (N_1, ..., N_D) whose mean is the estimated risk of a denoiser.
@@ -303,21 +326,30 @@ class Risk:
 
     def terms_of(self, found: Array, moved: Array) -> Array:
         """Return the terms from denoised samples: ``found`` without the probe, ``moved`` with."""
-        found, moved = found.astype(np.float64), moved.astype(np.float64)
+        found, moved = self._seen(found), self._seen(moved)
         terms = (found - self.values) ** 2 + 2 / PROBE * self.probe * (moved - found)
-        wide = (-1, *[1] * (terms.ndim - 1))
-        terms = (terms - self.variances.reshape(wide)) / (self.scales**2).reshape(wide)
-        return np.mean(terms, axis=0)
+        return np.mean((terms - self.variances) / self.scales**2, axis=0)
 
     def outliers(self, clean: Array, sigmas: float) -> float:
         """Return the fraction of samples that are more than ``sigmas`` from clean values."""
+        sigma = np.sqrt(self.variances)
+        if self.stabilisers is not None:
+            sigma = _of_each(Stabiliser.sigma, self.stabilisers, clean)
+        far = np.abs(self.values - self._seen(clean)) > sigmas * sigma
+        return float(np.mean(far[np.broadcast_to(self.variances > 0, far.shape)]))
+
+    def _seen(self, clean: Array) -> Array:
+        """Return the mean m of noisy values for clean ones: these, unless noise is cut off."""
+        clean = clean.astype(np.float64)
         if self.stabilisers is None:
-            sigma = np.sqrt(self.variances).reshape(-1, *[1] * (clean.ndim - 1))
-        else:
-            pairs = zip(self.stabilisers, clean, strict=True)
-            sigma = np.stack([one.sigma(plane) for one, plane in pairs])
-        far = np.abs(self.values - clean) > sigmas * sigma
-        return float(np.mean(far[self.variances > 0]))
+            return clean
+        return _of_each(Stabiliser.noisy_mean, self.stabilisers, clean)
+
+
+def _of_each(
+    function: Callable[[Stabiliser, Array], Array], every: Sequence[Stabiliser], planes: Array
+) -> Array:
+    return np.stack([function(one, plane) for one, plane in zip(every, planes, strict=True)])
 
 
 def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
@@ -384,12 +416,16 @@ class Removed:
         All that were compared, with their risks relative to the variance of the noise.
     outliers : float
         The fraction of samples that shrinkage changes by more than `outlying` standard deviations.
+    varies, cut_off : bool
+        Whether the noise depends on the signal, and whether it is cut off at the ends of the range.
     """
 
     removal: Removal | None
     risk: float
     candidates: list[Candidate]
     outliers: float = 0.0
+    varies: bool = False
+    cut_off: bool = False
 
 
 def judged_windows(
@@ -484,10 +520,7 @@ def compared(
         np.asarray(values[(slice(None), *window)], dtype=np.float64) / unit for window in parts
     ]
     at = len(samples) // 2 if len(axes) < 3 else 0
-    middle = samples[at]
-    stabilisers = None
-    if may_vary:
-        stabilisers = find_stabilisers(values, noise.rotation, unit, settings.noise)
+    stabilisers = stabilisers_of(values, noise, unit, settings.noise, may_vary=may_vary)
     # Channels are decorrelated by a larger crop than the judged windows: colours of a small part
     # may differ from those of the rest.
     crop = values[(slice(None), *centre(values.shape[1:], settings.grid.crop_samples))]
@@ -495,15 +528,18 @@ def compared(
     removal = Removal.of(crop, noise, stabilisers, settings=settings)
     inner = judged_parts(parts, [len(axis) for axis in axes], settings.shrinkage)
     risks = [Risk.of(part, noise, stabilisers) for part in samples]
-    linear = _linear_terms(risks, axes, parts, inner, smoothing)
     found, moved = in_threads(
         removal.shrunk, [[risk.values for risk in risks], [risk.moved for risk in risks]]
     )
+    risks = [risk.around(clean) for risk, clean in zip(risks, found, strict=True)]
+    linear = _linear_terms(risks, axes, parts, inner, smoothing)
     each = zip(risks, found, moved, inner, strict=True)
     shrunk = [one.terms_of(a, b)[part] for one, a, b, part in each]
     pairs, sigmas = zip(risks, found, strict=True), settings.noise.outlying
     outliers = float(np.mean([one.outliers(clean, sigmas) for one, clean in pairs]))
-    if stabilisers is not None and outliers > settings.noise.most_outliers:
+    varies = stabilisers is not None and stabilisers[0].varies
+    cut_off = stabilisers is not None and any(one.is_cut_off for one in stabilisers)
+    if varies and outliers > settings.noise.most_outliers:
         return compared(
             values,
             axes,
@@ -520,7 +556,7 @@ def compared(
     is_better = _mean(differences) < -least
     means = _mean(linear), _mean(shrunk)
     groups = groups_after(len(axes), len(values), thorough, settings)
-    about = {"stabilised": stabilisers is not None, "then groups": bool(groups)}
+    about = {"stabilised": varies, "then groups": bool(groups)}
     candidates = [
         Candidate("penalised fit", {"order": smoothing.order}, means[0], chosen=not is_better),
         Candidate("shrinkage", about, means[1], chosen=is_better),
@@ -532,10 +568,10 @@ def compared(
         # the risk before groups, which lower it by about 7 % and take long to judge
         error = max(means[1], _standard_error(shrunk, block) + unsure)
         removal = replace(removal, unit=unit, groups=groups, wraps=wraps)
-        return Removed(removal, error, candidates, outliers)
+        return Removed(removal, error, candidates, outliers, varies, cut_off)
     if thorough:
         removal = replace(removal, groups=groups)
-        terms = Risk.of(middle, noise, stabilisers).terms(removal)[inner[at]]
+        terms = risks[at].terms(removal)[inner[at]]
         gain = linear[at] - terms
         is_better = float(np.mean(gain)) > settings.noise.confidence * _standard_error(
             [gain], block
@@ -548,8 +584,10 @@ def compared(
         ]
         if is_better:
             error = max(error, _standard_error([terms], block) + unsure)
-            return Removed(replace(removal, unit=unit, wraps=wraps), error, candidates)
-    return Removed(None, max(means[0], _standard_error(linear, block) + unsure), candidates)
+            removal = replace(removal, unit=unit, wraps=wraps)
+            return Removed(removal, error, candidates, 0.0, varies, cut_off)
+    error = max(means[0], _standard_error(linear, block) + unsure)
+    return Removed(None, error, candidates, 0.0, varies, cut_off)
 
 
 def _linear_terms(

@@ -290,7 +290,11 @@ def _noise(
         return _no_noise(
             C, f"no noise: samples are predicted to {least:.2g}, better than it allows"
         )
-    if options.denoise and not found.is_found:
+    if found.is_found:
+        from kronfield.fitting.stabilising import whole_noise
+
+        return whole_noise(values, found, options.settings.noise)
+    if options.denoise:
         from kronfield.fitting.stabilising import find_varying_noise
 
         return find_varying_noise(values, found, crop.scale, options.settings.noise)
@@ -373,9 +377,10 @@ def _smoothed(
 def _about(noise: Noise, method: str, removed: Removed) -> RemovedNoise:
     from kronfield.fitting.denoising import expected_error
 
-    stabilised = removed.removal is not None and removed.removal.stabilisers is not None
     error = expected_error(removed.risk, noise.sigma)
-    return RemovedNoise(tuple(map(float, noise.sigma)), method, error, stabilised)
+    stabilised = removed.removal is not None and removed.varies
+    sigma = tuple(map(float, noise.sigma))
+    return RemovedNoise(sigma, method, error, stabilised, removed.cut_off)
 
 
 def _shrunk(

@@ -107,15 +107,20 @@ class RemovedNoise:
         of the risk (Stein, 1981). With gaps, the error at samples that were hidden.
     stabilised : bool
         Whether the noise depends on the signal, and values were transformed so that it does not.
+    cut_off : bool
+        Whether noise is cut off at the ends of the range of the values, so that its mean is not 0
+        there. Shrinkage corrects this, and the expected error includes it.
     """
 
     sigma: tuple[float, ...]
     method: str
     expected_error: float
     stabilised: bool = False
+    cut_off: bool = False
 
     def __str__(self) -> str:
         varies = ", which depends on the signal" if self.stabilised else ""
+        varies += ", cut off at the ends of the range" if self.cut_off else ""
         known = math.isfinite(self.expected_error)
         error = f"{self.expected_error:.3g} rms" if known else "not known"
         return (

@@ -438,6 +438,23 @@ class NoiseSettings(_Group):
         script="shrinkage.py",
         sides=((3, 1), (9, 6)),
     )
+    cut_off: float = decision(
+        0.002,
+        "Noise is cut off at an end of the range only if more than this part of the samples is "
+        "exactly there: of fewer the error is not noticed.",
+        data="by design: at σ = 0.1 the error is then 55 dB",
+        script="none",
+        sides=(0.0, 0.2),
+    )
+    cut_off_mean: float = decision(
+        0.8,
+        "Neighbours of samples at such an end are at least this many times σ/√(2π) from it in the "
+        "mean, which is their mean distance where the signal reaches the end. Around zeros of "
+        "counts, and in masked or saturated areas, they are nearer.",
+        data="kodim01 to 08 with noise of 0.02 to 0.2, cut off or counted",
+        script="none",
+        sides=(0.0, 3.0),
+    )
     most_outliers: float = decision(
         0.002,
         "Shrinkage removes noise if at most this part of the samples changes by more than "

@@ -1,14 +1,19 @@
 """Noise that depends on the signal: find it, and transform values so that it no longer does.
 
 The noise of a camera grows with brightness, that of many instruments with the reading. If the
-variance of the noise is g(m) at a mean value m, then f(y) with f' = 1/sqrt(g) has noise of variance
-1 to first order (Anscombe, 1948, for counts). The inverse maps the mean of f(y) back to m, without
-the bias of the inverse function (Mäkitalo and Foi, 2011).
+variance of the noise is g(x) at a clean value x, then f(y) with f' = 1/sqrt(g) has noise of
+variance 1 to first order (Anscombe, 1948, for counts). The inverse maps the mean of f(y) back to x,
+without the bias of the inverse function (Mäkitalo and Foi, 2011).
+
+Noise may also be cut off at the ends of a range: y = clip(x + noise, low, high). The mean of y is
+then not x, and its variance is less near the ends (Foi, 2009). The same inverse corrects it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,11 +29,22 @@ KNOTS = 512
 # The table extends past the range of the values by this many standard deviations of the noise, so
 # that the means of transformed values, by quadrature, are right up to the ends of the range.
 PAST_THE_RANGE = 6.0
+# Past an end at which noise is cut off, means of noisy values soon stay the same.
+PAST_AN_END = 2.0
 # Variances below this part of the largest are raised to it, so that the transform stays finite.
 LEAST_VARIANCE = 1e-3
 # Quantiles of brightness, spread over the range that is judged, at which variances are compared: a
 # polynomial of degree 2 has its extremes at an end of the range or is smooth around them.
 SEEN = 19
+# Means over normal noise are sums over these values. The trapezoidal rule also suits functions with
+# a kink, as of noise that is cut off.
+NODES = np.linspace(-6.0, 6.0, 97)
+WEIGHTS = np.exp(-(NODES**2) / 2) / np.sum(np.exp(-(NODES**2) / 2))
+# Noise is cut off at an end of the range if more samples lie on it than within this part of the
+# standard deviation next to it: in the tail of any smooth distribution there are fewer.
+NEXT_TO_IT = 0.25
+# Means this many standard deviations of the noise from such an end, or more, have nearly all of it.
+AWAY = 2.0
 # Iterations of the reweighted fit, after which its coefficients stand to several digits.
 ITERATIONS = 12
 
@@ -50,47 +66,83 @@ class Stabiliser:
     Attributes
     ----------
     knots, values, means : array
-        A table of x, of f(x), and of the mean of f(x + noise).
+        A table of clean x, of f(x), and of the mean of f(y) for noisy y.
+    seen, spread : array
+        The mean and the standard deviation of y for each knot.
+    ends : (float, float)
+        Where y is cut off; infinite if it is not.
+    varies : bool
+        Whether the noise depends on the signal within the range too.
     """
 
     knots: Array
     values: Array
     means: Array
+    seen: Array
+    spread: Array
+    ends: tuple[float, float] = (-math.inf, math.inf)
+    varies: bool = True
 
     @classmethod
-    def of(cls, variance: object, low: float, high: float) -> Stabiliser:
-        """Return the transform for noise of variance g(m) at means from ``low`` to ``high``."""
-        assert callable(variance)
+    def of(
+        cls,
+        variance: Callable[[Array], Array],
+        low: float,
+        high: float,
+        ends: tuple[float, float] = (-math.inf, math.inf),
+        *,
+        varies: bool = True,
+    ) -> Stabiliser:
+        """Return the transform for noise of variance g(x) at clean values from ``low`` to ``high``.
+
+        Noisy values are cut off at the ``ends``.
+        """
         most = float(np.max(variance(np.linspace(low, high, KNOTS))))
 
         def sigma(x: Array) -> Array:
             inside = np.clip(x, low, high)
             return np.sqrt(np.maximum(variance(inside), LEAST_VARIANCE * most))
 
-        ends = np.array([low, high])
-        more = PAST_THE_RANGE * sigma(ends)
+        more = np.where(np.isfinite(ends), PAST_AN_END, PAST_THE_RANGE)
+        more = more * sigma(np.array([low, high]))
         knots = np.linspace(low - more[0], high + more[1], KNOTS)
         steps = np.diff(knots) * (1 / sigma(knots[1:]) + 1 / sigma(knots[:-1])) / 2
         values = np.concatenate([[0.0], np.cumsum(steps)])
-        # E f(x + sigma z) by Gauss-Hermite quadrature
-        nodes, weights = np.polynomial.hermite_e.hermegauss(9)
-        at = knots[:, None] + sigma(knots)[:, None] * nodes
-        means = _table(at, knots, values) @ (weights / weights.sum())
-        return cls(knots, values, np.maximum.accumulate(means))
+        noisy = np.clip(knots[:, None] + sigma(knots)[:, None] * NODES, *ends)
+        means, seen = _table(noisy, knots, values) @ WEIGHTS, noisy @ WEIGHTS
+        spread = np.sqrt((noisy - seen[:, None]) ** 2 @ WEIGHTS)
+        return cls(knots, values, np.maximum.accumulate(means), seen, spread, ends, varies)
 
     def __call__(self, x: Array) -> Array:
         """Return the transformed values."""
         return _table(x, self.knots, self.values)
 
     def inverse(self, f: Array) -> Array:
-        """Return the mean value for which transformed values have the mean ``f``."""
+        """Return the clean value for which transformed noisy values have the mean ``f``."""
+        return np.clip(self.free_inverse(f), *self.ends)
+
+    def free_inverse(self, f: Array) -> Array:
+        """Return the same, also beyond ends at which noise is cut off: errors are then centred."""
         return _table(f, self.means, self.knots)
 
     def sigma(self, x: Array) -> Array:
-        """Return the standard deviation of the noise around values."""
-        slopes = np.diff(self.knots) / np.diff(self.values)
+        """Return the standard deviation of noisy values for clean ones."""
+        return np.interp(x, self.knots, self.spread)
+
+    def noisy_mean(self, x: Array) -> Array:
+        """Return the mean of noisy values for clean ones: these themselves, unless cut off."""
+        return _table(x, self.knots, self.seen) if self.is_cut_off else x
+
+    def slope(self, x: Array) -> Array:
+        """Return the derivative of `noisy_mean`, at the nearest values between the ends."""
+        slopes = np.diff(self.seen) / np.diff(self.knots)
         middles = (self.knots[1:] + self.knots[:-1]) / 2
-        return np.interp(x, middles, slopes)
+        return np.interp(np.clip(x, *self.ends), middles, slopes)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether noise is cut off at an end."""
+        return bool(np.isfinite(self.ends).any())
 
 
 def _table(x: Array, knots: Array, values: Array) -> Array:
@@ -105,8 +157,105 @@ def _table(x: Array, knots: Array, values: Array) -> Array:
     )
 
 
+def stabilisers_of(
+    planes: Array, noise: Noise, unit: float, settings: NoiseSettings, *, may_vary: bool
+) -> tuple[Stabiliser, ...] | None:
+    """Return the transform of each channel if noise depends on the signal or is cut off.
+
+    Parameters
+    ----------
+    planes : array (C, N_1, ..., N_D)
+        Noisy values.
+    noise : Noise
+        Its strength, in units of ``unit``.
+    unit : float
+        Transforms are of planes divided by it.
+    settings : NoiseSettings
+        The decisions.
+    may_vary : bool
+        Whether noise may depend on the signal within the range of the values too.
+    """
+    ends = cut_off_ends(planes, noise.sigma, unit, settings)
+    if may_vary:
+        found = find_stabilisers(planes, noise.rotation, unit, settings, ends, noise.sigma)
+        if found is not None:
+            return found
+    if not np.isfinite(ends).any():
+        return None
+    return tuple(
+        Stabiliser.of(
+            lambda x, own=sigma: np.full(np.shape(x), own**2),  # type: ignore[misc]
+            float(plane.min()) / unit,
+            float(plane.max()) / unit,
+            own_ends,
+            varies=False,
+        )
+        for plane, sigma, own_ends in zip(planes, noise.sigma, ends, strict=True)
+    )
+
+
+def cut_off_ends(
+    planes: Array, sigma: Array, unit: float, settings: NoiseSettings
+) -> list[tuple[float, float]]:
+    """Return the ends of the range at which the noise of each channel is cut off, or infinity.
+
+    Many samples are then exactly as large as the end. If their clean values are within the range,
+    neighbours of these samples are further from the end, by σ/√(2π) or more in the mean. Around
+    zeros of counts, and in areas that are saturated or masked, they are nearer.
+
+    Parameters
+    ----------
+    planes : array (C, N_1, ..., N_D)
+        Noisy values.
+    sigma : array (C,)
+        The standard deviation of their noise, in units of ``unit``.
+    unit : float
+        The ends are those of planes divided by it.
+    settings : NoiseSettings
+        The decisions.
+    """
+    if not np.all(sigma > 0):
+        return [(-math.inf, math.inf)] * len(planes)
+    part = centre(planes.shape[1:], settings.most_samples)
+    found = []
+    for plane, own in zip(planes, sigma * unit, strict=True):
+        crop = np.asarray(plane[part], dtype=np.float64)
+        low, high = float(plane.min()), float(plane.max())
+        found.append(
+            (
+                low / unit if _is_cut_off(crop - low, float(own), settings) else -math.inf,
+                high / unit if _is_cut_off(high - crop, float(own), settings) else math.inf,
+            )
+        )
+    return found
+
+
+def _is_cut_off(above: Array, sigma: float, settings: NoiseSettings) -> bool:
+    """Tell whether values, their end subtracted, have noise that is cut off at 0."""
+    on_it = above == 0
+    count = int(np.count_nonzero(on_it))
+    near = int(np.count_nonzero(above <= NEXT_TO_IT * sigma)) - count
+    if not near or count <= max(near, settings.cut_off * above.size):
+        return False
+    index, total, pairs = np.nonzero(on_it), 0.0, 0
+    for axis, n in enumerate(above.shape):
+        for step in (-1, 1):
+            moved = index[axis] + step
+            inside = (moved >= 0) & (moved < n)
+            place = tuple((moved if i == axis else one)[inside] for i, one in enumerate(index))
+            total += float(above[place].sum())
+            pairs += int(np.count_nonzero(inside))
+    least = settings.cut_off_mean * sigma / math.sqrt(2 * math.pi)
+    return pairs > 0 and total > least * pairs
+
+
 def find_stabilisers(
-    planes: Array, rotation: Array, unit: float = 1.0, settings: NoiseSettings = DEFAULT.noise
+    planes: Array,
+    rotation: Array,
+    unit: float = 1.0,
+    settings: NoiseSettings = DEFAULT.noise,
+    ends: Sequence[tuple[float, float]] = (),
+    sigma: Array | None = None,
 ) -> tuple[Stabiliser, ...] | None:
     """Return the transform of each channel if the noise in planes depends on the signal.
 
@@ -125,11 +274,12 @@ def find_stabilisers(
         Transforms are of planes divided by it.
     settings : NoiseSettings
         The decisions.
+    ends : sequence of (float, float)
+        Where noise is cut off in each channel, in units of ``unit``; () for nowhere.
+    sigma : array (C,), optional
+        About the strength of the noise, if it is cut off: the variance is not fitted near the ends.
     """
-    crop = planes[(slice(None), *centre(planes.shape[1:], settings.most_samples))]
-    crop = np.asarray(crop, dtype=np.float64) / unit
-    box, apart = settings.varies_box
-    axes = [axis for axis in range(1, crop.ndim) if crop.shape[axis] >= 2 * (box + 2 * apart)]
+    crop, axes = _crop(planes, unit, settings)
     if not axes:
         return None
     every = crop.reshape(len(crop), -1)
@@ -137,7 +287,12 @@ def find_stabilisers(
     low, high = map(float, np.quantile(every, (0.01, 0.99)))
     if not high > low:
         return None
-    squares, means, change = _measured(crop, axes, rotation[0], box, apart)
+    squares, means, change = _measured(crop, axes, rotation[0], *settings.varies_box)
+    if sigma is not None and np.isfinite(ends).any():
+        whole = _away(means, ends, sigma)
+        squares, means, change = squares[whole], means[:, whole], change[whole]
+        if not squares.size:
+            return None
     t = (means - low) / (high - low)
     shares = rotation[0][:, None] ** 2
     design = np.stack([np.sum(shares * t**k, axis=0) for k in range(3)], axis=1)
@@ -158,8 +313,9 @@ def find_stabilisers(
             lambda x: _variance(theta, np.clip((x - low) / span, seen[0], seen[-1])),
             lowest,
             highest,
+            own,
         )
-        for _ in range(len(planes))
+        for own in (ends or [(-math.inf, math.inf)] * len(planes))
     )
 
 
@@ -187,8 +343,53 @@ def find_varying_noise(values: Array, noise: Noise, unit: float, settings: Noise
     return Noise(sigma, sigmas, noise.rotation, found.ratio, True, reason)
 
 
+def whole_noise(values: Array, noise: Noise, settings: NoiseSettings) -> Noise:
+    """Return noise as strong as it is away from the ends at which it is cut off.
+
+    Its variance is measured as the mean over samples, and near the ends it is less: by how much,
+    the means of neighbouring samples tell.
+    """
+    unit = float(noise.sigma.max())
+    ends = cut_off_ends(values, noise.sigma / unit, unit, settings)
+    if not np.isfinite(ends).any():
+        return noise
+    crop, axes = _crop(values, unit, settings)
+    if not axes:
+        return noise
+    _, means, _ = _measured(crop, axes, noise.rotation[0], *settings.varies_box)
+    # normal noise of variance 1 that is cut off at 0, for clean values from 0 on
+    half = Stabiliser.of(np.ones_like, 0.0, PAST_THE_RANGE, (0.0, math.inf))
+    found = sigma = noise.sigma / unit
+    for _ in range(ITERATIONS):
+        left = np.ones_like(means)
+        for part, plane, own, (low, high) in zip(left, means, sigma, ends, strict=True):
+            for distance in (plane - low, high - plane):
+                if np.isfinite(distance[0]):
+                    part *= np.interp(distance / own, half.seen, half.spread**2)
+        # mixed as the channels are in the plane whose noise was measured
+        kept = noise.rotation[0] ** 2 @ left.mean(axis=1)
+        sigma = found / math.sqrt(kept)
+    ratio = float(sigma[0] / found[0])
+    return replace(noise, sigma=noise.sigma * ratio, sigmas=noise.sigmas * ratio)
+
+
+def _away(means: Array, ends: Sequence[tuple[float, float]], sigma: Array) -> Array:
+    """Return which means (C, n) are so far from the ends that hardly any noise is cut off there."""
+    lows, highs = np.transpose(ends)[..., None]
+    far = AWAY * sigma[:, None]
+    return np.asarray(np.all((means > lows + far) & (means < highs - far), axis=0))
+
+
 def _variance(theta: Array, t: Array) -> Array:
     return theta[0] + t * (theta[1] + t * theta[2])
+
+
+def _crop(planes: Array, unit: float, settings: NoiseSettings) -> tuple[Array, list[int]]:
+    """Return the middle of the planes in units of ``unit``, and its axes that are long enough."""
+    crop = planes[(slice(None), *centre(planes.shape[1:], settings.most_samples))]
+    box, apart = settings.varies_box
+    axes = [axis for axis in range(1, crop.ndim) if crop.shape[axis] >= 2 * (box + 2 * apart)]
+    return np.asarray(crop, dtype=np.float64) / unit, axes
 
 
 def _cut(values: Array, axis: int, start: int, stop: int) -> Array:
