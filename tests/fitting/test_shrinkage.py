@@ -92,7 +92,7 @@ def _add_tiling(planes, pilot, tiling, used, total, share):
                 q = dctn(pilot[c][np.ix_(*mirrored)], norm="ortho") ** 2
                 factors = q / (q + 1)
             factors.flat[0] = 1.0
-            trust = 1 / np.sum(factors**2)
+            trust = factors.size**used.larger / np.sum(factors**2)
             back = dctn(factors * block, norm="ortho", type=3)
             to = np.ix_(*(i[ok] for i, ok in zip(index, inside, strict=True)))
             total[c][to] += trust * back[np.ix_(*inside)]
@@ -261,6 +261,15 @@ def threshold_decides(used):
     return mean_error(used, texture()) < 1.05 * mean_error(DEFAULT.shrinkage, texture())
 
 
+def larger_decides(used):
+    """Small blocks weigh more at small things, large ones where little changes."""
+    tone = (3 * np.sin(np.arange(2000) / 5))[None]
+    return all(
+        mean_error(used, truth) < 1.03 * mean_error(DEFAULT.shrinkage, truth)
+        for truth in (tone, squares(), specks())
+    )
+
+
 def shifts_decides(used):
     """More shifts are better; half as many again gain little for the time."""
     shape, both = (512, 512), np.repeat(texture(), 2, axis=0)
@@ -403,10 +412,26 @@ def varied(side=80):
     return truth
 
 
+def are_unasked(used):
+    """Groups follow unasked in clips and in one channel, not in pictures in colour or on lines."""
+    settings, quick = replace(DEFAULT, grouping=used), (used.quick(),)
+    found = {
+        (D, C): denoising.groups_after(D, C, False, settings) for D in (1, 2, 3, 4) for C in (1, 3)
+    }
+    few = [found[at] for at in ((2, 1), (3, 3), (4, 1))]
+    none = [found[at] for at in ((1, 1), (1, 3), (2, 3), (4, 3))]
+    return few == [quick] * 3 and found[3, 1] == (used,) and none == [()] * 4
+
+
 @pytest.mark.parametrize("name", [one.name for one in fields(GroupingSettings)])
 def test_grouping_decisions_fail_on_either_side(name):
     """Every other value is worse, or handles more than three times the numbers."""
     own = next(one for one in fields(GroupingSettings) if one.name == name)
+    if name == "unasked":
+        assert are_unasked(DEFAULT.grouping)
+        for value in own.metadata["sides"]:
+            assert not are_unasked(replace(DEFAULT.grouping, unasked=value)), value
+        return
     of_one = name.startswith("quick") or name == "patch_of_one"
     pictures = [truth[: 1 if of_one else 2] for truth in (repeated(), varied())]
 

@@ -72,7 +72,7 @@ Examples:
 @click.option(
     "--thorough",
     is_flag=True,
-    help="Also use groups of alike patches: better, about ten times slower.",
+    help="Use more groups of alike patches: better, two to four times slower.",
 )
 @click.option(
     "--roughness",

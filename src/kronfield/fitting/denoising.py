@@ -201,13 +201,14 @@ def groups_after(
 ) -> tuple[GroupingSettings, ...]:
     """Return the rounds of filtering in groups of similar patches that follow shrinkage.
 
-    Unless ``thorough`` is asked for, one quick round follows, and only in pictures of one channel:
-    there it takes the least time, and shrinkage alone gains the least.
+    Unless ``thorough`` is asked for, one round follows, quick or not, if it takes little time.
     """
     own = settings.grouping
+    quick = own.quick()
     if thorough:
-        return own.quick(), own
-    return (own.quick(),) if D == 2 and channels == 1 else ()
+        return quick, own
+    most = own.unasked[min(D, len(own.unasked)) - 1]
+    return next(((one,) for one in (own, quick) if one.work(D, channels) <= most), ())
 
 
 def _noise_scales(noise: Noise, values: Array) -> tuple[Array, Array]:

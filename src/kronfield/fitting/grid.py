@@ -286,8 +286,8 @@ def denoise(
     channels : bool, optional
         Whether the last axis holds channels, as in `fit`.
     thorough : bool
-        Whether groups of similar patches are used after shrinkage: more accurate, about ten times
-        as slow.
+        Whether more and larger groups of similar patches follow shrinkage: more accurate, two to
+        four times as slow.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 

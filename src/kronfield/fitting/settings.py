@@ -1548,6 +1548,15 @@ class ShrinkageSettings(_Group):
         script="shrinkage.py",
         sides=(((4,), (4,), (2,), (2,)), ((512,), (64,), (32,), (16,))),
     )
+    larger: float = decision(
+        0.5,
+        "Blocks weigh in the average as one over their noise, the sum of their squared factors, "
+        "times this power of their number of samples. With 1, the weights would be those of least "
+        "noise; larger blocks lose more detail, which is not known.",
+        data="kodim01 to 08 in colour and grey, drawings, their rows, clips, volumes, sounds",
+        script="shrinkage.py",
+        sides=(-1.5, 2.5),
+    )
     shifts: int = decision(
         4,
         "The number of shifts of the blocks that are averaged.",
@@ -1637,9 +1646,19 @@ class ShrinkageSettings(_Group):
 class GroupingSettings(_Group):
     """Noise removed from groups of similar patches.
 
-    The quick way has smaller and fewer groups. Pictures of one channel always take it, and the
-    slower setting of `denoise` begins with it.
+    The quick way has smaller and fewer groups; the slower setting of `denoise` begins with it.
     """
+
+    unasked: tuple[float, ...] = decision(
+        (500.0, 500.0, 1100.0, 500.0),
+        "Groups follow shrinkage unasked if they take at most this many multiplications for a "
+        "sample of the grid, all channels together, for 1, 2, 3 and 4 or more axes. In one channel "
+        "pictures take 1840, in the quick way 340, volumes 820; in colour pictures take 720 in the "
+        "quick way, clips 1020; lines take 1840.",
+        data="kodim01 to 08, drawn clips and volumes: no more CPU time than non-local means",
+        script="shrinkage.py",
+        sides=((300.0, 300.0, 600.0, 300.0), (2000.0, 2000.0, 3000.0, 2000.0)),
+    )
 
     patches: tuple[int, ...] = decision(
         (16, 5, 3, 3),
@@ -1710,6 +1729,14 @@ class GroupingSettings(_Group):
             )
         )
         return dataclasses.replace(self, group=self.quick_group, steps=steps, reaches=reaches)
+
+    def work(self, D: int, channels: int) -> float:
+        """Return about how many multiplications groups take for a sample of a grid."""
+        patch = self.patch(D, channels)
+        near = (2 * self.reach(D) + 1) ** D
+        compared = near * channels * ((patch + 1) // 2) ** D
+        modelled = 3 * self.group**2 * channels * patch**D
+        return (compared + modelled) / self.step(D) ** D
 
     def patch(self, D: int, channels: int = 2) -> int:
         """Return the samples of a patch along each of D axes."""

@@ -215,8 +215,8 @@ def shrink_slab(
         [_shifted(one, slab.needed.start) for one in part] for part in tilings(shape, settings)
     )
     noisy = _Padded.of(planes, [*first, *second])
-    pilot = noisy.average(first, _threshold(settings.threshold))
-    return noisy.average(second, _wiener(noisy.like(pilot)))
+    pilot = noisy.average(first, _threshold(settings.threshold), settings.larger)
+    return noisy.average(second, _wiener(noisy.like(pilot)), settings.larger)
 
 
 def _shifted(tiling: Tiling, start: int) -> Tiling:
@@ -281,17 +281,21 @@ class _Padded:
         """Return the blocks of a tiling, as a view."""
         return tiling.blocks(self.values if values is None else values, self.origin, self.shape)
 
-    def average(self, every: Sequence[Tiling], rule: Rule) -> Array:
-        """Return the average over tilings of the samples whose weights a rule has shrunk."""
+    def average(self, every: Sequence[Tiling], rule: Rule, larger: float) -> Array:
+        """Return the average over tilings of the samples whose weights a rule has shrunk.
+
+        Larger blocks weigh more, by this power of their number of samples.
+        """
         total, share = np.zeros_like(self.values), np.zeros_like(self.values)
         for tiling in every:
             noisy, sums, shares = (self.blocks(tiling, one) for one in (None, total, share))
+            most = np.float32(math.prod(tiling.sizes) ** larger)
             for rows in _strips(noisy.shape):
                 weights = weights_of(noisy[:, rows], tiling.sizes)
                 factors = rule(weights, tiling, rows)
                 weights *= factors
                 # the noise of a block is the sum of its squared factors
-                trust = _along_lines(1 / _sum_of_squares(factors), tiling.sizes[-1])
+                trust = _along_lines(most / _sum_of_squares(factors), tiling.sizes[-1])
                 samples = samples_of(weights, tiling.sizes).reshape(*weights.shape[:-2], -1)
                 samples *= trust
                 lines = sums[:, rows].reshape(samples.shape)

@@ -260,7 +260,7 @@ class Denoising:
     strength : float
         A factor on the noise: above 1 removes more.
     thorough : bool
-        Whether to use groups of alike patches after shrinkage.
+        Whether to use more and larger groups of alike patches after shrinkage.
     """
 
     def __init__(
@@ -381,7 +381,7 @@ class Denoising:
                 alone = shrinkage.Slab(slice(0, n), slice(0, n))
                 return removal.slab(planes, alone, planes.shape[1:], self._level)
 
-            tiles = SMALL_TILES if self._thorough else TILES
+            tiles = SMALL_TILES if removal.groups else TILES
             yield from self._tiled(clean, tiles, [reach] * D, math.lcm(*first, *second), progress)
 
     def _reach(self, D: int) -> int:
