@@ -566,7 +566,7 @@ def cut_off_mean_decides(used):
 
 def stars(part):
     """Noise of 0.02 and single bright samples of 0.1 to 0.4 in a part of all places."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(30)
     bright = (rng.random((128, 128)) < part) * rng.uniform(0.1, 0.4, (128, 128))
     return bright + 0.02 * rng.standard_normal((128, 128))
 
@@ -582,7 +582,7 @@ def most_outliers_decides(used):
 
 def faint(part):
     """Noise of 0.02 and single samples that are five to seven times as bright on some places."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(30)
     bright = (rng.random((128, 128)) < part) * rng.uniform(0.1, 0.14, (128, 128))
     return bright + 0.02 * rng.standard_normal((128, 128))
 

@@ -327,7 +327,9 @@ def _smoothed(
             "Pass noise=0 to interpolate them as they are, or remove the noise from parts: "
             "kf.denoise(values[part].compute()).",
         )
-    sigmas = None if options.asks_for_gcv else noise.sigmas / crop.scale
+    # noise that was measured is not known to better than some per cent: cross-validation does not
+    # need it, and no penalty is then too weak because noise was stronger than it seemed
+    sigmas = noise.sigmas / crop.scale if noise.is_given else None
     tried = best_smoothing(
         values, axes, noise.rotation, sigmas, crop.scale, options.settings.smoothing
     )
