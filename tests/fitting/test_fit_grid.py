@@ -262,7 +262,8 @@ def test_noise_is_smoothed_and_clean_data_is_not():
     noisy = clean + 0.2 * rng.standard_normal(clean.shape)
     field = kf.fit(noisy)
     assert any(field.report.roughness)
-    assert "Stein's unbiased risk" in field.report.chosen_by
+    assert "cross-validation; noise" in field.report.chosen_by
+    assert "Stein's unbiased risk" in kf.fit(noisy, noise=0.2).report.chosen_by
     assert np.mean((field.on_grid() - clean) ** 2) < 0.1 * np.mean((noisy - clean) ** 2)
     assert field.report.degrees_of_freedom < 0.3 * noisy.size
     assert kf.fit(clean).report.roughness == (0.0, 0.0)

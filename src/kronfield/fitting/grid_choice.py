@@ -1,7 +1,7 @@
 """The choices of `fit` on a grid: whether to smooth, and how to interpolate between samples.
 
 1. Are the samples noisy? See `noise`. If they are, or if the caller says so, a roughness penalty is
-   chosen by Stein's unbiased risk: see `smoothing`.
+   chosen by cross-validation, or by Stein's unbiased risk if the noise is given: see `smoothing`.
 2. If not, every spline family predicts each sample of an axis from the others, and so do cubics
    with slopes from the data: see `prediction`. Slopes are chosen unless splines are clearly better.
 3. Where slopes are chosen, they are taken along the axes, or along the direction in which the
@@ -334,13 +334,14 @@ def _smoothed(
         values, axes, noise.rotation, sigmas, crop.scale, options.settings.smoothing
     )
     best = min(tried, key=lambda one: one.score)
-    if best.score >= best.interpolation and not options.asks_for_gcv:
+    if best.score >= best.interpolation and sigmas is not None:
         return noise.reason
-    by = "generalised cross-validation" if sigmas is None else "Stein's unbiased risk"
+    stein = "Stein's unbiased risk"
+    by = "generalised cross-validation" if sigmas is None else stein
     plain = Candidate("interpolation", {}, tried[0].interpolation)
     candidates = [plain, *(replace(one.candidate(), chosen=one is best) for one in tried)]
     decided = by if options.asks_for_gcv else f"{by}; {noise.reason}"
-    known = None if sigmas is None else tuple(float(sigma) for sigma in noise.sigmas)
+    known = None if options.asks_for_gcv else tuple(float(sigma) for sigma in noise.sigmas)
     linear = GridChoice(
         tension_encoding(axes, frames, best.tension, thinned=True),
         (2,) * len(axes),
@@ -373,7 +374,7 @@ def _smoothed(
             f"no noise: {removed.outliers:.1%} of the samples would change by more than {far} of "
             f"{float(np.max(noise.sigma)):.3g}"
         )
-    return _shrunk(values, axes, frames, noise, removed, decided, options)
+    return _shrunk(values, axes, frames, noise, removed, f"{stein}; {noise.reason}", options)
 
 
 def _about(noise: Noise, method: str, removed: Removed) -> RemovedNoise:
