@@ -32,7 +32,6 @@ from kronfield.fitting.forms import (
     select_form,
 )
 from kronfield.fitting.gaussians import likely_gaussians
-from kronfield.fitting.grid import is_long
 from kronfield.fitting.grid_choice import _finer
 from kronfield.fitting.hold_out import fold_labels
 from kronfield.fitting.inputs import PointInput
@@ -54,7 +53,7 @@ from kronfield.fitting.points import _tolerance
 from kronfield.fitting.prediction import leave_one_out
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.slopes import Refinement
-from kronfield.fitting.smoothing import windows
+from kronfield.fitting.smoothing import is_long, windows
 from kronfield.solvers.dual.similarity import Pairs, Similarity
 from kronfield.solvers.factored.als import Factors, values_at
 from kronfield.solvers.points.assemble import RowRule

@@ -14,9 +14,10 @@ from skimage import data
 import kronfield as kf
 from effort import examples
 from kronfield._core.threads import one_blas_thread
+from kronfield.fitting import grid_choice
 from kronfield.fitting.denoising import Removal, Risk, groups_after, smoother
 from kronfield.fitting.noise import Noise, find_noise
-from kronfield.fitting.settings import DEFAULT
+from kronfield.fitting.settings import DEFAULT, changed
 from kronfield.fitting.shrinkage import slabs
 from kronfield.fitting.smoothing import best_smoothing
 from kronfield.fitting.stabilising import Stabiliser, find_stabilisers
@@ -491,3 +492,38 @@ def test_shrinkage_has_no_standard_error():
     field = kf.denoise(photograph(96) + 0.1 * white(96, 96, 3))
     with pytest.raises(kf.InputError, match=r"not linear.*expected_error"):
         field.standard_error([[1.0, 2.0]])
+
+
+def test_slopes_along_edges_follow_a_penalised_fit(monkeypatch):
+    """Of noise that a penalised fit removes from the samples, little is left between them."""
+
+    def rings(i, j):
+        return np.tanh(4 * np.sin(np.hypot(i - 20, j - 13) * 2 * np.pi / 10))
+
+    i, fine = np.arange(64.0), np.arange(126) / 2 + 0.25
+    noisy = rings(i[:, None], i) + 0.1 * np.random.default_rng(0).standard_normal((64, 64))
+    # shrinkage must be better by very many standard errors
+    other = changed(DEFAULT, "noise", "confidence", 1e9)
+
+    def fitted():
+        return kf.fit(noisy, [i, i], noise=0.1, settings=other)
+
+    field = fitted()
+    assert field.report.noise.method == "a penalised fit"
+    assert field.report.refined
+    assert "between the samples: mean squared" in field.report.chosen_by
+    with pytest.raises(kf.InputError, match="a fit that is not linear in the values"):
+        field.standard_error([[3.0, 3.0]])
+    again = pickle.loads(pickle.dumps(field)).refit(noisy)
+    np.testing.assert_array_equal(again.on_grid([fine, fine]), field.on_grid([fine, fine]))
+    asked = kf.denoise(noisy, [i, i], noise=0.1, settings=other)
+    assert not asked.report.refined
+    np.testing.assert_allclose(asked.on_grid(), field.on_grid(), atol=1e-6)
+    monkeypatch.setattr(grid_choice, "_is_along_edges", lambda choice: False)
+    linear = fitted()
+    assert not linear.report.refined
+    error, before = (
+        np.sqrt(np.mean((one.on_grid([fine, fine]) - rings(fine[:, None], fine)) ** 2))
+        for one in (field, linear)
+    )
+    assert error < 0.97 * before

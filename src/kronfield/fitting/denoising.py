@@ -375,6 +375,29 @@ def smoother(smoothing: Smoothing, axes: Sequence[Array]) -> Denoiser:
     return smoothed
 
 
+@record(eq=False)
+class Smoothed:
+    """The removal of noise from values (C, N_1, ..., N_D) by a penalised fit, at the samples alone.
+
+    Between the samples, slopes along edges follow: see `kronfield.fitting.grid_choice`.
+
+    Attributes
+    ----------
+    smoothing : Smoothing
+        The penalties.
+    axes : tuple of arrays
+        The positions of the samples.
+    """
+
+    smoothing: Smoothing
+    axes: tuple[Array, ...]
+
+    def __call__(self, values: Array, dtype: np.dtype | None = None) -> Array:
+        """Return the values without noise."""
+        found = smoother(self.smoothing, self.axes)(values)
+        return found.astype(values.dtype if dtype is None else dtype, copy=False)
+
+
 def _smoothed_line(values: Array, line: LongLine, smoothing: Smoothing) -> Array:
     """Return the penalised fit of values (C, N) on an uneven line."""
     planes = np.tensordot(smoothing.rotation, values, axes=1)

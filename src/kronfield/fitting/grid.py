@@ -14,7 +14,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array, is_lazy, problem
 from kronfield._core.errors import KronfieldWarning
-from kronfield._core.frames import Frame, Split, centre, is_even, mean_step
+from kronfield._core.frames import Frame, Split, centre, mean_step
 from kronfield._core.memory import check_memory
 from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
@@ -32,7 +32,7 @@ from kronfield.fitting.refined import RefinedField, RefinedResidual, RefinedSamp
 from kronfield.fitting.report import Candidate, FitReport, grid_residual
 from kronfield.fitting.settings import GridSettings, Settings
 from kronfield.fitting.slopes import Refinement
-from kronfield.fitting.smoothing import best_ridge
+from kronfield.fitting.smoothing import best_ridge, is_long
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.basis import in_halves
@@ -56,9 +56,6 @@ COSINES = 30
 JUDGED = 2
 # Arrays of the weights that are held while axes are solved in turn without a penalty; measured.
 SOLVED = 2
-# A long axis of N samples is solved in its eigenbasis if N^2 is at most this many times the number
-# of samples: its two halved matrices then need less memory than the iterations.
-ELONGATED = 4
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
 
@@ -845,18 +842,6 @@ class GridFit:
         return float(np.mean([lattice_freedom(axes, r) for r in self.smoothing.roughness]))
 
 
-def is_long(axes: Sequence[Array], longest: int, longest_halves: int) -> bool:
-    """Tell whether an axis is too long for its eigenbasis, and can be solved without it.
-
-    The bases of even axes are computed in halves, up to ``longest_halves`` samples, unless matrices
-    of the longest axis are much larger than the samples.
-    """
-    even, n = all(map(is_even, axes)), max(map(len, axes))
-    if even and len(axes) > 1 and n * n <= ELONGATED * math.prod(map(len, axes)):
-        longest = max(longest, longest_halves)
-    return n > longest and (even or len(axes) == 1)
-
-
 def _long_smooth(
     plane: Array, steps: Sequence[float], roughness: tuple[float, float], most: float
 ) -> Array:
@@ -900,7 +885,7 @@ class GridUncertainty:
             long = smoothing is not None
             raise problem(
                 "standard_error",
-                "a long axis" if long else "noise removed by shrinkage, which is not linear",
+                "a long axis" if long else "a fit that is not linear in the values",
                 "a penalised fit in the eigenbasis of its axes",
                 "Use field.report.noise.expected_error, the expected error at the samples.",
             )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
-from kronfield._core.frames import Frame, centre, is_even, smallest_gap
+from kronfield._core.frames import Frame, centre, is_even, sample_frame, smallest_gap
 from kronfield._core.records import record
 from kronfield.encoding import Kronecker
 from kronfield.fitting.ends import RULES
@@ -42,12 +42,12 @@ from kronfield.fitting.prediction import (
 from kronfield.fitting.report import Candidate, RemovedNoise
 from kronfield.fitting.settings import GridSettings, PredictionSettings, Settings
 from kronfield.fitting.slopes import Refinement, along_axes, along_edges
-from kronfield.fitting.smoothing import Smoothing, best_smoothing
+from kronfield.fitting.smoothing import Smoothing, best_smoothing, is_long
 from kronfield.fitting.splines import tension_encoding
 
 # Modules that remove noise are imported only if noise is found, which saves time in other fits.
 if TYPE_CHECKING:
-    from kronfield.fitting.denoising import Removal, Removed
+    from kronfield.fitting.denoising import Removal, Removed, Smoothed
 
 # No spline with knots at the samples resolves gaps smaller than this fraction of their mean:
 # rounding of the positions at both ends of the gap changes the slope across it by 1e-8 of itself.
@@ -82,8 +82,9 @@ class GridChoice:
         A penalty that was given, or a ridge that was chosen.
     rcond : float or None
         Where singular values count as zero; None for the default.
-    removal : Removal or None
-        How noise is removed before the fit, if it is by shrinkage.
+    removal : Removal, Smoothed or None
+        How noise is removed before the fit: by shrinkage, or by a penalised fit where slopes along
+        edges follow it.
     clean : array (C, N_1, ..., N_D) or None
         The values after ``removal``.
     noise : RemovedNoise or None
@@ -100,7 +101,7 @@ class GridChoice:
     ridge: float = 0.0
     roughness: tuple[float, float] = (0.0, 0.0)
     rcond: float | None = None
-    removal: Removal | None = None
+    removal: Removal | Smoothed | None = None
     clean: Array | None = None
     noise: RemovedNoise | None = None
 
@@ -366,7 +367,8 @@ def _smoothed(
     )
     if removed.removal is None:
         about = _about(noise, "a penalised fit", removed)
-        return replace(linear, candidates=[*candidates, *removed.candidates], noise=about)
+        linear = replace(linear, candidates=[*candidates, *removed.candidates], noise=about)
+        return _along_edges_of_smoothed(values, crop, best, linear, axes, frames, options)
     is_asked = options.noise is not None or options.denoise
     if removed.outliers > options.settings.noise.most_outliers and not is_asked:
         far = f"{options.settings.noise.outlying:g} standard deviations"
@@ -375,6 +377,53 @@ def _smoothed(
             f"{float(np.max(noise.sigma)):.3g}"
         )
     return _shrunk(values, axes, frames, noise, removed, f"{stein}; {noise.reason}", options)
+
+
+def _along_edges_of_smoothed(
+    values: Array,
+    crop: Crop,
+    best: Smoothing,
+    linear: GridChoice,
+    axes: Sequence[Array],
+    frames: Sequence[Frame],
+    options: GridOptions,
+) -> GridChoice:
+    """Return the penalised fit, or slopes along edges between the samples that it smooths.
+
+    A penalised fit is smooth between the samples too. Where smoothed samples have edges, these are
+    sharper along their direction. They are looked for in a small part of the samples first.
+    """
+    decisions = options.settings.grid
+    is_whole = len(axes) > 1 and all(map(is_even, axes))
+    if options.denoise or not is_whole or any(frame.wraps for frame in frames):
+        return linear
+    if is_long(axes, decisions.longest_basis, decisions.longest_halves):
+        return linear
+    from kronfield.fitting.denoising import Smoothed
+
+    plain = replace(options, noise=np.zeros(()))
+    part = centre(crop.values.shape[1:], decisions.direction_samples)
+    inside = tuple(x[some] for x, some in zip(crop.axes, part, strict=True))
+    seen = Smoothed(best, inside)(crop.values[(slice(None), *part)])
+    if not _is_along_edges(choose(seen, inside, [sample_frame(x) for x in inside], plain)):
+        return linear
+    removal = Smoothed(best, tuple(axes))
+    clean = removal(values, np.result_type(values.dtype, np.float32))
+    chosen = choose(clean, axes, frames, plain)
+    if not _is_along_edges(chosen):
+        return linear
+    return replace(
+        chosen,
+        chosen_by=f"{linear.chosen_by}; between the samples: {chosen.chosen_by}",
+        candidates=[*linear.candidates, *chosen.candidates],
+        removal=removal,
+        clean=clean,
+        noise=linear.noise,
+    )
+
+
+def _is_along_edges(choice: GridChoice) -> bool:
+    return choice.finer is not None and choice.finer.is_along_edges
 
 
 def _about(noise: Noise, method: str, removed: Removed) -> RemovedNoise:

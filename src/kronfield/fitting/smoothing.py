@@ -33,6 +33,9 @@ RIDGE_STEP = 0.5
 # Residuals below this part of the largest value are rounding.
 ROUNDING = 1e-14
 TINY = float(np.finfo(np.float64).tiny)
+# A long axis of N samples is solved in its eigenbasis if N^2 is at most this many times the number
+# of samples: its two halved matrices then need less memory than the iterations.
+ELONGATED = 4
 
 
 @record(eq=False)
@@ -126,6 +129,18 @@ def cell_units(axes: Sequence[Array]) -> tuple[float, ...]:
     return tuple(
         1.0 if step == 0 or abs(step / mean - 1) <= EVEN else step / mean for step in steps
     )
+
+
+def is_long(axes: Sequence[Array], longest: int, longest_halves: int) -> bool:
+    """Tell whether an axis is too long for its eigenbasis, and can be solved without it.
+
+    The bases of even axes are computed in halves, up to ``longest_halves`` samples, unless matrices
+    of the longest axis are much larger than the samples.
+    """
+    even, n = all(map(is_even, axes)), max(map(len, axes))
+    if even and len(axes) > 1 and n * n <= ELONGATED * math.prod(map(len, axes)):
+        longest = max(longest, longest_halves)
+    return n > longest and (even or len(axes) == 1)
 
 
 def windows(lengths: Sequence[int], side: int) -> list[tuple[slice, ...]]:

@@ -26,7 +26,7 @@ from kronfield._core.records import record
 from kronfield._core.threads import in_threads, one_blas_thread
 from kronfield.files import Description, Signal, VideoFrames
 from kronfield.fitting import settings as defaults, shrinkage
-from kronfield.fitting.denoising import smoother
+from kronfield.fitting.denoising import Removal, smoother
 from kronfield.fitting.grid import NoiseWarning, denoise
 from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.options import GridOptions
@@ -288,11 +288,11 @@ class Denoising:
         with one_blas_thread():
             self.choice = self._choice(planes, given)
             found = self.choice.noise
-            if found is not None and self._lacking != 1 and self.choice.removal is None:
+            if found is not None and self._lacking != 1 and self._removal is None:
                 self.choice = self._choice(planes, [strength * one for one in found.sigma])
                 found, self._lacking = self.choice.noise, 1.0
-            if self.choice.removal is not None:
-                self._level = self.choice.removal.level(planes)
+            if self._removal is not None:
+                self._level = self._removal.level(planes)
         #: The noise of each colour and how it is removed; None if none was found.
         self.noise: RemovedNoise | None = found
         if found is not None and strength != 1:  # the estimated error is that of another noise
@@ -315,6 +315,13 @@ class Denoising:
         starts = [(n - k) // 2 for n, k in zip(self.samples.shape, shape, strict=True)]
         axes = [x[a : a + k] for x, a, k in zip(self.axes, starts, shape, strict=True)]
         return choose(planes, axes, [sample_frame(axis) for axis in axes], options)
+
+    @property
+    def _removal(self) -> Removal | None:
+        """The shrinkage, if it was chosen."""
+        removal = self.choice.removal
+        assert removal is None or isinstance(removal, Removal)  # nothing is asked between samples
+        return removal
 
     def cut_off(self) -> float:
         """Return the fraction of stored numbers at the ends of their range, 0 and ``levels``.
@@ -354,7 +361,7 @@ class Denoising:
 
     def pairs(self, progress: Progress | None = None) -> Iterator[tuple[Array, Array]]:
         """Yield blocks of rows as they were, and without noise; see `blocks`."""
-        removal, samples = self.choice.removal, self.samples
+        removal, samples = self._removal, self.samples
         if not self.is_found:
             step = max(1, BAND // max(1, math.prod(samples.part.shape[1:])))
             for low in range(0, samples.shape[0], step):
@@ -390,8 +397,8 @@ class Denoising:
         With groups of alike patches on three and more axes, these would be more samples than in the
         tile itself. Fewer are used there, so the first estimate is less accurate at the seams.
         """
-        assert self.choice.removal is not None
-        removal = self.choice.removal
+        removal = self._removal
+        assert removal is not None
         if not removal.groups or D < 3:
             return removal.reach(self.samples.shape)
         found = max(removal.settings.shrinkage.sizes(D)[1])
