@@ -36,6 +36,7 @@ from kronfield.fitting.filling_choice import (
 )
 from kronfield.fitting.least_roughness import least_roughness
 from kronfield.fitting.options import PointOptions
+from kronfield.fitting.periods import Opening
 from kronfield.fitting.settings import DEFAULT
 from kronfield.fitting.shrinkage import cosines
 
@@ -760,6 +761,88 @@ def test_expected_errors_cover_the_true_ones():
     assert abs(math.log(np.median(factors))) < math.log(1.25)
     assert np.median(within) < 1.2
     assert np.mean(np.array(within) < 2.5) >= 0.75
+
+
+# Periodic axes
+# ------------------------------------------------------------------------------------------
+
+
+def ring(shape=(96, 80)):
+    """Slanted stripes with sharp edges and a wave that close round both axes."""
+    i, j = np.indices(shape)
+    turns = 3 * i / shape[0] + 2 * j / shape[1]
+    return np.sign(np.sin(2 * np.pi * turns)) + np.cos(2 * np.pi * i / shape[0])
+
+
+def holes_at_the_seam(shape, side=8):
+    missing = np.zeros(shape, dtype=bool)
+    for row in (4, 30, 60):
+        missing[np.ix_(np.arange(row, row + side), np.arange(-side // 2, side // 2))] = True
+    return missing
+
+
+def test_a_hole_at_the_seam_is_filled_as_in_the_middle():
+    truth = ring()
+    missing = holes_at_the_seam(truth.shape)
+    periods = [96.0, 80.0]
+    field = kf.fit(np.where(missing, np.nan, truth), mask=missing, periodic=periods)
+    assert field.report.chosen.kind == "falling thresholds"
+    found = field.on_grid()
+    rolled, gaps = (np.roll(one, (40, 40), (0, 1)) for one in (truth, missing))
+    middle = kf.fit(np.where(gaps, np.nan, rolled), mask=gaps, periodic=periods)
+    np.testing.assert_allclose(np.roll(found, (40, 40), (0, 1)), middle.on_grid(), atol=1e-12)
+    assert field.report.expected_error == middle.report.expected_error
+    cut = kf.fit(np.where(missing, np.nan, truth), mask=missing).on_grid()
+    assert rms(found, truth, missing) < 0.9 * rms(cut, truth, missing)
+    # value and slope close at the seam
+    edge = np.array([[31.3, -0.5], [31.3, 79.5]])
+    assert np.ptp(field(edge)) < 1e-10
+    np.testing.assert_allclose(*field.gradient(edge), atol=1e-8)
+    for one in (field, pickle.loads(pickle.dumps(field))):
+        again = one.refit(np.where(missing, np.nan, 2 * truth))
+        assert rms(again.on_grid(), 2 * truth, missing) < 2.2 * rms(found, truth, missing)
+        np.testing.assert_allclose(again.on_grid()[~missing], 2 * truth[~missing], atol=1e-12)
+
+
+def test_gaps_in_samples_at_both_ends_of_the_period():
+    truth = ring()
+    whole = np.concatenate([truth, truth[:, :1]], axis=1)
+    missing = holes_at_the_seam(truth.shape)
+    gaps = np.concatenate([missing, missing[:, :1]], axis=1)
+    axes, periods = [np.arange(96.0), np.arange(81.0)], [96.0, 80.0]
+    plain = kf.fit(np.where(missing, np.nan, truth), mask=missing, periodic=periods)
+    field = kf.fit(np.where(gaps, np.nan, whole), axes=axes, mask=gaps, periodic=periods)
+    assert field.report.chosen.kind == "falling thresholds"
+    np.testing.assert_allclose(field.on_grid()[:, :-1], plain.on_grid(), atol=1e-12)
+    again = field.refit(np.where(gaps, np.nan, whole))
+    np.testing.assert_allclose(again.on_grid(), field.on_grid(), atol=1e-12)
+
+
+def test_axes_that_are_uneven_across_the_seam_stay_linear():
+    truth = ring()
+    missing = holes_at_the_seam(truth.shape)
+    report = kf.fit(np.where(missing, np.nan, truth), mask=missing, periodic=[96.0, 90.0]).report
+    assert all(one.kind != "falling thresholds" for one in report.candidates)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_lattice_is_cut_open_and_closed_again(seed):
+    rng = np.random.default_rng(seed)
+    shape, circles = tuple(rng.integers(1, 30, 3)), [bool(rng.integers(2)) for _ in range(3)]
+    missing = rng.random(shape) < rng.choice([0.0, 0.01, 0.2, 1.0])
+    opening = Opening.of(missing, circles, reach=5)
+    values = rng.random((2, *shape))
+    opened = opening.opened(values)
+    np.testing.assert_array_equal(opening.closed(opened), values)
+    np.testing.assert_array_equal(opening.closed(opening.opened(missing)), missing)
+    gaps = opening.opened(missing)
+    for axis, (wraps, n) in enumerate(zip(circles, shape, strict=True)):
+        if not wraps:
+            assert opened.shape[1 + axis] == n
+        elif n > 10:  # what is missing is five samples from either end, or these were added
+            known = np.moveaxis(gaps, axis, 0)
+            pad = opening.pads[axis]
+            assert pad == 5 or not (known[:5].any() or known[-5:].any())
 
 
 # Decisions: a test on either side, of what they do and not of their values

@@ -29,6 +29,7 @@ from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, exponent_beyond
 from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.options import GridOptions, PointOptions
+from kronfield.fitting.periods import Opening, whole_circles
 from kronfield.fitting.point_choice import PointChoice
 from kronfield.fitting.point_grids import Lattice
 from kronfield.fitting.report import Candidate
@@ -72,9 +73,12 @@ class LatticeFiller:
     def of_grid(
         cls, grid: GridInput, missing: Array, options: PointOptions, started: float
     ) -> LatticeFiller | None:
-        """Return the filler of values on even axes; None if a penalty was given."""
+        """Return the filler of values on even axes; None if a penalty was given.
+
+        Periodic axes must also be even across the seam.
+        """
         layout = grid.layout
-        if not _is_open(options, len(layout.shape)):
+        if not _is_open(options, len(layout.shape)) or not _is_even_round(layout):
             return None
         planes = np.asarray(grid.planar(), dtype=layout.dtype)
         return cls(layout, planes, missing[_rising(layout)], options.settings, started)
@@ -110,8 +114,14 @@ class LatticeFiller:
 
     def holes(self) -> Field | None:
         """Return the field if samples are missing in small holes, and filling predicts better."""
-        found = consider_holes(self.planes, self.missing, self.settings)
-        return None if found is None else self._field(found)
+        around = _opening(self.layout, self.missing, self.settings)
+        opened = around.opened(self.planes), around.opened(self.missing)
+        found = consider_holes(*opened, self.settings)
+        if found is None:
+            return None
+        if found.planes is not None:
+            found = replace(found, planes=around.closed(found.planes))
+        return self._field(found)
 
     def scattered(self, choice: PointChoice, scale: float) -> Field | None:
         """Return the field if filling predicts better than the chosen fit of points.
@@ -138,10 +148,11 @@ class LatticeFiller:
             )
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
-            self.expected, self.ratio = (found.error, found.uncertainty), found.ratio
-            self.line = found.line
+            self.expected = found.error, found.uncertainty
+            if not _wraps(self.layout):  # circles are fitted by other features
+                self.ratio, self.line = found.ratio, found.line
             return None
-        grid = GridInput.on(self.layout, self._as_given(found.planes))
+        grid = _on(self.layout, self._as_given(found.planes))
         # no penalty: the field passes through the known samples
         options = GridOptions(ridge=0.0, settings=_with_small_crop(self.settings))
         choice = choose(grid.planar(), grid.axes, self.layout.frames, options)
@@ -190,6 +201,30 @@ def _is_open(options: PointOptions, D: int) -> bool:
         and options.rows is None
         and options.tolerance is None
     )
+
+
+def _wraps(layout: GridLayout) -> bool:
+    """Tell whether an axis is periodic."""
+    return any(frame.period is not None for frame in layout.frames)
+
+
+def _is_even_round(layout: GridLayout) -> bool:
+    """Tell whether all periodic axes are even across the seam too."""
+    circles = whole_circles(layout.axes, layout.frames)
+    return all(
+        one or frame.period is None for one, frame in zip(circles, layout.frames, strict=True)
+    )
+
+
+def _opening(layout: GridLayout, missing: Array, settings: Settings) -> Opening:
+    """Return the lattice cut open where no block of the filling reaches across."""
+    reach = max(settings.filling.sizes(missing.ndim))
+    return Opening.of(missing, whole_circles(layout.axes, layout.frames), reach)
+
+
+def _on(layout: GridLayout, values: Array) -> GridInput:
+    """Return values on a grid on which samples at both ends of a period are one."""
+    return GridInput.on(layout, values if layout.seam is None else layout.seam.opened(values))
 
 
 def _rising(layout: GridLayout) -> tuple[slice, ...]:
@@ -248,16 +283,19 @@ class FilledFit:
         planes = self._planes(values)
         exponent = _exponent(planes, self.missing)
         filling = replace(self.filling, linear=math.ldexp(self.filling.linear, -exponent))
-        scaled = _scaled(planes, -exponent)
-        found = _scaled(fill_again(scaled, self.missing, filling, self.settings), exponent)
-        back = _as_given(found, self.layout.channels, self.layout.is_complex)
-        grid = GridInput.on(self.layout, back[_rising(self.layout)])
+        around = _opening(self.layout, self.missing, self.settings)
+        opened = around.opened(_scaled(planes, -exponent)), around.opened(self.missing)
+        found = around.closed(fill_again(*opened, filling, self.settings))
+        back = _as_given(_scaled(found, exponent), self.layout.channels, self.layout.is_complex)
+        grid = _on(self.layout, back[_rising(self.layout)])
         return self.field(grid, self.filling, "given, as in an earlier fit", [], started)
 
     def _planes(self, values: Any) -> Array:
         """Return planar values with 0 at missing samples."""
         layout, array = self.layout, np.asarray(values)
-        known, D = ~self.missing, len(layout.shape)
+        known, D, seam = ~self.missing, len(layout.shape), self.layout.seam
+        if seam is not None and array.shape[:D] == seam.shape:  # either sample may be missing
+            array, _ = seam.joined(array, ~np.isfinite(array))
         if array.shape[:1] == (int(known.sum()),) and array.ndim == 1 + layout.channels:
             whole = np.zeros((*layout.shape, *array.shape[1:]), dtype=array.dtype)
             whole[known] = array
@@ -272,7 +310,7 @@ class FilledFit:
             )
         gaps = self.missing[_rising(layout)]
         gaps = gaps[..., None] if layout.channels else gaps
-        grid = GridInput.on(layout, np.where(gaps, array.dtype.type(0), array))
+        grid = _on(layout, np.where(gaps, array.dtype.type(0), array))
         return np.asarray(grid.planar(), dtype=layout.dtype)
 
     def field(

@@ -1036,9 +1036,6 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     from kronfield.fitting.points import fit_checked
 
     lattice = None if grid.encoding is not None else even_lattice(grid.axes)
-    periods = [frame.period for frame in layout.frames]
-    if any(periods):  # a lattice ends; splines and hats on a circle do not
-        lattice = None
     options = PointOptions.checked(
         len(layout.shape),
         ridge=asked.ridge,
@@ -1055,6 +1052,9 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         filled = None if filler is None else filler.holes()
         if filled is not None:
             return filled
+    periods = [frame.period for frame in layout.frames]
+    if any(periods):  # a lattice ends; splines and hats on a circle do not
+        lattice = None
     points, rest = grid.at(~missing)
     domain = [(frame.low, frame.high) for frame in layout.frames]
     given = PointInput(

@@ -239,6 +239,82 @@ class Seam:
         return array
 
 
+@record(eq=False)
+class Opening:
+    """A lattice whose periodic axes are cut open, far from what is missing.
+
+    What is computed from samples nearby is then the same as on the circle. A cut that is closer to
+    something missing than ``reach`` samples is continued past both ends with samples of the other
+    end.
+
+    Attributes
+    ----------
+    cuts : tuple of int
+        The sample of each axis that comes first.
+    pads : tuple of int
+        The number of samples of the other end that are added at either end.
+    """
+
+    cuts: tuple[int, ...]
+    pads: tuple[int, ...]
+
+    @classmethod
+    def of(cls, missing: Array, circles: Sequence[bool], reach: int) -> Opening:
+        """Return where to cut the axes that are ``circles``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> gaps = np.isin(np.arange(12), [0, 1, 11])
+        >>> opening = Opening.of(gaps, [True], reach=4)
+        >>> opening.opened(np.arange(12))
+        array([ 6,  7,  8,  9, 10, 11,  0,  1,  2,  3,  4,  5])
+        >>> opening.closed(opening.opened(np.arange(12))).tolist() == list(range(12))
+        True
+        >>> Opening.of(gaps, [True], reach=5).pads
+        (5,)
+        """
+        cuts, pads = [], []
+        for axis, (n, wraps) in enumerate(zip(missing.shape, circles, strict=True)):
+            others = tuple(k for k in range(missing.ndim) if k != axis)
+            cut, known = _middle_of_known(missing.any(axis=others)) if wraps else (0, n)
+            cuts.append(cut)
+            pads.append(0 if not wraps or known >= reach else min(reach, n))
+        return cls(tuple(cuts), tuple(pads))
+
+    def opened(self, lattice: Array) -> Array:
+        """Return the lattice (..., N_1, ..., N_D) cut open and continued."""
+        first = lattice.ndim - len(self.cuts)
+        for axis, (cut, pad) in enumerate(zip(self.cuts, self.pads, strict=True), start=first):
+            if cut or pad:
+                n = lattice.shape[axis]
+                lattice = lattice.take(np.arange(cut - pad, cut + n + pad), axis, mode="wrap")
+        return lattice
+
+    def closed(self, lattice: Array) -> Array:
+        """Return a lattice that was opened, (..., M_1, ..., M_D), as it was before."""
+        first = lattice.ndim - len(self.cuts)
+        for axis, (cut, pad) in enumerate(zip(self.cuts, self.pads, strict=True), start=first):
+            if cut or pad:
+                n = lattice.shape[axis] - 2 * pad
+                lattice = lattice.take(pad + (np.arange(n) - cut) % n, axis)
+        return lattice
+
+
+def _middle_of_known(gaps: Array) -> tuple[int, int]:
+    """Return the middle of the longest run of known samples on a circle.
+
+    These are the first sample of its second half, and the length of its halves, rounded down.
+    """
+    missing = np.flatnonzero(gaps)
+    if not len(missing):
+        return 0, len(gaps)
+    runs = np.diff(np.append(missing, missing[0] + len(gaps))) - 1
+    longest = int(runs.argmax())
+    known = int(runs[longest])
+    return int(missing[longest] + 1 + (known + 1) // 2) % len(gaps), known // 2
+
+
 def _first(axis: int) -> tuple[slice | int, ...]:
     """Return the index of the first sample on an axis."""
     return (*[slice(None)] * axis, 0)
