@@ -268,7 +268,7 @@ class Opening:
         >>> gaps = np.isin(np.arange(12), [0, 1, 11])
         >>> opening = Opening.of(gaps, [True], reach=4)
         >>> opening.opened(np.arange(12))
-        array([ 6,  7,  8,  9, 10, 11,  0,  1,  2,  3,  4,  5])
+        array([ 7,  8,  9, 10, 11,  0,  1,  2,  3,  4,  5,  6])
         >>> opening.closed(opening.opened(np.arange(12))).tolist() == list(range(12))
         True
         >>> Opening.of(gaps, [True], reach=5).pads
@@ -277,7 +277,7 @@ class Opening:
         cuts, pads = [], []
         for axis, (n, wraps) in enumerate(zip(missing.shape, circles, strict=True)):
             others = tuple(k for k in range(missing.ndim) if k != axis)
-            cut, known = _middle_of_known(missing.any(axis=others)) if wraps else (0, n)
+            cut, known = _middle_of_known(np.asarray(missing.any(axis=others))) if wraps else (0, n)
             cuts.append(cut)
             pads.append(0 if not wraps or known >= reach else min(reach, n))
         return cls(tuple(cuts), tuple(pads))
