@@ -34,6 +34,20 @@ def test_a_series_of_dates(here):
     assert pixels("line.png").shape[:2] == (300, 640)
 
 
+def test_dates_with_the_month_as_a_word(here):
+    days = pd.date_range("2024-02-20", periods=30)
+    expected = None
+    for i, form in enumerate(("%Y-%m-%d", "%b %d, %Y", "%d-%B-%Y", "%d %b %Y 00:00")):
+        pd.DataFrame({"day": days.strftime(form), "level": np.sin(np.arange(30) / 4)}).to_csv(
+            "words.csv", index=False
+        )
+        done = run(f"fit words.csv -e gaussian --size 12 -o words{i}.field")
+        assert "30 points in day; values level\n" in done.stdout
+        found = kf.load(f"words{i}.field")("2024-03-01")
+        expected = found if expected is None else expected
+        assert found == pytest.approx(expected)
+
+
 def test_text_columns_beside_coordinates(here):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"code": [f"K{i:03}" for i in range(80)], "iata": ["", "12"] * 40})

@@ -68,13 +68,26 @@ def test_a_map_is_the_field_seen_from_above(scattered):
     centre = [[left + (right - left) * 0.5 / 40, high - (high - low) * 0.5 / len(values)]]
     assert values[0, 0] == pytest.approx(scattered(np.array(centre))[0])
     assert len(ax.collections[0].get_offsets()) == 60
-    assert len(ax.figure.axes) == 2  # the colour bar
+    ax.figure.canvas.draw()
+    (bar,) = ax.child_axes  # the colour bar, as high as the map
+    map_box, bar_box = (one.get_window_extent() for one in (ax, bar))
+    assert (bar_box.y0, bar_box.y1) == pytest.approx((map_box.y0, map_box.y1))
+    assert bar_box.x0 > map_box.x1
+
+
+def test_every_channel_has_a_line_of_its_own():
+    ax = kf.fit(RNG.random((20, 12)), channels=True).plot(size=20)
+    styles = {(line.get_color(), line.get_linestyle()) for line in ax.get_lines()[:12]}
+    assert len(styles) == 12
+    assert [text.get_text() for text in ax.get_legend().get_texts()][-1] == "channel 11"
+    many = kf.fit(RNG.random((20, 30)), channels=True).plot(size=20)
+    assert many.get_legend().get_title().get_text() == "18 of 30"
 
 
 def test_pictures_slices_and_lines():
     picture = kf.fit(RNG.random((12, 16, 3))).plot(size=16)
     assert picture.get_images()[0].get_array().shape == (12, 16, 3)
-    assert len(picture.figure.axes) == 1
+    assert not picture.child_axes
     axes = {"time": DAYS[:8], "lat": np.linspace(40, -40, 9), "lon": np.arange(10.0)}
     volume = kf.fit(RNG.random((8, 9, 10)), axes=axes)
     panels = volume.plot(size=12)

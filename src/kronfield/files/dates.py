@@ -16,8 +16,15 @@ _ISO = re.compile(
     r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?"
     r"(?:[T ]\s*(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?)\s*(Z|[+-]\d{2}:?\d{2})?)?"
 )
+# A time of day after a date.
+_CLOCK = r"(?:\s+(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?))?"
 # Day first, with points: 29.2.2024.
-_POINTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:\s+(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?))?")
+_POINTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})" + _CLOCK)
+# With the month in English: 29 February 2024, 29-Feb-2024 12:30, Feb 29, 2024.
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = rf"({'|'.join(_MONTHS)})[a-z]*\.?"
+_DAY_MONTH = re.compile(rf"(\d{{1,2}})[ -]{_MONTH}[ -](\d{{4}}){_CLOCK}", re.IGNORECASE)
+_MONTH_DAY = re.compile(rf"{_MONTH}\s+(\d{{1,2}}),?\s+(\d{{4}}){_CLOCK}", re.IGNORECASE)
 # Anything that looks like a date or a time of day, also where day and month can be confused.
 _LIKE = re.compile(
     r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2})"
@@ -32,13 +39,14 @@ def looks_like_date(cell: str) -> bool:
 def parse_dates(cells: Sequence[str], missing: Sequence[bool]) -> Array | None:
     """Return cells as datetime64, NaT where they are ``missing``; None if one is not a date.
 
-    Dates are written with the year first, or as day.month.year. Those with a time zone are
-    converted to UTC.
+    Dates are written with the year first, as day.month.year, or with the month as an English word.
+    Those with a time zone are converted to UTC.
 
     Examples
     --------
-    >>> parse_dates(["2024-02-29", "1.3.2024 12:00"], [False, False])
-    array(['2024-02-29T00:00', '2024-03-01T12:00'], dtype='datetime64[m]')
+    >>> parse_dates(["2024-02-29", "1.3.2024 12:00", "Mar 2, 2024"], [False, False, False])
+    array(['2024-02-29T00:00', '2024-03-01T12:00', '2024-03-02T00:00'],
+          dtype='datetime64[m]')
     """
     plain = []
     for cell, empty in zip(cells, missing, strict=True):
@@ -54,15 +62,17 @@ def parse_dates(cells: Sequence[str], missing: Sequence[bool]) -> Array | None:
 
 def _plain(cell: str) -> str | None:
     """Return one date as NumPy reads it; None if it is not a date."""
-    match = _ISO.fullmatch(cell)
     zone = None
-    if match:
+    if match := _ISO.fullmatch(cell):
         year, month, day, clock, zone = match.groups()
-    else:
-        match = _POINTS.fullmatch(cell)
-        if not match:
-            return None
+    elif match := _POINTS.fullmatch(cell) or _DAY_MONTH.fullmatch(cell):
         day, month, year, clock = match.groups()
+    elif match := _MONTH_DAY.fullmatch(cell):
+        month, day, year, clock = match.groups()
+    else:
+        return None
+    if not month.isdigit():
+        month = _MONTHS.index(month.lower()) + 1
     text = f"{year}-{int(month):02d}" + ("" if day is None else f"-{int(day):02d}")
     if clock is None:
         return text

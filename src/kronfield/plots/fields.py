@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from kronfield._core.arrays import Array, InputError, describe, problem
 from kronfield._core.frames import cell_centres
 from kronfield._core.labels import DURATION, AxisLabel, drawn_order
-from kronfield.plots.base import COLOURS, shown_figure, tidy
+from kronfield.plots.base import COLOURS, DASHES, shown_figure, tidy
 
 if TYPE_CHECKING:
     from kronfield.field import Field
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 LINE, SIDE = 800, 400
 # Most dots of data on a map, and most marks below a line, so that a drawing stays readable.
 DOTS, MARKS = 20_000, 200
+# The dash and colour of each line of a field with several channels; more are not drawn.
+STYLES = tuple(itertools.product(DASHES[:2], COLOURS))
 # A map is drawn in its own proportions unless one side is more than this times the other.
 LONGEST_SIDE = 6.0
 
@@ -194,13 +197,15 @@ class _Drawing:
         x = np.linspace(low, high, self.line_size)
         ticks = self.places(axis, x)
         several = self.all and self.field.dimensions == 1 and self.field.channel_count > 1
-        picked = range(min(len(COLOURS), self.field.channel_count)) if several else [self.channel]
+        count = self.field.channel_count if several else 1
+        picked = range(min(len(STYLES), count)) if several else [self.channel]
         error = self._errors(axis, x) if self.band else None
-        for colour, channel in zip(COLOURS, picked, strict=False):
+        for (dash, colour), channel in zip(STYLES, picked, strict=False):
             self.channel = channel
             y = self.values(self.at([axis], [x]))
             name = self.names[channel] if self.names else f"channel {channel}"
-            ax.plot(ticks, y, color=colour, linewidth=1.4, label=name if several else "field")
+            label = name if several else "field"
+            ax.plot(ticks, y, color=colour, linestyle=dash, linewidth=1.4, label=label)
             if error is not None:
                 spread = 2 * (error[:, channel] if error.ndim == 2 else error)
                 words = None if several else "twice the standard error"
@@ -212,7 +217,12 @@ class _Drawing:
             if ends is not None:
                 ax.set_xlim(ticks[0], ticks[-1])
         ax.set(xlabel=self.axis_name(axis), ylabel="" if several else self.value_name)
-        if several or error is not None or self.data is not None:
+        if several:
+            more = f"{len(STYLES)} of {count}" if count > len(STYLES) else None
+            ax.legend(
+                frameon=False, fontsize=9, title=more, loc="center left", bbox_to_anchor=(1, 0.5)
+            )
+        elif error is not None or self.data is not None:
             ax.legend(frameon=False, fontsize=9)
         date_axis(ax.xaxis, self.label(axis), numbers=False)
         tidy(ax)
@@ -350,9 +360,10 @@ def draw_map(
         interpolation="nearest",
     )
     if not colours:
-        part = abs((high - low) / (right - left)) if equal else 1.0
-        bar = ax.figure.colorbar(image, ax=ax, shrink=float(np.clip(1.4 * part, 0.4, 1.0)))
-        bar.set_label(name)
+        # as high as the map, and as wide beside a high map as beside a wide one
+        part = max(1.0, abs((high - low) / (right - left))) if equal else 1.0
+        ax.figure.colorbar(image, cax=ax.inset_axes([1 + 0.025 * part, 0, 0.03 * part, 1]))
+        ax.child_axes[-1].set_ylabel(name)
     return image
 
 
