@@ -88,9 +88,10 @@ class Windows:
         """The number of samples that are judged."""
         return int(np.count_nonzero(self.weights))
 
-    def mean(self, errors: Array) -> float:
-        """Return the weighted mean of the squares of errors (S, W-2, R)."""
-        return float(np.einsum("sw,swr,swr->", self.weights, errors, errors)) / errors.shape[2]
+    def means(self, errors: Array) -> Array:
+        """Return the weighted means (F,) of the squares of errors (F, S, W-2, R)."""
+        squares = np.einsum("fswr,fswr->fsw", errors, errors)
+        return squares.reshape(len(errors), -1) @ self.weights.ravel() / errors.shape[3]
 
 
 def _from_four(x: Array, lines: Array) -> Array:
@@ -118,8 +119,8 @@ def spread(count: int, most: int) -> Array:
     return np.unique(np.concatenate([half, count - 1 - half]))
 
 
-def left_out(x: Array, lines: Array, splines: Sequence[tuple[int, str]]) -> list[Array]:
-    """Return the errors (S, N-2, R) of the inner samples of lines, for each kind of splines.
+def left_out(x: Array, lines: Array, splines: Sequence[tuple[int, str]]) -> Array:
+    """Return the errors (F, S, N-2, R) of the inner samples of lines, for F kinds of splines.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def left_out(x: Array, lines: Array, splines: Sequence[tuple[int, str]]) -> list
     >>> import numpy as np
     >>> x, y = np.array([[0.0, 1.0, 3.0]]), np.array([[[0.0], [5.0], [6.0]]])
     >>> left_out(x, y, [(1, "not-a-knot")])
-    [array([[[3.]]])]
+    array([[[[3.]]]])
     """
     first, last = x[:, :1], x[:, -1:]
     x = (x - first) * ((x.shape[1] - 1) / (last - first))  # high differences do not overflow
@@ -330,8 +331,8 @@ class _Systems:
             parts = np.stack([left, -left - right, right])
             self.add(kind, parts, slopes[:, 1:] - slopes[:, :-1])
 
-    def errors(self) -> list[Array]:
-        """Return the errors (S, N-2, R) of each kind; the equations are solved in place."""
+    def errors(self) -> Array:
+        """Return the errors (F, S, N-2, R); the equations are solved in place."""
         from scipy.linalg.lapack import dgbsv
 
         p = self.places
@@ -361,7 +362,7 @@ class _Systems:
         change *= scale[:, :, 1:-2].swapaxes(1, 2)
         errors = (jumps / change[:, :, None]).transpose(0, 3, 1, 2)
         errors[singular] = np.inf
-        return list(errors)
+        return errors
 
     def _scales(self) -> Array:
         """Return roughly the roots of J_ii (F, S, N + 1), and 1 for samples past the ends.

@@ -14,7 +14,6 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -627,11 +626,13 @@ class _Bands:
 
     def whole(self, judged: Sequence[int]) -> _Part:
         """Return the strengths of some planes together, wherever they change."""
-        part = self._measured(
-            [self._selected(self._differences(k, n), n, self.changing, 0) for k in judged]
-            for n in self.levels
+        return self._measured(
+            (
+                [self._selected(self._differences(k, n), n, self.changing, 0) for k in judged]
+                for n in self.levels
+            ),
+            self._near(judged) if self.places else None,
         )
-        return replace(part, near=self._near(judged)) if self.places else part
 
     def _near(self, judged: Sequence[int]) -> _Near | None:
         """Return how differences of close samples compare with the others."""
@@ -759,7 +760,8 @@ class _Bands:
         mask = change <= np.partition(candidates, place)[place]
         return mask if changing is None else mask & changing
 
-    def _measured(self, bands: Iterable[list[Array]]) -> _Part:
+    def _measured(self, bands: Iterable[list[Array]], near: _Near | None = None) -> _Part:
+        """Return the strengths at rising spacings, as far as they are needed for a decision."""
         strengths, counts, quiet = [], [], 0.0
         for level, arrays in zip(self.levels, bands, strict=True):
             values = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
@@ -770,7 +772,10 @@ class _Bands:
             counts.append(self.count(values.size, level))
             if level == 1:
                 quiet = _strength_of_squares(squares, self.settings.quiet)
-        return _Part(tuple(strengths), tuple(counts), quiet)
+            part = _Part(tuple(strengths), tuple(counts), quiet, near)
+            if level == 2 and not part.may_be_noise(self.settings):
+                break
+        return _Part(tuple(strengths), tuple(counts), quiet, near)
 
 
 def _changing(crop: Array, axes: Sequence[int]) -> Array:
@@ -921,6 +926,10 @@ class _Part:
         found = 0.0 if self.near is None else self.near.bound(settings, errors)
         return 0.0 if math.isnan(found) else found
 
+    def may_be_noise(self, settings: NoiseSettings) -> bool:
+        """Return whether the finest differences are as strong as those of noise would be."""
+        return max(self.ratio, self.near_ratio(settings)) >= settings.ratio
+
     def bounds(self, settings: NoiseSettings) -> list[float]:
         """Return lower bounds of the finest strength over that at twice, four times the spacing."""
         if not self.strengths:
@@ -1016,7 +1025,7 @@ def _objection(bands: _Bands, part: _Part, floor: float, where: str) -> str:
         return f"{finest} are {max(bounds):.2g} times as strong as those at a larger spacing"
     if 0 < part.near_ratio(settings, -settings.confidence) < needed:
         return "close samples differ less than others do"
-    if max(part.ratio, part.near_ratio(settings)) < needed:
+    if not part.may_be_noise(settings):
         return (
             f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing, and "
             f"{needed:g} is needed"

@@ -398,12 +398,12 @@ def uneven_errors(
     """
     windows = Windows.of(x, lines, most)
     kinds = [(one.degree, one.ends) for one in judged]
-    squares = [windows.mean(one) for one in left_out(windows.x, windows.lines, kinds)]
+    squares = windows.means(left_out(windows.x, windows.lines, kinds))
     slopes = math.nan
     if len(x) >= FEWEST_FOR_SLOPES:
-        slopes = windows.mean(_uneven_slopes_errors(windows.x, windows.lines))
+        slopes = float(windows.means(_uneven_slopes_errors(windows.x, windows.lines)[None])[0])
     count = windows.count * lines.shape[1]
-    return AxisErrors(tuple(judged), np.array(squares), slopes, count, shared)
+    return AxisErrors(tuple(judged), squares, slopes, count, shared)
 
 
 def some_lines(values: Array, axis: int, most: int) -> Array:
