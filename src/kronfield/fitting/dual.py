@@ -5,6 +5,7 @@ This is the mean of a Gaussian process (Rasmussen and Williams, 2006, chapters 2
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from dataclasses import replace
@@ -21,12 +22,20 @@ from kronfield.field.trend import Trend, TrendBasis
 from kronfield.fitting.forms import Form, inducing_count, part_counts
 from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
+from kronfield.fitting.repeats import Repeats
 from kronfield.fitting.report import Candidate, PointReport
 from kronfield.fitting.residual import Residual
 from kronfield.fitting.robust import HuberErrors, PointErrors, remark
 from kronfield.solvers.dual.likelihood import Likelihood, orthonormal
 from kronfield.solvers.dual.similarity import SHAPES, Pairs, Similarity
-from kronfield.solvers.dual.systems import BLOCK, Direct, DualSolution, Inducing, System
+from kronfield.solvers.dual.systems import (
+    BLOCK,
+    MOST_LEFT_OUT,
+    Direct,
+    DualSolution,
+    Inducing,
+    System,
+)
 from kronfield.solvers.points.cg import Convergence
 from kronfield.solvers.points.normal import Penalty
 
@@ -83,6 +92,7 @@ class DualFit:
         self.unit = 1.0 if weights is None else float(weights.mean())
         self.basis = TrendBasis.of(options.trend or 0, given.domain or given.box)
         self.columns = self.basis.columns(raw)
+        self.repeats = Repeats.of(raw, 1.0 / self.noise)
         self.choice: DualChoice | None = None
         self.is_fixed = False  # whether the ridge of inducing points is that of the choice
         self.system: System | None = None
@@ -179,7 +189,7 @@ class DualFit:
         units = np.stack([f.unit(given.points[:, i]) for i, f in enumerate(self.frames)], axis=1)
         # values minus fit over these are errors of predictions over their standard deviations
         deviations = np.empty(count)
-        deviations[known] = system.own_deviations(self.points, self.noise)
+        deviations[known] = self._own_deviations()
         out = np.flatnonzero(~known)
         columns = self.basis.columns(given.points[out])
         deviations[out] = np.sqrt(system.variance(units[out], columns) + system.ridge * noise[out])
@@ -190,6 +200,20 @@ class DualFit:
         real = np.sqrt(np.mean(relative[:, known] ** 2, axis=1))
         scales = level * math.sqrt(system.ridge) * real
         return PointErrors(away, relative, scales)
+
+    def _own_deviations(self) -> Array:
+        """Return `Direct.own_deviations` of all points.
+
+        Standard deviations of leave-one-out errors are sqrt(ridge noise / (1 - h)), and residuals
+        are 1 - h times the errors. The leverage h of a place is shared by its points.
+        """
+        assert self.system is not None
+        found = self.system.own_deviations(self.points, self.noise)
+        if self.repeats is None or not self._is_direct:
+            return found
+        ridge, share = self.system.ridge, self.repeats.share
+        left = (found**2 * self.repeats.sums / ridge)[self.repeats.place]
+        return np.asarray(np.sqrt(ridge * self.noise * (1.0 - share + share * left)))
 
     def at_points(self, values: Array) -> Array:
         """Return the fit (C, P) of values at the points, with the settings chosen before."""
@@ -227,31 +251,50 @@ class DualFit:
     # The settings
     # ------------------------------------------------------------------------------------------
 
-    def _part(self, count: int) -> Array:
-        """Return the indices of at most ``count`` points, the same for the same seed."""
-        n = len(self.points)
+    def _part(self, count: int, n: int) -> Array:
+        """Return at most ``count`` of the numbers from 0 to n - 1, the same for the same seed."""
         if n <= count:
             return np.arange(n)
         return np.sort(np.random.default_rng(self.options.seed).permutation(n)[:count])
 
+    @functools.cached_property
+    def _places(self) -> tuple[Array, Array, Array]:
+        """The different points (n, D), one over their weights, and the columns there."""
+        if self.repeats is None:
+            return self.points, self.noise, self.columns
+        first = self.repeats.first
+        return self.points[first], 1.0 / self.repeats.sums, self.columns[:, first]
+
+    def _merged(self, values: Array) -> tuple[Array, Array]:
+        """Return the mean (C, n) of values at each place, and their sums of squares about it."""
+        if self.repeats is None:
+            return values, np.zeros(values.shape)
+        return self.repeats.merged(values)
+
     def _likelihood(self, values: Array, part: Array, shape: str, pairs: Pairs) -> Likelihood:
-        X, _ = orthonormal(self.columns[:, part])
+        """Return the likelihood of values (C, P) at some of the places."""
+        values, squares = self._merged(values)
+        _, noise, columns = self._places
+        X, _ = orthonormal(columns[:, part])
         own = self.options.settings.dual
         return Likelihood(
             pairs,
             values[:, part].T,
-            self.noise[part] * self.unit,
+            noise[part] * self.unit,
             X,
             shape,
             own.widths,
             own.ridges,
             own.width_prior,
+            squares[:, part].sum(axis=1) / self.unit,
+            0 if self.repeats is None else int(np.sum(self.repeats.counts[part] - 1)),
         )
 
     def _choose(self, values: Array) -> DualChoice:
         """Return shape, widths and ridge of the highest likelihood."""
         penalty, settings = self.options.penalty, self.options.settings.dual
-        few, many = part_counts(self.points.shape[1], len(self.points), self.options)
+        points, count = self._places[0], len(self._places[0])
+        few, many = part_counts(self.points.shape[1], count, self.options)
         # positions are in units of the box; on an axis with a single position, any width will do
         spread = np.maximum(self.points.std(axis=0), 1e-3)
         plain = spread * math.sqrt(len(spread))
@@ -261,12 +304,12 @@ class DualFit:
             own = math.ldexp(penalty.ridge, -self.given.weight_exponent) / self.unit
             given = max(own, settings.ridges[0])
         first = Similarity("gaussian", tuple(plain))
-        part = self._part(few)
+        part = self._part(few, count)
         if len(part) < len(self.columns) + 2 or not np.any(values):
             return DualChoice(
                 first, (given if fixed else settings.default_ridge) * self.unit, [], len(part)
             )
-        pairs = Pairs(self.points[part])
+        pairs = Pairs(points[part])
         found: list[tuple[Similarity, float, float]] = []
         likelihood = self._likelihood(values, part, "gaussian", pairs)
         steps = settings.steps
@@ -292,9 +335,9 @@ class DualFit:
             for one, ridge, score in found
         ]
         similarity, ridge, _ = best
-        more = self._part(many)
+        more = self._part(many, count)
         if len(more) > len(part):  # the same shape again, with more points
-            likelihood = self._likelihood(values, more, similarity.shape, Pairs(self.points[more]))
+            likelihood = self._likelihood(values, more, similarity.shape, Pairs(points[more]))
             steps = settings.last_steps
             similarity, ridge, _ = likelihood.maximum(similarity, ridge, spread, steps, fixed)
         return DualChoice(similarity, ridge * self.unit, candidates, len(more))
@@ -308,7 +351,7 @@ class DualFit:
 
     @property
     def _is_direct(self) -> bool:
-        return len(self.points) <= self.options.settings.dual.direct_points
+        return len(self._places[0]) <= self.options.settings.dual.direct_points
 
     def _solve(self, values: Array, judged: bool = True) -> DualSolution:
         """Return the solution; without ``judged`` errors of points left out are not computed."""
@@ -316,12 +359,11 @@ class DualFit:
         assert choice is not None
         if self._is_direct:
             if self.system is None:
-                self.system = Direct(
-                    choice.similarity, choice.ridge, self.points, self.noise, self.columns
-                )
+                self.system = Direct(choice.similarity, choice.ridge, *self._places)
             assert isinstance(self.system, Direct)
-            return self.system.solve(values, judged)
-        centres = self.points[self._part(inducing_count(self.promised, self.options))]
+            return self._solved_directly(self.system, values, judged)
+        count = inducing_count(self.promised, self.options)
+        centres = self.points[self._part(count, len(self.points))]
         is_given = self.is_fixed or self.options.penalty is not None
         ridge = choice.ridge if is_given else self.options.settings.dual.ridges
         self.system, solution = Inducing.fitted(
@@ -337,17 +379,46 @@ class DualFit:
         )
         return solution
 
+    def _solved_directly(self, system: Direct, values: Array, judged: bool) -> DualSolution:
+        """Return the solution with errors of single points left out, also where points repeat.
+
+        The leverage h of a place is shared by its points in proportion to their weights. The
+        leave-one-out error of a point is its residual over 1 - (its share) h.
+        """
+        means, squares = self._merged(values)
+        if self.repeats is None:
+            chosen = self.judged if judged else np.zeros(0, dtype=np.intp)
+            return system.solve(means, chosen)
+        repeats, more = self.repeats, len(self.points) - len(means.T)
+        points = self.judged
+        if points is None:
+            P = len(self.points)
+            points = np.unique(np.linspace(0, P - 1, min(P, MOST_LEFT_OUT)).astype(int))
+        if not judged:
+            points = points[:0]
+        places, own = np.unique(repeats.place[points], return_inverse=True)
+        found = system.solve(means, places, squares.sum(axis=1), more)
+        left, root = found.leverages[own], np.sqrt(found.left_out_weights[own])
+        share = repeats.share[points]
+        residual = found.left_out[:, own] / root * left
+        residual += values[:, points] - means[:, repeats.place[points]]
+        left = 1.0 - share + share * left
+        weights = repeats.weights[points]
+        errors = residual / left * np.sqrt(weights)
+        return replace(found, left_out=errors, left_out_weights=weights, leverages=left)
+
     def _report(
         self, solution: DualSolution, factors: Array, first: bool, started: float
     ) -> PointReport:
         given, choice, system = self.given, self.choice, self.system
         assert choice is not None
         assert system is not None
-        P = len(self.points)
+        P, n = len(self.points), len(self._places[0])
         if self._is_direct:
-            memory = 16 * P * P
+            memory = 16 * n * n
             method = "Cholesky factorisation"
-            reason = f"{P} points, {memory / 1e6:.0f} MB"
+            places = "" if n == P else f" at {n} places"
+            reason = f"{P} points{places}, {memory / 1e6:.0f} MB"
         else:
             m = len(system.centres)
             memory = 8 * (6 * m * m + 4 * BLOCK * m + 2 * P * len(self.frames))
@@ -363,7 +434,8 @@ class DualFit:
             reason=reason,
             convergence=Convergence(0, 0.0, 0.0),
             penalty=Penalty(math.ldexp(system.ridge, given.weight_exponent)),
-            chosen_by=f"restricted likelihood of {choice.points} points"
+            chosen_by=f"restricted likelihood of {choice.points} "
+            + ("points" if self.repeats is None else "places")
             if choice.candidates
             else "given",
             candidates=choice.candidates if first else [],
@@ -376,7 +448,7 @@ class DualFit:
         largest = float(factors.max())
         errors = solution.left_out * (factors / largest)[:, None]  # squares do not underflow
         squares = np.mean(errors**2, axis=0) * len(errors.T) / solution.left_out_weights.sum()
-        if len(self.columns) < P:
+        if len(self.columns) < n:
             mean = float(np.mean(squares))
             report.expected_error = largest * math.sqrt(mean)
             spread = float(np.std(squares)) / math.sqrt(len(squares))

@@ -10,6 +10,9 @@ C channels, which share widths and ridge,
 
 The gradient is d(-2 log L) = tr(M dS) with M = C Q - (n - q) sum over c of Q y y' Q / (y' Q y).
 All parameters share the matrix M, so that no parameter needs a solve of its own.
+
+Where r values repeat a place, y holds means. With the sum of squares s_c of the values about these
+means, C r log(ridge) is added to -2 log L, s_c / ridge to y_c' Q y_c, and r to n - q.
 """
 
 from __future__ import annotations
@@ -60,6 +63,10 @@ class Likelihood:
         The strength of the prior of widths: -log p is this number times the sum over axes of spread
         / width, so that 1 / width has an exponential distribution. It favours functions that depend
         on few of many axes.
+    within : array (C,) or None
+        The sums s_c; None if no value repeats a place.
+    repeats : int
+        The number r of values that repeat a place.
     """
 
     pairs: Pairs
@@ -70,6 +77,8 @@ class Likelihood:
     widths: tuple[float, float]
     ridges: tuple[float, float]
     prior: float = 0.0
+    within: Array | None = None
+    repeats: int = 0
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:
         """Return -log L and its gradient by the logarithms of the D widths and the ridge."""
@@ -93,14 +102,16 @@ class Likelihood:
         G = self.columns.T @ SX
         Q = inverse - SX @ np.linalg.solve(G, SX.T)
         Qy = Q @ self.values
-        squares = np.maximum(np.sum(self.values * Qy, axis=0), ROUNDING * n)
-        value = 0.5 * (
-            C * (logarithm + np.linalg.slogdet(G)[1]) + (n - q) * float(np.sum(np.log(squares)))
-        )
-        M = C * Q - (n - q) * (Qy / squares) @ Qy.T
+        own = 0.0 if self.within is None else self.within / ridge
+        left = n + self.repeats - q
+        squares = np.maximum(np.sum(self.values * Qy, axis=0) + own, ROUNDING * n)
+        volume = logarithm + self.repeats * math.log(ridge) + np.linalg.slogdet(G)[1]
+        value = 0.5 * (C * volume + left * float(np.sum(np.log(squares))))
+        M = C * Q - left * (Qy / squares) @ Qy.T
         weights = squareform(M, checks=False) * flat
         slopes = self.pairs.slopes(self.shape, widths, weights)
         slope = 0.5 * ridge * float(np.diag(M) @ self.noise)
+        slope += 0.5 * (C * self.repeats - left * float(np.sum(own / squares)))
         return value, np.append(slopes, slope)
 
     def maximum(

@@ -50,6 +50,8 @@ class DualSolution:
         Leave-one-out errors at n' of the points, times the square roots of their weights.
     left_out_weights : array (n',)
         The weights of these points.
+    leverages : array (n',)
+        Their leverages, subtracted from 1.
     """
 
     coefficients: Array
@@ -57,6 +59,7 @@ class DualSolution:
     variances: Array
     left_out: Array
     left_out_weights: Array
+    leverages: Array
 
 
 class _Centred:
@@ -151,32 +154,52 @@ class Direct(_Centred):
         b = np.linalg.solve(G.T, np.linalg.solve(G, LX.T @ whitened))
         return whitened - LX @ b, b
 
-    def solve(self, values: Array, judged: bool = True) -> DualSolution:
-        """Return the solution for values (C, n), with leave-one-out errors if ``judged``."""
+    def solve(
+        self,
+        values: Array,
+        judged: Array | None = None,
+        within: Array | float = 0.0,
+        repeats: int = 0,
+    ) -> DualSolution:
+        """Return the solution for values (C, n).
+
+        Leave-one-out errors are computed at the points with the indices ``judged``, by default at
+        up to MOST_LEFT_OUT points. The sums ``within`` (C,) and ``repeats`` are those of values
+        that repeat a place; see `Likelihood`.
+        """
         n = len(self.centres)
         left, b = self._without_trend(self._forward(values.T))
         coefficients = self._back(left)
-        freedom = max(1, n - b.shape[0])
-        chosen = self._left_out if judged else np.zeros(0, dtype=np.intp)
-        q = np.maximum(self._precisions, 1e-300) if judged else np.ones(0)
-        errors = coefficients[chosen] / q[:, None] / np.sqrt(self.noise[chosen])[:, None]
+        freedom = max(1, n + repeats - b.shape[0])
+        chosen = self._some if judged is None else judged
+        q = np.maximum(self._precisions(chosen), 1e-300)
+        noise = self.noise[chosen]
+        errors = coefficients[chosen] / q[:, None] / np.sqrt(noise)[:, None]
         return DualSolution(
             coefficients.T,
             (self._alone[2] @ b).T,
-            np.sum(left**2, axis=0) / freedom,
+            (np.sum(left**2, axis=0) + within / self.ridge) / freedom,
             errors.T,
-            1.0 / self.noise[chosen],
+            1.0 / noise,
+            self.ridge * noise * q,
         )
 
     @property
-    def _left_out(self) -> Array:
+    def _some(self) -> Array:
         n = len(self.centres)
         return np.unique(np.linspace(0, n - 1, min(n, MOST_LEFT_OUT)).astype(int))
 
     @functools.cached_property
-    def _precisions(self) -> Array:
-        """The diagonal of Q at `_left_out`: one over the variance of a value given all others."""
-        chosen = self._left_out
+    def _precisions_of_some(self) -> Array:
+        return self._precisions_at(self._some)
+
+    def _precisions(self, chosen: Array) -> Array:
+        if np.array_equal(chosen, self._some):
+            return self._precisions_of_some
+        return self._precisions_at(chosen)
+
+    def _precisions_at(self, chosen: Array) -> Array:
+        """Return the diagonal of Q: one over the variance of a value given all others."""
         unit = np.zeros((len(self.centres), len(chosen)))
         unit[chosen, np.arange(len(chosen))] = 1.0
         left, _ = self._without_trend(self._forward(unit))
@@ -198,8 +221,8 @@ class Direct(_Centred):
         return np.asarray(self.ridge * self.noise * np.sqrt(np.maximum(q, 1e-300)))
 
     def freedom(self) -> float:
-        """Return the trace of the hat matrix, from its diagonal at `_left_out`."""
-        noisy = self.ridge * self.noise[self._left_out] * self._precisions
+        """Return the trace of the hat matrix, from its diagonal at `_some`."""
+        noisy = self.ridge * self.noise[self._some] * self._precisions_of_some
         return float(len(self.centres) * (1.0 - np.mean(noisy)))
 
     def variance(self, points: Array, columns: Array) -> Array:
@@ -316,6 +339,7 @@ class Inducing(_Centred):
             np.maximum(squares, 0.0) / max(1, len(points) - q),
             away / np.maximum(1.0 - leverage, 1e-12),
             1.0 / noise[some],
+            np.maximum(1.0 - leverage, 1e-12),
         )
         return new, solution
 
