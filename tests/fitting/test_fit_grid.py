@@ -572,3 +572,11 @@ def test_the_report_has_the_error_where_nothing_was_given():
     assert kf.fit(values[:, :5]).report.held_out_errors == {}
     # the last sample of an even number is not extrapolated
     assert kf.fit(np.sin(np.arange(300) / 9)).report.held_out_errors["field"] < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("shape", "dimensions"), [((9, 8, 4), 2), ((9, 8, 5), 3), ((5, 5, 4), 2), ((5, 4, 4), 3)]
+)
+def test_up_to_four_entries_are_channels_where_all_other_axes_have_more(shape, dimensions):
+    field = kf.fit(np.random.default_rng(0).random(shape), noise=0.0)
+    assert field.dimensions == dimensions

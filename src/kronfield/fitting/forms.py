@@ -18,10 +18,11 @@ FORMS = ("grid", "dual", "factored")
 PER_PRODUCT, PER_SWEEP, PER_SIMILARITY = 1e-10, 5e-10, 2e-9
 # Widths are chosen on at least this many points, also with more axes than memory is planned for.
 FEWEST_POINTS = 100
-# Values of the likelihood in the searches for shape and widths, and in the last one: measured.
+# The most values of the likelihood that are expected in the searches for shape and widths, and in
+# the last one: smooth and noisy functions of 4 to 10 variables took 50 to 110, and 7 or 8.
 FIRST_VALUES, LAST_VALUES = 120, 15
 # The seconds of a fit of few points, and the part of the most work after which most searches for
-# products end: measured.
+# products end.
 OVERHEAD, USUAL_PART = 0.05, 0.25
 
 
