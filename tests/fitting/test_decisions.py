@@ -149,6 +149,7 @@ def calls_with_settings():
         "rank": lambda own: fit(clean, rank=3, settings=own),
         "denoise": lambda own: denoise(noisy, settings=own),
         "thorough": lambda own: denoise(noisy, thorough=True, settings=own),
+        "given noise": lambda own: fit(noisy, noise=0.1, settings=own),
         "gaps": lambda own: denoise(noisy, mask=missing, noise=0.1, settings=own),
         "points": lambda own: fit_points(points, values, settings=own),
         "blocks": lambda own: fit_points(points, values, hold_out="blocks", settings=own),

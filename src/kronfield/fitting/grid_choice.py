@@ -261,7 +261,7 @@ def _noise(
     """Return the given noise, or else the noise found in the values."""
     C = len(values)
     if options.noise is not None:
-        rotation, _ = decorrelated(crop.values)
+        rotation, _ = decorrelated(crop.values, options.settings.noise)
         given = np.atleast_1d(options.noise)
         sigma = np.repeat(given, C // len(given))  # complex channels are two planes
         unit = float(sigma.max()) or 1.0  # so that squares neither under- nor overflow
