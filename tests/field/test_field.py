@@ -301,3 +301,18 @@ def test_values_at_points_do_not_depend_on_the_parts(monkeypatch):
     monkeypatch.setattr("kronfield.field.evaluation.CACHED_NUMBERS", 100)
     monkeypatch.setattr("kronfield.field.evaluation.FEWEST_POINTS", 7)
     np.testing.assert_array_equal(field(points), whole)
+
+
+def test_positions_on_a_line_are_numbers():
+    line, lines = (
+        kf.fit(np.sin(np.arange(20.0))[:, None] * np.ones(n), channels=True) for n in (1, 3)
+    )
+    alone = kf.fit(np.sin(np.arange(20.0)))
+    assert alone(4.5).shape == ()
+    assert alone([4.5, 7]).tolist() == alone(np.array([[4.5], [7.0]])).tolist()
+    assert (line(4.5).shape, lines([4.5, 7]).shape) == ((1,), (2, 3))
+    assert alone.gradient([4.5, 7]).shape == (2, 1)
+    with pytest.raises(kf.InputError, match="domain"):
+        alone(99.0)
+    with pytest.raises(kf.InputError, match=r"shape \(P, 2\)"):
+        kf.fit(np.eye(9))([1.0, 2.0])

@@ -364,8 +364,8 @@ class Field:
 
         Fields whose axes have names take a table with these columns, or positions by name,
         ``field(lon=8.5, lat=47.4)``, which are broadcast: values have their shape. Fields on one
-        axis of dates also take a date or an array of dates, whose shape values have. Arrays and
-        tables of Dask give an array of Dask.
+        axis also take a number, a date, or an array (P,) of these, whose shape values have. Arrays
+        and tables of Dask give an array of Dask.
         ``derivative``, ``outside``, ``beyond`` and ``per`` are as in `on_grid`.
         """
         if is_lazy(points):
@@ -742,7 +742,7 @@ class Field:
     def located(
         self, points: Any, coordinates: Mapping[str, Any] | None = None
     ) -> tuple[Array, tuple[int, ...] | None]:
-        """Return points (P, D), and the shape of values if given by name or as dates, else None."""
+        """Return points (P, D), and the shape of values by name or on a line, else None."""
         labels = self.labels.axes
         if coordinates:
             if points is not None:
@@ -778,6 +778,9 @@ class Field:
             if mixed is not None:
                 pairs = zip(labels, mixed, strict=True)
                 return np.stack([one.numbers("points", x) for one, x in pairs], axis=1), None
+        if self.dimensions == 1 and np.ndim(points) < 2:  # positions on a line
+            x = real_numbers("points", points)
+            return x.reshape(-1, 1), x.shape
         return self._points(points), None
 
     def _table(self, points: Any) -> Any:
