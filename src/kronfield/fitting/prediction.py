@@ -240,14 +240,14 @@ class AxisErrors:
     count : int
         The number of predictions that were made.
     shared : float
-        The most by which `expected` takes the errors of neighbouring degrees into account.
+        The largest factor by which neighbouring degrees change an `expected` error.
     """
 
     families: tuple[AnyFamily, ...]
     squares: Array
     slopes: float
     count: int
-    shared: float = 0.0
+    shared: float = 1.0
 
     def of(self, family: AnyFamily) -> float:
         """Return the mean squared error of one family."""
@@ -268,11 +268,12 @@ class AxisErrors:
         On an uneven axis a few samples beside wide gaps make up most of the mean, and splines of
         one degree may meet them by chance. Errors of neighbouring degrees are alike. So in
         logarithms each is moved towards theirs by a part of the way, two standard errors of the
-        logarithm, but no further than ``shared``.
+        logarithm. Its own error counts as much as both of theirs, at least, and errors that differ
+        by orders of magnitude, as of a polynomial that is reproduced, do so not by chance.
         """
-        part = min(self.shared, math.log(self.chance))
-        if part == 0:
+        if self.shared == 1:
             return self.squares
+        part, most = min(0.5, math.log(self.chance)), math.log(self.shared)
         logarithms = np.log(np.maximum(self.squares, TINY))
         splines = [(i, f) for i, f in enumerate(self.families) if isinstance(f, SplineFamily)]
         of_degree = {f.degree: logarithms[i] for i, f in splines if f.ends == "not-a-knot"}
@@ -281,7 +282,8 @@ class AxisErrors:
             degrees = (family.degree - 2, family.degree + 2)
             near = [of_degree[degree] for degree in degrees if degree in of_degree]
             if near:
-                found[i] += part * (sum(near) / len(near) - logarithms[i])
+                change = part * (sum(near) / len(near) - logarithms[i])
+                found[i] += min(max(change, -most), most)
         return np.exp(found)
 
 
