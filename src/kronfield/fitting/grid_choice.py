@@ -291,7 +291,7 @@ def _noise(
         return _no_noise(
             C, f"no noise: samples are predicted to {least:.2g}, better than it allows"
         )
-    if not isinstance(values, np.ndarray):  # only their middle is in memory: see `middle`
+    if options.only_middle:  # it has no ends of the range
         return found
     if found.is_found:
         from kronfield.fitting.stabilising import whole_noise
