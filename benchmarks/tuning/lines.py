@@ -1,8 +1,10 @@
 """Random functions on lines, with each decision on predictions at its default and either side.
 
     python -m benchmarks.tuning.lines --count 500 --seed 0
+    python -m benchmarks.tuning.lines --count 500 --seed 0 --uneven
 
-Functions of many kinds are drawn by a seed, on 10 to 60 samples. Printed are the geometric mean of
+Functions of many kinds are drawn by a seed, on 10 to 60 samples, even or jittered, random or
+logarithmic. Printed are the geometric mean of
 the error over the least of SciPy's (cubic, quintic, PCHIP, makima), the part of the functions on
 which it is more than 1.5 times as large, and the largest ratio.
 """
@@ -60,10 +62,9 @@ class Line:
     truth: Array
 
     @classmethod
-    def of(cls, function: Callable[[Array], Array], count: int) -> Line:
-        """Return ``count`` samples, and five positions in each cell."""
-        x = np.linspace(0, 1, count)
-        fine = (np.arange(5 * (count - 1)) + 0.5) / (5 * (count - 1))
+    def of(cls, function: Callable[[Array], Array], x: Array) -> Line:
+        """Return samples at ``x``, and five positions in each cell."""
+        fine = (x[:-1, None] + np.diff(x)[:, None] * (np.arange(5) + 0.5) / 5).ravel()
         return cls(x, function(x), fine, function(fine))
 
     def error(self, found: Array) -> float:
@@ -88,11 +89,24 @@ class Line:
         return self.error(field.on_grid([self.fine]))
 
 
-def lines(count: int, seed: int) -> Iterator[Line]:
+def positions(count: int, rng: np.random.Generator) -> Array:
+    """Return uneven positions from 0 to 1: jittered, random or logarithmic."""
+    kinds: tuple[Callable[[], Array], ...] = (
+        lambda: np.arange(count) + rng.uniform(-0.4, 0.4, count),
+        lambda: np.cumsum(rng.exponential(size=count) + 0.05),
+        lambda: np.logspace(-rng.uniform(0.5, 2.5), 0, count),
+    )
+    x = kinds[rng.integers(len(kinds))]()
+    return (x - x[0]) / (x[-1] - x[0])
+
+
+def lines(count: int, seed: int, uneven: bool = False) -> Iterator[Line]:
     """Yield lines of random functions."""
     for number in range(count):
         rng = np.random.default_rng([seed, number])
-        yield Line.of(drawn(rng), int(rng.integers(10, 61)))
+        function, samples = drawn(rng), int(rng.integers(10, 61))
+        x = positions(samples, rng) if uneven else np.linspace(0, 1, samples)
+        yield Line.of(function, x)
 
 
 def main() -> None:
@@ -100,8 +114,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--uneven", action="store_true", help="uneven samples")
     options = parser.parse_args()
-    tasks = list(lines(options.count, options.seed))
+    tasks = list(lines(options.count, options.seed, options.uneven))
     least = np.array([task.least for task in tasks])
     print(f"{'prediction':<40} {'mean ratio':>10} {'above 1.5':>10} {'largest':>10}")
     for one in decisions():
