@@ -465,8 +465,12 @@ def judged_windows(
     if D > 2:
         places = windows(lengths, side)
         return places if len(places) < 3 else [places[0], places[1], places[-1]]
-    most = settings.line_windows if D == 1 else settings.picture_windows
-    return list(itertools.product(*(_spread(n, side, most) for n in lengths)))
+    if D == 1:
+        return [(window,) for window in _spread(lengths[0], side, settings.line_windows)]
+    # of a picture that has room for more, half of each axis at most
+    most = settings.picture_windows
+    every = (_spread(n, side, min(most, max(2, n // (2 * side)))) for n in lengths)
+    return list(itertools.product(*every))
 
 
 def _spread(n: int, side: int, most: int) -> list[slice]:

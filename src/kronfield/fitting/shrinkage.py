@@ -36,7 +36,7 @@ SLAB = 1 << 18
 # Slabs are at least this multiple of the samples that are computed beyond their ends.
 SHORTEST_SLAB = 2
 # The most samples that are transformed together: they and their weights stay in the fastest caches.
-STRIP = 1 << 15
+STRIP = 1 << 16
 # Shifts of a tiling advance by these steps along the axes, so that they do not coincide.
 STEPS = (1, 3, 5, 7)
 
