@@ -423,6 +423,28 @@ def are_unasked(used):
     return few == [quick] * 3 and found[3, 1] == (used,) and none == [()] * 4
 
 
+def check_rounds(sides):
+    """Fewer rounds are worse; more take over three times as long as one does."""
+    truth = np.concatenate([squares(), squares()[:, ::-1]])
+    noisy = truth + white(*truth.shape)
+
+    def after(count):
+        settings = replace(DEFAULT, grouping=replace(DEFAULT.grouping, rounds=count))
+        clean = shrink(noisy)
+        for one in denoising.groups_after(2, 2, True, settings):
+            clean = grouping.regroup(noisy, clean, one)
+        return error(clean, truth)
+
+    def work(count):
+        used = replace(DEFAULT.grouping, rounds=count)
+        rounds = denoising.groups_after(2, 3, True, replace(DEFAULT, grouping=used))
+        return sum(one.work(2, 3) for one in rounds) / used.work(2, 3)
+
+    (few, many), own = sides, DEFAULT.grouping.rounds
+    assert after(few) > 1.02 * after(own)
+    assert work(own) < 3 < work(many)
+
+
 @pytest.mark.parametrize("name", [one.name for one in fields(GroupingSettings)])
 def test_grouping_decisions_fail_on_either_side(name):
     """Every other value is worse, or handles more than three times the numbers."""
@@ -431,6 +453,9 @@ def test_grouping_decisions_fail_on_either_side(name):
         assert are_unasked(DEFAULT.grouping)
         for value in own.metadata["sides"]:
             assert not are_unasked(replace(DEFAULT.grouping, unasked=value)), value
+        return
+    if name == "rounds":
+        check_rounds(own.metadata["sides"])
         return
     of_one = name.startswith("quick") or name == "patch_of_one"
     pictures = [truth[: 1 if of_one else 2] for truth in (repeated(), varied())]

@@ -206,7 +206,7 @@ def groups_after(
     own = settings.grouping
     quick = own.quick()
     if thorough:
-        return quick, own
+        return quick, *[own] * own.rounds
     most = own.unasked[min(D, len(own.unasked)) - 1]
     return next(((one,) for one in (own, quick) if one.work(D, channels) <= most), ())
 
