@@ -312,7 +312,8 @@ def picture_windows_decides(used):
     parts = judged_windows((480, 480), used)
     busy = [bool(places[part].any()) for part in parts]
     count = sum(places[part].size for part in parts)
-    return 0.2 < np.mean(busy) < 0.8 and count < 0.5 * 480**2
+    is_bounded = len(judged_windows((5000, 5000), used)) < 50
+    return 0.2 < np.mean(busy) < 0.8 and count < 0.5 * 480**2 and is_bounded
 
 
 def line_windows_decides(used):

@@ -113,15 +113,55 @@ class Removal:
         """Return values without noise, in slabs of bounded size."""
         if any(self.wraps):
             return self._around(values, dtype)
-        shape = values.shape[1:]
-        clean = np.empty(values.shape, dtype=values.dtype if dtype is None else dtype)
-        level = self.level(values)
+        shape, level = values.shape[1:], self.level(values)
+        dtype = values.dtype if dtype is None else dtype
+        if self.groups:
+            return self._in_rounds(values, level, dtype)
+        clean = np.empty(values.shape, dtype=dtype)
 
         def work(slab: shrinkage.Slab) -> None:
             found = self.slab(values[:, slab.needed], slab, shape, level)
             clean[:, slab.rows] = found[:, slab.inner]
 
         in_threads(work, shrinkage.slabs(values.shape, self.reach(shape)))
+        return clean
+
+    def _in_rounds(self, values: Array, level: Array, dtype: np.dtype) -> Array:
+        """Return values without noise; each round of groups begins after the one before it.
+
+        So slabs overlap by what one round needs, not by what all of them need.
+        """
+        D, C = values.ndim - 1, len(values)
+        planes = np.empty(values.shape, dtype=np.float32)
+
+        def whiten(slab: shrinkage.Slab) -> None:
+            planes[:, slab.rows] = self._white(values[:, slab.rows], level)
+
+        rows = shrinkage.slabs(values.shape, 1)
+        in_threads(whiten, rows)
+        found = shrinkage.shrink(planes, self.settings.shrinkage)
+        for one in self.groups:
+            pilot, found = found, np.empty_like(planes)
+
+            def regroup(
+                slab: shrinkage.Slab,
+                one: GroupingSettings = one,
+                pilot: Array = pilot,
+                found: Array = found,
+            ) -> None:
+                needed = slab.needed
+                some = grouping.regroup(planes[:, needed], pilot[:, needed], one, needed.start)
+                found[:, slab.rows] = some[:, slab.inner]
+
+            in_threads(regroup, shrinkage.slabs(values.shape, grouping.margin(D, one, C)))
+
+        planes = pilot = np.empty(0, dtype=np.float32)  # no longer needed
+        clean = np.empty(values.shape, dtype=dtype)
+
+        def restore(slab: shrinkage.Slab) -> None:
+            clean[:, slab.rows] = self._restored(found[:, slab.rows], level)
+
+        in_threads(restore, rows)
         return clean
 
     def _around(self, values: Array, dtype: np.dtype | None) -> Array:

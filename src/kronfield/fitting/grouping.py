@@ -63,7 +63,8 @@ def regroup(
         np.ascontiguousarray(np.moveaxis(one, 0, -1), dtype=np.float32) for one in (noisy, pilot)
     )
     search = Search.of(pilot, settings, start)
-    total, seen = np.zeros(pilot.size), np.zeros(math.prod(search.counts))
+    total = np.zeros(pilot.size, dtype=np.float32)
+    seen = np.zeros(math.prod(search.counts), dtype=np.float32)
     inside = search.inside()
     evenly = np.full((1, search.group), 1 / search.group, dtype=np.float32)
     for some in search.parts():
@@ -78,8 +79,10 @@ def regroup(
         _add(total, where, found)
         _add(seen, firsts)
     share = _covered(seen.reshape(search.counts), search.sizes)[..., None]
-    clean = total.reshape(pilot.shape) / np.maximum(share, 1)
-    return np.moveaxis(np.where(share > 0, clean, pilot).astype(np.float32), -1, 0)
+    clean = total.reshape(pilot.shape)
+    np.copyto(clean, pilot, where=share == 0)
+    clean /= np.maximum(share, 1, out=share)
+    return np.moveaxis(clean, -1, 0)
 
 
 def margin(D: int, settings: GroupingSettings, channels: int) -> int:
@@ -219,7 +222,8 @@ def _add(sums: Array, where: Array, values: Array | None = None) -> None:
     """Add values, or ones, to the sums with the indices ``where``."""
     low = int(where.min())
     own = np.bincount(where.ravel() - low, None if values is None else values.ravel())
-    sums[low : low + len(own)] += own
+    part = sums[low : low + len(own)]
+    np.add(part, own, out=part, casting="same_kind")
 
 
 def _covered(seen: Array, sizes: Sequence[int]) -> Array:
@@ -227,7 +231,7 @@ def _covered(seen: Array, sizes: Sequence[int]) -> Array:
     for axis, b in enumerate(sizes):
         shape = list(seen.shape)
         n, shape[axis] = shape[axis], shape[axis] + b - 1
-        total = np.zeros(shape)
+        total = np.zeros(shape, dtype=seen.dtype)
         before = (slice(None),) * axis
         for offset in range(b):
             total[(*before, slice(offset, offset + n))] += seen
