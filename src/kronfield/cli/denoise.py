@@ -72,7 +72,7 @@ Examples:
 @click.option(
     "--thorough",
     is_flag=True,
-    help="Use more groups of alike patches: better, two to four times slower.",
+    help="Use more groups of alike patches: better, two to five times slower.",
 )
 @click.option(
     "--roughness",

@@ -284,7 +284,7 @@ def denoise(
         Whether the last axis holds channels, as in `fit`.
     thorough : bool
         Whether more and larger groups of similar patches follow shrinkage: more accurate, two to
-        four times as slow.
+        five times as slow.
     settings : Settings, optional
         Other decisions than `kronfield.fitting.settings.DEFAULT`, for experiments.
 
