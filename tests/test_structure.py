@@ -1,6 +1,7 @@
 """Rules of the code: imports go one way, heavy libraries are lazy, public names are complete."""
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
@@ -198,30 +199,66 @@ def test_the_top_level_is_packages():
     ) - {"__init__", *DOORS}
 
 
-def private_uses(tree):
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_names(tree):
+    """Return the private functions, classes, methods and attributes that code defines."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return set(filter(is_private, names))
+
+
+def classes(tree):
+    """Return the classes of a file: name -> (names of parents, private names)."""
+    return {
+        node.name: (
+            {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases},
+            private_names(node),
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+@functools.cache
+def all_classes():
+    """Return the classes of all files as (name, parents, private names)."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in FILES]
+    return [(name, *about) for tree in trees for name, about in classes(tree).items()]
+
+
+def inherited(tree, known):
+    """Return the private names that the classes of a file have from parents in other files."""
+    own, names = classes(tree), set()
+    waiting = [parent for parents, _ in own.values() for parent in parents - set(own)]
+    for parent in waiting:  # it grows
+        for name, parents, private in known:
+            if name == parent:
+                names |= private
+                waiting += [one for one in parents if one not in waiting]
+    return names
+
+
+def private_uses(tree, known=()):
     """Yield the private names of others that a file uses.
 
-    These are private imports, and private attributes that the file does not define.
+    These are private imports, and private attributes of objects that the file does not define, or
+    that its classes only override: then the object may be of a class from elsewhere. A subclass may
+    use its parent's through ``self``, ``cls`` and ``super()``. ``known`` are classes as in
+    `all_classes`.
     """
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    own |= {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
+    own = private_names(tree) - inherited(tree, known)
     for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            own.add(node.target.id)
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Attribute)
-            and node.attr.startswith("_")
-            and not node.attr.startswith("__")
-        ):
-            if (
-                not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
-                and node.attr not in own
-            ):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            if ast.unparse(node.value) not in ("self", "cls", "super()") and node.attr not in own:
                 yield ast.unparse(node)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kronfield"):
             yield from (
@@ -233,7 +270,7 @@ def private_uses(tree):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_nothing_private_is_used_from_outside(path):
-    assert list(private_uses(ast.parse(path.read_text(encoding="utf-8")))) == []
+    assert list(private_uses(ast.parse(path.read_text(encoding="utf-8")), all_classes())) == []
 
 
 def test_the_rule_about_what_is_private_can_fail():
@@ -243,6 +280,17 @@ def test_the_rule_about_what_is_private_can_fail():
         "    def _own(self): self._x = other._y + other._own()"
     )
     assert list(private_uses(ast.parse(code))) == ["_hidden", "other._y"]
+
+
+def test_what_a_class_overrides_is_not_its_own():
+    code = (
+        "class A(Parent):\n"
+        "    def _hook(self): return super()._hook() + self._more() + self.other._hook()\n"
+        "    def _mine(self): return A()._mine()"
+    )
+    known = [("Parent", {"First"}, {"_more"}), ("First", set(), {"_hook"})]
+    assert list(private_uses(ast.parse(code), known)) == ["self.other._hook"]
+    assert list(private_uses(ast.parse(code))) == []
 
 
 def loads(module):

@@ -303,6 +303,16 @@ def fit_overflow() -> InputError:
     )
 
 
+def in_dtype(numbers: Array, dtype: str | None, name: str) -> Array:
+    """Return numbers as they are stored, by default in their own dtype; raise if they overflow."""
+    with np.errstate(over="ignore"):
+        stored = numbers.astype(dtype or numbers.dtype)
+    if not np.all(np.isfinite(stored)):
+        expected = f"a dtype that can hold the {name}"
+        raise problem("dtype", dtype, expected, "They overflow: use float32 or float64.")
+    return stored
+
+
 def sum_is_finite(array: Array) -> bool:
     """Return whether the sum of an array is finite, in one pass and without a copy.
 

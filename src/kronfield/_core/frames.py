@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import AnyArray, Array, namespace, problem
 from kronfield._core.records import record
 
 # An axis is even if all gaps differ from their mean by at most this fraction of it.
@@ -74,7 +74,7 @@ def cell_centres(low: float, high: float, count: int) -> Array:
     return low + (high - low) * (np.arange(count) + 0.5) / count
 
 
-def mean_step(x: Array) -> float:
+def mean_step(x: AnyArray) -> float:
     """Return the mean gap between neighbours on an axis of two or more samples."""
     return float(x[-1] - x[0]) / (len(x) - 1)
 
@@ -93,6 +93,23 @@ def is_even(x: Array, tolerance: float = EVEN) -> bool:
     if len(x) < 3:
         return True
     return _gaps(x)[1] <= tolerance * abs(mean_step(x))
+
+
+def off_even(x: AnyArray) -> float:
+    """Return the largest distance of a position from where it would be on an even axis.
+
+    The axis has two or more samples and keeps its ends. Positions that may be replaced by those of
+    an even axis are tested by this distance: small differences of gaps, which `is_even` bounds,
+    can add up to more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> off_even(np.array([0.0, 1.0, 2.5, 3.0]))
+    0.5
+    """
+    count = namespace(x).arange(len(x), dtype=x.dtype, device=x.device)
+    return float(abs(x - (x[0] + mean_step(x) * count)).max())
 
 
 def smallest_gap(x: Array) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem, real, to_numpy, vector
+from kronfield._core.frames import cell_centres
 from kronfield._core.records import record
 from kronfield.embedders import Embedder, LocalEmbedder
 
@@ -118,7 +119,7 @@ def distance_preservation(
         open_low=True,
         remedy="Distances are in units of the domain.",
     )
-    d = length * (np.arange(NODES) + 0.5) / NODES  # midpoint rule for the three moments
+    d = cell_centres(0.0, length, NODES)  # midpoint rule for the three moments
     D = _measured(embedder, d) if measured else _theory(embedder)(d)
     if np.ptp(D) < 1e-9:
         return 0.0  # D is constant: the correlation is undefined

@@ -22,7 +22,7 @@ from kronfield._core.arrays import (
     whole,
 )
 from kronfield._core.axes import PackedAxis, pack_axis, unpack_axis
-from kronfield._core.frames import Frame
+from kronfield._core.frames import Frame, mean_step, off_even
 from kronfield._core.records import record
 from kronfield.embedders._base import FINEST, Embedder
 
@@ -541,11 +541,10 @@ def _knots_of_pieces(x: Array, low: float, high: float) -> Array:
 
 def _is_even(inner: Array) -> bool:
     """Return whether interior knots are evenly spaced from the first to the last."""
-    first, last = float(inner[0]), float(inner[-1])
-    step = (last - first) / max(len(inner) - 1, 1)
-    slack = max(EVEN * step, ROUNDING * FINEST * max(abs(first), abs(last)))
-    away = np.abs(inner - (first + step * np.arange(len(inner))))
-    return bool(away.max() <= slack)
+    if len(inner) == 1:
+        return True
+    largest = max(abs(float(inner[0])), abs(float(inner[-1])))
+    return off_even(inner) <= max(EVEN * mean_step(inner), ROUNDING * FINEST * largest)
 
 
 def _recursion(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kronfield._core.arrays import Array, InputError, problem
+from kronfield._core.frames import cell_centres
 
 # Nodes per panel, the first and the largest number of panels in each of three parts, and the
 # relative agreement at which doubling stops.
@@ -132,6 +133,6 @@ def magnitude_spectrum(
     """Return frequencies >= 0 and the magnitude of the Fourier transform of psi on ``interval``."""
     low, high = interval
     step = (high - low) / samples
-    values = psi(low + step * (np.arange(samples) + 0.5))  # midpoint rule
+    values = psi(cell_centres(low, high, samples))  # midpoint rule
     magnitude = np.abs(np.fft.rfft(values, n=samples * ZERO_FILL)) * step
     return np.fft.rfftfreq(samples * ZERO_FILL, d=step), magnitude

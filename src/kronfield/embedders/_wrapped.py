@@ -197,16 +197,16 @@ class Wrapped(Embedder):
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
         # the integral over the circle: sum_m D(dx + m)
         if not self.is_even:
-            return self.embedder._similarity(xp, dx)  # raises an error with the reason
+            return self.embedder.similarity(dx)  # raises an error with the reason
         nearest = dx - xp.floor(dx + 0.5)
         if isinstance(self.embedder, BSpline):
             turns = math.ceil((self.embedder.degree + 1) * self.spacing + 0.5)
             line: Embedder = self.unrolled
         else:
             turns, line = math.ceil(2 * self.embedder.reach(NEGLIGIBLE) + 0.5), self.embedder
-        total = line._similarity(xp, nearest)
+        total = line.similarity(nearest)
         for m in range(1, turns + 1):
-            total = total + line._similarity(xp, nearest + m) + line._similarity(xp, nearest - m)
+            total = total + line.similarity(nearest + m) + line.similarity(nearest - m)
         return total
 
     def _integral(self, low: float, high: float) -> Array:
@@ -218,12 +218,12 @@ class Wrapped(Embedder):
         b = a + (high - low - turns)
         pieces = [(a, min(b, end))] + ([(start, b - 1.0)] if b > end else [])
         if turns:
-            whole_turn = self.unrolled._integral(start, end)
+            whole_turn = self.unrolled.integral(start, end)
             total = turns * whole_turn
         else:
             total = np.zeros(self.unrolled.size)
         for piece in pieces:
-            total = total + self.unrolled._integral(*piece)
+            total = total + self.unrolled.integral(*piece)
         return np.asarray(self.folded(np, total[None, :])[0])
 
     @property

@@ -44,7 +44,7 @@ from kronfield._core.arrays import (
     to_numpy,
     vector,
 )
-from kronfield._core.frames import is_even
+from kronfield._core.frames import is_even, mean_step
 from kronfield.embedders import Embedder, Impulse, LocalEmbedder, Wrapped
 from kronfield.encoding.encodings import Kronecker
 
@@ -431,7 +431,7 @@ class Blending:
     ) -> tuple[AnyArray, tuple[AnyArray, AnyArray]]:
         """Return the cell of each position, and the weights of its two ends."""
         nodes = self.axes[axis]
-        spacing = float(nodes[-1] - nodes[0]) / (len(nodes) - 1)
+        spacing = mean_step(nodes)
         at = (x - float(nodes[0])) / spacing
         seen = to_numpy(at)
         low, high = float(seen.min(initial=0.0)), float(seen.max(initial=0.0))

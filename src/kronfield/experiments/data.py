@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kronfield._core.arrays import Array, problem, whole
+from kronfield._core.frames import cell_centres
 from kronfield._core.records import record
 from kronfield.files import kind_of, read, sample_clip
 
@@ -181,7 +182,7 @@ def resize(frames: Array, side: int) -> Array:
 
 def _resizing(n: int, side: int) -> Array:
     scale = n / side
-    centres = (np.arange(side) + 0.5) * scale - 0.5
+    centres = cell_centres(-0.5, n - 0.5, side)
     weights = np.maximum(0.0, 1 - np.abs(np.arange(n) - centres[:, None]) / max(1.0, scale))
     return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
 
@@ -251,7 +252,7 @@ def _clip(name: str, place: Place) -> Item:
 
 def _cube_of(reader: Callable[[tuple[int, int | None]], Any], side: int, place: Place) -> Array:
     """Return a cube of a clip; read and scale a few frames at a time."""
-    total = reader((0, 1)).info["announced"]
+    total = reader((0, 1)).description.announced
     if total is None:
         total = len(reader((0, None)).values)
     if total < side:

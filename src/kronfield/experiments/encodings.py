@@ -124,14 +124,14 @@ class _Scaled(Embedder):
         """Return the description that enters the fingerprint of a run."""
         return {"kind": "_Scaled", "base": self.base.to_dict(), "norm": self.norm}
 
-    def _positions(self, x: Any) -> AnyArray:
-        return self.base._positions(x)
+    def __call__(self, x: Any) -> AnyArray:
+        return self.base(x) / self.norm
 
     def features(self, xp: Namespace, x: AnyArray, order: int) -> AnyArray:
         return self.base.features(xp, x, order) / self.norm
 
     def _similarity(self, xp: Namespace, dx: AnyArray) -> AnyArray:
-        return self.base._similarity(xp, dx) / self.norm**2
+        return self.base.similarity(dx) / self.norm**2
 
     def _integral(self, low: float, high: float) -> Array:
-        return self.base._integral(low, high) / self.norm
+        return self.base.integral(low, high) / self.norm

@@ -13,6 +13,7 @@ from kronfield._core.arrays import (
     Array,
     InputError,
     describe,
+    in_dtype,
     is_lazy,
     joined_complex,
     problem,
@@ -614,15 +615,7 @@ class Field:
                 "Leave it out to keep the dtype of the weights.",
             )
         name, numbers, arrays, metadata = self._contents()
-        with np.errstate(over="ignore"):
-            stored = numbers.astype(dtype or numbers.dtype)
-        if not np.all(np.isfinite(stored)):
-            raise problem(
-                "dtype",
-                dtype,
-                f"a dtype that can hold the {name}",
-                "They overflow: use float32 or float64.",
-            )
+        stored = in_dtype(numbers, dtype, name)
         error = (stored.astype(np.float64) - numbers).ravel() if dtype else np.zeros(1)
         metadata, arrays = self._with_context(metadata, arrays)
         coverage = getattr(self.report, "known_coverage", None)

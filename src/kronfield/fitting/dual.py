@@ -215,7 +215,7 @@ class DualFit:
         left = (found**2 * self.repeats.sums / ridge)[self.repeats.place]
         return np.asarray(np.sqrt(ridge * self.noise * (1.0 - share + share * left)))
 
-    def at_points(self, values: Array) -> Array:
+    def fitted(self, values: Array) -> Array:
         """Return the fit (C, P) of values at the points, with the settings chosen before."""
         scaled, centre, scales, largest = self._scaled(values)
         solution = self._solve(scaled, judged=False)

@@ -306,7 +306,7 @@ class FactoredFit:
         del fixed  # the settings are the same in any case
         return self.continued(self.given.with_weights(weights))
 
-    def at_points(self, values: Array) -> Array:
+    def fitted(self, values: Array) -> Array:
         """Return the fit (C, P) of values at the points, with the settings chosen before."""
         scaled, centre, factors = self._scaled(values)
         assert self.models is not None

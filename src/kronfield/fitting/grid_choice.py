@@ -27,7 +27,7 @@ from kronfield._core.records import record
 from kronfield.encoding import Kronecker
 from kronfield.fitting.ends import RULES
 from kronfield.fitting.left_out import spread
-from kronfield.fitting.noise import Noise, decorrelated, find_noise
+from kronfield.fitting.noise import Noise, decorrelated, find_noise, no_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.periods import whole_circles
 from kronfield.fitting.pieces import CubicPieces
@@ -274,7 +274,7 @@ def _noise(
     # No prediction has a smaller error than the noise of the sample that is predicted.
     least = max((math.sqrt(one.squares.min()) for one in errors() if one is not None), default=1.0)
     if least < options.settings.noise.least_part:
-        return _no_noise(C, f"no noise: samples are predicted to {least:.1g} of the largest")
+        return no_noise(C, f"no noise: samples are predicted to {least:.1g} of the largest")
     found = find_noise(values, options.settings.noise, positions=axes)
     largest = np.abs(crop.values).reshape(C, -1).max(axis=1) * crop.scale
     parts = np.divide(found.sigma, largest, out=np.zeros(C), where=largest > 0)
@@ -288,9 +288,7 @@ def _noise(
         default=1.0,
     )
     if found.is_found and float(np.mean(parts**2)) > chance * least**2:
-        return _no_noise(
-            C, f"no noise: samples are predicted to {least:.2g}, better than it allows"
-        )
+        return no_noise(C, f"no noise: samples are predicted to {least:.2g}, better than it allows")
     if options.only_middle:  # it has no ends of the range
         return found
     if found.is_found:
@@ -302,10 +300,6 @@ def _noise(
 
         return find_varying_noise(values, found, crop.scale, options.settings.noise)
     return found
-
-
-def _no_noise(C: int, reason: str) -> Noise:
-    return Noise(np.zeros(C), np.zeros(C), np.eye(C), 0.0, False, reason)
 
 
 def _smoothed(
@@ -726,7 +720,8 @@ def _halved_errors(boxes: _Boxes, settings: Settings) -> tuple[float, float, flo
 class _Halves:
     """Every second sample of a grid, starting at the first or the second sample of each axis.
 
-    All combinations of starts are judged, so that a flipped grid gives the same result. Each
+    All combinations of starts are judged, so that a flipped grid gives the same result; a `Split`
+    of `_core/frames` is one of them, that of the first samples, and has no boxes. Each
     combination is a box: every axis of the grid has a further axis of length 2 for its start, along
     which nothing is filled in. On an axis of odd length, the second start has one sample less.
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
-from kronfield._core.frames import centre, is_even
+from kronfield._core.frames import centre, is_even, mean_step
 from kronfield._core.records import record
 from kronfield.fitting.settings import DEFAULT, NoiseSettings
 
@@ -153,9 +153,9 @@ def find_noise(
         known = known[centre(known.shape, _most_samples(C, settings))]
     axes = _axes(crop, settings)
     if unit == 0.0:
-        return _nothing(C, "no noise: the values are constant")
+        return no_noise(C, "no noise: the values are constant")
     if not axes:
-        return _nothing(C, f"no noise looked for: no axis has {settings.shortest} samples")
+        return no_noise(C, f"no noise looked for: no axis has {settings.shortest} samples")
     if known is not None:
         axes = _axes_of_known(known, axes, settings)
     bands = _Bands(crop, unit, axes, settings, known, places)
@@ -180,7 +180,8 @@ def find_noise(
     return Noise(sigma, sigmas, bands.rotation, ratio, is_found, verdict.reason)
 
 
-def _nothing(C: int, reason: str) -> Noise:
+def no_noise(C: int, reason: str) -> Noise:
+    """Return that C channels have no noise."""
     return Noise(np.zeros(C), np.zeros(C), np.eye(C), 0.0, False, reason)
 
 
@@ -809,7 +810,7 @@ def _uneven_basis(x: Array) -> tuple[Array, Array]:
 
     Positions are in units of the mean gap.
     """
-    gaps = np.diff(x) / ((x[-1] - x[0]) / (len(x) - 1))
+    gaps = np.diff(x) / mean_step(x)
     gaps = np.maximum(gaps, CLOSEST)
     gaps /= gaps.mean()
     n = len(x)

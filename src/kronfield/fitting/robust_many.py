@@ -184,7 +184,7 @@ class RobustFit:
             sizes = in_scales(away, given.weights, scales)
             robust, rounds = np.where(out, 0.0, huber_weights(sizes, constant)), rounds + 1
             last = last.with_weights(self._weights(robust), fixed=True)
-            before, away = away, values - last.at_points(values)
+            before, away = away, values - last.fitted(values)
             change = ((away - before) / scales[:, None])[:, self.known]
             if given.weights is not None:  # scales are those at unit weight
                 change *= np.sqrt(given.weights[self.known])

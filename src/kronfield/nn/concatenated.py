@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kronfield._core.arrays import problem, whole
+from kronfield._core.frames import mean_step, off_even
 from kronfield.encoding import Concatenated
 from kronfield.nn.encode import Domain, Place, as_encoding, axis_modules, combine
 from kronfield.nn.grid import Grid
@@ -251,14 +252,9 @@ def _step(units: Tensor, given: Tensor) -> float | None:
     """Return the step of positions that are even up to the rounding of ``given``, or None."""
     if len(units) < 2:
         return None
-    step = float(units[-1] - units[0]) / (len(units) - 1)
-    line = units[0] + step * torch.arange(len(units), dtype=units.dtype, device=units.device)
+    step = mean_step(units)
     rounding = 4 * torch.finfo(given.dtype).eps * max(1.0, float(units.abs().max()))
-    return (
-        step
-        if step and float((units - line).abs().max()) <= max(rounding, EVEN * abs(step))
-        else None
-    )
+    return step if step and off_even(units) <= max(rounding, EVEN * abs(step)) else None
 
 
 def _pair(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kronfield._core.arrays import describe, problem, whole
+from kronfield._core.frames import cell_centres
 from kronfield.encoding import Kronecker
 from kronfield.field.factored import FactoredField
 from kronfield.nn.encode import Domain, Place, axis_modules
@@ -93,10 +94,10 @@ class FactoredLinear(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw weights: main effects and products each have a mean variance of about 1/6."""
-        D = len(self.factors)
+        D, middles = len(self.factors), cell_centres(0.0, 1.0, MEASURED)
         for axis, weight in zip(self.axes, self.factors, strict=True):
             with torch.no_grad():
-                rows = axis((torch.arange(MEASURED) + 0.5) / MEASURED)
+                rows = axis(torch.as_tensor(middles, dtype=torch.get_default_dtype()))
                 energy = float(rows.square().sum(dim=1).mean())
                 product = (6.0 * max(1, self.rank)) ** (-1.0 / D)
                 weight.normal_(std=math.sqrt(product / energy))

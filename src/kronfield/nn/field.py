@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kronfield._core.arrays import Array, describe, problem, real
+from kronfield._core.arrays import Array, describe, in_dtype, problem, real
 from kronfield._core.frames import Frame, cell_centres
 from kronfield.field import storage
 from kronfield.field.field import Field, Saved
@@ -232,15 +232,7 @@ class NetworkField(Field):
                 "Leave it out to keep the dtype of the weights.",
             )
         exact = {name: _as_numpy(tensor) for name, tensor in self.model.state_dict().items()}
-        with np.errstate(over="ignore"):
-            stored = {name: array.astype(dtype or array.dtype) for name, array in exact.items()}
-        if not all(np.all(np.isfinite(array)) for array in stored.values()):
-            raise problem(
-                "dtype",
-                dtype,
-                "a dtype with the range of the weights",
-                "They overflow: use float32 or float64.",
-            )
+        stored = {name: in_dtype(array, dtype, "weights") for name, array in exact.items()}
         errors = np.concatenate(
             [(stored[name].astype(np.float64) - exact[name]).ravel() for name in exact]
         )

@@ -12,6 +12,7 @@ import numpy as np
 from kronfield._core.arrays import Array, InputError, describe, problem
 from kronfield._core.frames import cell_centres
 from kronfield._core.labels import DURATION, AxisLabel, drawn_order
+from kronfield.files.description import Description
 from kronfield.plots.base import COLOURS, DASHES, shown_figure, tidy
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class _Drawing:
     def __init__(self, field: Field, channel: Any, data: Any, band: bool, size: int | None) -> None:
         self.field, self.band = field, band
         self.line_size, self.side = size or LINE, size or SIDE
-        names = field.info.get("channels") or field.labels.channels or ()
+        self.about = Description.from_dict(field.info)
+        names = self.about.channels or field.labels.channels or ()
         self.names = list(names) if len(names) == field.channel_count else []
         self.colours = channel is None and self._is_picture()
         self.all, self.channel = channel is None, self._chosen(channel)
@@ -87,7 +89,7 @@ class _Drawing:
 
     def _is_picture(self) -> bool:
         """Return whether the channels are colours from 0 to 1."""
-        kind, D = self.field.info.get("kind"), self.field.dimensions
+        kind, D = self.about.kind, self.field.dimensions
         count = self.field.channel_count
         if kind in ("image", "video"):
             return count in (1, 3, 4)
@@ -128,8 +130,8 @@ class _Drawing:
 
     def axis_name(self, axis: int) -> str:
         """Return the name of an axis with its unit."""
-        label, names = self.label(axis), self.field.info.get("axes") or ()
-        units = self.field.info.get("units") or ()
+        label, names = self.label(axis), self.about.axes or ()
+        units = self.about.units or ()
         unnamed = "date" if label.is_date else f"axis {axis}"
         name = label.name or (names[axis] if axis < len(names) else unnamed)
         unit = label.unit or (units[axis] if axis < len(units) else "")
@@ -262,9 +264,8 @@ class _Drawing:
         """Draw the field on two axes, through the middle of the others."""
         names = [self.axis_name(i).split("[")[0].split("(")[0].strip().lower() for i in shown]
         scattered = hasattr(self.field.places, "positions")
-        (down, across), up = drawn_order(
-            names, shown, scattered or self.field.info.get("kind") == "table"
-        )
+        is_cloud = scattered or self.about.kind == "table"
+        (down, across), up = drawn_order(names, shown, is_cloud)
         ends = {axis: self.field.domain[axis] for axis in shown}
         lengths = {axis: high - low for axis, (low, high) in ends.items()}
         alike = max(lengths.values()) <= LONGEST_SIDE * min(lengths.values())

@@ -12,6 +12,7 @@ import numpy as np
 from kronfield._core.arrays import Array
 from kronfield._core.frames import cell_centres
 from kronfield._core.labels import drawn_order
+from kronfield.files.description import Description
 from kronfield.files.images import png_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def field_html(field: Field) -> str:
         name, text = (label.name, text.partition(": ")[2]) if label.name else (f"axis {i}", text)
         rows.append((name, f"{text}, {len(x)} samples" if not _is_scattered(field) else text))
     unit = labels.attrs.get("units")
-    channels = field.info.get("channels") or labels.channels
+    channels = Description.from_dict(field.info).channels or labels.channels
     name = labels.name or ", ".join(map(str, channels or ()))
     words = f"{name}{f' [{unit}]' if unit else ''}, {field.dtype}"
     if field.has_channels:

@@ -309,7 +309,7 @@ class _Request:
 
 def _parts(x: Array, step: float, n: int) -> Array:
     """Return the centres of the n parts of each cell of length ``step`` around x."""
-    return x if n == 1 else (x[:, None] + step * ((np.arange(n) + 0.5) / n - 0.5)).reshape(-1)
+    return x if n == 1 else (x[:, None] + cell_centres(-step / 2, step / 2, n)).reshape(-1)
 
 
 def _averaged(values: Array, axis: int, n: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import cell_centres
+from kronfield._core.frames import cell_centres, mean_step
 from kronfield._core.records import record
 
 # The number of places, the samples on a side of each, and positions per sample.
@@ -70,5 +70,5 @@ def fine_positions(axis: Array, part: slice) -> Array:
     x = axis[part]
     if len(x) < 2:
         return x
-    half = (x[-1] - x[0]) / (len(x) - 1) / 2
+    half = mean_step(x) / 2
     return cell_centres(x[0] - half, x[-1] + half, FINE * len(x))

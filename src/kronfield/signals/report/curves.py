@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Split
+from kronfield._core.frames import Split, mean_step
 from kronfield._core.records import record
 from kronfield.embedders import (
     BSpline,
@@ -111,7 +111,7 @@ class Part:
     @property
     def cell(self) -> float:
         """The length of a cell: the geometric mean over the axes."""
-        volume = math.prod((x[-1] - x[0]) / (len(x) - 1) for x in self.axes)
+        volume = math.prod(map(mean_step, self.axes))
         return float(volume ** (1 / len(self.axes)))
 
     def known(self, split: Split) -> Part:

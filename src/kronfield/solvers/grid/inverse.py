@@ -350,7 +350,7 @@ def _recent_local_inverse(
 
 
 def forget() -> None:
-    """Clear the caches of inverses, so that a benchmark measures a first fit."""
+    """Clear the caches of inverses. Only benchmarks call this, to measure a first fit."""
     _recent_local_inverse.cache_clear()
     _recent_spline_inverse.cache_clear()
     _factored_inverse.cache_clear()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kronfield._core.arrays import Array
-from kronfield._core.frames import Frame
+from kronfield._core.frames import Frame, mean_step
 from kronfield.embedders import Triangle
 from kronfield.encoding import Kronecker
 from kronfield.solvers.points.normal import NormalEquations, Penalty
@@ -70,7 +70,7 @@ def lattice_freedom(axes: Sequence[Array], roughness: tuple[float, float]) -> fl
     """
     total = np.zeros(())
     for x in axes:
-        step = float(x[-1] - x[0]) / (len(x) - 1) if len(x) > 1 else 1.0
+        step = mean_step(x) if len(x) > 1 else 1.0
         w = (2 * np.sin(np.pi * np.arange(len(x)) / (2 * len(x))) / step) ** 2
         total = np.add.outer(total, w)
     return float(np.sum(1 / (1 + roughness[0] * total + roughness[1] * total**2)))

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.frames import cell_centres
 from kronfield._core.records import record
 from kronfield._core.slabs import SEVERAL, SLAB, each_slab, multiplied
 from kronfield._core.threads import in_threads, threads
@@ -391,7 +392,7 @@ def feature_sum(embedder: Embedder) -> float:
     assert isinstance(embedder, LocalEmbedder)
     h = embedder.spacing
     count = math.ceil(embedder.reach(1e-10) / h) + 1
-    phase = (np.arange(64) + 0.5) / 64 * h
+    phase = cell_centres(0.0, h, 64)
     return float(
         np.mean(
             np.sum(
