@@ -5,11 +5,14 @@ import dataclasses
 import math
 import pickle
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 import kronfield as kf
+from effort import examples
 from kronfield.fitting import filled, filling, filling_choice, settings
 from kronfield.fitting.filling import (
     Blocks,
@@ -845,6 +848,57 @@ def test_a_lattice_is_cut_open_and_closed_again(seed):
             assert pad == 5 or not (known[:5].any() or known[-5:].any())
 
 
+# Units of channels
+# ------------------------------------------------------------------------------------------
+
+
+def unlike_channels(case):
+    """A photograph, a rough, a smooth and a constant channel, or smooth ones, which stay linear."""
+    image = picture(64, dtype=np.float64)
+    if case == "rough":
+        rng = np.random.default_rng(5)
+        x = np.linspace(0, 3, 64)
+        image[..., 0] = np.cumsum(rng.standard_normal((64, 64)), axis=0)
+        image[..., 1] = np.sin(x)[:, None] * np.cos(x)
+        image[..., 2] = 0.1
+    if case == "smooth":
+        x, y = np.meshgrid(*[np.linspace(0, 1, 48)] * 2, indexing="ij")
+        bump = 1 / (1 + 9 * ((x - 0.5) ** 2 + (y - 0.4) ** 2))
+        image = np.stack([np.sin(5 * x) * np.cos(4 * y) + y, bump, np.sin(9 * x * y)], axis=-1)
+    shape = image.shape[:2]
+    missing = scattered(shape, 0.6) if case in ("scattered", "smooth") else written(shape)
+    return image, missing
+
+
+UNITS = {case: unlike_channels(case) for case in ("strokes", "scattered", "rough", "smooth")}
+FITTED = {case: kf.fit(image, mask=gaps) for case, (image, gaps) in UNITS.items()}
+
+
+@pytest.mark.parametrize("case", UNITS)
+@hypothesis.settings(deadline=None, max_examples=examples(9))
+@hypothesis.given(exponents=st.tuples(*[st.floats(-8, 8)] * 3))
+def test_a_channel_is_filled_alike_in_any_units_of_the_others(case, exponents):
+    (image, missing), plain = UNITS[case], FITTED[case]
+    units = 10.0 ** np.array(exponents)
+    field = kf.fit(units * image, mask=missing)
+    assert field.report.chosen.kind == plain.report.chosen.kind
+    expected = plain.on_grid()
+    spread = np.std(expected, axis=(0, 1)) + 1e-9
+    assert np.abs((field.on_grid() / units - expected) / spread).max() < 1e-3
+    if np.ptp(exponents) < 1e-9:
+        ratio = field.report.expected_error / plain.report.expected_error
+        assert ratio == pytest.approx(units[0], rel=1e-3)
+
+
+def test_the_expected_error_is_that_of_all_channels():
+    """In their own units: a channel of large values decides."""
+    image, missing = UNITS["strokes"]
+    units = np.array([1.0, 1e3, 1e-2])
+    field = kf.fit(units * image, mask=missing)
+    true = rms(np.moveaxis(field.on_grid(), -1, 0), np.moveaxis(units * image, -1, 0), missing)
+    assert 0.5 < field.report.expected_error / true < 2
+
+
 # Decisions: a test on either side, of what they do and not of their values
 # ------------------------------------------------------------------------------------------
 
@@ -1190,8 +1244,8 @@ def test_either_side_of_moves_and_move(monkeypatch):
 def test_either_side_of_activity_distances_and_activity_samples(monkeypatch):
     seen, plain = [], filling_choice.activity
 
-    def watched(stack, places, distances, most=None):
-        found = plain(stack, places, distances, most)
+    def watched(stack, places, distances, most=None, shares=None):
+        found = plain(stack, places, distances, most, shares)
         seen.append((distances, most, len(found)))
         return found
 

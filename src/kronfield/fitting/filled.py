@@ -6,7 +6,6 @@ interpolated as `fit` does with samples that are not noisy: the field passes thr
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from kronfield.fitting.filling_choice import (
 )
 from kronfield.fitting.grid import GridFit
 from kronfield.fitting.grid_choice import GridChoice, choose
-from kronfield.fitting.inputs import GridInput, GridLayout, PointInput, exponent_beyond
+from kronfield.fitting.inputs import GridInput, GridLayout, PointInput
 from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.options import GridOptions, PointOptions
 from kronfield.fitting.periods import Opening, whole_circles
@@ -35,8 +34,9 @@ from kronfield.fitting.point_grids import Lattice
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import Settings
 
-# The samples that are looked at together, so that they stay within the caches.
-PART = 1 << 16
+# Values are constant but for rounding if their standard deviation, relative to the largest, is at
+# most this many times the rounding unit.
+ROUNDING = 16
 
 
 class LatticeFiller:
@@ -59,9 +59,10 @@ class LatticeFiller:
     def __init__(
         self, layout: GridLayout, planes: Array, missing: Array, settings: Settings, started: float
     ) -> None:
-        # squares of very large or small values would overflow: compare and fill them scaled
-        self.exponent = _exponent(planes, missing)
-        self.layout, self.planes, self.missing = layout, _scaled(planes, -self.exponent), missing
+        self.layout, self.values, self.missing = layout, planes, missing
+        # channels may have different units, and squares of large or small values would overflow
+        self.units = channel_units(planes, missing, settings.filling.covariance_samples)
+        self.planes = _divided(planes, self.units)
         self.settings, self.started = settings, started
         self.tried: list[Candidate] = []
         self.reasons: list[str] = []
@@ -116,7 +117,7 @@ class LatticeFiller:
         """Return the field if samples are missing in small holes, and filling predicts better."""
         around = _opening(self.layout, self.missing, self.settings)
         opened = around.opened(self.planes), around.opened(self.missing)
-        found = consider_holes(*opened, self.settings)
+        found = consider_holes(*opened, self.settings, self.units / self.units.max())
         if found is None:
             return None
         if found.planes is not None:
@@ -130,29 +131,22 @@ class LatticeFiller:
         """
         if self.reasons or choice.held is None:  # decided before, or nothing to compare
             return None
-        linear = [
-            squares * math.ldexp(scale, -self.exponent) ** 2 for squares in choice.held.squares
-        ]
-        hidden, planes = choice.held.hidden, self.planes
-        found = consider_scattered(planes, self.missing, hidden, linear, self.settings)
+        linear = [errors * (scale / self.units)[:, None] for errors in choice.held.errors]
+        hidden, shares = choice.held.hidden, self.units / self.units.max()
+        found = consider_scattered(self.planes, self.missing, hidden, linear, self.settings, shares)
         return self._field(found, [replace(one, chosen=False) for one in choice.candidates])
 
     def _field(self, found: Filling, rivals: Sequence[Candidate] = ()) -> Field | None:
-        if self.exponent:
-            found = replace(
-                found,
-                planes=None if found.planes is None else _scaled(found.planes, self.exponent),
-                error=math.ldexp(found.error, self.exponent),
-                uncertainty=math.ldexp(found.uncertainty, self.exponent),
-                linear=math.ldexp(found.linear, self.exponent),
-            )
+        largest = float(self.units.max())
+        found = replace(found, error=found.error * largest, uncertainty=found.uncertainty * largest)
         if found.planes is None:
             self.tried, self.reasons = found.candidates, [found.reason]
             self.expected = found.error, found.uncertainty
             if not _wraps(self.layout):  # circles are fitted by other features
                 self.ratio, self.line = found.ratio, found.line
             return None
-        grid = _on(self.layout, self._as_given(found.planes))
+        complete = _completed(self.values, self.missing, found.planes, self.units)
+        grid = _on(self.layout, self._as_given(complete))
         # no penalty: the field passes through the known samples
         options = GridOptions(ridge=0.0, settings=_with_small_crop(self.settings))
         choice = choose(grid.planar(), grid.axes, self.layout.frames, options)
@@ -177,19 +171,48 @@ def _with_small_crop(settings: Settings) -> Settings:
     return replace(settings, grid=grid)
 
 
-def _exponent(planes: Array, missing: Array) -> int:
-    """Return the exponent of 2 that scales known values to about 1; 0 if they are moderate."""
-    largest, rows = 0.0, max(1, PART * len(missing) // max(missing.size, 1))
-    for plane, first in itertools.product(planes, range(0, len(missing), rows)):
-        part = slice(first, first + rows)
-        known = np.where(missing[part], planes.dtype.type(0), plane[part])
-        largest = max(largest, float(known.max(initial=0.0)), -float(known.min(initial=0.0)))
-    return exponent_beyond(largest) if largest and math.isfinite(largest) else 0
+def channel_units(planes: Array, missing: Array, most: int) -> Array:
+    """Return the unit (C,) of each channel: the standard deviation of its known samples.
+
+    Of many samples, about ``most`` are used, spread evenly. A channel that is constant but for
+    rounding has its largest value as its unit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kronfield.fitting.filled import channel_units
+    >>> line = np.array([1.0, -1.0, 1.0, 9.0])
+    >>> gaps = np.array([False, False, False, True])
+    >>> channel_units(np.stack([line, 1e200 * line, np.ones(4)]), gaps, 100).round(2)
+    array([9.40e-001, 9.43e+199, 1.00e+000])
+    """
+    known = np.flatnonzero(~missing)
+    known = known[:: max(1, len(known) // most)]
+    units = []
+    for plane in planes:
+        some = plane.reshape(-1).take(known).astype(np.float64)
+        largest = float(max(some.max(initial=0.0), -some.min(initial=0.0)))
+        if largest:  # squares neither overflow nor vanish
+            part = float(np.std(some / largest))
+            is_constant = part <= ROUNDING * float(np.finfo(plane.dtype).eps)
+            largest *= 1.0 if is_constant else part
+        units.append(largest or 1.0)
+    return np.array(units)
 
 
-def _scaled(planes: Array, exponent: int) -> Array:
-    """Return values times 2 to the power of ``exponent``."""
-    return np.ldexp(planes, exponent) if exponent else planes
+def _divided(planes: Array, units: Array) -> Array:
+    """Return planes (C, N_1, ..., N_D) divided by the units of the channels."""
+    return np.stack(
+        [plane / plane.dtype.type(one) for plane, one in zip(planes, units, strict=True)]
+    )
+
+
+def _completed(values: Array, missing: Array, found: Array, units: Array) -> Array:
+    """Return values with the missing samples found, in units of the channels."""
+    complete, places = values.copy(), np.flatnonzero(missing)
+    for plane, one, unit in zip(complete, found, units, strict=True):
+        plane.reshape(-1)[places] = one.reshape(-1).take(places) * one.dtype.type(unit)
+    return complete
 
 
 def _is_open(options: PointOptions, D: int) -> bool:
@@ -281,12 +304,12 @@ class FilledFit:
         """Return the field of other values: of all known samples in order, or on the whole grid."""
         started = time.perf_counter()
         planes = self._planes(values)
-        exponent = _exponent(planes, self.missing)
-        filling = replace(self.filling, linear=math.ldexp(self.filling.linear, -exponent))
+        units = channel_units(planes, self.missing, self.settings.filling.covariance_samples)
         around = _opening(self.layout, self.missing, self.settings)
-        opened = around.opened(_scaled(planes, -exponent)), around.opened(self.missing)
-        found = around.closed(fill_again(*opened, filling, self.settings))
-        back = _as_given(_scaled(found, exponent), self.layout.channels, self.layout.is_complex)
+        opened = around.opened(_divided(planes, units)), around.opened(self.missing)
+        found = around.closed(fill_again(*opened, self.filling, self.settings))
+        complete = _completed(planes, self.missing, found, units)
+        back = _as_given(complete, self.layout.channels, self.layout.is_complex)
         grid = _on(self.layout, back[_rising(self.layout)])
         return self.field(grid, self.filling, "given, as in an earlier fit", [], started)
 

@@ -143,8 +143,8 @@ class Hidden:
     def cropped(self, parts: Sequence[Array], most: int) -> tuple[Hidden, list[Array]]:
         """Return boxes inside the windows, with at most ``most`` samples together.
 
-        ``parts`` hold a number for each hidden sample, (n,) in each window; those of the boxes are
-        returned too. Boxes differ in their place in the window, since windows may be equal.
+        ``parts`` hold numbers for each hidden sample, (..., n) in each window; those of the boxes
+        are returned too. Boxes differ in their place in the window, since windows may be equal.
         """
         whole = self.hidden.shape[1:]
         extent = [part.stop - part.start for part in centre(whole, max(1, most // len(parts)))]
@@ -163,24 +163,24 @@ class Hidden:
             starts = (own.start + low for own, low in zip(window, lows, strict=True))
             windows.append(tuple(slice(a, a + e) for a, e in zip(starts, extent, strict=True)))
             hidden.append(held[box])
-            kept.append(part[inside[held]])
+            kept.append(part[..., inside[held]])
         return Hidden(windows, np.stack(hidden)), kept
 
     def by_cells(self, parts: Sequence[Array], cell: int) -> list[Array]:
-        """Return numbers for hidden samples, (n,) in each window, split by cells of the windows.
+        """Return numbers for hidden samples, (..., n) in each window, split by cells of it.
 
         Cells have a side of ``cell`` samples.
         """
         found = []
         for held, part in zip(self.hidden, parts, strict=True):
-            if not len(part):
+            if not part.shape[-1]:
                 continue
             index = tuple(np.argwhere(held).T // cell)
             counts = [-(-n // cell) for n in held.shape]
             labels = np.ravel_multi_index(index, counts)
             order = np.argsort(labels, kind="stable")
             ends = np.flatnonzero(np.diff(labels[order])) + 1
-            found += np.split(part[order], ends)
+            found += np.split(part[..., order], ends, axis=-1)
         return found
 
     def stack(self, lattice: Array) -> Array:
@@ -254,10 +254,13 @@ class MeanError:
         return root, self.error / (2 * root) if root else 0.0
 
 
-def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling | None:
+def consider_holes(
+    planes: Array, missing: Array, settings: Settings, shares: Array | None = None
+) -> Filling | None:
     """Return the filling of small holes, or why there is none; None if holes are not small.
 
     ``planes`` (C, N_1, ..., N_D) have any values where samples are ``missing`` (N_1, ..., N_D).
+    Expected errors are those of channels that are multiplied by ``shares`` (C,).
     """
     own = settings.filling
     if missing.mean() > own.holes:
@@ -328,7 +331,8 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
     parameters = {"rounds": plan.rounds, "share": 1.0}
     candidates.append(Candidate(KIND, parameters, *_relative(_mean_squares(others), scale)))
     if taken == 0.0:
-        expected = linear.of_few(int(judged.hidden.sum()), int(missing.sum()))
+        expected = MeanError.of(_mean_squares(errors[best], shares))
+        expected = expected.of_few(int(judged.hidden.sum()), int(missing.sum()))
         if line is not None:
             return Filling(candidates, reason, None, *expected.root, line=line)
         at_hand = Filling(candidates, reason, None, *expected.root, linear.root[0], ratio=best)
@@ -340,9 +344,7 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         return replace(
             at_hand, planes=guess, rounds=plan.rounds, all_sizes=plan.all_sizes, weight=0.0
         )
-    mixed = _mean_squares(
-        [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
-    )
+    mixed = [(1 - taken) * a + taken * b for a, b in zip(errors[best], others, strict=True)]
     plan = replace(plan, weight=taken)
     if taken < 1.0:
         places = np.flatnonzero(missing)
@@ -350,12 +352,14 @@ def consider_holes(planes: Array, missing: Array, settings: Settings) -> Filling
         first = one.take(places, axis=1)
         other[:, places] = first + planes.dtype.type(taken) * (other.take(places, axis=1) - first)
     apart = own.activity_distances
-    there = activity(complete[:, None], missing[None], apart, own.activity_samples)
-    here = activity(start + taken * (filled - start), judged.hidden, apart)
+    there = activity(complete[:, None], missing[None], apart, own.activity_samples, shares)
+    here = activity(start + taken * (filled - start), judged.hidden, apart, shares=shares)
     ends = np.cumsum([int(one.sum()) for one in judged.hidden])[:-1]
-    expected = MeanError.elsewhere(mixed, np.split(here, ends), there, own.fewest_windows)
+    squares_there = _mean_squares(mixed, shares)
+    expected = MeanError.elsewhere(squares_there, np.split(here, ends), there, own.fewest_windows)
     expected = expected.of_few(int(judged.hidden.sum()), int(missing.sum()))
-    chosen = Candidate(KIND, {**parameters, "share": taken}, *_relative(mixed, scale), chosen=True)
+    score = _relative(_mean_squares(mixed), scale)
+    chosen = Candidate(KIND, {**parameters, "share": taken}, *score, chosen=True)
     error, uncertainty = expected.root
     return Filling(
         candidates=[*candidates[: len(ratios)], chosen] if taken == 1.0 else [*candidates, chosen],
@@ -418,14 +422,19 @@ def _noise_near(planes: Array, missing: Array, settings: Settings) -> Noise:
 
 
 def activity(
-    stack: Array, places: Array, distances: Sequence[int], most: int | None = None
+    stack: Array,
+    places: Array,
+    distances: Sequence[int],
+    most: int | None = None,
+    shares: Array | None = None,
 ) -> Array:
     """Return how much stacked planes (C, W, N_1, ..., N_D) change near some places, (n,).
 
     It is the sum of squared differences between samples on either side, at some ``distances``:
     squared errors of filled samples are about proportional to it. With ``most``, about this number
-    of the places are used, spread evenly.
+    of the places are used, spread evenly. Channels are multiplied by ``shares`` (C,).
     """
+    weights = np.ones(len(stack)) if shares is None else np.square(shares)
     every, flat = np.flatnonzero(places), stack.reshape(len(stack), -1)
     if most is not None:
         every = every[:: max(1, len(every) // most)]
@@ -439,7 +448,7 @@ def activity(
                 for step in (-np.minimum(i, distance), np.minimum(last - i, distance))
             )
             high -= low
-            total += np.einsum("cn,cn->n", high, high)
+            total += weights @ np.square(high)
     return total
 
 
@@ -522,11 +531,17 @@ def certain_share(share: float, deviation: float) -> float:
 
 
 def consider_scattered(
-    planes: Array, missing: Array, judged: Hidden, linear: Sequence[Array], settings: Settings
+    planes: Array,
+    missing: Array,
+    judged: Hidden,
+    linear: Sequence[Array],
+    settings: Settings,
+    shares: Array | None = None,
 ) -> Filling:
     """Return the filling of a lattice of which most samples are missing.
 
-    ``linear`` are the squared errors (n,) of the linear fit at the hidden samples of each window.
+    ``linear`` are the errors (C, n) of the linear fit at the hidden samples of each window.
+    Expected errors are those of channels that are multiplied by ``shares`` (C,).
     """
     own = settings.filling
     scale = _scale(planes, ~missing)
@@ -541,15 +556,34 @@ def consider_scattered(
         )
     cell = max(own.sizes(missing.ndim))
     judged, linear = judged.cropped(linear, own.judged)
-    if sum(map(len, linear)) < own.fewest:
+    if sum(part.shape[1] for part in linear) < own.fewest:
         return Filling([], f"fewer than {own.fewest} samples were hidden")
-    expected = Candidate(
-        "linear fit of all channels", {}, *_relative(judged.by_cells(linear, cell), scale)
-    )
     # blocks that end near a hidden sample would be at a disadvantage
     judged = judged.widened(missing.shape, cell // 4)
+    linear = judged.by_cells(linear, cell)  # cells are the independent observations
+    score = _relative(_mean_squares(linear), scale)
+    expected = Candidate("linear fit of all channels", {}, *score)
     plan = Plan(own.rounds, True, own)
-    return _decided(planes, missing, judged, [expected], linear, scale, plan, cell)
+    gaps = judged.stack(missing) | judged.hidden
+    windows = judged.stack(planes)
+    unit = MeanError.of(_mean_squares(linear)).root[0]
+    found = plan.fill_from(plan.guess_stack(windows, gaps), gaps, unit)
+    others = judged.by_cells(_errors(found, windows, judged.hidden), cell)
+    squares = _mean_squares(others)
+    taken, by = is_better(squares, _mean_squares(linear))
+    candidates = [
+        expected,
+        Candidate(KIND, {"rounds": plan.rounds}, *_relative(squares, scale), chosen=taken),
+    ]
+    reason = (
+        f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
+        f"{len(judged.windows)} windows, relative to the variance; filling is better {by}"
+    )
+    error = MeanError.of(_mean_squares(others if taken else linear, shares)).root
+    if not taken:
+        return Filling(candidates, reason, None, *error)
+    complete = plan.fill_lattice(planes, missing, unit)
+    return Filling(candidates, reason, complete, *error, unit, plan.rounds, plan.all_sizes)
 
 
 def fill_again(planes: Array, missing: Array, filling: Filling, settings: Settings) -> Array:
@@ -564,46 +598,6 @@ def fill_again(planes: Array, missing: Array, filling: Filling, settings: Settin
         filling.line,
     )
     return plan.fill_lattice(planes, missing, filling.linear)
-
-
-def _decided(
-    planes: Array,
-    missing: Array,
-    judged: Hidden,
-    rivals: list[Candidate],
-    linear: Sequence[Array],
-    scale: float,
-    plan: Plan,
-    cell: int,
-) -> Filling:
-    """Fill windows, compare with the linear fit there, and fill the lattice if that is better.
-
-    Cells of a side of ``cell`` samples are the independent observations.
-    """
-    linear = judged.by_cells(linear, cell)
-    expected = MeanError.of(linear)
-    gaps = judged.stack(missing) | judged.hidden
-    windows = judged.stack(planes)
-    found = plan.fill_from(plan.guess_stack(windows, gaps), gaps, expected.root[0])
-    squares = judged.by_cells(_mean_squares(_errors(found, windows, judged.hidden)), cell)
-    own = MeanError.of(squares)
-    taken, by = is_better(squares, linear)
-    candidate = Candidate(KIND, {"rounds": plan.rounds}, *_relative(squares, scale), chosen=taken)
-    reason = (
-        f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
-        f"{len(judged.windows)} windows, relative to the variance; filling is better {by}"
-    )
-    if not taken:
-        return Filling([*rivals, candidate], reason, None, *expected.root)
-    return Filling(
-        [*rivals, candidate],
-        reason,
-        plan.fill_lattice(planes, missing, expected.root[0]),
-        *own.root,
-        expected.root[0],
-        plan.rounds,
-        plan.all_sizes,
-    )
 
 
 @record(eq=False)
@@ -897,10 +891,11 @@ def noise_ratio(planes: Array, missing: Array, settings: Settings) -> float:
     strengths = [float(np.quantile(np.abs(weakest @ one), stronger)) for one in (fine, coarse)]
     most = settings.filling.step_samples
     steps = [_step(plane[~missing], most) for plane in planes]
-    rounding = math.sqrt(sum((w * step) ** 2 for w, step in zip(weakest, steps, strict=True)))
+    rounding = float(np.linalg.norm(weakest * steps))
+    largest = float(np.linalg.norm(weakest * [np.abs(plane).max() for plane in planes]))
     # the quantile of normal numbers of standard deviation 1
     least = NormalDist().inv_cdf((1 + stronger) / 2) * settings.noise.least_steps * rounding
-    if strengths[0] <= max(least, settings.noise.least_part * float(np.abs(planes).max())):
+    if strengths[0] <= max(least, settings.noise.least_part * largest):
         return 0.0
     return strengths[0] / strengths[1] if strengths[1] else 0.0
 
@@ -940,9 +935,14 @@ def _errors(found: Array, truth: Array, hidden: Array) -> list[Array]:
     return np.split(one - other, ends[:-1], axis=1)
 
 
-def _mean_squares(errors: Sequence[Array]) -> list[Array]:
-    """Return the squared errors (n,) in each window, averaged over channels."""
+def _mean_squares(errors: Sequence[Array], shares: Array | None = None) -> list[Array]:
+    """Return the squared errors (n,) in each window, averaged over channels.
+
+    Channels are multiplied by ``shares`` (C,).
+    """
     every = np.concatenate(errors, axis=1, dtype=np.float64)
+    if shares is not None:
+        every *= shares[:, None]
     squares = np.einsum("cn,cn->n", every, every) / len(every)
     return np.split(squares, np.cumsum([part.shape[1] for part in errors])[:-1])
 

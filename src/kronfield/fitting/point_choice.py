@@ -114,13 +114,13 @@ class PointChoice:
 
 @record(eq=False)
 class HeldOut:
-    """The samples of a lattice that were held out, and the squared errors of the chosen fit there.
+    """The samples of a lattice that were held out, and the errors of the chosen fit there.
 
-    ``squares`` are (n,) for each window, the mean over channels, of values scaled to 1.
+    ``errors`` are (C, n) for each window, of values scaled to 1.
     """
 
     hidden: Hidden
-    squares: list[Array]
+    errors: list[Array]
 
 
 def choose_points(
@@ -241,8 +241,8 @@ def _of_grid(
     error, held = math.sqrt(walk.lowest), None
     if isinstance(trial, LatticeTrial):
         tolerance = min(max(TRIAL_TOLERANCE * error, TIGHTEST), LOOSEST)
-        squares = trial.squares(grid.make, box, grid.counts, options.rows, walk.penalty, tolerance)
-        held = HeldOut(trial.hidden, squares)
+        errors = trial.errors(grid.make, box, grid.counts, options.rows, walk.penalty, tolerance)
+        held = HeldOut(trial.hidden, errors)
     return PointChoice(
         encoding,
         frames,

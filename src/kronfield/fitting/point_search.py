@@ -492,7 +492,7 @@ class LatticeTrial(Trial):
             one[tuple((self.nodes[held] - [p.start for p in window]).T)] = True
         return Hidden(self.windows, hidden)
 
-    def squares(
+    def errors(
         self,
         make: Axis | Sequence[Axis],
         box: Sequence[tuple[float, float]],
@@ -501,7 +501,7 @@ class LatticeTrial(Trial):
         penalty: Penalty,
         tolerance: float,
     ) -> list[Array]:
-        """Return the squared errors (n,) of each fold, mean over all channels.
+        """Return the errors (C, n) of each fold.
 
         They are in the order of the samples of `hidden`.
         """
@@ -515,9 +515,7 @@ class LatticeTrial(Trial):
             order = order[np.lexsort(self.nodes[order].T[::-1])]
             units = [frame.unit(self.points[order, i]) for i, frame in enumerate(equations.frames)]
             fitted = at_points(equations.encoding, weights, units, [0] * len(units))
-            found.append(
-                np.mean((fitted - self.channels[:, order]).astype(np.float64) ** 2, axis=0)
-            )
+            found.append((fitted - self.channels[:, order]).astype(np.float64))
         return found
 
 
@@ -769,9 +767,16 @@ def _halves(points: Array, part: Array) -> tuple[Array, Array]:
 
 
 def _main_channel(values: Array) -> Array:
-    """Return the first principal component of the channels, (1, P): enough to compare errors."""
+    """Return the first principal component of the channels, (1, P): enough to compare errors.
+
+    It is that of channels of equal size, so that it does not depend on their units, in units of
+    their root mean square.
+    """
     if len(values) == 1:
         return values
     centred = values.astype(np.float64) - values.mean(axis=1, dtype=np.float64, keepdims=True)
+    sizes = np.sqrt(np.mean(np.square(centred), axis=1))
+    centred /= np.where(sizes > 0, sizes, 1.0)[:, None]
     direction = np.linalg.eigh(centred @ centred.T)[1][:, -1]
+    direction *= np.sqrt(np.mean(np.square(sizes)))
     return np.ascontiguousarray((direction[None, :] @ centred).astype(values.dtype))

@@ -862,7 +862,8 @@ def _expected_error(choice: PointChoice, scale: float) -> tuple[float, float]:
     """Return the expected error at a missing sample of a lattice, and its standard error."""
     if choice.held is None:
         return math.nan, math.nan
-    error, uncertainty = MeanError.of(choice.held.squares).root
+    squares = [np.mean(np.square(part), axis=0) for part in choice.held.errors]
+    error, uncertainty = MeanError.of(squares).root
     return scale * error, scale * uncertainty
 
 
