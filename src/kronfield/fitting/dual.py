@@ -283,11 +283,11 @@ class DualFit:
             noise[part] * self.unit,
             X,
             shape,
-            own.widths,
-            own.ridges,
-            own.width_prior,
-            squares[:, part].sum(axis=1) / self.unit,
-            0 if self.repeats is None else int(np.sum(self.repeats.counts[part] - 1)),
+            widths=own.widths,
+            ridges=own.ridges,
+            prior=own.width_prior,
+            within=squares[:, part].sum(axis=1) / self.unit,
+            repeats=0 if self.repeats is None else int(np.sum(self.repeats.counts[part] - 1)),
         )
 
     def _choose(self, values: Array) -> DualChoice:

@@ -19,11 +19,10 @@ from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 from kronfield.embedders import Gaussian
 from kronfield.encoding import Kronecker
-from kronfield.fitting.point_search import Trial, likely_error
+from kronfield.fitting.point_search import Trial, left_out_in_turn, likely_error
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import GaussianSettings
-from kronfield.solvers.points.dense import dense_rows, gram
-from kronfield.solvers.points.rows import axis_runs
+from kronfield.solvers.points.dense import gram
 
 # Centres are at most one width apart. The sum of these Gaussians is then constant to 1e-8.
 # The number of centres beyond each end of the box is the first of PADDING that does not give too
@@ -97,14 +96,24 @@ class GaussianFit:
         The error of the constant when it is written as weights of the features is added. It matters
         for exact values that are far from 0.
         """
-        rows, parts, count = self.rows(trial.points), list[Array](), 0.0
+        rows, parts = self.rows(trial.points), list[Array]()
         w = np.ones(len(rows)) if trial.weights is None else trial.weights
         y = trial.values[0].astype(np.float64)
-        for held in trial.folds:
-            kept = _Centred(rows[~held], None if trial.weights is None else w[~held])
-            weights, constant = kept.solve(y[~held], self.ridge)
-            parts.append(w[held] * (rows[held] @ weights + constant - y[held]) ** 2)
-            count += float(w[held].sum())
+        count = sum(float(w[held].sum()) for held in trial.folds)
+        whole = _Centred(rows, trial.weights)
+        if len(trial.folds) > 1 and whole.wide:
+            # every fold is predicted from all other points
+            errors = left_out_in_turn(
+                whole.left(self.ridge),
+                whole.centred(y)[:, None],
+                [np.flatnonzero(held) for held in trial.folds],
+            )
+            parts = [np.ravel(one) ** 2 for one in errors]
+        else:
+            for held in trial.folds:
+                kept = _Centred(rows[~held], None if trial.weights is None else w[~held])
+                weights, constant = kept.solve(y[~held], self.ridge)
+                parts.append(w[held] * (rows[held] @ weights + constant - y[held]) ** 2)
         off = self.of_constant()[1] * float(np.average(y, weights=w))
         mean_weight = count / (sum(map(len, parts)) or 1) or 1.0
         if trial.scales is not None:
@@ -203,8 +212,12 @@ def _climb(
 
 
 def _rows(encoding: Kronecker, frames: Sequence[Frame], points: Array) -> Array:
-    units = [frame.unit(points[:, i]) for i, frame in enumerate(frames)]
-    return dense_rows(axis_runs(encoding.embedders, units), encoding.shape)
+    """Return the products (P, K_1 ... K_D) of the features of each axis: few are out of reach."""
+    rows = np.ones((len(points), 1))
+    for i, (emb, frame) in enumerate(zip(encoding.embedders, frames, strict=True)):
+        own = np.asarray(emb(frame.unit(points[:, i])))
+        rows = (rows[:, :, None] * own[:, None, :]).reshape(len(points), -1)
+    return rows
 
 
 class _Centred:
@@ -246,6 +259,22 @@ class _Centred:
         )
         return weights, float(self.share @ y - self.mean @ weights)
 
+    def left(self, ridge: float) -> Array:
+        """Return I - H (P, P) for the hat matrix H of values times their roots; only if `wide`.
+
+        It is ridge (RR' + ridge)^-1, but 0 in the direction of the constant, which RR' does not
+        have. There it is made as large as the rest, lest its inverse be 1 / ridge.
+        """
+        direction = self.root / np.linalg.norm(self.root)
+        size = float(np.trace(self.matrix)) or 1.0
+        matrix = self.matrix + size * np.outer(direction, direction)
+        matrix[np.diag_indices(len(matrix))] += ridge
+        linalg = scipy_linalg()
+        factor = linalg.cho_factor(matrix, check_finite=False)
+        inverse = linalg.cho_solve(factor, np.eye(len(matrix)), check_finite=False)
+        alone = ridge / (size + ridge)
+        return np.asarray(ridge * inverse - alone * np.outer(direction, direction))
+
     def constant(self, ridge: float) -> Array:
         # the constant is share'y - mean'(R'R + ridge)^-1 R' W^(1/2) y
         seen = (
@@ -275,7 +304,7 @@ def _likeliest_ridge(
     # The trace of B'WB, before centring. Its rounding error limits the accuracy of a solve.
     whole = float(np.sum((rows * system.root[:, None]) ** 2))
     n, energy = len(t) - 1, float(t @ t)
-    s, V = scipy_linalg().eigh(system.matrix, driver="evd", check_finite=False)
+    s, V, _ = scipy_linalg().lapack.dsyevd(system.matrix, lower=1)
     if system.wide:  # the first eigenvalue is 0: it belongs to the constant
         s, squares = s[1:], (V.T @ t)[1:] ** 2
     else:

@@ -362,12 +362,14 @@ def _walks(
         # If splines are better than hats, a finer grid does not help either.
         if len(walks) > 1 and walks[0].lowest <= walks[-1].lowest:
             break
-        equations = trial.systems(grid.make, box, grid.counts, options.rows)
+        place = grid.make, box, grid.counts, options.rows
+        shared = trial.shared(*place)
+        equations = trial.systems(*place) if shared is None else [shared.equations]
         search, penalty = options.settings.search, options.penalty
         if penalty_of is not None:
             penalty = penalty_of(grid)
         ladder = ladder_for(equations[0], units, penalty, search)
-        walk = HeldOutWalk(trial, equations, ladder, grid.name)
+        walk = HeldOutWalk(trial, equations, ladder, grid.name, shared)
         # Finer steps gain little. Skip them if the coarse steps do not beat the other features.
         worth = min([score, *(one.lowest for one in walks)])
         walks.append(walk.run(walks[-1].best if walks else None, worth=worth))

@@ -16,6 +16,8 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame, centre
+from kronfield._core.records import record
+from kronfield._core.threads import scipy_linalg
 from kronfield.encoding import Kronecker
 from kronfield.field.evaluation import FEW_FEATURES, at_points
 from kronfield.fitting.filling_choice import Hidden, MeanError
@@ -26,6 +28,8 @@ from kronfield.fitting.report import Candidate, Parameter
 from kronfield.fitting.settings import PointSettings, SearchSettings
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError
+from kronfield.solvers.points.dense import dense_rows
+from kronfield.solvers.points.direct import factored_band
 from kronfield.solvers.points.normal import NormalEquations, Penalty
 from kronfield.solvers.points.rows import axis_runs, sparse_rows, taps_in_reach
 from kronfield.solvers.points.strategies import Factorisation
@@ -38,6 +42,9 @@ TRIAL_TOLERANCE, TIGHTEST, LOOSEST = 0.05, 1e-5, 2e-2
 GCV_TOLERANCE = 1e-3
 # Mean squared errors below this part of the variance of the values are rounding.
 ROUNDING_ERROR = 1e-16
+# Up to this many points the errors of all folds come from one system; of more points, the leverages
+# would take longer than the systems of the folds.
+AT_ONCE = 100
 
 Place = tuple[float, int]
 
@@ -359,6 +366,28 @@ class Trial:
         rule = RowRule.choose(encoding, frames, rows, count, limits)
         return [self._assembled(rule, k, self.values) for k in range(len(self.fitted))]
 
+    def shared(
+        self,
+        make: Axis | Sequence[Axis],
+        box: Sequence[tuple[float, float]],
+        counts: Sequence[int],
+        rows: str | None,
+    ) -> SharedSystem | None:
+        """Return the system of all points if it gives the errors of all folds, else None."""
+        folds = zip(self.folds, self.fitted, strict=True)
+        if not 1 < len(self.folds) < len(self.points) <= AT_ONCE:
+            return None
+        if not all(np.all(held | fitted) for held, fitted in folds):
+            return None
+        part = grid_of(make, *self.restrict(box, counts, 0))
+        rule = RowRule.choose(*part, rows, len(self.points), self.settings.row_limits)
+        if rule.blending is not None:
+            return None
+        equations = assemble(rule, self.points, self.values, self.weights)
+        if not len(equations.data_band):
+            return None
+        return SharedSystem.of(equations, rule, self)
+
     def _assembled(self, rule: RowRule, fold: int, values: Array) -> NormalEquations:
         """Return the equations of the fitted points of a fold, with the penalty of all its points.
 
@@ -386,6 +415,69 @@ class Trial:
             rule = RowRule.choose(*part, rows, count, limits)
             found.append(self._assembled(rule, k, self.values))
         return found
+
+
+@record(eq=False)
+class SharedSystem:
+    """The errors of folds that are held out in turn, from one system of all points.
+
+    Attributes
+    ----------
+    equations : NormalEquations
+        The system of all points.
+    rows : array (P, n)
+        The rows of the points, times the roots of their weights.
+    values : array (C, P)
+        The values, times the same.
+    folds : list of arrays (n,)
+        The points of each fold.
+    """
+
+    equations: NormalEquations
+    rows: Array
+    values: Array
+    folds: list[Array]
+
+    @classmethod
+    def of(cls, equations: NormalEquations, rule: RowRule, trial: Trial) -> SharedSystem:
+        """Return the system of the points of a trial."""
+        root = np.ones(len(trial.points)) if trial.weights is None else np.sqrt(trial.weights)
+        rows = dense_rows(rule.runs(trial.points), rule.shape) * root[:, None]
+        folds = [np.flatnonzero(held) for held in trial.folds]
+        return cls(equations, rows, trial.values * root, folds)
+
+    def squares(self, penalty: Penalty) -> list[Array] | None:
+        """Return the weighted squared errors (n,) of each fold, mean over channels.
+
+        None if the matrix is singular to rounding.
+        """
+        own = self.equations
+        factor = factored_band(own.data_band, own.differences(penalty))
+        if factor is None:
+            return None
+        half, _ = scipy_linalg().lapack.dtbtrs(factor, self.rows.T, uplo="L")
+        left = -(half.T @ half)
+        left[np.diag_indices(len(left))] += 1.0
+        errors = left_out_in_turn(left, self.values.T, self.folds)
+        return [np.mean(error**2, axis=1) for error in errors]
+
+
+def left_out_in_turn(left: Array, values: Array, folds: Sequence[Array]) -> list[Array]:
+    """Return the errors (n, C) of fits without each fold, from the matrix I - H (P, P).
+
+    A penalty does not depend on which points are held out. For the hat matrix H and the residuals r
+    of the fit to all points, the fit without the points of a fold misses them by (I - H)^-1 r, with
+    the rows and columns of the fold.
+    """
+    residuals = left @ values
+    found: list[Array] = [residuals[at] for at in folds]
+    for size in {len(at) for at in folds}:  # folds of one size are solved together
+        same = [k for k, at in enumerate(folds) if len(at) == size]
+        at = np.stack([folds[k] for k in same])
+        errors = np.linalg.solve(left[at[:, :, None], at[:, None, :]], residuals[at])
+        for k, error in zip(same, errors, strict=True):
+            found[k] = error
+    return found
 
 
 class LatticeTrial(Trial):
@@ -483,6 +575,10 @@ class LatticeTrial(Trial):
             found.append(self._assembled(rule, k, values))
         return found
 
+    def shared(self, *place: Any) -> None:
+        """Return None: windows and samples that are not held out have systems of their own."""
+        del place
+
     @property
     def hidden(self) -> Hidden:
         """The windows of the lattice, and where their points are held out."""
@@ -552,47 +648,67 @@ def _windows(
 
 
 class HeldOutWalk(Walk):
-    """A search by the mean squared error at held-out points, relative to the variance of values."""
+    """A search by the mean squared error at held-out points, relative to the variance of values.
+
+    The errors are those of one system for each fold, or of a system that they share.
+    """
 
     def __init__(
-        self, trial: Trial, equations: list[NormalEquations], ladder: Ladder, name: str
+        self,
+        trial: Trial,
+        equations: list[NormalEquations],
+        ladder: Ladder,
+        name: str,
+        shared: SharedSystem | None = None,
     ) -> None:
         super().__init__(ladder, name, trial.settings.gain)
-        self.trial, self.equations = trial, equations
+        self.trial, self.equations, self.shared = trial, equations, shared
         self._rows: dict[int, tuple[list[Array], Any]] = {}
-        self._starts: list[Array | None] = [None] * len(equations)
-        self._last = self._starts
+        self._starts: Sequence[Array | None] = [None] * len(equations)
+        self._last: Sequence[Array | None] = self._starts
         # whether conjugate gradients failed on a fold before: its matrix is then factored at once
         self._factored = [False] * len(equations)
 
     def _score(self, penalty: Penalty, best: float) -> float:
-        tolerance = min(max(TRIAL_TOLERANCE * math.sqrt(min(best, 1.0)), TIGHTEST), LOOSEST)
         trial = self.trial
+        if self.shared is not None:
+            together = self.shared.squares(penalty)
+            if together is None:
+                return math.inf
+            found = together
+        else:
+            found = self._of_each_fold(penalty, best)
+        if trial.weights is not None:
+            weights = np.concatenate([trial.weights[held] for held in trial.folds])
+            mean_weight = float(np.mean(weights)) or 1.0
+            found = [squares / mean_weight for squares in found]
+        mean = MeanError.of(found)
+        self._mean = mean.mean, mean.error
+        if trial.scales is not None:
+            score, self._error = likely_error(found, trial.spread)
+            return score
+        self._error = mean.error / trial.spread
+        return mean.mean / trial.spread
 
-        def fold(k: int) -> tuple[Array, Array, Array]:
-            held, equations = trial.folds[k], self.equations[k]
-            limit, start = trial.search.iterations, self._starts[k]
-            scaled = trial.penalty(penalty, k)
+    def _of_each_fold(self, penalty: Penalty, best: float) -> list[Array]:
+        """Return the weighted squared errors (n,) of each fold, from its own system."""
+        tolerance = min(max(TRIAL_TOLERANCE * math.sqrt(min(best, 1.0)), TIGHTEST), LOOSEST)
+        trial, parts, unknowns = self.trial, [], []
+        for k, (held, equations) in enumerate(zip(trial.folds, self.equations, strict=True)):
             solution = equations.solve(
-                scaled, tolerance=tolerance, limit=limit, start=start, at_once=self._factored[k]
+                trial.penalty(penalty, k),
+                tolerance=tolerance,
+                limit=trial.search.iterations,
+                start=self._starts[k],
+                at_once=self._factored[k],
             )
             self._factored[k] = solution.method == Factorisation.name
             fitted = self._at_held(held, equations, solution.weights)
             squares = np.mean((fitted - trial.values[:, held]) ** 2, axis=0)
-            w = np.ones(len(squares)) if trial.weights is None else trial.weights[held]
-            return w * squares, w, solution.unknowns
-
-        done = [fold(k) for k in range(len(self.equations))]
-        self._last = [unknowns for _, _, unknowns in done]
-        mean_weight = float(np.mean(np.concatenate([w for _, w, _ in done]))) or 1.0
-        parts = [squares / mean_weight for squares, _, _ in done]
-        found = MeanError.of(parts)
-        self._mean = found.mean, found.error
-        if trial.scales is not None:
-            score, self._error = likely_error(parts, trial.spread)
-            return score
-        self._error = found.error / trial.spread
-        return found.mean / trial.spread
+            parts.append(squares if trial.weights is None else trial.weights[held] * squares)
+            unknowns.append(solution.unknowns)
+        self._last = unknowns
+        return parts
 
     def _at_held(self, held: Array, equations: NormalEquations, weights: Array) -> Array:
         """Return the values (C, P) at the held-out points.

@@ -107,19 +107,22 @@ def _lower_entries(matrix: Any) -> tuple[Array, Array, Array]:
     return offsets, columns, entries.data[lower]
 
 
-def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | None:
+def factored_band(data: Array, penalty: DifferencePenalty) -> Array | None:
+    """Return the Cholesky factor of a band plus a penalty, as a band; None if it is singular."""
     linalg = scipy_linalg()
-
-    band = _sum_band(data, penalty)
-    try:
-        factor = linalg.cholesky_banded(band, lower=True, overwrite_ab=True, check_finite=False)
-    except np.linalg.LinAlgError:
+    factor, failed = linalg.lapack.dpbtrf(_sum_band(data, penalty), lower=1, overwrite_ab=1)
+    if failed:
         return None
     pivots = factor[0] ** 2
-    if not pivots.min() > SINGULAR * pivots.max():
+    return np.asarray(factor) if pivots.min() > SINGULAR * pivots.max() else None
+
+
+def _banded_solve(data: Array, penalty: DifferencePenalty, b: Array) -> Array | None:
+    factor = factored_band(data, penalty)
+    if factor is None:
         return None
     flat = np.ascontiguousarray(b.reshape(len(b), -1).T, dtype=np.float64)
-    solved = linalg.cho_solve_banded((factor, True), flat, check_finite=False)
+    solved, _ = scipy_linalg().lapack.dpbtrs(factor, flat, lower=1)
     return np.ascontiguousarray(solved.T).reshape(b.shape).astype(b.dtype)
 
 
