@@ -61,6 +61,8 @@ def test_all_samples_of_short_axes_are_judged():
     assert windows.count == 48
     assert windows.weights.sum() == pytest.approx(1)
     assert np.array_equal(windows.x[0], x)
+    x = positions("random", 512)  # as many as in windows for 256 of them
+    assert Windows.of(x, np.zeros((512, 1)), 256).count == 510
 
 
 def test_blocks_of_long_axes():
@@ -79,7 +81,7 @@ def test_blocks_of_long_axes():
     assert np.count_nonzero(windows.weights, axis=1).max() <= BLOCK
 
 
-@pytest.mark.parametrize("n", [259, 1000, 2001])
+@pytest.mark.parametrize("n", [513, 1000, 2001])
 def test_a_line_turned_round_has_the_same_blocks(n):
     x, y = positions("random", n), np.random.default_rng(3).standard_normal((n, 1))
     one, other = Windows.of(x, y, 256), Windows.of(-x[::-1], y[::-1], 256)

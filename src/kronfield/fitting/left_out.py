@@ -57,9 +57,9 @@ class Windows:
     @classmethod
     def of(cls, x: Array, lines: Array, most: int) -> Windows:
         """Return windows with about ``most`` samples of lines (N, R) at positions (N,)."""
-        n = len(x)
+        n, many, size = len(x), max(2, most // BLOCK), BLOCK + 2 * AROUND
         gaps = x[2:] - x[:-2]
-        if n - 2 <= most:
+        if n <= many * size:  # as many as in all windows
             return cls(x[None], lines[None], gaps[None] / gaps.sum())
         # an odd number of blocks, which are the same if the axis is turned round
         count = -(-(n - 2) // BLOCK) | 1
@@ -67,16 +67,14 @@ class Windows:
         bounds = np.concatenate([half, n - 2 - half[::-1]])
         squares = np.mean(_from_four(x, lines) ** 2, axis=1)
         energy = np.add.reduceat(gaps * squares, bounds[:-1])
-        many = max(2, most // BLOCK)
         order = np.argsort(-energy, kind="stable")
         largest, others = np.sort(order[: many // 2]), np.sort(order[many // 2 :])
         some = others[spread(len(others), many - many // 2)]
         shares = np.add.reduceat(gaps, bounds[:-1])
         factor = shares[others].sum() / shares[some].sum()
-        size = BLOCK + 2 * AROUND
         chosen = np.concatenate([largest, some])
-        starts = np.clip(bounds[chosen] + 1 - AROUND, 0, max(n - size, 0))
-        at = starts[:, None] + np.arange(min(size, n))
+        starts = np.clip(bounds[chosen] + 1 - AROUND, 0, n - size)
+        at = starts[:, None] + np.arange(size)
         inner = at[:, 1:-1] - 1  # from 0 to n - 3, as gaps
         is_judged = (inner >= bounds[chosen, None]) & (inner < bounds[chosen + 1, None])
         weights = np.where(is_judged, gaps[inner], 0.0)

@@ -249,8 +249,9 @@ class PredictionSettings(_Group):
     )
     most_uneven: int = decision(
         256,
-        "About the most samples of an uneven axis that are predicted: all of shorter axes, and of "
-        "others half where the values change most, and half spread over the rest.",
+        "About the most samples of a long uneven axis that are predicted, half where the values "
+        "change most, and half spread over the rest. All are predicted of axes up to twice as "
+        "long: with those around them they would be as many.",
         data="by design: a millisecond",
         script="lines.py",
         sides=(64, 1024),
