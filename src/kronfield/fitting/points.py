@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import Array, is_lazy, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame, sample_frame
 from kronfield._core.records import record
@@ -108,7 +108,8 @@ def fit_points(
     ----------
     points : array of shape (P, D)
         Positions in any units, or dates; duplicates and clusters are allowed. The columns of a
-        DataFrame or a dictionary name the axes.
+        DataFrame or a dictionary name the axes. Arrays and tables of Dask are read twice, partition
+        by partition, if they have more than 65,536 rows: see the page "Beyond memory".
     values : array of shape (P,) or (P, C)
         Real, integer or complex. Points with NaN or a masked value are dropped and counted in the
         report.
@@ -197,6 +198,32 @@ def fit_points(
     P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35
     (1964).
     """
+    if is_lazy(points) or is_lazy(values):
+        from kronfield.lazy.scattered import fit_points_lazy
+
+        return fit_points_lazy(
+            points,
+            values,
+            encoding,
+            domain=domain,
+            weights=weights,
+            seed=seed,
+            periodic=periodic,
+            form=form,
+            options={
+                "ridge": ridge,
+                "roughness": roughness,
+                "units": units,
+                "loss": loss,
+                "trend": trend,
+                "hold_out": hold_out,
+                "rows": rows,
+                "tolerance": tolerance,
+                "iterations": iterations,
+                "progress": progress,
+                "settings": settings,
+            },
+        )
     started = time.perf_counter()
     plain = labelled_points(points, values, weights, domain)
     given = PointInput(

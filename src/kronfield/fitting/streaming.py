@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import os
@@ -13,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.frames import Frame
 from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
@@ -28,6 +30,7 @@ from kronfield.fitting.inputs import (
 )
 from kronfield.fitting.options import PointOptions, checked_loss
 from kronfield.fitting.periods import (
+    Periods,
     check_domain,
     checked_periods,
     closed_frames,
@@ -103,9 +106,26 @@ class Statistics:
         ]
         checked = periodic_encoding(checked, self._periods)
         assert checked is not None
+        self._place(checked, closed_frames(frames_for(checked, box, box), box, self._periods), rows)
+
+    @classmethod
+    def on_frames(
+        cls,
+        encoding: Kronecker,
+        frames: Sequence[Frame],
+        rows: str | None,
+        periods: Periods,
+    ) -> Statistics:
+        """Return a summary without points, whose axes lie as the frames say."""
+        new = cls.__new__(cls)
+        new._periods = periods
+        new._place(encoding, tuple(frames), rows)
+        return new
+
+    def _place(self, encoding: Kronecker, frames: tuple[Frame, ...], rows: str | None) -> None:
+        """Set the features and where they lie; there are no points yet."""
         limits = defaults.DEFAULT.points.row_limits
-        frames = closed_frames(frames_for(checked, box, box), box, self._periods)
-        self._rule = RowRule.choose(checked, frames, rows, limits=limits)
+        self._rule = RowRule.choose(encoding, frames, rows, limits=limits)
         self._rows = rows
         offsets = (math.prod(2 * t - 1 for t in self._rule.taps) + 1) // 2
         if offsets * math.prod(self._rule.shape) > LARGEST:
@@ -123,6 +143,43 @@ class Statistics:
         self._kind: tuple[bool, bool] | None = None
         self._single = True
         self.count, self.dropped, self.total = 0, 0, 0.0
+
+    @classmethod
+    def from_dask(
+        cls,
+        points: Any,
+        values: Any,
+        encoding: Kronecker | Embedder,
+        domain: Sequence[Sequence[float]],
+        *,
+        weights: Any = None,
+        rows: str | None = None,
+        periodic: Any = None,
+    ) -> Statistics:
+        """Return the summary of points (P, D) and values that are arrays or tables of Dask.
+
+        Each partition is summarised where it is, and the summaries are added up. Other arguments
+        are those of `Statistics` and of `add`.
+
+        Examples
+        --------
+        >>> import dask.array
+        >>> import kronfield as kf
+        >>> points = dask.array.random.default_rng(0).random((10_000, 2), chunks=(2500, 2))
+        >>> hats = kf.Triangle(16, 2 / 16)
+        >>> seen = kf.Statistics.from_dask(points, points[:, 0], hats, [(0, 1.1), (0, 1.1)])
+        >>> seen.count
+        10000
+        """
+        from kronfield.lazy.scattered import statistics_from
+
+        return statistics_from(
+            points, values, encoding, domain, weights=weights, rows=rows, periodic=periodic
+        )
+
+    def copy(self) -> Statistics:
+        """Return a copy, to which points are added without changing this summary."""
+        return copy.deepcopy(self)
 
     @property
     def encoding(self) -> Kronecker:
@@ -239,7 +296,7 @@ class Statistics:
                 f"at most {self.count}",
                 "Remove only points that were added.",
             )
-        result = Statistics(self.encoding, self.domain, rows=self._rows, periodic=self._periods)
+        result = self.on_frames(self.encoding, self._rule.frames, self._rows, self._periods)
         result._kind = self._kind or other._kind
         result._single = self._single and other._single
         result._stencil = self._stencil.combine(other._stencil, sign)
@@ -386,7 +443,7 @@ class Statistics:
         self, encoding: Kronecker | Embedder | None, heavy: int, large: int
     ) -> NormalEquations:
         """Return the equations for values divided by 2^large and weights divided by 2^heavy."""
-        used = self.encoding
+        used, frames = self.encoding, self._rule.frames
         if encoding is not None:
             if self._rule.blending is None or not self._rule.blending.linear:
                 raise problem(
@@ -397,8 +454,8 @@ class Statistics:
                 )
             used = checked_encoding(encoding, len(self.domain)) or used
             used = periodic_encoding(used, self._periods) or used
-        box = list(self.domain)
-        frames = closed_frames(frames_for(used, self.domain, box), box, self._periods)
+            box = list(self.domain)
+            frames = closed_frames(frames_for(used, self.domain, box), box, self._periods)
         dtype = np.float32 if self._single else np.float64
         line = len(self._rule.shape) == 1 or self._rule.blending is not None
         stencil = self._stencil.scaled(-heavy) if heavy else self._stencil

@@ -1,0 +1,184 @@
+"""`fit_points` and `Statistics` of arrays and tables of Dask."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import kronfield as kf
+from effort import examples
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+scattered = pytest.importorskip("kronfield.lazy.scattered")
+
+BOX = [(0.0, 1.0), (-2.0, 3.0)]
+
+
+@pytest.fixture(autouse=True)
+def in_this_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def function(points):
+    return np.sin(5 * points[:, 0]) * np.cos(2 * points[:, 1])
+
+
+def points_and_values(P, noise=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    points = rng.random((P, 2)) * [1, 5] + [0, -2]
+    return points, function(points) + noise * rng.standard_normal(P)
+
+
+def assert_alike(one, other):
+    """Two summaries are equal to rounding."""
+    assert (one.count, one.dropped) == (other.count, other.dropped)
+    np.testing.assert_allclose(one._rhs, other._rhs, atol=1e-12 * one.count)
+    np.testing.assert_allclose(one._energy, other._energy, rtol=1e-12)
+    for offset, plane in one._stencil.planes.items():
+        np.testing.assert_allclose(plane, other._stencil.planes[offset], atol=1e-12 * one.count)
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=9), st.sampled_from([None, 1, 2]))
+@settings(max_examples=examples(30), deadline=None)
+def test_partitions_add_up_to_the_whole(sizes, channels):
+    sizes = [*sizes, 20]
+    points, values = points_and_values(sum(sizes))
+    values[3] = np.nan
+    if channels is not None:
+        values = np.stack([values] * channels, axis=1)
+    weights = np.random.default_rng(1).random(len(points))
+    hats = kf.Triangle(10, 2 / 10)
+    whole = kf.Statistics(hats, BOX)
+    whole.add(points, values, weights)
+    rows = (tuple(sizes),)
+    found = kf.Statistics.from_dask(
+        da.from_array(points, chunks=(*rows, 1)),
+        da.from_array(values, chunks=50),  # divided otherwise
+        hats,
+        BOX,
+        weights=weights,
+    )
+    assert_alike(found, whole)
+
+
+def test_a_partition_without_values_is_counted():
+    points, values = points_and_values(90)
+    values[30:60] = np.nan
+    found = kf.Statistics.from_dask(
+        da.from_array(points, chunks=30),
+        da.from_array(values, chunks=30),
+        kf.Triangle(8, 0.25),
+        BOX,
+    )
+    assert (found.count, found.dropped) == (60, 30)
+
+
+def test_few_points_give_the_field_of_memory():
+    points, values = points_and_values(500, 0.05)
+    field = kf.fit_points(da.from_array(points, chunks=120), da.from_array(values, chunks=120))
+    memory = kf.fit_points(points, values)
+    np.testing.assert_array_equal(field(points), memory(points))
+    robust = kf.fit_points(da.from_array(points, chunks=120), values, loss="huber")
+    assert robust.report.robust is not None
+
+
+@pytest.fixture
+def few_are_drawn(monkeypatch):
+    monkeypatch.setattr(scattered, "DRAWN", 2000)
+
+
+@pytest.mark.usefixtures("few_are_drawn")
+def test_a_given_fit_is_that_of_memory():
+    points, values = points_and_values(6000, 0.1)
+    encoding = kf.Kronecker(kf.Triangle(20, 2 / 20), kf.TensionSpline(32, 0.05, padding=1))
+    lazy = da.from_array(points, chunks=1000), da.from_array(values, chunks=1000)
+    for options in ({"domain": BOX}, {}):
+        options = {**options, "roughness": (0.0, 1e-3), "tolerance": 1e-9}
+        field = kf.fit_points(*lazy, encoding, **options)
+        memory = kf.fit_points(points, values, encoding, **options)
+        assert field.frames == memory.frames
+        np.testing.assert_allclose(field(points), memory(points), atol=1e-7)
+        assert field.report.points == 6000
+
+
+@pytest.mark.usefixtures("few_are_drawn")
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_chosen_features_are_as_good_as_in_memory(noise):
+    points, values = points_and_values(8000, noise)
+    lazy = da.from_array(points, chunks=1500), da.from_array(values, chunks=1500)
+    field, memory = kf.fit_points(*lazy), kf.fit_points(points, values)
+    new = points_and_values(2000, seed=9)[0] * 0.98
+    errors = [np.sqrt(np.mean((one(new) - function(new)) ** 2)) for one in (field, memory)]
+    # without noise the tolerance of the solver is the larger part
+    assert errors[0] < (1.3 * errors[1] if noise else 2e-4)
+    assert "2000 of 8000 points" in field.report.chosen_by
+    chosen = [one for one in field.report.candidates if one.chosen]
+    assert [one.kind for one in chosen] == ["roughness"]
+    again = kf.fit_points(*lazy)
+    np.testing.assert_array_equal(again(new), field(new))
+
+
+@pytest.mark.usefixtures("few_are_drawn")
+def test_complex_channels_weights_and_periods():
+    points, values = points_and_values(5000, 0.1)
+    points[:, 1] = np.random.default_rng(2).random(5000) * 360
+    values = np.sin(5 * points[:, 0]) * np.exp(1j * np.radians(points[:, 1]))
+    weights = np.random.default_rng(3).random(5000)
+    field = kf.fit_points(
+        da.from_array(points, chunks=1000),
+        da.from_array(np.stack([values, 2 * values], 1), chunks=(1000, 1)),
+        weights=da.from_array(weights, chunks=700),
+        periodic=[None, 360.0],
+    )
+    at = np.array([[0.5, 359.9], [0.5, -0.1], [0.2, 100.0]])
+    expected = np.sin(5 * at[:, 0]) * np.exp(1j * np.radians(at[:, 1]))
+    np.testing.assert_allclose(field(at), np.stack([expected, 2 * expected], 1), atol=5e-3)
+    assert field.periods == (None, 360.0)
+
+
+@pytest.mark.usefixtures("few_are_drawn")
+def test_tables_of_dask():
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    points, values = points_and_values(5000, 0.1)
+    table = pandas.DataFrame({"lon": points[:, 0], "lat": points[:, 1], "t": values})
+    many = frames.from_pandas(table, npartitions=4)
+    field = kf.fit_points(many[["lon", "lat"]], many["t"])
+    assert field.labels.names == ("lon", "lat")
+    at = {"lon": 0.4, "lat": 1.0}
+    assert abs(field(**at) - function(np.array([[0.4, 1.0]]))[0]) < 0.05
+    with pytest.raises(kf.InputError, match="lengths=True"):
+        kf.fit_points(many[["lon", "lat"]], da.from_array(values, chunks=1000))
+
+
+def test_points_are_drawn_uniformly(monkeypatch):
+    monkeypatch.setattr(scattered, "DRAWN", 400)
+    points, values = points_and_values(4000)
+    parts = scattered.partitions(
+        da.from_array(points, chunks=((3000, 0, 900, 100), 2)), da.from_array(values, chunks=4000)
+    )
+    seen = scattered.seen_of(parts, seed=5)
+    assert (seen.count, len(seen.points)) == (4000, 400)
+    np.testing.assert_array_equal(seen.box, [points.min(axis=0), points.max(axis=0)])
+    counts = np.bincount(seen.places[:, 0], minlength=4)
+    assert abs(counts[0] - 300) < 40
+    assert abs(counts[2] - 90) < 30
+    assert np.all(np.diff(seen.places[:, 0]) >= 0)
+    first = seen.places[seen.places[:, 0] == 0, 1]
+    np.testing.assert_array_equal(seen.points[: len(first)], points[first])
+
+
+@pytest.mark.usefixtures("few_are_drawn")
+def test_what_a_sum_cannot_do_is_refused():
+    points, values = points_and_values(3000)
+    lazy = da.from_array(points, chunks=1000), da.from_array(values, chunks=1000)
+    for name, value in {"loss": "huber", "trend": 1, "hold_out": "blocks", "form": "dual"}.items():
+        with pytest.raises(kf.InputError, match=f"^{name}: "):
+            kf.fit_points(*lazy, **{name: value})
+    with pytest.raises(kf.InputError, match="4 dimensions"):
+        kf.fit_points(da.random.default_rng(0).random((3000, 4), chunks=1000), lazy[1])
+    with pytest.raises(kf.InputError, match="3000, one per point"):
+        kf.fit_points(lazy[0], lazy[1][:2000])
+    with pytest.raises(kf.InputError, match="2 axes"):
+        kf.fit_points(lazy[1], lazy[1])
