@@ -630,8 +630,9 @@ def compared(
         Candidate("shrinkage", about, means[1], chosen=is_better),
     ]
     # An estimated risk below its standard error is replaced by that error. If the noise is
-    # (1 + e) sigma, the risk changes by 2 e.
-    unsure = 0.0 if noise.is_given else 2 * settings.noise.accuracy
+    # (1 + e) times as strong, the risk changes by 2 e times its variance, in the unit of the risk.
+    share = float(np.mean([np.mean(one.variances / one.scales**2) for one in risks]))
+    unsure = 0.0 if noise.is_given else 2 * settings.noise.accuracy * share
     if is_better:
         # the risk before groups, which lower it by about 7 % and take long to judge
         error = max(means[1], _standard_error(shrunk, block) + unsure)
