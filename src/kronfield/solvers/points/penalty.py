@@ -68,13 +68,12 @@ class DifferencePenalty:
             if n < 2 or self.wraps[axis - 1]:
                 continue
             # L^2 = D'D + d d' for the second differences D and the first difference d at either end
-            scale = out.dtype.type(self.second / h**4)
-            weights, result = np.moveaxis(tensor, axis, 0), np.moveaxis(out, axis, 0)
-            low, high = scale * (weights[1] - weights[0]), scale * (weights[-1] - weights[-2])
-            result[1] -= low
-            result[0] += low
-            result[-1] -= high
-            result[-2] += high
+            scale, before = out.dtype.type(self.second / h**4), (slice(None),) * axis
+            for outer, inner in ((0, 1), (-1, -2)):
+                last, next_to_last = (*before, outer), (*before, inner)
+                slope = scale * (tensor[next_to_last] - tensor[last])
+                out[next_to_last] -= slope
+                out[last] += slope
 
     def add_to(self, out: Array, tensor: Array, diagonal: Array | None = None) -> None:
         """Add the product with ``tensor`` (C, K_1, ..., K_D) to ``out``, in slabs.

@@ -100,13 +100,17 @@ def _shares(rows: Any) -> list[tuple[int, int]]:
 
 @record
 class _Part:
-    """Rows ``first`` to ``end``, reduced to the columns ``start`` to ``stop`` that they use."""
+    """Rows ``first`` to ``end``, reduced to the columns ``start`` to ``stop`` that they use.
+
+    ``turned`` is the transpose of the matrix, which shares its numbers.
+    """
 
     first: int
     end: int
     start: int
     stop: int
     matrix: Any
+    turned: Any
 
     @classmethod
     def of(cls, rows: Any, first: int, end: int) -> _Part:
@@ -120,9 +124,8 @@ class _Part:
             indices - indices.dtype.type(start),
             rows.indptr[first : end + 1] - i,
         )
-        return cls(
-            first, end, start, stop, scipy.sparse.csr_array(pieces, (end - first, stop - start))
-        )
+        matrix = scipy.sparse.csr_array(pieces, (end - first, stop - start))
+        return cls(first, end, start, stop, matrix, matrix.T)
 
     def add(self, x: Array, weights: Array | None, total: Array) -> None:
         """Add B' (w (B x)) of these rows to ``total``, while the rows are in the cache."""
@@ -130,7 +133,7 @@ class _Part:
         if weights is not None:
             seen *= weights[self.first : self.end]
         # SciPy multiplies by the transpose of a CSR matrix without converting it
-        total[self.start : self.stop] += self.matrix.T @ seen
+        total[self.start : self.stop] += self.turned @ seen
 
 
 class LocalSystem:
