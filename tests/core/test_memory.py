@@ -53,6 +53,32 @@ def test_weights_that_do_not_fit_are_refused(monkeypatch):
     kf.fit(values[:9, :9], channels=True, ends="natural")
 
 
+def test_points_that_do_not_fit_are_refused_before_anything_is_chosen(monkeypatch):
+    rng = np.random.default_rng(0)
+    points, values = rng.random((3000, 3)), rng.random(3000)
+    axes = [np.cumsum(rng.random(14) + 0.1) for _ in range(3)]
+    grid, weights = rng.random((14, 14, 14)), rng.random((14, 14, 14)) + 0.5
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda: 3e6)
+
+    def never(*arguments, **options):
+        raise AssertionError("settings were chosen before the memory was checked")
+
+    monkeypatch.setattr("kronfield.fitting.points.choose_points", never)
+    for call in (
+        lambda: kf.fit_points(points, values),
+        lambda: kf.fit(grid, axes, weights=weights),
+        lambda: kf.fit(grid, axes, mask=weights < 0.6),
+    ):
+        with pytest.raises(kf.InputError, match=r"points with 64 features at each.*some of the"):
+            call()
+    splines = kf.Kronecker(*[kf.TensionSpline(20, 1.0)] * 3)
+    hats = kf.Kronecker(*[kf.Triangle(20, 0.1)] * 3)
+    with pytest.raises(kf.InputError, match="3000 points with 64"):
+        kf.fit_points(points, values, splines, roughness=(0.0, 1.0))
+    kf.fit_points(points, values, hats, roughness=(0.0, 1.0))
+
+
 def test_there_is_some_memory():
     assert memory.available_memory() > 1e6
 

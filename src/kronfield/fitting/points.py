@@ -14,6 +14,7 @@ import numpy as np
 from kronfield._core.arrays import Array, is_lazy, problem
 from kronfield._core.copies import NeedsSamples
 from kronfield._core.frames import Frame, sample_frame
+from kronfield._core.memory import check_memory
 from kronfield._core.records import record
 from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
@@ -54,7 +55,7 @@ from kronfield.fitting.settings import Settings, changed
 from kronfield.fitting.splines import tension_encoding
 from kronfield.fitting.wrap_up import wrap_up
 from kronfield.solvers.grid.separable import GridSolver
-from kronfield.solvers.points.assemble import RowRule, assemble
+from kronfield.solvers.points.assemble import RowRule, assemble, needed_bytes
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import NormalEquations, Solution
 from kronfield.solvers.points.trend import Regression, TrendTerm, solve_with_columns
@@ -62,6 +63,8 @@ from kronfield.solvers.points.trend import Regression, TrendTerm, solve_with_col
 if TYPE_CHECKING:
     from kronfield.fitting.filled import LatticeFiller
 
+# Features of cubic splines at a point on each axis.
+SPLINE_TAPS = 4
 # The smallest tolerance for float32: below it rounding errors dominate the residual.
 SINGLE_TOLERANCE = 1e-5
 
@@ -330,6 +333,10 @@ def fit_checked(
     basis = None
     if options.trend is not None:
         basis = TrendBasis.of(options.trend, given.domain or given.box)
+    if given.encoding is None and lattice is None:
+        cells = options.settings.points.spline_cells * len(given.points)
+        unknowns = round(min(cells, options.settings.points.most_unknowns))
+        _check_memory(given, unknowns, (SPLINE_TAPS,) * given.D)
     samples, aside = _deciding(given, values, basis, options)
     if given.encoding is None:
         if filler is not None and filler.ratio is not None:
@@ -352,6 +359,8 @@ def fit_checked(
     tolerance = _tolerance(choice, options, given.dtype, loosest)
     limits = options.settings.points.row_limits
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points), limits)
+    if rule.blending is None and lattice is None:
+        _check_memory(given, math.prod(rule.shape), rule.taps)
     fitted = PointFit(given, lattice, choice, rule, options, tolerance, basis)
     field = fitted.field(given.values, choice.candidates, started, aside)
     if filler is not None and not math.isnan(filler.expected[0]):
@@ -359,6 +368,17 @@ def fit_checked(
         report: Any = field.report
         report.expected_error, report.expected_error_uncertainty = filler.expected
     return field
+
+
+def _check_memory(given: PointInput, unknowns: int, taps: Sequence[int]) -> None:
+    """Raise an error if a fit with exact rows of these entries per axis exceeds the memory."""
+    count = len(given.points)
+    check_memory(
+        "values",
+        f"a fit of {count} points with {math.prod(taps)} features at each",
+        needed_bytes(count, unknowns, taps, given.dtype.itemsize),
+        "Fit some of the points, or with fewer features at each: encoding=kf.Triangle(K, 2 / K).",
+    )
 
 
 def _deciding(

@@ -41,6 +41,9 @@ ROUNDING = 1e-11
 SORTED_FROM = 1 << 16
 # Points are added to the stencil in chunks of this many, to bound the memory.
 CHUNK = 1 << 18
+# Bytes beside the numbers of a row: of each entry (its column, and copies while rows are made), and
+# of each point (its order, value and weight); measured in 2-D and 3-D.
+OF_ENTRY, OF_POINT = 16, 150
 
 
 @record
@@ -227,6 +230,24 @@ def along_the_grid(
     return runs, np.take(values, order, axis=1), None if weights is None else weights[order]
 
 
+def _are_kept(points: int, unknowns: int, taps: Sequence[int]) -> bool:
+    """Return whether sparse rows take less work than a stencil, and are kept."""
+    entries = points * math.prod(taps)
+    offsets = math.prod(2 * t - 1 for t in taps)  # of a full stencil
+    return len(taps) > 1 and entries <= 64 * CHUNK and 3 * entries < unknowns * offsets
+
+
+def needed_bytes(points: int, unknowns: int, taps: Sequence[int], itemsize: int) -> float:
+    """Return about how many bytes exact rows with ``taps`` entries on each axis need.
+
+    These are the rows of each axis, also in the order of the grid, and the rows or the stencil.
+    """
+    lines = float(points) * (OF_POINT + 2 * 8 * sum(t + 1 for t in taps))
+    if _are_kept(points, unknowns, taps):
+        return lines + float(points) * math.prod(taps) * (itemsize + OF_ENTRY)
+    return lines + 8.0 * unknowns * (math.prod(2 * t - 1 for t in taps) + 1) / 2
+
+
 def _data_term(
     rule: RowRule, runs: list[AxisRows], values: Array, weights: Array | None
 ) -> tuple[Any, Array]:
@@ -237,11 +258,9 @@ def _data_term(
         return dense, dense.add(runs, rule.shape, weights, values).reshape(
             len(values), *rule.shape
         ).astype(dtype)
-    entries = P * math.prod(rule.taps)
-    offsets = math.prod(2 * t - 1 for t in rule.taps)  # of a full stencil
     w = None if weights is None else weights.astype(dtype)
     weighted = values if w is None else values * w
-    if len(rule.shape) > 1 and entries <= 64 * CHUNK and 3 * entries < n * offsets:
+    if _are_kept(P, n, rule.taps):
         rows = sparse_rows(runs, rule.shape, dtype)
         rhs = np.stack([(rows.T @ channel).reshape(rule.shape) for channel in weighted])
         return (diagonal_term(rows, w, rule) if rows.nnz <= P else RowsTerm(rows, w)), rhs

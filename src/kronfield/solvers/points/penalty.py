@@ -70,7 +70,8 @@ class DifferencePenalty:
             # L^2 = D'D + d d' for the second differences D and the first difference d at either end
             scale, before = out.dtype.type(self.second / h**4), (slice(None),) * axis
             for outer, inner in ((0, 1), (-1, -2)):
-                last, next_to_last = (*before, outer), (*before, inner)
+                last: Any = (*before, outer)
+                next_to_last: Any = (*before, inner)
                 slope = scale * (tensor[next_to_last] - tensor[last])
                 out[next_to_last] -= slope
                 out[last] += slope
