@@ -35,6 +35,7 @@ stage() {
             alone times times
             kronfield reproduce slopes --output "$runs/times" --quiet
             ;;
+        released) alone "$1" released ;; # 10
         report) report ;;
         *) echo "no stage $1: see the names in $0" >&2 && return 2 ;;
     esac
@@ -53,7 +54,7 @@ if (($#)); then
     for one in "$@"; do stage "$one"; done
 else
     (for one in table1 table3 visual table1-256 rank-depth; do stage $one; done) &
-    (for one in table2 table4 full table2-256; do stage $one; done)
+    (for one in table2 table4 full table2-256 released; do stage $one; done)
     wait $!
     stage times
     report

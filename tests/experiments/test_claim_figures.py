@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 
 import kronfield as kf
-from kronfield.experiments import closed_form_claims as closed, slopes
+from kronfield.experiments import (
+    closed_form_claims as closed,
+    differences,
+    load_spec,
+    reproduce,
+    slopes,
+)
+from kronfield.experiments.encodings import norm_ratio, simple_encoding
 from kronfield.experiments.released import (
     ReleasedBlending,
     released_similarity,
+    with_top_frequency,
 )
-from kronfield.experiments.results import Results
+from kronfield.experiments.results import Results, read_rows
 from kronfield.experiments.tasks import make_task
 
 rng = np.random.default_rng(0)
@@ -73,12 +81,29 @@ def test_same_rank_and_distance_do_not_decide():
 def test_draws_of_few_frequencies_differ_more():
     pytest.importorskip("skimage")
     found = closed.frequency_choice()
-    fewest = found["spread at the fewest features"]
-    assert found["spread at the fewest features minus at the most"].low > fewest.value / 2
+    for kind in ("complex", "simple"):
+        fewest = found[f"{kind}: spread at the fewest features"]
+        assert fewest.n >= 8
+        assert found[f"{kind}: spread at the fewest features minus at the most"].low > 0
+        assert found[f"{kind} RFF: loss at twice the setting"].low > 0
     assert (
-        found["RFF: loss at twice the setting"].value
-        > found["Gaussian: loss at twice the setting"].value
+        found["complex RFF: loss at twice the setting"].value
+        > found["complex Gaussian: loss at twice the setting"].value
     )
+
+
+def test_simple_features_in_closed_form():
+    """Against least squares with the ridge as more rows, and a constant."""
+    task = make_task(rng.random((16, 16, 3)).astype(np.float32), "grid", 0.0, 0)
+    points = np.stack(np.meshgrid(*task.axes, indexing="ij"), axis=-1).reshape(-1, 2)
+    rows = np.column_stack([kf.RandomFourier(12, 2.0, 5, 2)(points), np.ones(256)])
+    given = rows[~task.asked.ravel()]
+    ridge = np.sqrt(closed.SMALL_RIDGE) * np.linalg.norm(given, 2) * np.eye(13)
+    known = np.vstack([task.values[~task.asked], np.zeros((13, 3))])
+    weights = np.linalg.lstsq(np.vstack([given, ridge]), known)[0]
+    expected, _ = task.score((rows @ weights).reshape(16, 16, 3))
+    (found,) = closed._simple_psnr(12, 2.0, 5, [task])
+    assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_bandwidth_on_both_sides_is_needed():
@@ -159,30 +184,12 @@ def test_jobs_are_the_products_they_are_named_after():
 # ------------------------------------------------------------------------------------------
 
 
-def with_top_frequency(embedder):
-    """Return Fourier features that include the highest frequency, 2^exponent.
-
-    By the text the frequencies are at i/F, i = 0 ... F-1, of the way from 1 to 2^exponent, which
-    leaves out the end. The code includes the end, which is equivalent to a larger exponent.
-    """
-    F = embedder.size // 2
-    if isinstance(embedder, kf.LinearFourier):
-        # 1/F + (1 - 1/F) 2^e = top
-        top = 2.0**embedder.exponent
-        return kf.LinearFourier(embedder.size, math.log2((top - 1 / F) * F / (F - 1)))
-    if isinstance(embedder, kf.LogFourier):
-        return kf.LogFourier(embedder.size, embedder.exponent * F / (F - 1))
-    return embedder
-
-
 @pytest.mark.parametrize("exponent", [2.0, 4.5])
 def test_the_top_frequency_is_included(exponent):
     linear = with_top_frequency(kf.LinearFourier(16, exponent))
     np.testing.assert_allclose(linear.frequencies, np.linspace(1, 2**exponent, 8))
     log = with_top_frequency(kf.LogFourier(16, exponent))
     np.testing.assert_allclose(log.frequencies, 2 ** np.linspace(0, exponent, 8))
-    other = kf.Gaussian(8, 0.1)
-    assert with_top_frequency(other) is other
 
 
 @pytest.mark.parametrize(
@@ -206,6 +213,58 @@ def test_released_blending(emb):
         D = released_similarity(emb, ends[:, None] - ends[None, :])
         alpha = np.linalg.solve(D, released_similarity(emb, ends - at))
         np.testing.assert_allclose(weight, alpha / alpha.sum(), atol=1e-8)
+
+
+# What the differences change
+# ------------------------------------------------------------------------------------------
+
+
+def test_differences_are_measured_and_continue(tmp_path):
+    pytest.importorskip("skimage")
+    reproduce("released", tmp_path, size="tiny")
+    rows = read_rows(tmp_path / "released.jsonl")
+    assert {row["part"] for row in rows} == {part.key for part in differences.PARTS}
+    before = (tmp_path / "released.jsonl").read_bytes()
+    reproduce("released", tmp_path, size="tiny")
+    assert (tmp_path / "released.jsonl").read_bytes() == before
+    # the text's way is that of the tables
+    row = next(row for row in rows if (row["part"], row["encoder"]) == ("settings", "Gau"))
+    reproduce("table3", tmp_path, size="tiny", methods="closed:Gau")
+    (same,) = read_rows(tmp_path / "table3.jsonl")
+    assert (row["data"], row["setting"]) == (same["data"], same["setting"])
+    assert row["found"]["text"] == same["psnr"]
+    # every line has words for what was measured
+    table2 = [{"spec": "table2", "group": "complex", "side": 16, "epochs": 2, "encoder": "Tri"}]
+    table2[0] |= {"psnr": 20.5, "psnr_unclipped": 20.0}
+    text = differences.markdown(rows, table2)
+    assert "not measured" not in text
+    assert "n = 1, Tri +0.50 dB |" in text.replace(". The tables", " |")
+    assert "not measured" in differences.markdown([], [])
+
+
+def test_differences_are_paired_by_item():
+    rows = [
+        {
+            "part": "blending",
+            "table": "table2",
+            "side": 128,
+            "epochs": 2000,
+            "encoder": "Gau",
+            "item": f"p{i}",
+            "found": {"text": 20.0 + i, "weights": 20.5 + i + 0.1 * (i % 2)},
+        }
+        for i in range(6)
+    ]
+    (words,) = differences.effects(rows, []).values()
+    assert words == "128 x 128, 2,000 epochs: n = 6, Gau -0.55 dB [-0.61, -0.49]"
+
+
+def test_batches_of_other_points_have_other_norms():
+    method = next(m for m in load_spec("table1").methods if m.key == "simple: Tri, depth 4")
+    encoding = simple_encoding(method, 2, 0)
+    some, others = rng.random((2, 50, 2))
+    norms = [np.linalg.norm(encoding(points), axis=1).max() for points in (some, others)]
+    assert norm_ratio(encoding, some, others) == pytest.approx(norms[0] / norms[1])
 
 
 def test_released_similarities():

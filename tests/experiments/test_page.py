@@ -93,6 +93,7 @@ def rows_of(run, count):
             "side": run.side,
             "epochs": run.size.epochs_of(method),
             "psnr": 25.0,
+            "psnr_unclipped": 25.0,
         }
         for method in run.chosen
         for i in range(count)
@@ -111,10 +112,20 @@ def test_what_is_missing_is_stated_from_the_rows():
     assert "- `visual-grid` at side 128, complex of depth 1: 0 of 40 jobs" in nothing
     assert "`times`" in nothing
     assert "`slopes`" in nothing
-    everything = {name: [] for name in SPECS} | {"times": [{}], "slopes": [{}]}
+    assert "`released`" in nothing
+    everything = {name: [] for name in RESULTS} | {
+        name: [{}] for name in RESULTS if name not in SPECS
+    }
     for one in page_runs():
         everything[one.experiment] += rows_of(one, one.count)
     assert missing(everything) == "Nothing: all runs are finished."
+    for row in everything["table1"]:
+        if (row["side"], row["group"], row["item"]) == (128, "complex", "item0"):
+            del row["psnr_unclipped"]
+    assert missing(everything) == (
+        "- `table1` at side 128, complex, 2,000 epochs: the difference without clipping of 5 of 40 "
+        "rows, which are older."
+    )
 
 
 def test_what_was_scaled_is_one_table():

@@ -146,6 +146,7 @@ def made(table, psnr, items, *, side=128, epochs=2000, groups=None):
             "method": method.key,
             "side": side,
             "epochs": size.epochs_of(method),
+            "hidden": method.hidden,
             "seed": 0,
             "psnr": psnr(method, item),
             "settled_epoch": 100,
@@ -229,6 +230,42 @@ def test_enough_items_come_before_a_larger_side():
     assert claim_on({"table1": more}, IMAGES).figures["side"].value == 256
 
 
+def test_networks_are_compared_after_equally_many_epochs():
+    # complex encodings gain 3 dB from more epochs, which simple ones did not have
+    scaled = [*images(0.0, 6, epochs=1000), *images(3.0, 6, groups=("complex",))]
+    claim = claim_on({"table1": scaled}, IMAGES)
+    assert claim.figures["difference"].value == pytest.approx(0.0, abs=0.4)
+    assert claim.figures["epochs of simple"].value == 1000
+    # the full protocol comes first, where both have it
+    both = [*scaled, *images(3.0, 6, groups=("simple",))]
+    claim = claim_on({"table1": both}, IMAGES)
+    assert claim.figures["difference"].value == pytest.approx(3.0, abs=0.4)
+    assert claim.figures["epochs of simple"].value == 2000
+    # at another side, the epochs are in the name
+    beside = [*images(0.0, 6), *images(1.0, 2, side=256, epochs=1000)]
+    for kind in (IMAGES, "A complex linear model performs like a deep network: images, grid, cl"):
+        names = claim_on({"table1": beside}, kind).figures
+        assert names["difference at side 256 after 1,000 epochs"].n == 2
+    # nothing is compared if the epochs differ
+    apart = [
+        *images(0.0, 6, groups=("simple",), epochs=1000),
+        *images(0.0, 6, groups=("complex",), epochs=2000),
+    ]
+    assert claim_on({"table1": apart}, IMAGES).verdict == OPEN
+
+
+def test_hidden_layers_of_other_widths_are_not_mixed():
+    rows = images(0.0, 6)
+    narrow = [
+        row | {"hidden": 16, "psnr": 0.0, "fingerprint": str(i)} for i, row in enumerate(rows)
+    ]
+    found = Evidence({})
+    found.rows["table1"] = [*rows, *(row for row in narrow if row["group"] == "simple")]
+    (match,) = matches(found.group("table1", "complex"), found.group("table1", "simple"))
+    assert match.mean(match.second["Gau"]) > 15
+    assert {row["hidden"] for row in match.rows} == {256}
+
+
 def test_items_of_a_run_that_is_not_finished_are_left_out():
     rows = images(0.0, 6)
     cut = [row for row in rows if (row["method"], row["item"]) != ("simple: Gau, depth 4", "p05")]
@@ -297,10 +334,60 @@ def test_an_average_does_not_hide_an_encoder_that_fails():
     mixed = effects(2.0, 0.0) | {"random RFF": -0.44, "random Tri": 1.01}
     claim = claim_on(visual(mixed), HIDDEN)
     assert claim.verdict == "holds partly"
-    assert "8 as claimed, 2 not (random RFF -0.4" in claim.line
+    assert "8 as claimed (next to its bound: grid Gau " in claim.line
+    assert "), 2 not (random RFF -0.49" in claim.line
     assert "random Tri +1.0" in claim.line
     assert claim_on(visual(effects(0.0, 0.0)), HIDDEN).verdict == "does not hold"
     assert claim_on(visual(effects(2.0, 0.0), n=4), HIDDEN).verdict == OPEN
+
+
+DEPTH = "Depth makes up for a simple encoding"
+
+
+def test_the_scaling_of_each_task_is_stated():
+    def rows(name, epochs, n):
+        def psnr(method, item):
+            return level(item) + 3.0 * (method.depth > 0) + noise(method, item, 0.05)
+
+        return made(name, psnr, photographs(n), groups=("simple",), epochs=epochs)
+
+    results = {
+        "visual-grid": rows("visual-grid", 2000, 6),
+        "visual-random": rows("visual-random", 150, 6),
+    }
+    figures = claim_on(results, DEPTH).figures
+    assert figures["grid: epochs of simple"].value == 2000
+    assert "grid: epochs of simple in the paper" not in figures
+    assert figures["random: epochs of simple"].value == 150
+    assert figures["random: epochs of simple in the paper"].value == 2000
+    # encoders with other epochs than the rest are named
+    more = [row for row in rows("visual-random", 2000, 6) if row["encoder"] == "Tri"]
+    results["visual-random"] += more
+    figures = claim_on(results, DEPTH).figures
+    assert figures["random: epochs of simple, Tri"].value == 2000
+    assert figures["random: epochs of simple, Gau"].value == 150
+
+
+def test_a_count_has_the_interval_next_to_its_bound():
+    def psnr(method, item):
+        gain = {"LinF": 3.0, "LogF": 4.0, "RFF": 1.5, "Tri": 2.0, "Gau": 5.0}[method.encoder]
+        return level(item) + gain * (method.depth > 0) + noise(method, item, 0.05)
+
+    results = {
+        name: made(name, psnr, photographs(6), groups=("simple",))
+        for name in ("visual-grid", "visual-random")
+    }
+    line = claim_on(results, DEPTH).line
+    assert line.startswith("n = 6, 10 comparisons: 10 as claimed (next to its bound: ")
+    assert "RFF +1.5" in line or "RFF +1.4" in line
+    assert line.count("[") == 1
+    fewer = {
+        "visual-grid": results["visual-grid"],
+        "visual-random": [row for row in results["visual-random"] if row["item"] < "p03"],
+    }
+    words = claim_on(fewer, DEPTH).line
+    assert "5 as claimed (next to its bound: grid RFF" in words
+    assert "5 open (next to its bound: random RFF" in words
 
 
 def lines(one_layer, second_layer, n=16):

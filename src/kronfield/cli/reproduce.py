@@ -21,6 +21,7 @@ NAMES = (
     "visual-random",
     "times",
     "slopes",
+    "released",
     "sampling",
     "gaussian-rank",
     "embedders",
@@ -106,7 +107,8 @@ def command(
 
     NAME is a table, a figure, or one of the experiments rank-depth, visual-grid and visual-random.
     With slopes, CPU time is measured against size. With times, a few epochs of each method are
-    timed. During both, the machine should do nothing else. With claims, a verdict on each claim is
+    timed. During both, the machine should do nothing else. With released, what the authors' code
+    does otherwise is measured beside the paper's text. With claims, a verdict on each claim is
     given from the results in the folder. With report, everything in the folder is collected on one
     page, and nothing is run. With all, everything is run.
 

@@ -142,6 +142,20 @@ class Rule:
                     found.setdefault(name, []).append(condition.met_by(number, figures))
         return {name: figures[name] for name, states in found.items() if every(states) is state}
 
+    def distance(self, name: str, figures: Figures) -> tuple[bool, float, float]:
+        """Return how far the interval of a mean is from the next bound of "holds", as a sort key.
+
+        Means of too few items come last; the means themselves decide if intervals are as near.
+        """
+        number = figures[name]
+        bounds = [
+            figures[one.bound].value if isinstance(one.bound, str) else one.bound
+            for one in self.holds
+            if name in one.numbers(figures)
+        ]
+        apart = min(max(0.0, number.low - bound, bound - number.high) for bound in bounds)
+        return number.n < FEWEST, apart, min(abs(number.value - bound) for bound in bounds)
+
     def reading(self, name: str, number: Number, figures: Figures) -> str:
         """Return in words how the interval of a mean compares with 0 and with its conditions."""
         if number.n < FEWEST:
@@ -213,13 +227,16 @@ class Claim:
         return f", {here:g} of {there:g} encoders of deep networks"
 
     def _listed(self, state: bool | None, word: str) -> str:
-        """Count the means in a state; name them if they are few."""
+        """Count the means in a state; name them if they are few, or else that next to its bound."""
         found = self.rule.means(self.figures, state)
+        if not found:
+            return f"0 {word}" if state else ""
         few = state is not True or len(self.rule.decisive(self.figures)) <= NAMED
-        if not few or not 0 < len(found) <= NAMED:
-            return f"{len(found)} {word}" if found or state else ""
-        names = "; ".join(f"{name} {_shown(number)}" for name, number in found.items())
-        return f"{len(found)} {word} ({names})"
+        if few and len(found) <= NAMED:
+            names = "; ".join(f"{name} {_shown(number)}" for name, number in found.items())
+            return f"{len(found)} {word} ({names})"
+        near = min(found, key=lambda name: self.rule.distance(name, self.figures))
+        return f"{len(found)} {word} (next to its bound: {near} {_shown(found[near])})"
 
 
 def check_claims(

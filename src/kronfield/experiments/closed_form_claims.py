@@ -20,6 +20,7 @@ from kronfield.analysis import distance_preservation
 from kronfield.embedders import Embedder, Gaussian, RandomFourier, Triangle
 from kronfield.experiments.data import square
 from kronfield.experiments.paired import Number, paired
+from kronfield.experiments.spec import load_spec
 from kronfield.experiments.tasks import Task, make_task
 
 # Photographs inside scikit-image, colour or grey.
@@ -162,11 +163,13 @@ def _of_pair(name: str, pair: Sequence[Embedder], side: int) -> dict[str, Number
 # --------------------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=1)
 def frequency_choice() -> dict[str, Number]:
     """Compare PSNR over 16 draws of RFF with the Gaussian of the same rank, by features K.
 
     The spread is the standard deviation over the draws on a photograph, averaged over photographs.
-    The loss of PSNR at half and at twice the scale or width is measured too.
+    The loss of PSNR at half and at twice the scale or width is measured too. All are linear models
+    in closed form: on complex encodings, and on simple ones, the paper's networks of depth 0.
     """
     side, seeds = 64, 16
     tasks, N = photographs(side), side // 2
@@ -179,7 +182,7 @@ def frequency_choice() -> dict[str, Number]:
     for K in (N // 2, N, 2 * N, 4 * N):
         draws = np.stack([_psnr(RandomFourier(K, scale, seed), tasks) for seed in range(seeds)])
         spreads.append(draws.std(axis=0, ddof=1))
-        name = f"K = {K / N:g} N"
+        name = f"complex, K = {K / N:g} N"
         figures |= {
             f"{name}: spread of RFF over draws": paired(spreads[-1]),
             f"{name}: worst draw minus best": paired(np.ptp(draws, axis=0)),
@@ -192,11 +195,61 @@ def frequency_choice() -> dict[str, Number]:
         ("Gaussian", [_psnr(Gaussian(2 * N, width * f), tasks) for f in (1.0, 0.5, 2.0)]),
     ):
         for name, other in (("half", loss[1]), ("twice", loss[2])):
-            figures[f"{kind}: loss at {name} the setting"] = paired(loss[0] - other)
-    return figures | {
-        "spread at the fewest features": paired(spreads[0]),
-        "spread at the fewest features minus at the most": paired(spreads[0] - spreads[-1]),
-    }
+            figures[f"complex {kind}: loss at {name} the setting"] = paired(loss[0] - other)
+    simple, least, most = _simple_choice(tasks, seeds)
+    figures |= simple
+    for kind, few, many in (("complex", spreads[0], spreads[-1]), ("simple", least, most)):
+        figures |= {
+            f"{kind}: spread at the fewest features": paired(few),
+            f"{kind}: spread at the fewest features minus at the most": paired(few - many),
+        }
+    return figures
+
+
+def _simple_choice(tasks: Sequence[Task], seeds: int) -> tuple[dict[str, Number], Array, Array]:
+    """Return figures as in `frequency_choice` of simple encodings, and the spreads at the ends.
+
+    The scale is that of the paper's linear model on simple RFF, in samples.
+    """
+    spec = load_spec("visual-grid")
+    method = spec.method("simple: RFF, depth 0")
+    assert method is not None
+    side = tasks[0].shape[0]
+    scale, N = spec.scaled(method, spec.paper, side).setting, side // 2
+    figures, spreads = dict[str, Number](), list[Array]()
+    for K in (N // 2, N, 2 * N, 4 * N):
+        draws = np.stack([_simple_psnr(K, scale, seed, tasks) for seed in range(seeds)])
+        spreads.append(draws.std(axis=0, ddof=1))
+        name = f"simple, K = {K / N:g} N"
+        figures |= {
+            f"{name}: spread of RFF over draws": paired(spreads[-1]),
+            f"{name}: worst draw minus best": paired(np.ptp(draws, axis=0)),
+        }
+    losses = [
+        np.mean([_simple_psnr(2 * N, scale * f, seed, tasks) for seed in range(seeds)], axis=0)
+        for f in (1.0, 0.5, 2.0)
+    ]
+    for name, other in (("half", losses[1]), ("twice", losses[2])):
+        figures[f"simple RFF: loss at {name} the setting"] = paired(losses[0] - other)
+    return figures, spreads[0], spreads[-1]
+
+
+def _simple_psnr(features: int, scale: float, seed: int, tasks: Sequence[Task]) -> Array:
+    """Return the PSNR of linear models on simple RFF in closed form, with a constant."""
+    side = tasks[0].shape[0]
+    axis = even_axis(side)
+    points = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    rows = np.asarray(RandomFourier(features, scale, seed, 2)(points))
+    rows = np.column_stack([rows, np.ones(len(rows))])
+    U, s, Vh = np.linalg.svd(rows[~tasks[0].asked.ravel()], full_matrices=False)
+    gain = s / (s**2 + SMALL_RIDGE * s[0] ** 2)
+    weights = (Vh.T * gain) @ U.T
+    found = []
+    for task in tasks:
+        known = task.coarse.reshape(-1, task.channels).astype(np.float64)
+        prediction = rows @ (weights @ known)
+        found.append(task.score(prediction.reshape(task.values.shape))[0])
+    return np.array(found)
 
 
 def _psnr(embedder: Embedder, tasks: Sequence[Task]) -> Array:

@@ -87,11 +87,19 @@ def without_norms(encoding: Kronecker) -> Kronecker:
     return Kronecker(*[emb.base if isinstance(emb, _Scaled) else emb for emb in encoding.embedders])
 
 
+def norm_ratio(encoding: Concatenated, some: Array, others: Array) -> float:
+    """Return the largest norm of the features at some points over that at others."""
+    return _norm_at(encoding, some) / _norm_at(encoding, others)
+
+
 def _largest_norm(encoding: Concatenated) -> float:
     axis = np.linspace(0.0, 1.0, PROBES)
-    points = np.stack(np.meshgrid(*[axis] * encoding.dimensions, indexing="ij"), axis=-1).reshape(
-        -1, encoding.dimensions
-    )
+    points = np.stack(np.meshgrid(*[axis] * encoding.dimensions, indexing="ij"), axis=-1)
+    return _norm_at(encoding, points.reshape(-1, encoding.dimensions))
+
+
+def _norm_at(encoding: Concatenated, points: Array) -> float:
+    """Return the largest norm of the features at points."""
     squares = np.concatenate(
         [
             np.square(encoding(part)).sum(axis=1)

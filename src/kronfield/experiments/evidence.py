@@ -1,8 +1,8 @@
 """The figures that the measured claims are judged by, from the rows of the experiments.
 
 There is one function per claim. It returns named numbers, or nothing if rows are missing. Methods
-are compared on the same items at the same side: the largest side with enough items for an interval,
-or else the side with the most items.
+are compared on the same items at the same side, after equally many epochs: the largest side with
+enough items for an interval, or else the side with the most items.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kronfield.experiments.encodings import simple_encoding
 from kronfield.experiments.paired import FEWEST, Number, paired, paired_ratio
 from kronfield.experiments.results import Row
 from kronfield.experiments.spec import ENCODERS, SPECS, Method, load_spec
-from kronfield.experiments.tables import current, fullest
+from kronfield.experiments.tables import current
 
 FOURIER, SHIFTED = ("LinF", "LogF", "RFF"), ("Tri", "Gau")
 TABLES = ("table1", "table2", "table3", "table4")
@@ -46,9 +46,13 @@ class Evidence:
 
 
 class Match(NamedTuple):
-    """Two sets of rows at one side on the same items: PSNR by encoder and item."""
+    """Two sets of rows at one side on the same items: PSNR by encoder and item.
+
+    All networks had ``epochs`` epochs; 0 if there are none.
+    """
 
     side: int
+    epochs: int
     items: list[str]
     first: dict[str, Values]
     second: dict[str, Values]
@@ -77,19 +81,34 @@ class Match(NamedTuple):
 def matches(some: Sequence[Row], others: Sequence[Row]) -> list[Match]:
     """Return a `Match` of two sets of rows for every side; the match to judge by comes first.
 
-    Items without a row for every encoder of the side, as in a run that is not finished, are left
-    out. If too few items remain, encoders are left out instead: those with the fewest items first,
-    and only if enough items remain without them.
+    Networks are compared after equally many epochs, the most for which both sets have rows, and
+    with hidden layers of one width, the largest. Closed forms have no epochs. Items without a row
+    for every encoder of the side, as in a run that is not finished, are left out. If too few items
+    remain, encoders are left out instead: those with the fewest items first, and only if enough
+    items remain without them.
     """
     found = list[Match]()
     for (side,) in _distinct(some, "side") & _distinct(others, "side"):
-        a, b = (fullest(row for row in rows if row["side"] == side) for rows in (some, others))
-        first, second = _with_enough_items(_by_encoder(a), _by_encoder(b))
-        items = _common([*first.values(), *second.values()])
-        if items:
-            rows = [r for r in b if r["item"] in items and r["encoder"] in second]
-            found.append(Match(side, items, first, second, rows))
+        here = [[row for row in rows if row["side"] == side] for rows in (some, others)]
+        for epochs, hidden in _protocols(row for rows in here for row in rows):
+            a, b = (
+                [r for r in rows if r["epochs"] in (0, epochs) and r["hidden"] in (0, hidden)]
+                for rows in here
+            )
+            first, second = _with_enough_items(_by_encoder(a), _by_encoder(b))
+            items = _common([*first.values(), *second.values()])
+            if items and first and second:
+                rows = [r for r in b if r["item"] in items and r["encoder"] in second]
+                found.append(Match(side, epochs, items, first, second, rows))
+                break
     return sorted(found, key=lambda one: one.rank, reverse=True)
+
+
+def _protocols(rows: Iterable[Row]) -> list[tuple[int, int]]:
+    """Return the combinations of epochs and hidden widths of networks, the largest first."""
+    given = list(rows)
+    values = [sorted({row[key] for row in given}, reverse=True) for key in ("epochs", "hidden")]
+    return list(itertools.product(*([x for x in some if x] or [0] for some in values)))
 
 
 def _with_enough_items(
@@ -217,8 +236,17 @@ def comparable(found: Evidence, table: str, group: str) -> Figures:
             )
     figures |= _protocol(table, judged.rows)
     for match in others:
-        figures[f"difference at side {match.side}"] = match.difference(match.best(0), match.best(1))
+        name = f"difference at side {match.side}{_fewer_epochs(table, match)}"
+        figures[name] = match.difference(match.best(0), match.best(1))
     return figures
+
+
+def _fewer_epochs(table: str, match: Match) -> str:
+    """Return in words how many epochs the networks had, if fewer than the paper's."""
+    spec = load_spec(table)
+    epochs = {spec.paper.epochs_of(m) for m in spec.methods if m.group == "simple"}
+    fewer = match.epochs and match.epochs not in epochs
+    return f" after {match.epochs:,} epochs" if fewer else ""
 
 
 def _difference(match: Match, names: tuple[str, str]) -> Figures:
@@ -268,7 +296,8 @@ def fourier_against_shifted(found: Evidence) -> Figures:
             [row for row in rows if row["encoder"] in names] for names in (FOURIER, SHIFTED)
         )
         for match in matches(fourier, shifted)[:1]:
-            some = _difference(match, ("Fourier", "shifted")) | {"side": Number(match.side)}
+            some = _difference(match, ("Fourier", "shifted"))
+            some |= {"side": Number(match.side), "epochs": Number(match.epochs)}
             figures |= {f"{table}: {name}": number for name, number in some.items()}
     return figures
 
@@ -370,9 +399,9 @@ def _visual(found: Evidence, first: tuple[str, int], second: tuple[str, int]) ->
 
     A model is a group and a depth. Some of the models are in the tables, on the same task and data.
     """
-    figures, protocol = Figures(), Figures()
+    figures, protocols = Figures(), dict[str, dict[str, Number]]()
     for name, table in SAME_TASK.items():
-        rows = [*found.rows[name], *found.rows[table]]
+        rows, task = [*found.rows[name], *found.rows[table]], load_spec(name).task
         for encoder in ENCODERS:
             a, b = (
                 [r for r in rows if (r["encoder"], r["group"], r["depth"]) == (encoder, *model)]
@@ -380,10 +409,15 @@ def _visual(found: Evidence, first: tuple[str, int], second: tuple[str, int]) ->
             )
             for match in matches(*_in_common(a, b, keys=("side", "epochs")))[:1]:
                 family = f"{'Fourier' if encoder in FOURIER else 'shifted'} difference"
-                task = load_spec(name).task
                 figures[f"{task} {encoder}"] = match.difference(encoder, encoder, family)
-                protocol |= _protocol(name, match.rows)
-    return figures | protocol
+                for key, number in _protocol(name, match.rows).items():
+                    protocols.setdefault(f"{task}: {key}", {})[encoder] = number
+    for key, by_encoder in protocols.items():
+        if len(set(by_encoder.values())) == 1:
+            figures[key] = next(iter(by_encoder.values()))
+        else:
+            figures |= {f"{key}, {encoder}": number for encoder, number in by_encoder.items()}
+    return figures
 
 
 def depth_against_rank(found: Evidence) -> Figures:

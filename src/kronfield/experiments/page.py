@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 
 from kronfield._core.records import record
+from kronfield.experiments import differences
 from kronfield.experiments.results import Row
 from kronfield.experiments.spec import GROUPS, NOUNS, SPECS, Method, Size, Spec, load_spec
 from kronfield.experiments.tables import current
@@ -74,11 +75,39 @@ def missing(results: Mapping[str, Iterable[Row]]) -> str:
             for group, (done, jobs) in run.done(rows.get(run.experiment, ())).items()
             if done < jobs
         ]
-    if not rows.get("times"):
-        lines.append("- `times`: no times were measured.")
-    if not rows.get("slopes"):
-        lines.append("- `slopes`: no complexity was measured.")
+    lines += _without_unclipped(rows)
+    lines += [
+        f"- `{name}`: {what}."
+        for name, what in (
+            ("times", "no times were measured"),
+            ("slopes", "no complexity was measured"),
+            (differences.NAME, "no difference from the released code was measured"),
+        )
+        if not rows.get(name)
+    ]
     return "\n".join(lines) if lines else "Nothing: all runs are finished."
+
+
+def _without_unclipped(rows: Mapping[str, Iterable[Row]]) -> list[str]:
+    """Return the runs with a number in the paper that do not have PSNR without clipping."""
+    lines = list[str]()
+    for name in SPECS:
+        spec, counts = load_spec(name), dict[tuple[int, int, str], list[bool]]()
+        for row in current(spec, rows.get(name, ())):
+            method = spec.method(row["method"])
+            assert method is not None
+            if "psnr" in method.paper:
+                group = f"{method.group} of depth {method.depth}" if spec.keep else method.group
+                given = row.get("psnr_unclipped") is not None
+                counts.setdefault((-row["side"], -row["epochs"], group), []).append(given)
+        for (side, epochs, group), known in sorted(counts.items()):
+            if not all(known):
+                after = f", {-epochs:,} epochs" if epochs else ""
+                lines.append(
+                    f"- `{name}` at side {-side}, {group}{after}: the difference without clipping"
+                    f" of {known.count(False)} of {len(known)} rows, which are older."
+                )
+    return lines
 
 
 def scaled(results: Mapping[str, Iterable[Row]]) -> str:

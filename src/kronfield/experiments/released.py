@@ -5,6 +5,7 @@ Only the experiments use this module. All other modules implement the text.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from kronfield.encoding.blending import Blending
 
 # Positions above this are moved to it.
 LAST = 0.999
+# The features of a simple encoding of video, of all axes together.
+SIMPLE_VIDEO_FEATURES = 192
 
 
 class ReleasedBlending(Blending):
@@ -56,6 +59,19 @@ class ReleasedBlending(Blending):
         )
         first, second = left * same - right * apart, right * same - left * apart
         return xp.astype(cell, xp.int64), (first / (first + second), second / (first + second))
+
+
+def with_top_frequency(embedder: Embedder) -> LinearFourier | LogFourier:
+    """Return the features whose F frequencies include 2^exponent, as in the authors' code.
+
+    They are those of a larger exponent: F/(F - 1) times as far from 1, on the scale of the axis.
+    """
+    F = embedder.size // 2
+    if isinstance(embedder, LinearFourier):
+        top = 1 + F / (F - 1) * (2.0**embedder.exponent - 1)
+        return LinearFourier(embedder.size, math.log2(top))
+    assert isinstance(embedder, LogFourier)
+    return LogFourier(embedder.size, F / (F - 1) * embedder.exponent)
 
 
 def released_similarity(embedder: Embedder, dx: Any) -> AnyArray:
