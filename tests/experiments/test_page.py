@@ -123,8 +123,7 @@ def test_what_is_missing_is_stated_from_the_rows():
         if (row["side"], row["group"], row["item"]) == (128, "complex", "item0"):
             del row["psnr_unclipped"]
     assert missing(everything) == (
-        "- `table1` at side 128, complex, 2,000 epochs: the difference without clipping of 5 of 40 "
-        "rows, which are older."
+        "- `table1` at side 128, complex, 2,000 epochs: 5 of 40 rows without unclipped PSNR."
     )
 
 

@@ -36,7 +36,7 @@ from kronfield.experiments.tasks import Task, make_task
 NAME = "released"
 # PSNR by the name of a way: "text", or one of the code's.
 Found = dict[str, float]
-# The words before the number of a comparison are in differences.toml, in braces.
+# The way of the paper's text; the names of the code's ways are those in braces in differences.toml.
 TEXT = "text"
 
 

@@ -89,7 +89,7 @@ def missing(results: Mapping[str, Iterable[Row]]) -> str:
 
 
 def _without_unclipped(rows: Mapping[str, Iterable[Row]]) -> list[str]:
-    """Return the runs with a number in the paper that do not have PSNR without clipping."""
+    """Return the rows beside a number of the paper that lack PSNR without clipping, by run."""
     lines = list[str]()
     for name in SPECS:
         spec, counts = load_spec(name), dict[tuple[int, int, str], list[bool]]()
@@ -102,11 +102,10 @@ def _without_unclipped(rows: Mapping[str, Iterable[Row]]) -> list[str]:
                 counts.setdefault((-row["side"], -row["epochs"], group), []).append(given)
         for (side, epochs, group), known in sorted(counts.items()):
             if not all(known):
-                after = f", {-epochs:,} epochs" if epochs else ""
-                lines.append(
-                    f"- `{name}` at side {-side}, {group}{after}: the difference without clipping"
-                    f" of {known.count(False)} of {len(known)} rows, which are older."
-                )
+                run = f"`{name}` at side {-side}, {group}"
+                run += f", {-epochs:,} epochs" if epochs else ""
+                lacking = f"{known.count(False)} of {len(known)} rows"
+                lines.append(f"- {run}: {lacking} without unclipped PSNR.")
     return lines
 
 

@@ -154,8 +154,9 @@ def reproduce(
             results.add(row)
     if name in (differences.NAME, "all"):
         report.files.append(folder / f"{differences.NAME}.jsonl")
-        sources = {"images": images, "videos": videos, "progress": progress}
-        differences.measure_differences(folder, quick=size == "tiny", **sources)  # type: ignore[arg-type]
+        differences.measure_differences(
+            folder, quick=size == "tiny", images=images, videos=videos, progress=progress
+        )
     report.files += _figures(name, folder, coarse=size == "tiny")
     report.files += _summary(name, folder, quick=size == "tiny")
     if page is not None:
