@@ -54,8 +54,8 @@ def test_a_singular_system_is_no_candidate():
 
 
 def test_many_points_have_a_system_for_each_fold():
-    assert trial(100).shared(hat_axis, BOX, [9, 11], None) is not None
-    assert trial(101).shared(hat_axis, BOX, [9, 11], None) is None
+    assert trial(200).shared(hat_axis, BOX, [9, 11], None) is not None
+    assert trial(201).shared(hat_axis, BOX, [9, 11], None) is None
 
 
 @pytest.mark.parametrize("weighted", [False, True])

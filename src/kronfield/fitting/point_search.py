@@ -44,7 +44,7 @@ GCV_TOLERANCE = 1e-3
 ROUNDING_ERROR = 1e-16
 # Up to this many points the errors of all folds come from one system; of more points, the leverages
 # would take longer than the systems of the folds.
-AT_ONCE = 100
+AT_ONCE = 200
 
 Place = tuple[float, int]
 
