@@ -27,6 +27,7 @@ OTHER_TESTS = {
     "filling": ("tests/fitting/test_filling.py", "either_side and {name}"),
     "directional": ("tests/fitting/test_decisions.py", "directional_fill"),
     "signals": ("tests/signals/test_signal_decisions.py", "signals_{name}"),
+    "lazy": ("tests/lazy/test_lazy_points.py", "either_side and {name}"),
     "networks": ("tests/nn/test_nn_training.py", "either_side and {name}"),
 }
 # What every test file imports, loaded once: each change is tested in a fork of this process.

@@ -1,11 +1,17 @@
 """`fit_points` and `Statistics` of arrays and tables of Dask."""
 
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
 from effort import examples
+from kronfield.fitting.options import PointOptions
+from kronfield.fitting.settings import DEFAULT, changed
+from kronfield.solvers.points.normal import Penalty
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -83,18 +89,16 @@ def test_few_points_give_the_field_of_memory():
     assert robust.report.robust is not None
 
 
-@pytest.fixture
-def few_are_drawn(monkeypatch):
-    monkeypatch.setattr(scattered, "DRAWN", 2000)
+# 2000 points are drawn
+FEW = changed(DEFAULT, "lazy", "drawn", 2000)
 
 
-@pytest.mark.usefixtures("few_are_drawn")
 def test_a_given_fit_is_that_of_memory():
     points, values = points_and_values(6000, 0.1)
     encoding = kf.Kronecker(kf.Triangle(20, 2 / 20), kf.TensionSpline(32, 0.05, padding=1))
     lazy = da.from_array(points, chunks=1000), da.from_array(values, chunks=1000)
     for options in ({"domain": BOX}, {}):
-        options = {**options, "roughness": (0.0, 1e-3), "tolerance": 1e-9}
+        options = {**options, "roughness": (0.0, 1e-3), "tolerance": 1e-9, "settings": FEW}
         field = kf.fit_points(*lazy, encoding, **options)
         memory = kf.fit_points(points, values, encoding, **options)
         assert field.frames == memory.frames
@@ -102,12 +106,11 @@ def test_a_given_fit_is_that_of_memory():
         assert field.report.points == 6000
 
 
-@pytest.mark.usefixtures("few_are_drawn")
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_chosen_features_are_as_good_as_in_memory(noise):
     points, values = points_and_values(8000, noise)
     lazy = da.from_array(points, chunks=1500), da.from_array(values, chunks=1500)
-    field, memory = kf.fit_points(*lazy), kf.fit_points(points, values)
+    field, memory = kf.fit_points(*lazy, settings=FEW), kf.fit_points(points, values)
     new = points_and_values(2000, seed=9)[0] * 0.98
     errors = [np.sqrt(np.mean((one(new) - function(new)) ** 2)) for one in (field, memory)]
     # without noise the tolerance of the solver is the larger part
@@ -115,11 +118,10 @@ def test_chosen_features_are_as_good_as_in_memory(noise):
     assert "2000 of 8000 points" in field.report.chosen_by
     chosen = [one for one in field.report.candidates if one.chosen]
     assert [one.kind for one in chosen] == ["roughness"]
-    again = kf.fit_points(*lazy)
+    again = kf.fit_points(*lazy, settings=FEW)
     np.testing.assert_array_equal(again(new), field(new))
 
 
-@pytest.mark.usefixtures("few_are_drawn")
 def test_complex_channels_weights_and_periods():
     points, values = points_and_values(5000, 0.1)
     points[:, 1] = np.random.default_rng(2).random(5000) * 360
@@ -130,6 +132,7 @@ def test_complex_channels_weights_and_periods():
         da.from_array(np.stack([values, 2 * values], 1), chunks=(1000, 1)),
         weights=da.from_array(weights, chunks=700),
         periodic=[None, 360.0],
+        settings=FEW,
     )
     at = np.array([[0.5, 359.9], [0.5, -0.1], [0.2, 100.0]])
     expected = np.sin(5 * at[:, 0]) * np.exp(1j * np.radians(at[:, 1]))
@@ -137,14 +140,13 @@ def test_complex_channels_weights_and_periods():
     assert field.periods == (None, 360.0)
 
 
-@pytest.mark.usefixtures("few_are_drawn")
 def test_tables_of_dask():
     frames = pytest.importorskip("dask.dataframe")
     pandas = pytest.importorskip("pandas")
     points, values = points_and_values(5000, 0.1)
     table = pandas.DataFrame({"lon": points[:, 0], "lat": points[:, 1], "t": values})
     many = frames.from_pandas(table, npartitions=4)
-    field = kf.fit_points(many[["lon", "lat"]], many["t"])
+    field = kf.fit_points(many[["lon", "lat"]], many["t"], settings=FEW)
     assert field.labels.names == ("lon", "lat")
     at = {"lon": 0.4, "lat": 1.0}
     assert abs(field(**at) - function(np.array([[0.4, 1.0]]))[0]) < 0.05
@@ -152,13 +154,12 @@ def test_tables_of_dask():
         kf.fit_points(many[["lon", "lat"]], da.from_array(values, chunks=1000))
 
 
-def test_points_are_drawn_uniformly(monkeypatch):
-    monkeypatch.setattr(scattered, "DRAWN", 400)
+def test_points_are_drawn_uniformly():
     points, values = points_and_values(4000)
     parts = scattered.partitions(
         da.from_array(points, chunks=((3000, 0, 900, 100), 2)), da.from_array(values, chunks=4000)
     )
-    seen = scattered.seen_of(parts, seed=5)
+    seen = scattered.seen_of(parts, seed=5, most=400)
     assert (seen.count, len(seen.points)) == (4000, 400)
     np.testing.assert_array_equal(seen.box, [points.min(axis=0), points.max(axis=0)])
     counts = np.bincount(seen.places[:, 0], minlength=4)
@@ -169,16 +170,68 @@ def test_points_are_drawn_uniformly(monkeypatch):
     np.testing.assert_array_equal(seen.points[: len(first)], points[first])
 
 
-@pytest.mark.usefixtures("few_are_drawn")
 def test_what_a_sum_cannot_do_is_refused():
     points, values = points_and_values(3000)
     lazy = da.from_array(points, chunks=1000), da.from_array(values, chunks=1000)
     for name, value in {"loss": "huber", "trend": 1, "hold_out": "blocks", "form": "dual"}.items():
         with pytest.raises(kf.InputError, match=f"^{name}: "):
-            kf.fit_points(*lazy, **{name: value})
+            kf.fit_points(*lazy, settings=FEW, **{name: value})
     with pytest.raises(kf.InputError, match="4 dimensions"):
-        kf.fit_points(da.random.default_rng(0).random((3000, 4), chunks=1000), lazy[1])
+        kf.fit_points(
+            da.random.default_rng(0).random((3000, 4), chunks=1000), lazy[1], settings=FEW
+        )
     with pytest.raises(kf.InputError, match="3000, one per point"):
         kf.fit_points(lazy[0], lazy[1][:2000])
     with pytest.raises(kf.InputError, match="2 axes"):
         kf.fit_points(lazy[1], lazy[1])
+
+
+# Decisions
+# ------------------------------------------------------------------------------------------
+
+
+def test_either_side_of_drawn():
+    parts = scattered.partitions(da.zeros((80_000, 1), chunks=20_000), da.zeros(80_000))
+    seen = scattered.seen_of(parts, 0, DEFAULT.lazy.drawn)
+    assert 60_000 < len(seen.points) < 70_000
+
+
+def test_either_side_of_held_out_and_step():
+    points, values = points_and_values(6000, 0.3)
+    report = kf.fit_points(da.from_array(points, chunks=3000), values, settings=FEW).report
+    (count,) = re.findall(r"(\d+) held-out points", report.chosen_by)
+    assert 300 < int(count) < 1200
+    tried = sorted(
+        max(one.parameters["first"], one.parameters["second"])
+        for one in report.candidates
+        if set(one.parameters) == {"first", "second"}
+    )
+    steps = np.divide(tried[1:], tried[:-1])
+    assert np.all((steps > 2) & (steps < 10))
+
+
+def solves(relative_error=1e-9):
+    choice = SimpleNamespace(
+        penalty=Penalty(roughness=(0.0, 1.0)), candidates=[1], relative_error=relative_error
+    )
+    return scattered.Solves(choice, PointOptions())
+
+
+def test_either_side_of_first_step(monkeypatch):
+    tried = []
+    monkeypatch.setattr(scattered.Solves, "field", lambda self, _, penalty: penalty.roughness[1])
+    monkeypatch.setattr(
+        scattered.Solves,
+        "_error",
+        staticmethod(lambda at, held: tried.append(at) or abs(np.log(at) - np.log(64.0))),
+    )
+    penalty, _ = solves().walk(None, None)
+    assert 10 < tried[0] < 1000
+    assert penalty.roughness == (0.0, 64.0)
+    assert len(tried) == 3
+
+
+def test_either_side_of_tightest():
+    asked = SimpleNamespace(solve=lambda **options: options["tolerance"])
+    assert 1e-6 < solves().field(asked, Penalty()) < 1e-3
+    assert solves(0.04).field(asked, Penalty()) == pytest.approx(0.002)

@@ -2409,6 +2409,50 @@ class FactoredSettings(_Group):
 
 
 @dataclass(init=False, repr=False, eq=False)
+class LazySettings(_Group):
+    """Points of Dask: on which of them settings are chosen, and how the penalty is."""
+
+    drawn: int = decision(
+        1 << 16,
+        "Features are chosen on this many points, drawn at random. If there are no more, they are "
+        "fitted as in memory.",
+        data="by design: ten times the points that settings are judged on",
+        script="none",
+        sides=(1 << 13, 1 << 20),
+    )
+    held_out: float = decision(
+        0.1,
+        "The penalty is chosen by the error at this part of the points, at most those drawn.",
+        data="by design: as for points in memory",
+        script="none",
+        sides=(0.01, 0.4),
+    )
+    step: float = decision(
+        4.0,
+        "The penalty changes by this factor from trial to trial.",
+        data="by design: between neighbours, errors hardly differ",
+        script="none",
+        sides=(1.5, 100.0),
+    )
+    first_step: int = decision(
+        3,
+        "The first penalty is that of the points drawn, times `step` this often: equations are "
+        "solved faster under a larger penalty.",
+        data="by design: time",
+        script="none",
+        sides=(0, 8),
+    )
+    tightest: float = decision(
+        1e-4,
+        "The smallest tolerance of the solver that is derived from the predicted error: a summary "
+        "has no coarser grids to start from.",
+        data="by design: time",
+        script="none",
+        sides=(1e-7, 1e-2),
+    )
+
+
+@dataclass(init=False, repr=False, eq=False)
 class NetworkSettings(_Group):
     """Training of networks: when it is given up."""
 
@@ -2441,6 +2485,7 @@ class Settings(_Group):
     signals: SignalSettings = SignalSettings()
     dual: DualSettings = DualSettings()
     factored: FactoredSettings = FactoredSettings()
+    lazy: LazySettings = LazySettings()
     networks: NetworkSettings = NetworkSettings()
 
 

@@ -28,7 +28,7 @@ from kronfield.encoding import Kronecker
 from kronfield.field import Field
 from kronfield.fitting.forms import check_features
 from kronfield.fitting.inputs import PointInput, bounding_box, frames_for
-from kronfield.fitting.options import PointOptions
+from kronfield.fitting.options import PointOptions, checked_settings
 from kronfield.fitting.periods import closed_frames
 from kronfield.fitting.point_choice import (
     PointChoice,
@@ -45,19 +45,12 @@ from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import Penalty
 
-# Points that are drawn at random to choose on; up to this many are fitted as points in memory.
-DRAWN = 1 << 16
 # The most bytes of a summary whose grid is chosen: every worker holds some of them.
 LARGEST_SUMMARY = 1 << 28
 # So many results are joined by one task.
 JOINED = 4
-# The smallest tolerance of the solver by default: a summary has no coarser grids to start from.
-TIGHTEST = 1e-4
-# One in so many points is held out to choose a penalty, at most those that are drawn.
-HELD_OUT = 10
-# The penalty changes by this factor from trial to trial, at most so often: fits hardly differ. The
-# first is larger than that of the points drawn, since equations are solved faster under it.
-STEP, FIRST_STEP, MOST_STEPS = 4.0, 3, 12
+# The penalty changes at most so often from that of the points drawn.
+MOST_STEPS = 12
 
 
 @record(eq=False)
@@ -281,15 +274,15 @@ def _smallest(keys: Array, most: int) -> Array:
     return np.sort(np.argpartition(keys, most - 1)[:most])
 
 
-def seen_of(parts: Sequence[Partition], seed: int) -> Seen:
-    """Return the box and the number of all points, and some of them."""
+def seen_of(parts: Sequence[Partition], seed: int, most: int) -> Seen:
+    """Return the box and the number of all points, and at most ``most`` of them."""
     from dask.delayed import delayed
 
     leaves = [
-        delayed(Seen.of, pure=True)(one.points, one.values, one.weights, DRAWN, seed, i)
+        delayed(Seen.of, pure=True)(one.points, one.values, one.weights, most, seed, i)
         for i, one in enumerate(parts)
     ]
-    found: Seen = tree(leaves, functools.partial(Seen.joined, most=DRAWN)).compute()
+    found: Seen = tree(leaves, functools.partial(Seen.joined, most=most)).compute()
     return found.in_order()
 
 
@@ -316,9 +309,10 @@ def fit_points_lazy(
     started = time.perf_counter()
     names = _names(points)
     parts = partitions(points, values, weights)
-    seen = seen_of(parts, seed)
+    decisions = checked_settings(options["settings"]).lazy
+    seen = seen_of(parts, seed, decisions.drawn)
     labels = None if names is None else Labels(tuple(AxisLabel(name) for name in names))
-    if seen.count <= DRAWN:
+    if seen.count <= decisions.drawn:
         field = fit_points(
             seen.points,
             seen.values,
@@ -332,7 +326,7 @@ def fit_points_lazy(
         )
         return field.with_labels(labels)
     D = seen.points.shape[1]
-    _refuse(options, form, D, has_encoding=encoding is not None)
+    _refuse(options, form, D, decisions.drawn, has_encoding=encoding is not None)
     checked = PointOptions.checked(D, seed=seed, **options)
     box = bounding_box(seen.box)
     # the drawn points are checked as all are, and periods are brought in order
@@ -360,7 +354,7 @@ def fit_points_lazy(
     if checked.penalty is not None or not any(penalty.roughness):
         total = statistics_of(parts, empty)
     else:
-        held = seen.held_out(seen.count // HELD_OUT)
+        held = seen.held_out(max(1, int(decisions.held_out * seen.count)))
         rest = statistics_of(parts, empty, seed, float(held.keys.max()))
         total = rest + _with(empty, held.points, held.values, held.weights)
         penalty, tried = solve.walk(rest, held)
@@ -400,7 +394,8 @@ class Solves:
         tolerance = options.tolerance
         if tolerance is None and self.choice.candidates:
             tolerance = settings.part_of_error * self.choice.relative_error
-            tolerance = min(max(tolerance, TIGHTEST), settings.loosest)
+            tolerance = max(tolerance, options.settings.lazy.tightest)
+            tolerance = min(tolerance, settings.loosest)
         return statistics.solve(
             ridge=penalty.ridge,
             roughness=penalty.roughness,
@@ -415,15 +410,15 @@ class Solves:
     def walk(self, rest: Statistics, held: Seen) -> tuple[Penalty, list[Candidate]]:
         """Return the penalty with the least error at points that are held out, and all tried.
 
-        ``rest`` summarises the others. The penalty is multiplied or divided by STEP while that
+        ``rest`` summarises the others. The penalty is multiplied or divided by `step` while that
         lowers the error.
         """
-        start = self.choice.penalty
+        start, settings = self.choice.penalty, self.options.settings.lazy
         known: dict[int, float] = {}
 
         def at(step: int) -> Penalty:
             first, second = start.roughness
-            factor = STEP**step
+            factor = settings.step**step
             return replace(start, roughness=(first * factor, second * factor))
 
         def error(step: int) -> float:
@@ -434,11 +429,11 @@ class Solves:
                     known[step] = math.inf
             return known[step]
 
-        best = FIRST_STEP
+        best = settings.first_step
         for direction in (-1, 1):
             while abs(best) < MOST_STEPS and error(best + direction) < error(best):
                 best += direction
-            if best != FIRST_STEP:
+            if best != settings.first_step:
                 break
         tried = [
             Candidate(
@@ -463,13 +458,15 @@ def _names(points: Any) -> list[str] | None:
     return [str(name) for name in points.columns] if hasattr(points, "columns") else None
 
 
-def _refuse(options: Mapping[str, Any], form: Any, D: int, *, has_encoding: bool) -> None:
+def _refuse(
+    options: Mapping[str, Any], form: Any, D: int, most: int, *, has_encoding: bool
+) -> None:
     """Raise an error for what a sum of summaries cannot do."""
     remedy = "Leave it out, or fit some of the points in memory."
     if options["loss"] != "squared" or form not in (None, "grid"):
         name, value = ("form", form) if form not in (None, "grid") else ("loss", options["loss"])
         raise problem(
-            name, f"{value!r} beside more than {DRAWN} points of Dask", "the default", remedy
+            name, f"{value!r} beside more than {most} points of Dask", "the default", remedy
         )
     for name in ("trend", "hold_out"):
         if options[name] is not None:
