@@ -274,6 +274,20 @@ def test_widened_windows_hide_the_same_samples():
     assert after.hidden.shape == (2, 34, 34)
 
 
+@pytest.mark.parametrize("side", [32, 48, 64])
+def test_most_of_a_hole_of_any_width_is_hidden(side):
+    """Also if the windows are at equal distances in whole rows of the hole."""
+    missing = np.zeros((256, 256), dtype=bool)
+    missing[90 : 90 + side, 100 : 100 + side] = True
+    judged = hidden_like(missing, OWN)
+    assert judged.hidden.sum(axis=(1, 2)).max() > 0.5 * side**2
+    i, j = np.indices(missing.shape) / 255
+    smooth = np.sin(5 * i) * np.cos(4 * j) + j
+    field = kf.fit(np.where(missing, np.nan, smooth), mask=missing)
+    true = rms(field.on_grid()[None], smooth[None], missing)
+    assert 1 / 4 < field.report.expected_error / true < 4
+
+
 @pytest.mark.parametrize("shape", [(70,), (45, 33), (17, 9, 12)])
 def test_wide_holes_fill_a_cell(shape):
     cell = max(OWN.sizes(len(shape))) // 4

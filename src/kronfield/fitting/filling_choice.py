@@ -773,7 +773,11 @@ def hidden_like(missing: Array, settings: FillingSettings, seed: int = 0) -> Hid
         )
         count = min(settings.windows, max(settings.fewest_windows, settings.judged // samples))
         sources = [_around(place, missing.shape, extent) for place in _spread(places, count)]
-        share = np.mean([missing[window].mean() for window in sources])
+        # places at equal distances may all be at the edge of a hole: others tell how wide it is
+        turns = (np.arange(count) + 0.5) * GOLDEN % 1
+        others = places[(turns * len(places)).astype(int)]
+        around = [_around(place, missing.shape, extent) for place in others]
+        share = np.mean([missing[window].mean() for window in around])
         if share <= settings.most_missing or tuple(extent) == missing.shape:
             break
         side *= 2  # holes are wider than the windows
