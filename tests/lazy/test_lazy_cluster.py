@@ -12,7 +12,7 @@ distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 LIMIT = 300_000_000  # bytes of a worker, of which half are modules
-N = 6144 if LONG else 2048
+N = 3072 if LONG else 2048
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +52,21 @@ def test_two_workers_compute_more_than_their_memory(client, values, tmp_path):
     at = (np.arange(2 * N) + 0.5)[part] / 2 - 0.5
     expected = memory.on_grid([at, at])
     np.testing.assert_allclose(stored[part, part].compute(), expected, atol=1e-11)
+
+
+@pytest.mark.skipif(not LONG, reason="half a minute")
+def test_a_worker_that_is_killed_changes_nothing(client, values):
+    import os
+    import signal
+
+    field = kf.fit(values, noise=0)
+    fine = field.on_grid((N, N))
+    expected = fine[N // 2 - 40 : N // 2 + 40, :40].compute(scheduler="synchronous")
+    pids = client.run(os.getpid)
+    total = client.compute(abs(fine).sum())
+    distributed.wait(client.submit(lambda: 0, pure=False))
+    assert not total.done()
+    os.kill(min(pids.values()), signal.SIGKILL)  # its nanny starts another
+    assert np.isfinite(total.result(timeout=240))
+    found = fine[N // 2 - 40 : N // 2 + 40, :40].compute()
+    np.testing.assert_allclose(found, expected, atol=1e-12)
