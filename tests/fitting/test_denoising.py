@@ -512,7 +512,7 @@ def test_slopes_along_edges_follow_a_penalised_fit(monkeypatch):
     assert field.report.noise.method == "a penalised fit"
     assert field.report.refined
     assert "between the samples: mean squared" in field.report.chosen_by
-    with pytest.raises(kf.InputError, match="a fit that is not linear in the values"):
+    with pytest.raises(kf.InputError, match="slopes along edges, which are not linear"):
         field.standard_error([[3.0, 3.0]])
     again = pickle.loads(pickle.dumps(field)).refit(noisy)
     np.testing.assert_array_equal(again.on_grid([fine, fine]), field.on_grid([fine, fine]))

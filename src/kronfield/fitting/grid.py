@@ -882,10 +882,10 @@ class GridUncertainty:
         del samples, seed  # it is exact
         smoothing = self.fit.smoothing
         if smoothing is None or self.fit.is_long:
-            long = smoothing is not None
+            adaptive = "shrinkage or slopes along edges, which are not linear in the values"
             raise problem(
                 "standard_error",
-                "a long axis" if long else "a fit that is not linear in the values",
+                adaptive if smoothing is None else "a long axis",
                 "a penalised fit in the eigenbasis of its axes",
                 "Use field.report.noise.expected_error, the expected error at the samples.",
             )
