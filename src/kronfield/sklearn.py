@@ -84,26 +84,25 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
         points, values = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
         if self.loss == "squared":
             points, values, weights = _merged(points, values, weights)
-        self._given = (points, values, weights)
+        names = getattr(self, "feature_names_in_", None)
+        self._given = {
+            "points": points if names is None else dict(zip(names, points.T, strict=True)),
+            "values": values,
+            "encoding": self.encoding,
+            "weights": weights,
+            "ridge": self.ridge,
+            "roughness": self.roughness,
+            "loss": self.loss,
+            "trend": self.trend,
+            "hold_out": self.hold_out,
+            "seed": 0 if self.random_state is None else self.random_state,
+        }
         self.field_ = self._fitted()
         return self
 
     def _fitted(self) -> Field:
-        """Return the field of the training data."""
-        points, values, weights = self._given
-        names = getattr(self, "feature_names_in_", None)
-        return fit_points(
-            points if names is None else dict(zip(names, points.T, strict=True)),
-            values,
-            self.encoding,
-            weights=weights,
-            ridge=self.ridge,
-            roughness=self.roughness,
-            loss=self.loss,
-            trend=self.trend,
-            hold_out=self.hold_out,
-            seed=0 if self.random_state is None else self.random_state,
-        )
+        """Return the field of the training data, with the parameters at the time of `fit`."""
+        return fit_points(**self._given)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the predictions, and with ``return_std`` their standard errors too.

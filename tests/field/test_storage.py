@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import kronfield as kf
 from cases import FUNCTIONS, cosine_bell
+from kronfield._core.labels import AxisLabel, Labels
 from kronfield.field import storage
 
 rng = np.random.default_rng(0)
@@ -176,3 +177,11 @@ def test_what_is_no_field_is_told(head, words, tmp_path):
     (tmp_path / "photo.png").write_bytes(head)
     with pytest.raises(ValueError, match=words):
         kf.load(tmp_path / "photo.png")
+
+
+def test_facts_named_like_the_code_of_numbers_survive(tmp_path):
+    """Numbers that are not finite are objects with one key in the file."""
+    facts = {"not finite": "masked", "limit": np.inf, "more": [{"not finite": "yes"}, -np.inf]}
+    field = _field().with_labels(Labels((AxisLabel(), AxisLabel()), attrs=facts))
+    field.save(tmp_path / "a.field")
+    assert kf.load(tmp_path / "a.field").labels.attrs == facts

@@ -16,6 +16,7 @@ import kronfield as kf
 from kronfield._core.labels import AxisLabel
 from kronfield.files import read, read_columns, write, writer
 from kronfield.files.csv_arrow import read_quickly
+from kronfield.files.dates import parse_dates
 
 
 def table(tmp_path, text, name="a.csv", **encoding):
@@ -357,3 +358,12 @@ def test_pyarrow_reads_what_python_reads(rows):
                 except kf.InputError as error:
                     found.append(str(error))
         assert repr(found[0]) == repr(found[1])
+
+
+def test_months_are_words_of_the_calendar():
+    cells = ["29 February 2024", "3-Sept-2024 12:30", "may 4, 2024", "Dec. 5, 2024"]
+    dates = ["2024-02-29", "2024-09-03T12:30", "2024-05-04", "2024-12-05"]
+    assert np.array_equal(parse_dates(cells, [False] * 4), np.array(dates, dtype="datetime64[m]"))
+    for word in ("Marble", "Mayor", "Juno", "32 Jan", "Febr"):
+        for cell in (f"{word} 2, 2024", f"2 {word} 2024"):
+            assert parse_dates([cell], [False]) is None

@@ -96,3 +96,19 @@ def test_few_known_samples_and_complex_lines():
     assert np.isfinite(filled).all()
     np.testing.assert_allclose(filled[0], 5 + 1j)
     assert np.array_equal(filled[2], lines[2])
+
+
+def test_lines_without_gaps_stay_as_they_are():
+    lines = np.arange(12.0).reshape(2, 6)
+    assert np.array_equal(fill_lines(lines, np.zeros((2, 6), dtype=bool), np.arange(6.0)), lines)
+    one = np.ones((1, 1))
+    assert np.array_equal(fill_lines(one, np.zeros((1, 1), dtype=bool), np.zeros(1)), one)
+
+
+@pytest.mark.parametrize("size", [2.0**-600, 2.0**600])
+def test_squares_of_lines_do_not_overflow(size):
+    missing = scattered(5, 3)
+    lines = np.sin(X / 4) * np.arange(1.0, 6.0)[:, None]
+    filled = fill_lines(lines, missing, X)
+    assert np.abs(filled - lines)[:, 4:-4].max() < 0.1
+    np.testing.assert_allclose(fill_lines(lines * size, missing, X) / size, filled, rtol=1e-9)

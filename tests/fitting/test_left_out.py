@@ -106,3 +106,16 @@ def test_a_step_among_many_uneven_samples_is_found():
     assert field.report.chosen.kind == "slopes"
     found = field.on_grid([truth])
     assert found.max() < (np.sin(5 * truth) + (truth > 0.37)).max() + 1e-3
+
+
+@pytest.mark.parametrize(("gap", "seed"), [(1e-6, 30), (1e-8, 36)])
+def test_systems_that_are_singular_to_rounding_have_infinite_errors(gap, seed):
+    gaps = np.where(np.random.default_rng(seed).random(19) < 0.4, gap, 1.0)
+    x = np.concatenate([[0.0], np.cumsum(gaps)])
+    found = left_out(x[None], np.sin(x)[None, :, None], KINDS)
+    singular = ~np.isfinite(found).all(axis=(1, 2, 3))
+    assert 0 < singular.sum() < len(KINDS)
+    assert np.isposinf(found[singular]).all()
+    windows = Windows(x[None], np.sin(x)[None, :, None], np.eye(18)[:1])
+    assert np.array_equal(np.isposinf(windows.means(found)), singular)
+    np.testing.assert_allclose(kf.fit(np.sin(x), [x])(x), np.sin(x), atol=1e-6)

@@ -8,6 +8,7 @@ from scipy.interpolate import Akima1DInterpolator, PchipInterpolator, make_inter
 import kronfield as kf
 from effort import examples
 from kronfield.fitting.prediction import (
+    AxisErrors,
     SplineFamily,
     _spline_squares,
     families,
@@ -289,3 +290,11 @@ def test_errors_of_neighbouring_degrees_are_shared_on_uneven_axes():
     assert min(map(abs, changes.values())) < most < max(map(abs, changes.values()))
     for family, change in changes.items():
         assert at[family] - logs[family] == pytest.approx(np.clip(change, -most, most))
+
+
+def test_infinite_errors_stay_infinite():
+    splines = tuple(SplineFamily(degree) for degree in (1, 3, 5, 7))
+    squares = np.array([1.0, 2.0, np.inf, np.inf])
+    expected = AxisErrors(splines, squares, np.nan, 50, 8.0).expected
+    assert np.array_equal(np.isinf(expected), np.isinf(squares))
+    assert expected[1] > squares[1]

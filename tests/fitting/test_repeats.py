@@ -107,3 +107,16 @@ def test_repeats_show_the_noise_and_what_belongs_to_a_place():
     assert np.sqrt(np.mean((field(points) - own) ** 2)) < 1.1 * math.sqrt(0.2)
     assert "2400 points at 600 places" in field.report.reason
     assert field.report.expected_error == pytest.approx(math.sqrt(1 + 0.25), rel=0.1)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_two_points_at_one_place_are_found_wherever_they_are(order):
+    """Products of matrices round some rows otherwise."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        points = np.asarray(rng.random((rng.integers(3, 40), rng.integers(2, 12))), order=order)
+        one, other = rng.choice(len(points), 2, replace=False)
+        points[one] = points[other]
+        found = Repeats.of(points, np.ones(len(points)))
+        assert found is not None
+        assert found.place[one] == found.place[other]

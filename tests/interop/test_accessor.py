@@ -76,6 +76,16 @@ def test_interp_like(air):
     assert air.kronfield.interp_like(air).equals(air)
 
 
+def test_lines_without_values_beside_complete_ones(air):
+    empty = air.copy()
+    empty[:, 3, 4] = np.nan
+    noon = DAYS[10:50] + np.timedelta64(12, "h")
+    found, expected = (one.kronfield.interp(time=noon) for one in (empty, air))
+    assert bool(found[:, 3, 4].isnull().all())
+    expected[:, 3, 4] = np.nan
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
 def test_gaps_that_differ_from_line_to_line_are_filled_together(air, monkeypatch):
     gaps = air.where(np.random.default_rng(0).random(air.shape) > 0.1)
     gaps[:, 3, 4] = np.nan  # a line without values

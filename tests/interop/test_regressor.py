@@ -101,6 +101,8 @@ def test_jobs_pickles_and_imputation(data):
     for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         found = again.predict(X[:5], return_std=True)
         np.testing.assert_allclose(found, model.predict(X[:5], return_std=True), rtol=1e-9)
+    changed = pickle.loads(pickle.dumps(model.set_params(ridge=1e3)))  # not fitted again
+    np.testing.assert_allclose(changed.predict(X[:5], return_std=True), found, rtol=1e-9)
     gaps = np.column_stack([X, y])
     gaps[::9, 2] = np.nan
     filled = IterativeImputer(FieldRegressor(), max_iter=1).fit_transform(gaps)

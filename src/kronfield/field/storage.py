@@ -33,7 +33,7 @@ FORMAT = "kronfield"
 _CHECKSUM = "sha256"
 DAMAGED = "It is damaged or altered: save it again."
 # JSON has no numbers that are not finite: they are objects with this key and a text.
-_NOT_FINITE = "not finite"
+_NOT_FINITE, _NUMBERS = "not finite", ("nan", "inf", "-inf")
 _FLOATS = {"F16": "float16", "F32": "float32", "F64": "float64"}
 _REMEDY = "It is damaged, altered, or not a saved field: save it again from the field."
 
@@ -60,7 +60,8 @@ def coded(value: Any) -> Any:
 
 def decoded_entry(found: dict[str, Any]) -> Any:
     """Return the number that an object of JSON stands for; other objects unchanged."""
-    return float(found[_NOT_FINITE]) if list(found) == [_NOT_FINITE] else found
+    is_number = list(found) == [_NOT_FINITE] and found[_NOT_FINITE] in _NUMBERS
+    return float(found[_NOT_FINITE]) if is_number else found
 
 
 def decoded(value: Any) -> Any:

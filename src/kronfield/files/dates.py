@@ -21,8 +21,11 @@ _CLOCK = r"(?:\s+(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?))?"
 # Day first, with points: 29.2.2024.
 _POINTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})" + _CLOCK)
 # With the month in English: 29 February 2024, 29-Feb-2024 12:30, Feb 29, 2024.
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTH = rf"({'|'.join(_MONTHS)})[a-z]*\.?"
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
+    *("october", "november", "december"),
+)
+_MONTH = rf"({'|'.join(f'{name}|{name[:3]}' for name in _MONTHS)}|sept)\.?"
 _DAY_MONTH = re.compile(rf"(\d{{1,2}})[ -]{_MONTH}[ -](\d{{4}}){_CLOCK}", re.IGNORECASE)
 _MONTH_DAY = re.compile(rf"{_MONTH}\s+(\d{{1,2}}),?\s+(\d{{4}}){_CLOCK}", re.IGNORECASE)
 # Anything that looks like a date or a time of day, also where day and month can be confused.
@@ -72,7 +75,7 @@ def _plain(cell: str) -> str | None:
     else:
         return None
     if not month.isdigit():
-        month = _MONTHS.index(month.lower()) + 1
+        month = [name[:3] for name in _MONTHS].index(month[:3].lower()) + 1
     text = f"{year}-{int(month):02d}" + ("" if day is None else f"-{int(day):02d}")
     if clock is None:
         return text

@@ -131,7 +131,6 @@ class Removal:
 
         So slabs overlap by what one round needs, not by what all of them need.
         """
-        D, C = values.ndim - 1, len(values)
         planes = np.empty(values.shape, dtype=np.float32)
 
         def whiten(slab: shrinkage.Slab) -> None:
@@ -141,21 +140,8 @@ class Removal:
         in_threads(whiten, rows)
         found = shrinkage.shrink(planes, self.settings.shrinkage)
         for one in self.groups:
-            pilot, found = found, np.empty_like(planes)
-
-            def regroup(
-                slab: shrinkage.Slab,
-                one: GroupingSettings = one,
-                pilot: Array = pilot,
-                found: Array = found,
-            ) -> None:
-                needed = slab.needed
-                some = grouping.regroup(planes[:, needed], pilot[:, needed], one, needed.start)
-                found[:, slab.rows] = some[:, slab.inner]
-
-            in_threads(regroup, shrinkage.slabs(values.shape, grouping.margin(D, one, C)))
-
-        planes = pilot = np.empty(0, dtype=np.float32)  # no longer needed
+            found = _regrouped(planes, found, one)
+        planes = np.empty(0, dtype=np.float32)  # no longer needed
         clean = np.empty(values.shape, dtype=dtype)
 
         def restore(slab: shrinkage.Slab) -> None:
@@ -234,6 +220,20 @@ class Removal:
         if self.stabilisers is not None:
             found = _of_each(inverse, self.stabilisers, found)
         return found * self.unit
+
+
+def _regrouped(planes: Array, pilot: Array, settings: GroupingSettings) -> Array:
+    """Return white planes after a round of groups, which are found in ``pilot``."""
+    found = np.empty_like(planes)
+
+    def regroup(slab: shrinkage.Slab) -> None:
+        needed = slab.needed
+        some = grouping.regroup(planes[:, needed], pilot[:, needed], settings, needed.start)
+        found[:, slab.rows] = some[:, slab.inner]
+
+    margin = grouping.margin(planes.ndim - 1, settings, len(planes))
+    in_threads(regroup, shrinkage.slabs(planes.shape, margin))
+    return found
 
 
 def groups_after(

@@ -31,6 +31,8 @@ PART = 1 << 16
 NARROW = 1e-3
 # A multiple of the identity, so that a line without any known sample is its mean.
 TINY = 1e-12
+# Smaller values are 0.
+TINIEST = float(np.finfo(np.float64).tiny)
 # A cubic spline that is not-a-knot at both ends has at least this many samples.
 FEWEST = 4
 
@@ -58,6 +60,8 @@ def fill_lines(
         return np.asarray(real + 1j * imaginary, dtype=values.dtype)
     found = np.where(missing, values.dtype.type(0), values)
     lines = np.flatnonzero(missing.any(axis=1))
+    if not len(lines):
+        return found
     rows = max(1, PART // len(positions))
     filler = _Filler.of(found, missing, lines, np.abs(np.diff(positions)), settings)
     for start in range(0, len(lines), rows):
@@ -74,7 +78,8 @@ def _centred(lines: Array, known: Array) -> tuple[Array, Array, Array]:
     counts = known.sum(axis=1, keepdims=True)
     level = np.sum(wide, axis=1, keepdims=True, where=known) / counts
     wide = np.where(known, wide - level, 0.0)
-    return wide, level, np.sqrt(np.sum(wide**2, axis=1, keepdims=True) / counts)
+    size = np.abs(wide).max(axis=1, keepdims=True, initial=TINIEST)  # squares do not overflow
+    return wide, level, size * np.sqrt(np.sum((wide / size) ** 2, axis=1, keepdims=True) / counts)
 
 
 @record(eq=False)

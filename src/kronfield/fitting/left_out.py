@@ -89,6 +89,7 @@ class Windows:
     def means(self, errors: Array) -> Array:
         """Return the weighted means (F,) of the squares of errors (F, S, W-2, R)."""
         squares = np.einsum("fswr,fswr->fsw", errors, errors)
+        squares[:, self.weights == 0] = 0.0  # also where errors are infinite
         return squares.reshape(len(errors), -1) @ self.weights.ravel() / errors.shape[3]
 
 
@@ -358,8 +359,10 @@ class _Systems:
             jumps[i] = np.einsum("lns,lnrs->nrs", factor, self.sides[i, :R, :, rows])
             change[i] = np.einsum("lns,lns->ns", factor, self.sides[i, R + p.own[i], :, rows])
         change *= scale[:, :, 1:-2].swapaxes(1, 2)
-        errors = (jumps / change[:, :, None]).transpose(0, 3, 1, 2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors = (jumps / change[:, :, None]).transpose(0, 3, 1, 2)
         errors[singular] = np.inf
+        errors[~np.isfinite(errors).all(axis=(1, 2, 3))] = np.inf  # a change without a jump
         return errors
 
     def _scales(self) -> Array:

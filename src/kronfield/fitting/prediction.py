@@ -281,7 +281,7 @@ class AxisErrors:
         for i, family in splines:
             degrees = (family.degree - 2, family.degree + 2)
             near = [of_degree[degree] for degree in degrees if degree in of_degree]
-            if near:
+            if near and math.isfinite(logarithms[i]):  # a singular system has an infinite error
                 change = part * (sum(near) / len(near) - logarithms[i])
                 found[i] += min(max(change, -most), most)
         return np.exp(found)

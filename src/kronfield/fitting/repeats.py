@@ -38,8 +38,9 @@ class Repeats:
     @classmethod
     def of(cls, points: Array, weights: Array) -> Repeats | None:
         """Return the repeats among points (P, D); None if all are different."""
-        # a sum of coordinates is quickly sorted, and it is the same at the same place
-        mixed = points @ np.random.default_rng(0).uniform(0.5, 1.0, points.shape[1])
+        # A sum of coordinates is quickly sorted, and it is the same at the same place: of a product
+        # of matrices, rounding may depend on the row.
+        mixed = np.sum(points * np.random.default_rng(0).uniform(0.5, 1.0, points.shape[1]), axis=1)
         if len(np.unique(mixed)) == len(points):
             return None
         _, first, place = np.unique(points, axis=0, return_index=True, return_inverse=True)
