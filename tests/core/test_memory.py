@@ -105,6 +105,7 @@ import numpy as np
 import kronfield as kf
 
 case, path, ends = sys.argv[1], sys.argv[2], sys.argv[3] == "ends"
+gaps = np.random.default_rng(0).random((1100, 1100))
 x = np.linspace(0, 1, 2048)
 gaussians = kf.Kronecker(kf.Gaussian(2304, 0.0003), kf.Gaussian(2304, 0.0003))
 values, options = {
@@ -112,12 +113,22 @@ values, options = {
     "channels": (np.sin(np.add.outer(np.add.outer(x[:64], x[:64]), x)), {"channels": True}),
     "memory map": (np.load(path, mmap_mode="r"), {}),
     "given": (np.load(path), {"encoding": gaussians, "ridge": 0.0}),
+    "rank": (np.load(path)[:1500, :1500].copy(), {"rank": 20}),
+    "rank error": (np.load(path).reshape(144, 192, 192), {"rank_error": 1e-3}),
+    "gaps": (np.load(path)[:900, :900].copy(), {"mask": gaps[:900, :900] < 0.2}),
+    "holes": (
+        np.load(path)[:1100, :1100].copy(),
+        {"mask": np.kron(gaps[::5, ::5] < 0.1, np.ones((5, 5), dtype=bool))},
+    ),
 }[case]
+ample = {"rank": 11, "rank error": 11, "gaps": 30, "holes": 30}.get(case, 5)
 few = {"channels": True} if case == "channels" else {}
+few |= {name: options[name] for name in ("rank", "rank_error") if name in options}
+few |= {"mask": options["mask"][:40, :40]} if "mask" in options else {}
 kf.fit(values[:40, :40], **few)
 with open("/proc/self/statm") as line:
     used = int(line.read().split()[0]) * resource.getpagesize()
-more = 5 * values.nbytes + 2**26 if ends else values.nbytes
+more = ample * values.nbytes + 2**26 if ends else values.nbytes
 resource.setrlimit(resource.RLIMIT_AS, (used + more, used + more))
 try:
     kf.fit(values, **options)
@@ -128,7 +139,10 @@ except kf.InputError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
-@pytest.mark.parametrize("case", ["complex", "channels", "memory map", "given"])
+@pytest.mark.parametrize(
+    "case",
+    ["complex", "channels", "memory map", "given", "rank", "rank error", "gaps", "holes"],
+)
 def test_what_fits_is_fitted_and_the_rest_refused(case, tmp_path):
     line = np.sin(np.linspace(0, 9, 2896))
     np.save(tmp_path / "map.npy", np.add.outer(line, line)[:2304, :2304])
@@ -140,6 +154,45 @@ def test_what_fits_is_fitted_and_the_rest_refused(case, tmp_path):
             check=False,
         )
         assert done.stdout.strip() == said, done.stderr
+
+
+def test_ranks_and_gaps_ask_before_anything_is_chosen(monkeypatch):
+    values = np.add.outer(np.sin(np.arange(60) / 9), np.arange(50) / 50)
+    mask = np.random.default_rng(0).random((60, 50)) < 0.5
+
+    def never(*arguments, **options):
+        raise AssertionError("settings were chosen before the memory was checked")
+
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda: 60.0 * values.size)
+    with monkeypatch.context() as patch:
+        patch.setattr("kronfield.fitting.grid.choose", never)
+        patch.setattr("kronfield.fitting.points.choose_points", never)
+        for options, said in (
+            ({"rank": 3}, "tensor train of 60 x 50 numbers.*without rank"),
+            ({"rank_error": 0.1}, "tensor train of 60 x 50 numbers"),
+            ({"mask": mask}, f"{mask.sum()} are missing.*parts of the grid"),
+        ):
+            with pytest.raises(kf.InputError, match=said):
+                kf.fit(values, **options)
+    monkeypatch.setattr(memory, "available_memory", lambda: 400.0 * values.size)
+    kf.fit(values, rank=3)
+    kf.fit(values, mask=mask)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("SUPERLU_MALLOC fails for buf")])
+def test_a_sparse_factor_without_room_is_refused(monkeypatch, error):
+    from kronfield.fitting import least_roughness
+
+    def full(*arguments, **options):
+        raise error
+
+    missing = np.random.default_rng(0).random((1, 60, 60)) < 0.3
+    planes = np.random.default_rng(1).random((1, 1, 60, 60))
+    monkeypatch.setattr(least_roughness, "MOST_WORK", 0)
+    monkeypatch.setattr("scipy.sparse.linalg.splu", full)
+    with pytest.raises(kf.InputError, match=r"missing samples, which needs.*roughness="):
+        least_roughness.least_roughness(planes, missing, (0.1,))
 
 
 PEAK = """

@@ -56,9 +56,14 @@ def check_memory(argument: str, what: str, needed: float, remedy: str) -> None:
         return
     left = available_memory()
     if needed > left:
-        raise problem(
-            argument,
-            f"{what}, which needs about {needed / 1e9:.2f} GB",
-            f"at most the {left / 1e9:.2f} GB that are available",
-            remedy,
-        )
+        raise too_large(argument, what, needed, left, remedy)
+
+
+def too_large(argument: str, what: str, needed: float, left: float, remedy: str) -> Exception:
+    """Return the error for work that needs more bytes than are left."""
+    return problem(
+        argument,
+        f"{what}, which needs about {needed / 1e9:.2f} GB",
+        f"at most the {left / 1e9:.2f} GB that are available",
+        remedy,
+    )

@@ -14,6 +14,7 @@ import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield._core.frames import Frame
+from kronfield._core.memory import check_memory
 from kronfield._core.records import record
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import storage
@@ -21,6 +22,21 @@ from kronfield.field.evaluation import BLOCK_NUMBERS, axis_matrix
 from kronfield.field.field import Field
 from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.points.rows import axis_run
+
+# Arrays of float64 that are held while a matrix (p, q) is factored: of p q numbers, beside the
+# matrix itself, and of min(p, q)^2 numbers, most of them for LAPACK; measured.
+FACTORED, SQUARES = 4, 4
+
+
+def check_factors(rows: int, columns: int, *, with_matrix: bool = False) -> None:
+    """Raise an error if a matrix cannot be factored in memory, with its own numbers or without."""
+    numbers = (FACTORED + with_matrix) * rows * columns + SQUARES * min(rows, columns) ** 2
+    check_memory(
+        "rank",
+        f"a tensor train of {rows} x {columns} numbers",
+        8.0 * numbers,
+        "Fit parts of the grid, or without rank and rank_error.",
+    )
 
 
 @record(eq=False)
@@ -67,6 +83,7 @@ class TensorTrain:
         rest = rest / scale
         for axis, n in enumerate(shape[:-1]):
             matrix = rest.reshape(rank * n, -1)
+            check_factors(*matrix.shape)
             # M' = Q R, and the singular vectors of M are those of the small R'
             if matrix.shape[1] > matrix.shape[0]:
                 Q, R = np.linalg.qr(matrix.T)

@@ -56,6 +56,10 @@ COSINES = 30
 JUDGED = 2
 # Arrays of the weights that are held while axes are solved in turn without a penalty; measured.
 SOLVED = 2
+# Bytes of a fit of an even grid with gaps, measured: in each channel, IN_GAPS copies of a sample
+# and others of OF_PLANE bytes; for each missing sample, or known one if these are fewer; and for
+# each sample of a line, whose gaps are small parts of it or not.
+IN_GAPS, OF_PLANE, OF_GAP, OF_LINE = 3, 8, 280, (400, 100)
 # Numbers that are computed at a time for standard errors, to bound the memory.
 POINT_NUMBERS = 1 << 22
 
@@ -410,6 +414,7 @@ def _rank_limit(rank: Any, rank_error: Any) -> RankLimit | None:
 
 def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: float) -> Field:
     """Return the field of checked input whose weights are a tensor train."""
+    from kronfield.field.low_rank import check_factors
     from kronfield.fitting.low_rank import LowRankFit
 
     layout = grid.layout
@@ -420,6 +425,9 @@ def _low_rank(grid: GridInput, options: GridOptions, limit: RankLimit, started: 
             "all samples of a grid, with equal weights",
             "Fill the gaps first: kf.fit(kf.fit(values, mask=mask).on_grid(), rank=...).",
         )
+    first, *rest = layout.shape
+    planes = grid.channel_count * (2 if layout.is_complex else 1)
+    check_factors(first, math.prod(rest) * planes, with_matrix=True)
     choice = _choice(grid, options)
     rcond = choice.rcond if options.rcond is None else options.rcond
     fitted = GridFit(layout, choice, rcond, options.settings.grid)
@@ -1022,6 +1030,14 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
             "two numbers",
             "Leave it out: a penalty is chosen by cross-validation.",
         )
+    lattice = None
+    if grid.encoding is None:
+        # grids without gaps do not need it
+        from kronfield.fitting.point_grids import even_lattice
+
+        lattice = even_lattice(grid.axes)
+    if lattice is not None and missing.any():
+        _check_gaps(grid, missing, asked.settings)
     remark, about = "", None
     if asked.denoise or np.any(asked.noise):
         # imported here: `denoise_with_gaps` fills the gaps by `fit` first
@@ -1031,11 +1047,9 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         if found is not None:
             return found
         remark = f"; {why}"
-    # grids without gaps do not need them
-    from kronfield.fitting.point_grids import even_lattice
+    # grids without gaps do not need it
     from kronfield.fitting.points import fit_checked
 
-    lattice = None if grid.encoding is not None else even_lattice(grid.axes)
     options = PointOptions.checked(
         len(layout.shape),
         ridge=asked.ridge,
@@ -1070,6 +1084,24 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         field.report.chosen_by += remark
         field.report.noise = about
     return field.with_axes(layout.shown_axes)
+
+
+def _check_gaps(grid: GridInput, missing: Array, settings: Settings) -> None:
+    """Raise an error if the rest of an even grid is not fitted in memory.
+
+    What surfaces through holes need beside this is known when they are computed.
+    """
+    layout, count = grid.layout, int(np.count_nonzero(missing))
+    planes = grid.channel_count * (2 if layout.is_complex else 1)
+    of_sample = planes * (IN_GAPS * layout.dtype.itemsize + OF_PLANE) + OF_PLANE
+    if len(layout.shape) == 1:
+        of_sample += OF_LINE[count > settings.filling.holes * missing.size]
+    check_memory(
+        "values",
+        f"a fit of {' x '.join(map(str, layout.shape))} samples of which {count} are missing",
+        float(of_sample * missing.size + OF_GAP * min(count, missing.size - count)),
+        "Fit parts of the grid, or some of the channels after the others.",
+    )
 
 
 def warn_of_rank(solver: GridSolver) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.memory import available_memory, check_memory, too_large
 from kronfield._core.records import record
 from kronfield._core.threads import scipy_linalg
 
@@ -26,6 +27,13 @@ TINY = 1e-12
 MOST_WORK, MOST_NUMBERS = 4e9, 3e7
 # Conjugate gradients: the residual relative to the right-hand side, and the most steps.
 TOLERANCE, MOST_STEPS = 1e-6, 2000
+# Bytes of an entry of the equations while they are assembled and made a sparse matrix, and of an
+# unknown in a sparse factor; measured.
+OF_ENTRY, OF_FACTOR = 40, 400
+# Bytes of addresses that SuperLU reserves for an entry of a matrix, most of which it never uses.
+RESERVED = 760
+# What would need less memory.
+REMEDY = "Fit parts of the grid, or with a given penalty: roughness=."
 # Rows of the equations that are assembled together, so that they stay within the caches.
 ROWS = 1 << 12
 # The reach of second differences.
@@ -118,6 +126,7 @@ class _System:
                         one[:, part] -= value * total
         stencil.correct(known, pairs, flat)
         is_pair = pairs >= 0
+        _check_memory(M, OF_ENTRY * (M + int(np.count_nonzero(is_pair))))
         at = np.flatnonzero(is_pair)
         neighbours = pairs.reshape(-1).take(at)
         counts = np.count_nonzero(is_pair, axis=1)
@@ -156,8 +165,10 @@ class _System:
         right = (self.known[0] + ratio * self.known[1])[:, self.order].T
         M, width = len(diagonal), self.band + 1
         if M * width <= MOST_NUMBERS and M * width**2 <= MOST_WORK:
+            _check_memory(M, 8 * M * width)
             solved = self._by_band(diagonal[self.order], entries, right)
         elif self.dimensions <= 2:
+            _check_memory(M, OF_ENTRY * (M + 2 * len(entries)) + OF_FACTOR * M)
             solved = self._by_factors(diagonal[self.order], entries, right)
         else:
             solved = self._by_gradients(diagonal[self.order], entries, right)
@@ -192,7 +203,15 @@ class _System:
         from scipy.sparse.linalg import splu
 
         matrix = self._matrix(diagonal, entries).tocsc()
-        factor = splu(matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+        left = available_memory()
+        try:
+            factor = splu(matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+        except (MemoryError, RuntimeError) as error:
+            # under a limit of the address space its reserve leaves nothing for its other arrays
+            if isinstance(error, RuntimeError) and "MALLOC" not in str(error):
+                raise
+            what = f"the surface through {len(diagonal)} missing samples"
+            raise too_large("values", what, RESERVED * matrix.nnz, left, REMEDY) from error
         return np.asarray(factor.solve(np.ascontiguousarray(right)))
 
     def _by_gradients(self, diagonal: Array, entries: Array, right: Array) -> Array:
@@ -222,6 +241,16 @@ class _System:
             share = np.divide(energy, before, out=np.zeros_like(energy), where=before > 0)
             direction = scaled + share * direction
         return x
+
+
+def _check_memory(count: int, needed: float) -> None:
+    """Raise an error if a part of the work for missing samples does not fit into memory."""
+    check_memory(
+        "values",
+        f"the surface through {count} missing samples",
+        float(needed),
+        REMEDY,
+    )
 
 
 # Samples near the border: values for second and first differences, and where a step leads outside.
