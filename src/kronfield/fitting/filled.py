@@ -54,6 +54,8 @@ class LatticeFiller:
         The ratio of first to second derivatives in the penalty that suits the holes, if known.
     line : LineSmoother or None
         The penalised fit of a line, if it is known.
+    missing_of_two : array or None
+        The mask of a grid with both samples of each seam, for other values.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class LatticeFiller:
         self.expected = (math.nan, math.nan)
         self.ratio: float | None = None
         self.line: LineSmoother | None = None
+        self.missing_of_two: Array | None = None
 
     @classmethod
     def of_grid(
@@ -82,7 +85,9 @@ class LatticeFiller:
         if not _is_open(options, len(layout.shape)) or not _is_even_round(layout):
             return None
         planes = np.asarray(grid.planar(), dtype=layout.dtype)
-        return cls(layout, planes, missing[_rising(layout)], options.settings, started)
+        new = cls(layout, planes, missing[_rising(layout)], options.settings, started)
+        new.missing_of_two = grid.missing_of_two
+        return new
 
     @classmethod
     def of_points(
@@ -150,7 +155,9 @@ class LatticeFiller:
         # no penalty: the field passes through the known samples
         options = GridOptions(ridge=0.0, settings=_with_small_crop(self.settings))
         choice = choose(grid.planar(), grid.axes, self.layout.frames, options)
-        again = FilledFit(self.layout, self.missing, choice, found, self.settings)
+        again = FilledFit(
+            self.layout, self.missing, choice, found, self.settings, self.missing_of_two
+        )
         candidates = [*rivals, *found.candidates, *choice.candidates]
         by = f"{found.reason}; between samples: {choice.chosen_by}"
         return again.field(grid, found, by, candidates, self.started)
@@ -285,13 +292,17 @@ class NoStandardError:
 
 @record(eq=False)
 class FilledFit:
-    """Fills other values with the same gaps, and makes their field. It holds no values."""
+    """Fills other values with the same gaps, and makes their field. It holds no values.
+
+    ``missing_of_two`` is the mask of the grid with both samples of each seam; None if it has none.
+    """
 
     layout: GridLayout
     missing: Array
     choice: GridChoice
     filling: Filling
     settings: Settings
+    missing_of_two: Array | None = None
 
     def __post_init__(self) -> None:
         # a copy without the filled samples
@@ -319,7 +330,11 @@ class FilledFit:
         layout, array = self.layout, np.asarray(values)
         known, D, seam = ~self.missing, len(layout.shape), self.layout.seam
         if seam is not None and array.shape[:D] == seam.shape:  # either sample may be missing
-            array, _ = seam.joined(array, ~np.isfinite(array))
+            gaps = ~np.isfinite(array)
+            if self.missing_of_two is not None:
+                own = self.missing_of_two
+                gaps |= own if own.ndim == gaps.ndim else own[..., None]
+            array, _ = seam.joined(array, gaps)
         if array.shape[:1] == (int(known.sum()),) and array.ndim == 1 + layout.channels:
             whole = np.zeros((*layout.shape, *array.shape[1:]), dtype=array.dtype)
             whole[known] = array

@@ -141,6 +141,8 @@ class GridInput:
                 "each position once",
                 "Leave the last sample of the period out: values[:-1].",
             )
+        #: The mask as it was given, where two samples are joined.
+        self.missing_of_two = None if seam is None or missing is None else missing.copy()
         if seam is not None:
             array, self.missing = seam.joined(array, missing, self.weights)
             self.weights = None if self.weights is None else seam.summed(self.weights)
