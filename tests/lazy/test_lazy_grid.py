@@ -137,6 +137,12 @@ def test_chunks_use_the_rows_of_the_whole_inverse():
     assert 448 <= high <= 448 + 16
 
 
+def test_empty_chunks():
+    values = smooth((300, 200))
+    lazy, memory = both(values, ((0, 100, 0, 200, 0), (0, 0, 200)), noise=0)
+    assert_same(lazy, memory)
+
+
 def test_channels_and_complex_values():
     values = np.stack([smooth((90, 80)), 2 * smooth((90, 80)).T[:80].T + 1, blocky((90, 80))], 2)
     lazy, memory = both(values, (40, 40, 2), noise=0)
@@ -266,6 +272,8 @@ def test_a_dataarray_of_dask_is_lazy_and_keeps_its_labels():
     assert lazy.labels == memory.labels
     day = {"time": coords["time"][:40:7], "x": np.array([3.5, 7.25])}
     np.testing.assert_allclose(lazy.on_grid(day), memory.on_grid(day), atol=1e-9)
+    again = lazy.refit((2 * data).chunk({"time": 60}))
+    np.testing.assert_allclose(again.on_grid(), 2 * data, atol=1e-9)
 
 
 def test_what_would_need_all_samples_is_refused():
@@ -289,6 +297,22 @@ def test_what_would_need_all_samples_is_refused():
         kf.fit(values[values[:, 0] > 0])
     with pytest.raises(kf.InputTypeError, match="float"):
         kf.fit(values.astype(object))
+
+
+def test_other_objects_of_dask_are_refused():
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    table = frames.from_pandas(pandas.DataFrame({"a": np.arange(9.0)}), npartitions=2)
+    for values in (table, table["a"], dask.delayed(np.sin)(1.0)):
+        with pytest.raises(kf.InputTypeError, match="an array of numbers"):
+            kf.fit(values)
+    masked = np.ma.masked_greater(smooth((90, 80)), 1.0)
+    lazy = kf.fit(da.from_array(smooth((90, 80)), chunks=40), noise=0)
+    for values in (da.from_array(masked, chunks=40), da.ma.masked_greater(da.ones((90, 80)), 0)):
+        with pytest.raises(kf.InputError, match="masked"):
+            kf.fit(values, noise=0)
+        with pytest.raises(kf.InputError, match="masked"):
+            lazy.refit(values)
 
 
 def test_noise_is_refused_with_both_remedies():
@@ -360,7 +384,7 @@ def test_chunks_that_would_make_too_much_are_divided(monkeypatch):
 
 def test_compute_persist_refit_and_pickles():
     values = smooth((120, 90))
-    lazy, _ = both(values, (50, 40), noise=0)
+    lazy, in_memory_fit = both(values, (50, 40), noise=0)
     in_memory = lazy.compute()
     assert type(in_memory) is kf.Field
     np.testing.assert_allclose(in_memory.on_grid(), values, atol=1e-9)
@@ -371,6 +395,10 @@ def test_compute_persist_refit_and_pickles():
     np.testing.assert_allclose(again.on_grid(), 2 * values, atol=1e-9)
     with pytest.raises(kf.InputError, match="the grid"):
         lazy.refit(da.from_array(values[:-1], chunks=(50, 40)))
+    with pytest.raises(kf.InputError, match="got samples in memory"):
+        lazy.refit(values)
+    with pytest.raises(kf.InputError, match="expected samples in memory"):
+        in_memory_fit.refit(da.from_array(values, chunks=50))
     there = pickle.loads(pickle.dumps(lazy))
     np.testing.assert_array_equal(there.on_grid(), lazy.on_grid())
     with pytest.raises(kf.InputError, match="compute"):
@@ -437,6 +465,35 @@ def test_stores_that_hold_no_field_are_refused(tmp_path):
         kf.load(tmp_path / "field.zarr")
 
 
+def test_only_stores_of_fields_are_replaced(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    values = smooth((300,))
+    zarr.create_array(tmp_path / "samples.zarr", data=values, chunks=100)
+    samples = zarr.open_array(tmp_path / "samples.zarr", mode="r")
+    field = kf.fit(samples, noise=0)
+    with pytest.raises(kf.InputError, match="expected a saved field"):
+        field.save(tmp_path / "samples.zarr")
+    np.testing.assert_array_equal(samples[:], values)
+    (tmp_path / "file.zarr").write_text("kept")
+    with pytest.raises(kf.InputError, match="It is a file"):
+        field.save(tmp_path / "file.zarr")
+    assert (tmp_path / "file.zarr").read_text() == "kept"
+
+
+def test_a_store_without_a_chunk_is_damaged(tmp_path):
+    pytest.importorskip("zarr")
+    values = np.concatenate([np.zeros(300), smooth((300,))])  # chunks of zeros are stored too
+    lazy = kf.fit(da.from_array(values, chunks=128), noise=0)
+    lazy.save(tmp_path / "field.zarr")
+    there = kf.load(tmp_path / "field.zarr")
+    np.testing.assert_array_equal(there.on_grid(), lazy.on_grid())
+    chunks = tmp_path / "field.zarr" / "weights" / "c" / "0"
+    (chunks / "3").unlink()
+    there.on_grid(([1.5, 10.0],)).compute()
+    with pytest.raises(kf.InputError, match="chunks are missing"):
+        there.on_grid().compute()
+
+
 def test_a_failed_save_leaves_no_store(tmp_path):
     pytest.importorskip("zarr")
     values = smooth((600, 500))
@@ -467,6 +524,12 @@ def test_points_of_dask():
         one(chunked[:, :1])
     with pytest.raises(kf.InputError, match="2 orders"):
         one(chunked, derivative=(1, 0, 0))
+    for field in (lazy, memory):
+        found = field.laplacian(chunked)
+        assert found.chunks == ((70, 70, 60), (2,))
+        np.testing.assert_allclose(found, memory.laplacian(points), atol=1e-6)
+        with pytest.raises(kf.InputError, match="positions of Dask"):
+            field.distance_to_data(chunked)
 
 
 def test_points_in_a_table_of_dask():
@@ -477,6 +540,8 @@ def test_points_in_a_table_of_dask():
     field = kf.fit(smooth((120, 90)), {"x": np.arange(120.0), "y": np.arange(90.0)})
     found = field(frames.from_pandas(table, npartitions=3)).compute()
     np.testing.assert_array_equal(found, field(table))
+    with pytest.raises(kf.InputError, match="positions of Dask"):
+        field(x=da.zeros(3), y=da.zeros(3))
     with pytest.raises(kf.InputError, match="a table without y"):
         field(frames.from_pandas(table[["x", "other"]], npartitions=3))
 

@@ -80,6 +80,44 @@ def test_a_partition_without_values_is_counted():
     assert (found.count, found.dropped) == (60, 30)
 
 
+def test_a_partition_of_weight_0_is_counted():
+    points, values = points_and_values(90)
+    weights = np.repeat([0.0, 1.0, 0.0], 30)
+    values[5] = np.nan
+    whole = kf.Statistics(kf.Triangle(8, 0.25), BOX)
+    whole.add(points, values, weights)
+    found = kf.Statistics.from_dask(
+        da.from_array(points, chunks=30),
+        da.from_array(values, chunks=30),
+        kf.Triangle(8, 0.25),
+        BOX,
+        weights=weights,
+    )
+    assert_alike(found, whole)
+    with pytest.raises(kf.InputError, match="weights"):
+        kf.Statistics.from_dask(
+            da.from_array(points, chunks=30), values, kf.Triangle(8, 0.25), BOX, weights=-weights
+        )
+
+
+def test_points_in_memory_with_values_of_dask():
+    points, values = points_and_values(200)
+    field = kf.fit_points(points, da.from_array(values, chunks=60))
+    np.testing.assert_array_equal(field(points), kf.fit_points(points, values)(points))
+
+
+@pytest.mark.parametrize("rows", [29, 31])
+def test_rows_that_do_not_belong_to_points_are_refused(rows):
+    points, values = points_and_values(90)
+    X = da.from_array(points, chunks=30)
+    y = da.from_array(values[: 3 * 29], chunks=29).map_blocks(lambda one: np.resize(one, rows))
+    chosen = X[X[:, 0] > -1], y[y > -9]  # of unknown lengths
+    with pytest.raises(kf.InputError, match=f"{rows} rows in partition"):
+        kf.fit_points(*chosen)
+    with pytest.raises(kf.InputError, match="one row per point"):
+        kf.Statistics.from_dask(*chosen, kf.Triangle(8, 0.25), BOX)
+
+
 def test_few_points_give_the_field_of_memory():
     points, values = points_and_values(500, 0.05)
     field = kf.fit_points(da.from_array(points, chunks=120), da.from_array(values, chunks=120))

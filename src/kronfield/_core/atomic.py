@@ -21,6 +21,8 @@ def refuse_existing(target: Path, overwrite: bool) -> None:
     )
     if target.is_dir() and not arrays:
         raise problem("path", target, "a file", "It is a folder: add a file name.")
+    if target.suffix.lower() == ".zarr" and target.is_file():
+        raise problem("path", target, "a folder of zarr", "It is a file: choose another name.")
     if target.exists() and not overwrite:
         raise problem(
             "path",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -96,6 +98,8 @@ class Field:
     _places: Places | None = None
     _trend: Trend | None = None
     _labels: Labels | None = None
+    # whether the samples and the weights are arrays of Dask
+    _is_lazy = False
 
     def __init__(
         self,
@@ -142,6 +146,10 @@ class Field:
             )
         if isinstance(self._again, NeedsSamples):
             raise self._again.error()
+        if is_lazy(values) != self._is_lazy:
+            both = ["samples in memory", "an array of Dask or zarr"]
+            given, fitted = both if self._is_lazy else both[::-1]
+            raise problem("values", given, f"{fitted}, as in the fit", "Fit them with kf.fit.")
         return self._again(values).with_places(self._places).with_labels(self._labels)
 
     # Copies: a pickle holds weights and settings, but no samples
@@ -448,7 +456,7 @@ class Field:
         """
         twice = 2 * np.eye(self.dimensions, dtype=int)
         parts = [self(points, tuple(row), outside=outside, **coordinates) for row in twice]
-        return np.sum(parts, axis=0)
+        return functools.reduce(operator.add, parts)  # arrays may be those of Dask
 
     @with_one_blas_thread
     def standard_error(
@@ -737,6 +745,14 @@ class Field:
     ) -> tuple[Array, tuple[int, ...] | None]:
         """Return points (P, D), and the shape of values by name or on a line, else None."""
         labels = self.labels.axes
+        named = coordinates or (points if isinstance(points, Mapping) else {})
+        if any(map(is_lazy, (points, *named.values()))):
+            raise problem(
+                "points",
+                "positions of Dask",
+                "positions in memory, or for values and derivatives one array or table of Dask",
+                "Pass such an array (P, D) to a call of the field, or compute them first.",
+            )
         if coordinates:
             if points is not None:
                 raise problem(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +55,7 @@ class LazyField(Field):
     """
 
     _planes: Any  # of Dask
+    _is_lazy = True
 
     # Weights
     # ------------------------------------------------------------------------------------------
@@ -309,12 +309,6 @@ class LazyField(Field):
         parts = [self(points, row, outside=outside, per=per, **coordinates) for row in rows]
         return dask.array.stack(parts, axis=-2 if self.has_channels else -1)
 
-    def laplacian(self, points: Any = None, *, outside: str = "error", **coordinates: Any) -> Any:
-        """Return the sum of the second derivatives at ``points`` (P, D), as a dask array."""
-        twice = 2 * np.eye(self.dimensions, dtype=int)
-        parts = [self(points, tuple(row), outside=outside, **coordinates) for row in twice]
-        return functools.reduce(lambda a, b: a + b, parts)
-
     # Files and pictures
     # ------------------------------------------------------------------------------------------
 
@@ -325,7 +319,7 @@ class LazyField(Field):
         ----------
         path : path
             A folder whose name ends in ".zarr", on a disk that all workers share. It appears when
-            it is complete; an existing store is replaced.
+            it is complete. A saved field of this name is replaced, but no other store.
         dtype : None
             Weights keep their dtype.
         """

@@ -107,8 +107,22 @@ def fit_lazy(
 def as_dask(values: Any) -> Any:
     """Return an array of zarr as one of Dask; other objects as they are."""
     import dask.array
+    from dask.array.utils import meta_from_array
 
-    if type(values).__module__.partition(".")[0] != "zarr":
+    kind = type(values)
+    if kind.__module__.partition(".")[0] != "zarr":
+        array = values.data if kind.__name__ == "DataArray" else values
+        if not isinstance(array, dask.array.Array):
+            remedy = "Pass an array of Dask: for a table, table.to_dask_array(lengths=True)."
+            got = f"a {kind.__name__} of Dask"
+            raise problem("values", got, "an array of numbers", remedy, TypeError)
+        if isinstance(meta_from_array(array), np.ma.MaskedArray):
+            raise problem(
+                "values",
+                "a masked array of Dask",
+                "no missing values",
+                "Fill it with dask.array.ma.filled, or fit parts in memory with a mask.",
+            )
         return values
     if not hasattr(values, "shape"):
         raise problem(
@@ -232,8 +246,9 @@ class ChunkSolve:
             functools.partial(_made, emb, frame, x, step)
             for emb, frame, x, step in zip(embedders, frames, layout.axes, steps, strict=True)
         ]
-        pairs = zip(made, chunks, strict=True)
-        tilings = [Tiling(starts(one), on(starts(one)), 0, 0) for on, one in pairs]
+        bounds = [starts(joined(one, 1)) for one in chunks]  # chunks may be empty
+        pairs = zip(made, bounds, strict=True)
+        tilings = [Tiling(one, on(one), 0, 0) for on, one in pairs]
         while True:
             edges = [tile.made for tile in tilings]
             solve: Solve
@@ -243,7 +258,7 @@ class ChunkSolve:
                 solves = map(axis_solve, operators, edges)
                 solve = GridSolve(tuple(solves), layout.shape, fitted.finer)
             for axis, (tile, on) in enumerate(zip(tilings, made, strict=True)):
-                lengths = joined(tile.chunks, 1)
+                lengths = tile.chunks
                 if not solve.is_local(axis):
                     if len(lengths) > 1 and layout.shape[axis] > SHORT:
                         emb = embedders[axis]
@@ -332,7 +347,10 @@ class LazyFit:
     def __call__(self, values: Any) -> LazyField:
         """Return the field of other values on the same grid."""
         started = time.perf_counter()
-        grid = GridInput.on(self.fitted.layout, as_dask(values))
+        array = as_dask(values)
+        if type(array).__name__ == "DataArray":
+            array = array.data
+        grid = GridInput.on(self.fitted.layout, array)
         return self.field(grid, "given, as in an earlier fit", [], started)
 
     def field(

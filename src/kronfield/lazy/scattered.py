@@ -79,9 +79,13 @@ def partitions(points: Any, values: Any, weights: Any = None) -> list[Partition]
 
 
 def _array(name: str, given: Any, ndim: int) -> Any:
-    """Return an array of Dask, from a table or an array."""
+    """Return an array of Dask, from a table or an array, which may be in memory."""
+    import dask.array
+
     if hasattr(given, "to_dask_array"):
         given = given.to_dask_array()
+    if not is_lazy(given):
+        given = dask.array.from_array(real_numbers(name, given))
     given = lazy_array(name, given, known=False)
     if given.ndim != ndim:
         raise problem(name, describe(given), f"{ndim} axes", "One row per point.")
@@ -167,11 +171,13 @@ def _summary(
 
 
 def _with(empty: Statistics, points: Array, values: Array, weights: Array | None) -> Statistics:
-    """Return a copy of statistics with some points, of which all may be missing."""
+    """Return a copy of statistics with some points, all of which may be missing or of weight 0."""
     found = empty.copy()
-    missing = np.isnan(values) if values.dtype.kind in "fc" else np.zeros(values.shape)
-    if missing.any(axis=tuple(range(1, values.ndim))).all():
-        found.dropped += len(values)
+    isnan = np.isnan(values) if values.dtype.kind in "fc" else np.zeros(values.shape)
+    missing = isnan.any(axis=tuple(range(1, values.ndim)))
+    if missing.all() or (weights is not None and not np.any(weights[~missing])):
+        found.dropped += int(missing.sum())
+        found.count += int((~missing).sum())
         return found
     with one_thread():
         found.add(points, values, weights)
@@ -220,6 +226,14 @@ class Seen:
         """Return what is seen of one partition."""
         X, y = real_numbers("points", points), np.asarray(values)
         n = len(X)
+        for name, one in (("values", y), ("weights", weights)):
+            if one is not None and len(one) != n:
+                raise problem(
+                    name,
+                    f"{len(one)} rows in partition {part}",
+                    f"{n}, one per point",
+                    "Divide all of them alike.",
+                )
         low_high = np.stack([X.min(axis=0), X.max(axis=0)]) if n else _nowhere(X.shape[1])
         keys = _keys(n, [seed, part])
         drawn = _smallest(keys, most)

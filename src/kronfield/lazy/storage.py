@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kronfield._core.arrays import problem
+from kronfield._core.arrays import Array, problem, sum_is_finite
 from kronfield._core.atomic import replacing
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import storage
@@ -36,6 +36,8 @@ def save(field: LazyField, path: str | os.PathLike[str]) -> Saved:
             "the name of a folder that ends in .zarr",
             "The weights are not in memory; for one file, call field.compute().save(path).",
         )
+    if target.is_dir():  # other stores are not replaced: they may hold the samples
+        _opened(target, "Choose a name that is free.")
     metadata, arrays = field.contents()
     planes: Any = field.planes
     planes = planes.rechunk(tuple(_commonest(one) for one in planes.chunks))
@@ -45,7 +47,8 @@ def save(field: LazyField, path: str | os.PathLike[str]) -> Saved:
         for name, array in arrays.items():
             group.create_array(name, data=np.ascontiguousarray(array))
         group.attrs[KEY] = storage.coded({"format": storage.FORMAT, "version": VERSION, **metadata})
-        planes.to_zarr(str(temporary), component="weights")
+        # a chunk that is lost is read as NaN, which no weight is
+        planes.to_zarr(str(temporary), component="weights", fill_value=np.nan)
         size = sum(one.stat().st_size for one in temporary.rglob("*") if one.is_file())
     return Saved(os.fspath(target), size, 0.0, 0.0)
 
@@ -55,21 +58,33 @@ def _commonest(chunks: tuple[int, ...]) -> int:
     return max(Counter(chunks).items(), key=lambda pair: (pair[1], pair[0]))[0]
 
 
+def _opened(path: str | os.PathLike[str], remedy: str) -> tuple[Any, Any]:
+    """Return the group of a store that holds a field, and its metadata."""
+    import zarr
+
+    try:
+        group = zarr.open_group(os.fspath(path), mode="r")
+        return group, group.attrs[KEY]
+    except (FileNotFoundError, KeyError, ValueError) as error:
+        raise problem("path", f"{path}, a folder", "a saved field", remedy) from error
+
+
+def _whole(weights: Array, path: str = "") -> Array:
+    """Return a chunk of weights; raise an error if a part of it is not in the store."""
+    if not sum_is_finite(weights) and not np.all(np.isfinite(weights)):
+        raise problem("path", f"{path} (chunks are missing)", "a saved field", storage.DAMAGED)
+    return weights
+
+
 def load(
     path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None
 ) -> LazyField:
     """Return the field in a zarr store; weights are read when they are needed."""
     import dask.array
-    import zarr
 
     from kronfield.lazy.field import LazyField
 
-    try:
-        group = zarr.open_group(os.fspath(path), mode="r")
-        metadata = group.attrs[KEY]
-    except (FileNotFoundError, KeyError, ValueError) as error:
-        remedy = "Open other arrays with zarr, and pass them to kf.fit."
-        raise problem("path", f"{path}, a folder", "a saved field", remedy) from error
+    group, metadata = _opened(path, "Open other arrays with zarr, and pass them to kf.fit.")
     with storage.restoring(path):
         metadata = storage.decoded(metadata)
         if metadata["version"] > VERSION:
@@ -83,6 +98,7 @@ def load(
         head = storage.Head.of(metadata)
         arrays = {name: np.asarray(one[...]) for name, one in group.arrays() if name != "weights"}
         planes = dask.array.from_zarr(group["weights"])
+        planes = planes.map_blocks(_whole, path=os.fspath(path), dtype=planes.dtype)
         positions = head.positions(arrays)
     if not isinstance(encoding, Kronecker):
         raise storage.misfit(path)
