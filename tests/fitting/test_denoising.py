@@ -512,6 +512,7 @@ def test_slopes_along_edges_follow_a_penalised_fit(monkeypatch):
     assert field.report.noise.method == "a penalised fit"
     assert field.report.refined
     assert "between the samples: mean squared" in field.report.chosen_by
+    assert field.report.chosen_by.count("noise was given") == 1  # not that 0 was, in between
     with pytest.raises(kf.InputError, match="slopes along edges, which are not linear"):
         field.standard_error([[3.0, 3.0]])
     again = pickle.loads(pickle.dumps(field)).refit(noisy)

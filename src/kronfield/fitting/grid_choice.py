@@ -210,7 +210,7 @@ def choose(
         smoothed = _smoothed(values, crop, axes, frames, noise, options)
         if isinstance(smoothed, GridChoice):
             return smoothed
-        remark = f"; {smoothed}"
+        remark = f"; {smoothed}" if smoothed else ""
     if close:
         encoding = tension_encoding(axes, frames, options.settings.smoothing.tensions[0])
         by = f"default: {_kinds(axes)}, since positions nearly coincide"
@@ -268,7 +268,8 @@ def _noise(
         # the standard deviation of a mix of channels with independent noise
         sigmas = unit * np.sqrt(rotation**2 @ (sigma / unit) ** 2)
         is_noisy = bool(np.any(sigma > 0))
-        return Noise(sigma, sigmas, rotation, 1.0, is_noisy, "noise was given", is_given=True)
+        reason = "noise was given" if is_noisy else ""  # of 0, as also between denoised samples
+        return Noise(sigma, sigmas, rotation, 1.0, is_noisy, reason, is_given=True)
     if options.asks_for_gcv:
         return find_noise(values, options.settings.noise, positions=axes)
     # No prediction has a smaller error than the noise of the sample that is predicted.
