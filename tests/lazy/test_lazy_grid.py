@@ -143,6 +143,12 @@ def test_empty_chunks():
     assert_same(lazy, memory)
 
 
+def test_chunks_shorter_than_the_halo_are_not_all_joined():
+    lazy, memory = both(smooth((2000,)), 40, noise=0)
+    assert max(lazy.weights.chunks[0]) < 500
+    assert_same(lazy, memory)
+
+
 def test_channels_and_complex_values():
     values = np.stack([smooth((90, 80)), 2 * smooth((90, 80)).T[:80].T + 1, blocky((90, 80))], 2)
     lazy, memory = both(values, (40, 40, 2), noise=0)

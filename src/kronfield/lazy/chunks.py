@@ -70,16 +70,18 @@ def lengths(bounds: Sequence[int]) -> tuple[int, ...]:
 
 
 def joined(chunks: Sequence[int], least: int) -> tuple[int, ...]:
-    """Return chunks of which those shorter than ``least`` are joined to the one before.
+    """Return chunks of which those shorter than ``least`` are joined to the next; the last, before.
 
     Examples
     --------
     >>> joined((3, 64, 64, 5), 10)
     (67, 69)
+    >>> joined((6, 6, 6, 6, 6, 6), 10)
+    (12, 12, 12)
     """
     found: list[int] = []
     for n in chunks:
-        if found and (n < least or found[-1] < least):
+        if found and found[-1] < least:
             found[-1] += n
         else:
             found.append(n)
