@@ -1062,8 +1062,11 @@ def test_either_side_of_holes():
     truth = stripes((64, 64))
     for share, small in ((0.3, True), (0.42, False)):
         report = kf.fit(truth[0], mask=scattered((64, 64), share)).report
+        kinds = {one.kind for one in report.candidates}
         # of holes the rivals are surfaces of least roughness
-        assert any(one.kind == "least roughness" for one in report.candidates) == small
+        assert ("least roughness" in kinds) == small
+        # a mask that leaves few samples known cannot be moved onto them: nothing would be judged
+        assert "falling thresholds" in kinds
 
 
 def judged_samples(missing):
@@ -1108,7 +1111,7 @@ def test_either_side_of_judged(monkeypatch):
     missing = square_holes((600, 600), 40, 12)
     judged, size = judged_samples(missing)
     assert len(judged.windows) >= 8
-    assert size < 200_000
+    assert size < 100_000
     missing = square_holes((600, 600), 14, 40)
     assert judged_samples(missing)[1] < missing.size / 4
     counted = Counted(monkeypatch)
