@@ -49,7 +49,8 @@ from kronfield.solvers.points.normal import Penalty
 LARGEST_SUMMARY = 1 << 28
 # So many results are joined by one task.
 JOINED = 4
-# The penalty changes at most so often from that of the points drawn.
+# A limit of time: the search for a penalty ends where the error no longer falls, or after this many
+# steps from the penalty of the points drawn. 12 steps are a factor of 16 million.
 MOST_STEPS = 12
 
 
