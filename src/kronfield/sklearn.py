@@ -12,6 +12,7 @@ from kronfield._core.arrays import Array
 from kronfield._core.copies import NoSamplesError
 from kronfield.field import Field
 from kronfield.fitting.points import fit_points
+from kronfield.fitting.settings import Settings
 
 __all__ = ["FieldRegressor"]
 
@@ -43,6 +44,8 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
         What `predict` does outside of the bounding box of the training data; see `Field.on_grid`.
     random_state : int
         Seed of the random choice of held-out points.
+    settings : kronfield.fitting.settings.Settings, optional
+        As in `fit_points`, for experiments.
 
     Attributes
     ----------
@@ -63,6 +66,7 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
         hold_out: str | None = None,
         outside: str = "clamp",
         random_state: int = 0,
+        settings: Settings | None = None,
     ) -> None:
         self.encoding = encoding
         self.ridge = ridge
@@ -72,6 +76,7 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
         self.hold_out = hold_out
         self.outside = outside
         self.random_state = random_state
+        self.settings = settings
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the field to features (P, D) and targets (P,) or (P, C)."""
@@ -96,6 +101,7 @@ class FieldRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
             "trend": self.trend,
             "hold_out": self.hold_out,
             "seed": 0 if self.random_state is None else self.random_state,
+            "settings": self.settings,
         }
         self.field_ = self._fitted()
         return self

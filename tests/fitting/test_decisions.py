@@ -117,6 +117,10 @@ def test_other_settings_can_be_handed_in():
         kf.fit(rough(100), settings={"grid": 1})
 
 
+def dask_array(values):
+    return pytest.importorskip("dask.array").from_array(values, chunks=75)
+
+
 def calls_with_settings():
     """Small fits of all kinds, as functions of the settings."""
     rng = np.random.default_rng(0)
@@ -130,9 +134,33 @@ def calls_with_settings():
     points = rng.random((150, 2))
     values = np.sin(7 * points[:, 0]) * points[:, 1]
     many = rng.random((60, 4))
-    seen = kf.Statistics(kf.Triangle(8, 2 / 8), [(0, 1), (0, 1)])
-    seen.add(points, values)
     hat = kf.Triangle(12, 2 / 12)
+
+    def statistics(settings):
+        one, other = (kf.Statistics(hat, [(0, 1), (0, 1)], settings=settings) for _ in range(2))
+        one.add(points, values)
+        other.add(points, values)
+        return (one + other).solve()
+
+    def statistics_of_dask(settings):
+        lazy = dask_array(points), dask_array(values)
+        one = kf.Statistics.from_dask(*lazy, hat, [(0, 1), (0, 1)], settings=settings)
+        return one.solve(roughness=(0.0, 1e-6))
+
+    def points_of_dask(settings):
+        few = replace(settings, lazy=replace(settings.lazy, drawn=100))
+        return kf.fit_points(dask_array(points), dask_array(values), settings=few)
+
+    def network(settings):
+        nn = pytest.importorskip("kronfield.nn")
+        model = nn.CoordinateMLP(kf.Kronecker(hat, hat), depth=0, out=1)
+        return nn.train(model, clean, epochs=1, settings=settings)
+
+    def regressor(settings):
+        module = pytest.importorskip("kronfield.sklearn")
+        return module.FieldRegressor(settings=settings).fit(points, values)
+
+    lat, lon = np.linspace(-80, 80, 9), np.sort(rng.random(11)) * 350
     fit, fit_points, denoise = kf.fit, kf.fit_points, kf.denoise
     return {
         "clean": lambda own: fit(clean, settings=own),
@@ -160,7 +188,14 @@ def calls_with_settings():
         "factored": lambda own: fit_points(
             many, many.sum(axis=1) ** 2, form="factored", loss="huber", settings=own
         ),
-        "statistics": lambda own: seen.solve(settings=own),
+        "form": lambda own: kf.select_form(6, 10**6, options=PointOptions(settings=own)),
+        "sphere": lambda own: kf.sphere(np.add.outer(lat, lon), lat, lon, settings=own),
+        "statistics": statistics,
+        "statistics of Dask": statistics_of_dask,
+        "points of Dask": points_of_dask,
+        "grid of Dask": lambda own: fit(dask_array(clean), settings=own)(points).compute(),
+        "network": network,
+        "regressor": regressor,
     }
 
 

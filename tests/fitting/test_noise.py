@@ -564,6 +564,28 @@ def cut_off_mean_decides(used):
     return ends == (0.0, -np.inf, -np.inf)
 
 
+def cut_off_next_decides(used):
+    """A ramp from 0 is cut off there. Magnitudes, a few of which are 0, are not: many are small."""
+    ramp = np.maximum(np.linspace(0, 1, 200)[:, None] + white(0.1, 1, 200, 200), 0)
+    magnitudes = np.abs(white(0.1, 1, 200, 200))
+    magnitudes[0, ::14, ::14] = 0.0  # 0.6 %
+    ends = cut_off(ramp, used)[0], cut_off(magnitudes, used)[0]
+    return ends == (0.0, -np.inf)
+
+
+def cut_off_away_decides(used):
+    """Constant noise seems to vary near an end; noise that varies is found away from it."""
+    ramp = np.tile(np.linspace(-0.15, 0.85, 256), (256, 1))[None]
+    even = ramp + white(0.1, *ramp.shape)
+    grows = ramp + white(1.0, *ramp.shape) * (0.04 + 0.12 * ramp)
+    end, sigma = [(0.0, np.inf)], np.array([0.1])
+    found = [
+        find_stabilisers(np.maximum(noisy, 0), np.eye(1), 1.0, used, end, sigma)
+        for noisy in (even, grows)
+    ]
+    return found[0] is None and found[1] is not None
+
+
 def stars(part):
     """Noise of 0.02 and single bright samples of 0.1 to 0.4 in a part of all places."""
     rng = np.random.default_rng(30)

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
 from effort import examples
+from kronfield.fitting.settings import DEFAULT, changed
 from kronfield.solvers.points.normal import NormalEquations
 
 BOX = [(0, 1), (-2, 3)]
@@ -172,6 +173,23 @@ def test_saving(tmp_path, encoding, rows):
     empty = summary(encoding=encoding, rows=rows)
     empty.save(tmp_path / "empty")
     assert_equal(kf.Statistics.load(tmp_path / "empty") + seen, seen, 0.0)
+
+
+def test_settings_decide_on_rows_and_serve_every_fit(tmp_path):
+    data = points_and_values(150)
+    short = changed(changed(DEFAULT, "points", "longest_row", 2), "points", "few_entries", 0)
+    seen = kf.Statistics(kf.Triangle(10, 2 / 10), BOX, settings=short)
+    seen.add(*data)
+    for one in (seen + seen, seen.copy()):
+        assert one._settings is short
+        assert "blending" in repr(one)
+        assert "blending" not in repr(summary(data))
+    # a file is read whatever the settings
+    seen.save(tmp_path / "seen.statistics")
+    loaded = kf.Statistics.load(tmp_path / "seen.statistics")
+    assert_equal(loaded, seen, 0)
+    given = {"roughness": (0.0, 1e-4)}
+    np.testing.assert_allclose(loaded.solve(**given)(data[0]), seen.solve(**given)(data[0]))
 
 
 def test_damaged_and_foreign_files(tmp_path):

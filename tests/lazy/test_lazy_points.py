@@ -1,5 +1,6 @@
 """`fit_points` and `Statistics` of arrays and tables of Dask."""
 
+import math
 import re
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
 from effort import examples
+from kronfield.fitting.inputs import PointInput
 from kronfield.fitting.options import PointOptions
 from kronfield.fitting.settings import DEFAULT, changed
 from kronfield.solvers.points.normal import Penalty
@@ -267,6 +269,34 @@ def test_either_side_of_first_step(monkeypatch):
     assert 10 < tried[0] < 1000
     assert penalty.roughness == (0.0, 64.0)
     assert len(tried) == 3
+
+
+def test_either_side_of_most_steps(monkeypatch):
+    for best, reached in ((-10, -10), (-20, -DEFAULT.lazy.most_steps)):
+        least = DEFAULT.lazy.step**best
+        monkeypatch.setattr(
+            scattered.Solves, "field", lambda self, _, penalty: penalty.roughness[1]
+        )
+        monkeypatch.setattr(
+            scattered.Solves,
+            "_error",
+            staticmethod(lambda at, held, least=least: abs(np.log(at / least))),
+        )
+        penalty, _ = solves().walk(None, None)
+        assert penalty.roughness[1] == pytest.approx(DEFAULT.lazy.step**reached)
+        assert reached > -15
+
+
+def test_either_side_of_summary_bytes():
+    """A million points have as many nodes each as those drawn; a hundred million have fewer."""
+    points, values = points_and_values(2000)
+    seen = PointInput(points, values, None, None, None)
+    nodes = [
+        math.prod(scattered._choice(seen, BOX, count, PointOptions()).encoding.shape)
+        for count in (2000, 10**6, 10**8)
+    ]
+    assert nodes[1] > 300 * nodes[0]
+    assert nodes[2] < 3000 * nodes[0]
 
 
 def test_either_side_of_tightest():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import kronfield as kf
+from kronfield.fitting.settings import DEFAULT
 from kronfield.nn import CoordinateMLP, DivergenceError, Grid, NetworkField, as_field, train
 from kronfield.nn.run import TrainingRun
 
@@ -295,7 +296,7 @@ def test_either_side_of_diverged():
         loss=torch.nn.functional.mse_loss,  # that of zero is 1, of the mean 0
         _evaluate=lambda data: 0.5,
     )
-    assert 1e3 < TrainingRun._bound(given) < 1e6
+    assert 1e3 < TrainingRun._bound(given, DEFAULT.networks.diverged) < 1e6
 
 
 def test_threads_are_put_back():

@@ -5,9 +5,10 @@ what the value decides, the data it was set on, the script under ``benchmarks/tu
 again, and two values, one on either side, with which some test fails. The page "What is chosen for
 you" is generated from here.
 
-Other numbers stay beside the code that uses them, with their reason: numerical tolerances, limits
-of memory and speed, defaults of arguments, which signatures show, and the layout of drawings and
-files.
+Other numbers stay beside the code that uses them, with their reason: numerical tolerances, sizes
+that bound memory or save time without changing a result by more than such a tolerance, limits past
+which input is refused with a message, defaults of arguments, which signatures show, and the layout
+of drawings and files. A limit of memory or time that changes what is fitted is a decision.
 
 Examples
 --------
@@ -83,6 +84,10 @@ class _Group:
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
         return f"{type(self).__name__}({values})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Group:
+        """Return these decisions themselves, which cannot change."""
+        return self
 
     def __reduce__(self) -> Any:
         """Return a function and its arguments that restore these decisions."""
@@ -456,6 +461,22 @@ class NoiseSettings(_Group):
         data="kodim01 to 08 with noise of 0.02 to 0.2, cut off or counted",
         script="none",
         sides=(0.0, 3.0),
+    )
+    cut_off_next: float = decision(
+        0.25,
+        "Noise is cut off at such an end only if more samples are exactly there than within this "
+        "part of σ next to it. In the tail of a smooth distribution there are fewer.",
+        data="by design: values that are cut off half of σ beyond the end give twice as many",
+        script="none",
+        sides=(0.001, 3.0),
+    )
+    cut_off_away: float = decision(
+        2.0,
+        "Noise that is cut off depends on the signal too if its strength varies where means are "
+        "at least this many σ from the ends: nearer to an end, cutting off makes it weaker.",
+        data="by design: 2 % of the noise is cut off at this distance",
+        script="none",
+        sides=(0.0, 8.0),
     )
     most_outliers: float = decision(
         0.002,
@@ -2441,6 +2462,22 @@ class LazySettings(_Group):
         data="by design: time",
         script="none",
         sides=(0, 8),
+    )
+    most_steps: int = decision(
+        12,
+        "The search for the penalty ends where the error no longer falls, or after this many steps "
+        "from the penalty of the points drawn: 12 steps are a factor of 16 million.",
+        data="by design: time",
+        script="none",
+        sides=(3, 100),
+    )
+    summary_bytes: int = decision(
+        1 << 28,
+        "A grid that is chosen has at most as many nodes as a summary of this many bytes holds. "
+        "Every worker of Dask holds some summaries.",
+        data="by design: memory",
+        script="none",
+        sides=(1 << 20, 1 << 34),
     )
     tightest: float = decision(
         1e-4,

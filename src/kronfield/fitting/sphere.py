@@ -16,6 +16,7 @@ from kronfield._core.arrays import Array, describe, number_array, problem, real_
 from kronfield.field import Field
 from kronfield.fitting.grid import fit
 from kronfield.fitting.periods import is_even_circle
+from kronfield.fitting.settings import Settings
 
 # A latitude counts as a pole if it is no further from it than this, in degrees.
 AT_POLE = 1e-9
@@ -74,7 +75,7 @@ def sphere(values: Any, latitude: Any, longitude: Any, **options: Any) -> Field:
     if lat[0] > lat[-1]:
         lat, array = lat[::-1], array[::-1]
     array = _single_poles(array, lat)
-    opposite = _opposite(array, lat, lon)
+    opposite = _opposite(array, lat, lon, options.get("settings"))
     # past the north pole latitudes fall again; a pole itself is not repeated
     inside = np.abs(np.abs(lat) - 90) > AT_POLE
     positions = np.concatenate([lat, 180 - lat[inside][::-1]])
@@ -97,12 +98,19 @@ def _single_poles(array: Array, lat: Array) -> Array:
     return array
 
 
-def _opposite(array: Array, lat: Array, lon: Array) -> Array:
+def _opposite(array: Array, lat: Array, lon: Array, settings: Settings | None) -> Array:
     """Return the values 180 degrees further on each circle of latitude."""
     if lon.ndim != 1 or len(lon) < 2:
         raise problem("longitude", describe(lon), "two or more longitudes", "In degrees.")
     rising = lon if lon[0] < lon[-1] else lon[::-1]
     if len(lon) % 2 == 0 and is_even_circle(rising, 360.0):
         return np.roll(array, len(lon) // 2, axis=1)
-    ring = fit(array, [lat, lon], periodic=[None, 360.0], channels=array.ndim == 3, noise=0.0)
+    ring = fit(
+        array,
+        [lat, lon],
+        periodic=[None, 360.0],
+        channels=array.ndim == 3,
+        noise=0.0,
+        settings=settings,
+    )
     return ring.on_grid([lat, lon + 180.0])

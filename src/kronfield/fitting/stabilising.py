@@ -40,11 +40,6 @@ SEEN = 19
 # a kink, as of noise that is cut off.
 NODES = np.linspace(-6.0, 6.0, 97)
 WEIGHTS = np.exp(-(NODES**2) / 2) / np.sum(np.exp(-(NODES**2) / 2))
-# Noise is cut off at an end of the range if more samples lie on it than within this part of the
-# standard deviation next to it: in the tail of any smooth distribution there are fewer.
-NEXT_TO_IT = 0.25
-# Means this many standard deviations of the noise from such an end, or more, have nearly all of it.
-AWAY = 2.0
 # Iterations of the reweighted fit, after which its coefficients stand to several digits.
 ITERATIONS = 12
 
@@ -234,7 +229,7 @@ def _is_cut_off(above: Array, sigma: float, settings: NoiseSettings) -> bool:
     """Tell whether values, their end subtracted, have noise that is cut off at 0."""
     on_it = above == 0
     count = int(np.count_nonzero(on_it))
-    near = int(np.count_nonzero(above <= NEXT_TO_IT * sigma)) - count
+    near = int(np.count_nonzero(above <= settings.cut_off_next * sigma)) - count
     if not near or count <= max(near, settings.cut_off * above.size):
         return False
     index, total, pairs = np.nonzero(on_it), 0.0, 0
@@ -289,7 +284,7 @@ def find_stabilisers(
         return None
     squares, means, change = _measured(crop, axes, rotation[0], *settings.varies_box)
     if sigma is not None and np.isfinite(ends).any():
-        whole = _away(means, ends, sigma)
+        whole = _away(means, ends, settings.cut_off_away * sigma)
         squares, means, change = squares[whole], means[:, whole], change[whole]
         if not squares.size:
             return None
@@ -373,11 +368,11 @@ def whole_noise(values: Array, noise: Noise, settings: NoiseSettings) -> Noise:
     return replace(noise, sigma=noise.sigma * ratio, sigmas=noise.sigmas * ratio)
 
 
-def _away(means: Array, ends: Sequence[tuple[float, float]], sigma: Array) -> Array:
-    """Return which means (C, n) are so far from the ends that hardly any noise is cut off there."""
+def _away(means: Array, ends: Sequence[tuple[float, float]], far: Array) -> Array:
+    """Return which means (C, n) are at least as ``far`` (C,) from the ends, in all channels."""
     lows, highs = np.transpose(ends)[..., None]
-    far = AWAY * sigma[:, None]
-    return np.asarray(np.all((means > lows + far) & (means < highs - far), axis=0))
+    least, most = lows + far[:, None], highs - far[:, None]
+    return np.asarray(np.all((means > least) & (means < most), axis=0))
 
 
 def _variance(theta: Array, t: Array) -> Array:

@@ -20,7 +20,6 @@ from kronfield._core.threads import with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import Field, storage
-from kronfield.fitting import settings as defaults
 from kronfield.fitting.inputs import (
     PointInput,
     checked_domain,
@@ -28,7 +27,7 @@ from kronfield.fitting.inputs import (
     exponent_beyond,
     frames_for,
 )
-from kronfield.fitting.options import PointOptions, checked_loss
+from kronfield.fitting.options import PointOptions, checked_loss, checked_settings
 from kronfield.fitting.periods import (
     Periods,
     check_domain,
@@ -83,6 +82,9 @@ class Statistics:
         every encoding: see ``solve``.
     periodic : sequence of D floats or None, optional
         The period of each axis, as in `fit_points`; the domain is one period long there.
+    settings : kronfield.fitting.settings.Settings, optional
+        Settings for experiments, to be used instead of `kronfield.fitting.settings.DEFAULT`, also
+        by `solve`. They are not saved.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Statistics:
         *,
         rows: str | None = None,
         periodic: Any = None,
+        settings: Settings | None = None,
     ) -> None:
         dimensions = encoding.dimensions if isinstance(encoding, Kronecker) else _length(domain)
         checked = checked_encoding(encoding, dimensions)
@@ -106,7 +109,8 @@ class Statistics:
         ]
         checked = periodic_encoding(checked, self._periods)
         assert checked is not None
-        self._place(checked, closed_frames(frames_for(checked, box, box), box, self._periods), rows)
+        frames = closed_frames(frames_for(checked, box, box), box, self._periods)
+        self._place(checked, frames, rows, checked_settings(settings))
 
     @classmethod
     def on_frames(
@@ -115,18 +119,23 @@ class Statistics:
         frames: Sequence[Frame],
         rows: str | None,
         periods: Periods,
+        settings: Settings,
     ) -> Statistics:
         """Return a summary without points, whose axes lie as the frames say."""
         new = cls.__new__(cls)
         new._periods = periods
-        new._place(encoding, tuple(frames), rows)
+        new._place(encoding, tuple(frames), rows, settings)
         return new
 
-    def _place(self, encoding: Kronecker, frames: tuple[Frame, ...], rows: str | None) -> None:
+    def _place(
+        self, encoding: Kronecker, frames: tuple[Frame, ...], rows: str | None, settings: Settings
+    ) -> None:
         """Set the features and where they lie; there are no points yet."""
-        limits = defaults.DEFAULT.points.row_limits
+        limits = settings.points.row_limits
         self._rule = RowRule.choose(encoding, frames, rows, limits=limits)
-        self._rows = rows
+        # the kind that was chosen, so that a file can be read whatever the settings
+        self._rows = rows or ("exact" if self._rule.blending is None else "blending")
+        self._settings = settings
         offsets = (math.prod(2 * t - 1 for t in self._rule.taps) + 1) // 2
         if offsets * math.prod(self._rule.shape) > LARGEST:
             raise problem(
@@ -155,6 +164,7 @@ class Statistics:
         weights: Any = None,
         rows: str | None = None,
         periodic: Any = None,
+        settings: Settings | None = None,
     ) -> Statistics:
         """Return the summary of points (P, D) and values that are arrays or tables of Dask.
 
@@ -174,7 +184,14 @@ class Statistics:
         from kronfield.lazy.scattered import statistics_from
 
         return statistics_from(
-            points, values, encoding, domain, weights=weights, rows=rows, periodic=periodic
+            points,
+            values,
+            encoding,
+            domain,
+            weights=weights,
+            rows=rows,
+            periodic=periodic,
+            settings=settings,
         )
 
     def copy(self) -> Statistics:
@@ -296,7 +313,9 @@ class Statistics:
                 f"at most {self.count}",
                 "Remove only points that were added.",
             )
-        result = self.on_frames(self.encoding, self._rule.frames, self._rows, self._periods)
+        result = self.on_frames(
+            self.encoding, self._rule.frames, self._rows, self._periods, self._settings
+        )
         result._kind = self._kind or other._kind
         result._single = self._single and other._single
         result._stencil = self._stencil.combine(other._stencil, sign)
@@ -345,7 +364,7 @@ class Statistics:
 
         Parameters
         ----------
-        ridge, roughness, units, tolerance, iterations, progress, settings
+        ridge, roughness, units, tolerance, iterations, progress
             As in `fit_points`. Without a penalty, it is chosen by generalised cross-validation
             (Craven and Wahba, 1979) with a stochastic trace (Hutchinson, 1990).
         encoding : Kronecker or Embedder, optional
@@ -353,6 +372,8 @@ class Statistics:
             which do not depend on the features.
         seed : int
             Seed of the random probes for the trace.
+        settings : kronfield.fitting.settings.Settings, optional
+            Settings for experiments, by default those of the summary.
         loss : "squared"
             Points that were added cannot be weighted again, so that "huber" raises an error. Weight
             them in a second pass over the data: see the page "Fitting scattered points".
@@ -376,7 +397,7 @@ class Statistics:
             iterations=iterations,
             seed=seed,
             progress=progress,
-            settings=settings,
+            settings=self._settings if settings is None else settings,
         )
         if self.count < 1 or self._kind is None or not self.total > 0:
             raise problem("statistics", f"{self.count} points", "at least one", "Add points first.")

@@ -39,19 +39,14 @@ from kronfield.fitting.point_choice import (
 from kronfield.fitting.point_grids import grid_of, without_spare_nodes
 from kronfield.fitting.points import fit_points
 from kronfield.fitting.report import Candidate, choose_lowest
-from kronfield.fitting.settings import changed
+from kronfield.fitting.settings import Settings, changed
 from kronfield.fitting.streaming import Statistics
 from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.cg import ConvergenceError
 from kronfield.solvers.points.normal import Penalty
 
-# The most bytes of a summary whose grid is chosen: every worker holds some of them.
-LARGEST_SUMMARY = 1 << 28
-# So many results are joined by one task.
+# A task adds up this many summaries, to bound its memory.
 JOINED = 4
-# A limit of time: the search for a penalty ends where the error no longer falls, or after this many
-# steps from the penalty of the points drawn. 12 steps are a factor of 16 million.
-MOST_STEPS = 12
 
 
 @record(eq=False)
@@ -362,7 +357,9 @@ def fit_points_lazy(
             frames_for(given.encoding, None if domain is None else box, box), box, given.periods
         )
         choice = choose_penalty(_samples(given), given.encoding, frames, checked)
-    empty = Statistics.on_frames(choice.encoding, choice.frames, checked.rows, given.periods)
+    empty = Statistics.on_frames(
+        choice.encoding, choice.frames, checked.rows, given.periods, checked.settings
+    )
     penalty, candidates = choice.penalty, choice.candidates
     chosen_by = choice.chosen_by
     solve = Solves(choice, checked)
@@ -446,7 +443,7 @@ class Solves:
 
         best = settings.first_step
         for direction in (-1, 1):
-            while abs(best) < MOST_STEPS and error(best + direction) < error(best):
+            while abs(best) < settings.most_steps and error(best + direction) < error(best):
                 best += direction
             if best != settings.first_step:
                 break
@@ -516,9 +513,11 @@ def _choice(
     # as many nodes for a point as on the grid that was chosen, if a summary can hold them
     grid, D = choice.grid, len(box)
     nodes = math.prod(grid.counts)
-    rule = RowRule.choose(choice.encoding, choice.frames, options.rows, count)
+    limits = options.settings.points.row_limits
+    rule = RowRule.choose(choice.encoding, choice.frames, options.rows, limits=limits)
     offsets = (math.prod(2 * t - 1 for t in rule.taps) + 1) // 2
-    most = min(LARGEST_SUMMARY / (8 * offsets), options.settings.points.most_unknowns)
+    held = options.settings.lazy.summary_bytes / (8 * offsets)
+    most = min(held, options.settings.points.most_unknowns)
     finer = min(count / len(given.points), most / nodes) ** (1 / D)
     counts = [without_spare_nodes(max(n, round(n * finer))) for n in grid.counts]
     encoding, frames = grid_of(grid.make, box, counts)
@@ -534,7 +533,8 @@ def statistics_from(
     weights: Any,
     rows: str | None,
     periodic: Any,
+    settings: Settings | None,
 ) -> Statistics:
     """Return the statistics of points of Dask; see `Statistics.from_dask`."""
-    empty = Statistics(encoding, domain, rows=rows, periodic=periodic)
+    empty = Statistics(encoding, domain, rows=rows, periodic=periodic, settings=settings)
     return statistics_of(partitions(points, values, weights), empty)

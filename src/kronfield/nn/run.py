@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from kronfield._core.errors import KronfieldError
 from kronfield._core.progress import Bar
 from kronfield.field import Field
-from kronfield.fitting import settings as defaults
 from kronfield.nn import checkpoints
 from kronfield.nn.data import Samples, split
 from kronfield.nn.field import as_field
@@ -113,6 +112,7 @@ class TrainingRun:
         data: Samples,
         held_out: Any,
         settings: Settings,
+        diverged: float,
         device: Any = None,
     ) -> None:
         self.settings, self.loss = settings, settings.loss_function
@@ -126,7 +126,7 @@ class TrainingRun:
         )
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.result = Training(model, data, is_mean_square=self.loss is LOSSES["mse"])
-        self.diverged = self._bound() if isinstance(settings.loss, str) else math.inf
+        self.diverged = self._bound(diverged) if isinstance(settings.loss, str) else math.inf
         # Whether weights, optimiser and generator are those at the end of an epoch.
         self.between_epochs = True
 
@@ -145,10 +145,10 @@ class TrainingRun:
             "held out": None if self.held is None else self.held.digest(),
         }
 
-    def _bound(self) -> float:
+    def _bound(self, factor: float) -> float:
         """Return a loss that only a diverging run exceeds.
 
-        It is `diverged` times the largest of three losses: of the initial weights, of the constant
+        It is ``factor`` times the largest of three losses: of the initial weights, of the constant
         0, and of the mean of the values.
         """
         flat = self.data.values.reshape(-1, self.model.out)
@@ -157,7 +157,7 @@ class TrainingRun:
             self._evaluate(self.data)
         ]
         largest = max(1e-30, *(value for value in losses if math.isfinite(value)))
-        return defaults.DEFAULT.networks.diverged * largest
+        return factor * largest
 
     def go(
         self, checkpoint: Any, resume: bool, bar: Bar, callback: Callable[[Epoch], Any] | None

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from kronfield._core.arrays import describe, problem, whole
 from kronfield._core.progress import Bar
+from kronfield.fitting import settings as decisions
+from kronfield.fitting.options import checked_settings
 from kronfield.nn import checkpoints
 from kronfield.nn.data import samples
 from kronfield.nn.mlp import CoordinateMLP
@@ -42,6 +44,7 @@ def train(
     resume: bool = False,
     progress: bool = False,
     callback: Callable[[Epoch], Any] | None = None,
+    settings: decisions.Settings | None = None,
 ) -> Training:
     """Train a coordinate network; by default as the paper does: Adam, full batch, 2000 epochs.
 
@@ -100,6 +103,8 @@ def train(
         Show a bar on the terminal: loss, PSNR, epochs per second, and the remaining time.
     callback : function, optional
         Called with an `Epoch` after each epoch; returns true to stop.
+    settings : kronfield.fitting.settings.Settings, optional
+        Settings for experiments, to be used instead of `kronfield.fitting.settings.DEFAULT`.
     """
     if not isinstance(model, CoordinateMLP):
         raise problem(
@@ -110,7 +115,7 @@ def train(
             TypeError,
         )
     given = samples(data, model)
-    settings = Settings.checked(
+    checked = Settings.checked(
         model,
         epochs=epochs,
         rate=rate,
@@ -126,7 +131,8 @@ def train(
         clip=clip,
         seed=seed,
     )
-    run = TrainingRun(model, given, held_out, settings, device)
+    diverged = checked_settings(settings).networks.diverged
+    run = TrainingRun(model, given, held_out, checked, diverged, device)
     if resume and checkpoint is None:
         raise problem("resume", True, "a checkpoint to resume from", "Pass checkpoint=.")
     if checkpoint is not None and not resume and checkpoints.exists(checkpoint):
@@ -136,7 +142,7 @@ def train(
             "a new file",
             "Pass resume=True to continue, or remove it.",
         )
-    with _threads(threads), Bar("Training", settings.epochs, shown=progress) as bar:
+    with _threads(threads), Bar("Training", checked.epochs, shown=progress) as bar:
         return run.go(checkpoint, resume, bar, callback)
 
 
