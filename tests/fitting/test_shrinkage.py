@@ -127,6 +127,49 @@ def test_the_result_does_not_depend_on_the_slabs(shape, channels):
     np.testing.assert_allclose(found, whole, atol=1e-5)
 
 
+@settings(deadline=None, max_examples=examples(12))
+@given(
+    st.sampled_from([(40, 20, 9), (8, 8, 8), (7, 6, 9), (9, 5, 6, 7), (41, 37), (17, 3, 20)]),
+    st.integers(1, 2),
+)
+def test_rows_that_roll_through_windows_are_those_of_the_whole(shape, channels):
+    values = 2 * white(channels, *shape) + 4 * (np.arange(shape[-1]) % 5)
+    whole = shrinkage.Slab(slice(0, shape[0]), slice(0, shape[0]))
+    expected = shrinkage.shrink_slab(values, whole, shape, DEFAULT.shrinkage)
+    found, order = np.full_like(expected, np.nan), []
+
+    def put(rows, part):
+        order.append(rows.start)
+        found[:, rows] = part
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shrinkage, "STRIP", 200)  # several pieces in each tiling
+        shrinkage._roll(lambda rows: values[:, rows], values.shape, put, DEFAULT.shrinkage)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert order == sorted(set(order))
+
+
+def test_rows_of_volumes_are_read_a_few_at_a_time(monkeypatch):
+    values, most = white(1, 60, 24, 24), []
+
+    def rows(part):
+        most.append(part.stop - part.start)
+        return values[:, part]
+
+    expected = shrink(values)
+    assert len(most) == 0
+    monkeypatch.setattr(shrinkage, "SLAB", 1 << 12)
+    found = np.empty_like(expected)
+    shrinkage.shrink_rows(
+        rows,
+        values.shape,
+        lambda at, part: found.__setitem__((slice(None), at), part),
+        DEFAULT.shrinkage,
+    )
+    assert max(most) <= 24
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 @settings(deadline=None, max_examples=examples(20))
 @given(SHAPES, st.integers(1, 3), st.sampled_from([np.float32, np.float64]))
 def test_any_shape_is_shrunk(shape, channels, dtype):
@@ -198,6 +241,30 @@ def test_groups_are_those_of_the_slow_way(shape):
     noisy = pilot + white(2, *shape, seed=1)
     found = grouping.regroup(noisy, pilot, used)
     np.testing.assert_allclose(found, slow_groups(noisy, pilot, used), atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(200,), (60, 20), (40, 9, 8), (11, 12, 7)])
+@pytest.mark.parametrize("step", [2, 4, 30])
+def test_groups_do_not_depend_on_the_parts(shape, step, monkeypatch):
+    used = GroupingSettings(
+        patches=(6, 3, 2), group=7, steps=(step,) * 3, reaches=(9, 5, 2), unasked=(1e9,) * 3
+    )
+    pilot = 3 * white(2, *shape)
+    noisy = pilot + white(2, *shape, seed=1)
+    whole = grouping.regroup(noisy, pilot, used, start=3)
+    monkeypatch.setattr(grouping, "SLAB", 1)
+    rows = []
+    found = np.full_like(whole, np.nan)
+
+    def put(part, values):
+        rows.append((part.start, part.stop))
+        found[:, part] = values
+
+    grouping.regroup_rows(lambda part: noisy[:, part], pilot, put, used, start=3)
+    np.testing.assert_allclose(found, whole, atol=1e-4)
+    assert [low for low, _ in rows] == [0, *(high for _, high in rows[:-1])]
+    if shape[0] >= 40 and step < 30:
+        assert len(rows) > 1
 
 
 @settings(deadline=None, max_examples=examples(20))

@@ -40,6 +40,9 @@ from kronfield.solvers.grid.separable import GridSolver
 PROBE = 0.1
 # Noise below this fraction of the strongest is raised to it, so that it can be divided by.
 WEAKEST_NOISE = 1e-3
+# Slabs in which groups are treated have at least this multiple of the rows beyond their ends, which
+# are computed twice. Few of their rows are in memory at a time.
+SHORTEST_SLAB = 8
 
 
 @record(eq=False)
@@ -113,17 +116,19 @@ class Removal:
         """Return values without noise, in slabs of bounded size."""
         if any(self.wraps):
             return self._around(values, dtype)
-        shape, level = values.shape[1:], self.level(values)
+        level = self.level(values)
         dtype = values.dtype if dtype is None else dtype
         if self.groups:
             return self._in_rounds(values, level, dtype)
         clean = np.empty(values.shape, dtype=dtype)
 
-        def work(slab: shrinkage.Slab) -> None:
-            found = self.slab(values[:, slab.needed], slab, shape, level)
-            clean[:, slab.rows] = found[:, slab.inner]
+        def white(rows: slice) -> Array:
+            return self._white(values[:, rows], level)
 
-        in_threads(work, shrinkage.slabs(values.shape, self.reach(shape)))
+        def put(rows: slice, found: Array) -> None:
+            clean[:, rows] = self._restored(found, level)
+
+        shrinkage.shrink_rows(white, values.shape, put, self.settings.shrinkage)
         return clean
 
     def _in_rounds(self, values: Array, level: Array, dtype: np.dtype) -> Array:
@@ -131,24 +136,20 @@ class Removal:
 
         So slabs overlap by what one round needs, not by what all of them need.
         """
-        planes = np.empty(values.shape, dtype=np.float32)
+        pilot = np.empty(values.shape, dtype=np.float32)
 
-        def whiten(slab: shrinkage.Slab) -> None:
-            planes[:, slab.rows] = self._white(values[:, slab.rows], level)
+        def white(rows: slice) -> Array:
+            return self._white(values[:, rows], level)
 
-        rows = shrinkage.slabs(values.shape, 1)
-        in_threads(whiten, rows)
-        found = shrinkage.shrink(planes, self.settings.shrinkage)
-        for one in self.groups:
-            found = _regrouped(planes, found, one)
-        planes = np.empty(0, dtype=np.float32)  # no longer needed
+        def shrunk(rows: slice, found: Array) -> None:
+            pilot[:, rows] = found
+
+        shrinkage.shrink_rows(white, values.shape, shrunk, self.settings.shrinkage)
+        *before, last = self.groups
+        for one in before:
+            pilot = _regrouped(white, pilot, one, np.empty_like(pilot), lambda found: found)
         clean = np.empty(values.shape, dtype=dtype)
-
-        def restore(slab: shrinkage.Slab) -> None:
-            clean[:, slab.rows] = self._restored(found[:, slab.rows], level)
-
-        in_threads(restore, rows)
-        return clean
+        return _regrouped(white, pilot, last, clean, lambda found: self._restored(found, level))
 
     def _around(self, values: Array, dtype: np.dtype | None) -> Array:
         """Return values without noise on circles.
@@ -222,18 +223,35 @@ class Removal:
         return found * self.unit
 
 
-def _regrouped(planes: Array, pilot: Array, settings: GroupingSettings) -> Array:
-    """Return white planes after a round of groups, which are found in ``pilot``."""
-    found = np.empty_like(planes)
+def _regrouped(
+    white: Callable[[slice], Array],
+    pilot: Array,
+    settings: GroupingSettings,
+    out: Array,
+    restored: Callable[[Array], Array],
+) -> Array:
+    """Return ``out``, filled by a round of groups, which are found in ``pilot``.
+
+    White planes are read in rows; the results are restored before they are stored.
+    """
+    margin = grouping.margin(pilot.ndim - 1, settings, len(pilot))
 
     def regroup(slab: shrinkage.Slab) -> None:
-        needed = slab.needed
-        some = grouping.regroup(planes[:, needed], pilot[:, needed], settings, needed.start)
-        found[:, slab.rows] = some[:, slab.inner]
+        start, rows = slab.needed.start, slab.rows
 
-    margin = grouping.margin(planes.ndim - 1, settings, len(planes))
-    in_threads(regroup, shrinkage.slabs(planes.shape, margin))
-    return found
+        def noisy(part: slice) -> Array:
+            return white(slice(start + part.start, start + part.stop))
+
+        def put_inside(part: slice, found: Array) -> None:
+            low, high = max(start + part.start, rows.start), min(start + part.stop, rows.stop)
+            if low < high:
+                first = start + part.start
+                out[:, low:high] = restored(found[:, low - first : high - first])
+
+        grouping.regroup_rows(noisy, pilot[:, slab.needed], put_inside, settings, start)
+
+    in_threads(regroup, shrinkage.slabs(pilot.shape, margin, shortest=SHORTEST_SLAB))
+    return out
 
 
 def groups_after(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -28,6 +28,8 @@ from kronfield.fitting.settings import DEFAULT, GroupingSettings
 
 # The most numbers in groups that are estimated together, so that they stay in the caches.
 TOGETHER = 1 << 17
+# About the most samples of all planes whose references are treated in one go, to bound the memory.
+SLAB = 1 << 18
 
 
 def regroup(
@@ -58,11 +60,84 @@ def regroup(
         The row of the whole grid at which the planes start. With it, references are at the same
         samples in every slab.
     """
-    # channels last, so that neighbouring samples of a patch are neighbours in memory
-    noisy, pilot = (
-        np.ascontiguousarray(np.moveaxis(one, 0, -1), dtype=np.float32) for one in (noisy, pilot)
-    )
-    search = Search.of(pilot, settings, start)
+    clean = np.empty(pilot.shape, dtype=np.float32)
+
+    def put(rows: slice, found: Array) -> None:
+        clean[:, rows] = found
+
+    regroup_rows(lambda rows: noisy[:, rows], pilot, put, settings, start)
+    return clean
+
+
+def regroup_rows(
+    noisy: Callable[[slice], Array],
+    pilot: Array,
+    put: Callable[[slice, Array], None],
+    settings: GroupingSettings,
+    start: int = 0,
+) -> None:
+    """Do the work of `regroup` in rows of the first axis, of which few are in memory at a time.
+
+    Parameters
+    ----------
+    noisy : callable
+        Returns the given rows of the noisy planes.
+    pilot : array of shape (C, N_1, ..., N_D)
+        A first estimate.
+    put : callable
+        Takes finished rows and their planes, in order.
+    settings : GroupingSettings
+        As in `regroup`.
+    start : int
+        As in `regroup`.
+    """
+    D, (channels, N) = pilot.ndim - 1, pilot.shape[:2]
+    patch = min(settings.patch(D, channels), N)
+    count, reach = N - patch + 1, settings.reach(D)
+    width = min(2 * reach + 1, count)
+    references = references_of(count, settings.step(D), start)
+    lows = np.clip(references - reach, 0, count - width)
+    # in parts that share few rows with the next one
+    least = width + patch
+    together = max(SLAB // (pilot[:, 0].size or 1), 2 * least) - least
+    parts = max(1, round(count / together))
+    ends = np.searchsorted(references, [i * count // parts for i in range(1, parts)])
+    ends = np.unique([0, *ends, len(references)])
+    left: tuple[Array, Array] | None = None
+    for first, end in itertools.pairwise(ends):
+        # no later group has samples before row `done`
+        low, done = int(lows[first]), int(lows[end]) if end < len(references) else N
+        rows = slice(low, max(int(lows[end - 1]) + width - 1 + patch, done))
+        # channels last, so that neighbouring samples of a patch are neighbours in memory
+        models, values = (
+            np.ascontiguousarray(np.moveaxis(one, 0, -1), dtype=np.float32)
+            for one in (pilot[:, rows], noisy(rows))
+        )
+        total, share = _sums(values, models, settings, references[first:end] - low)
+        del values
+        if left is not None:
+            for now, before in zip((total, share), left, strict=True):
+                now[: len(before)] += before
+        left = total[done - low :].copy(), share[done - low :].copy()
+        clean, known = total[: done - low], share[: done - low]
+        np.copyto(clean, models[: done - low], where=known == 0)
+        clean /= np.maximum(known, 1, out=known)
+        put(slice(low, done), np.moveaxis(clean, -1, 0))
+
+
+def references_of(count: int, step: int, start: int) -> Array:
+    """Return the places of references along an axis of ``count`` patches."""
+    return np.unique(np.append(np.arange(-start % step, count, step), (0, count - 1)))
+
+
+def _sums(
+    noisy: Array, pilot: Array, settings: GroupingSettings, rows: Array
+) -> tuple[Array, Array]:
+    """Return the sums of the estimates of all patches, and how many there are of each sample.
+
+    The references are in ``rows`` of the first axis; channels are last.
+    """
+    search = Search.of(pilot, settings, rows)
     total = np.zeros(pilot.size, dtype=np.float32)
     seen = np.zeros(math.prod(search.counts), dtype=np.float32)
     inside = search.inside()
@@ -79,10 +154,7 @@ def regroup(
         _add(total, where, found)
         _add(seen, firsts)
     share = _covered(seen.reshape(search.counts), search.sizes)[..., None]
-    clean = total.reshape(pilot.shape)
-    np.copyto(clean, pilot, where=share == 0)
-    clean /= np.maximum(share, 1, out=share)
-    return np.moveaxis(clean, -1, 0)
+    return total.reshape(pilot.shape), share
 
 
 def margin(D: int, settings: GroupingSettings, channels: int) -> int:
@@ -126,19 +198,15 @@ class Search:
     offsets: list[tuple[int, ...]]
 
     @classmethod
-    def of(cls, pilot: Array, settings: GroupingSettings, start: int) -> Search:
-        """Return the search in a pilot whose first row is row ``start`` of the whole grid."""
+    def of(cls, pilot: Array, settings: GroupingSettings, rows: Array) -> Search:
+        """Return the search in a pilot, with references in these rows of its first axis."""
         *lengths, channels = pilot.shape
         D = len(lengths)
         step, reach = settings.step(D), settings.reach(D)
         sizes = tuple(min(settings.patch(D, channels), n) for n in lengths)
         counts = tuple(n - b + 1 for n, b in zip(lengths, sizes, strict=True))
         widths = tuple(min(2 * reach + 1, n) for n in counts)
-        firsts = [-start % step, *[0] * (D - 1)]
-        axes = [
-            np.unique(np.append(np.arange(first, n, step), (0, n - 1)))
-            for first, n in zip(firsts, counts, strict=True)
-        ]
+        axes = [rows, *(references_of(n, step, 0) for n in counts[1:])]
         references = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, D)
         lows = np.clip(references - reach, 0, np.subtract(counts, widths))
         soft, offsets = pilot, []

@@ -126,15 +126,14 @@ def tilings(shape: Sequence[int], settings: ShrinkageSettings) -> tuple[list[Til
     return one, two
 
 
-# A rule returns factors for the weights of some rows of the blocks of a tiling.
-Rule = Callable[[Array, Tiling, slice], Array]
+# A rule returns factors for the weights of blocks, from these and the blocks of a first result.
+Rule = Callable[[Array, Array | None, Tiling], Array]
 
 
 def shrink(planes: Array, settings: ShrinkageSettings = DEFAULT.shrinkage) -> Array:
     """Return planes (C, N_1, ..., N_D) of noise 1 without their noise, float32.
 
-    Work is done in slabs of the first axis. A slab is computed from its own samples and those
-    around it, so that the result does not depend on the size of the slabs, but for rounding.
+    The result does not depend on how the work is divided, but for rounding.
 
     Examples
     --------
@@ -147,12 +146,46 @@ def shrink(planes: Array, settings: ShrinkageSettings = DEFAULT.shrinkage) -> Ar
     """
     clean = np.empty(planes.shape, dtype=np.float32)
 
-    def work(slab: Slab) -> None:
-        found = shrink_slab(planes[:, slab.needed], slab, planes.shape[1:], settings)
-        clean[:, slab.rows] = found[:, slab.inner]
+    def put(rows: slice, found: Array) -> None:
+        clean[:, rows] = found
 
-    in_threads(work, slabs(planes.shape, margin(planes.shape[1:], settings)))
+    shrink_rows(lambda rows: planes[:, rows], planes.shape, put, settings)
     return clean
+
+
+def shrink_rows(
+    planes: Callable[[slice], Array],
+    shape: Sequence[int],
+    put: Callable[[slice, Array], None],
+    settings: ShrinkageSettings,
+) -> None:
+    """Shrink planes of ``shape`` (C, N_1, ..., N_D) that are read and written in rows of axis 1.
+
+    If few rows fill a slab, as in volumes, they roll through windows, so that memory is bounded and
+    nothing is computed twice. Otherwise a slab is computed from its rows and those around it.
+
+    Parameters
+    ----------
+    planes : callable
+        Returns the given rows (C, rows, N_2, ..., N_D); called from several threads.
+    shape : sequence of int
+        The shape of all planes.
+    put : callable
+        Takes rows and their planes without noise; called from several threads.
+    settings : ShrinkageSettings
+        Sizes, shifts and threshold.
+    """
+    reach = margin(shape[1:], settings)
+    parts = slabs(shape, reach, SLAB)
+    if len(parts) > 1 and SHORTEST_SLAB * reach * shape[0] * math.prod(shape[2:]) > SLAB:
+        _roll(planes, shape, put, settings)
+        return
+
+    def work(slab: Slab) -> None:
+        found = shrink_slab(planes(slab.needed), slab, shape[1:], settings)
+        put(slab.rows, found[:, slab.inner])
+
+    in_threads(work, parts)
 
 
 def margin(shape: Sequence[int], settings: ShrinkageSettings) -> int:
@@ -181,13 +214,15 @@ class Slab:
         return slice(self.rows.start - self.needed.start, self.rows.stop - self.needed.start)
 
 
-def slabs(shape: Sequence[int], reach: int, most: int = SLAB) -> list[Slab]:
+def slabs(
+    shape: Sequence[int], reach: int, most: int = SLAB, shortest: int = SHORTEST_SLAB
+) -> list[Slab]:
     """Return the slabs of planes (C, N_1, ..., N_D), of about ``most`` numbers each.
 
-    Rows depend on other rows up to ``reach`` away.
+    Rows depend on other rows up to ``reach`` away; slabs have at least ``shortest`` times as many.
     """
     n, row = shape[1], shape[0] * math.prod(shape[2:])
-    count = max(1, round(n / max(most // row, SHORTEST_SLAB * reach)))
+    count = max(1, round(n / max(most // row, shortest * reach)))
     ends = [i * n // count for i in range(count + 1)]
     return [
         Slab(slice(low, high), slice(max(low - reach, 0), min(high + reach, n)))
@@ -215,8 +250,8 @@ def shrink_slab(
         [_shifted(one, slab.needed.start) for one in part] for part in tilings(shape, settings)
     )
     noisy = _Padded.of(planes, [*first, *second])
-    pilot = noisy.average(first, _threshold(settings.threshold), settings.larger)
-    return noisy.average(second, _wiener(noisy.like(pilot)), settings.larger)
+    pilot = noisy.average(first, None, _threshold(settings.threshold), settings.larger)
+    return noisy.average(second, noisy.like(pilot), _wiener, settings.larger)
 
 
 def _shifted(tiling: Tiling, start: int) -> Tiling:
@@ -228,7 +263,7 @@ def _shifted(tiling: Tiling, start: int) -> Tiling:
 def _threshold(least: float) -> Rule:
     """Return the rule that keeps weights above ``least``, and the mean of every block."""
 
-    def keep(weights: Array, tiling: Tiling, _: slice) -> Array:
+    def keep(weights: Array, _: Array | None, tiling: Tiling) -> Array:
         factors = np.abs(weights)
         np.greater(factors, np.float32(least), out=factors)
         factors[_mean_of(tiling)] = 1.0
@@ -237,17 +272,14 @@ def _threshold(least: float) -> Rule:
     return keep
 
 
-def _wiener(pilot: _Padded) -> Rule:
-    """Return the rule that shrinks weights by q / (q + 1), q from a first result."""
-
-    def factors(_: Array, tiling: Tiling, rows: slice) -> Array:
-        q = weights_of(pilot.blocks(tiling)[:, rows], tiling.sizes)
-        np.square(q, out=q)
-        q /= q + 1
-        q[_mean_of(tiling)] = 1.0
-        return q
-
-    return factors
+def _wiener(_: Array, pilot: Array | None, tiling: Tiling) -> Array:
+    """Shrink weights by q / (q + 1), q from the blocks of a first result."""
+    assert pilot is not None  # the second pass has one
+    q = weights_of(pilot, tiling.sizes)
+    np.square(q, out=q)
+    q /= q + 1
+    q[_mean_of(tiling)] = 1.0
+    return q
 
 
 def _mean_of(tiling: Tiling) -> tuple[slice | int, ...]:
@@ -281,27 +313,16 @@ class _Padded:
         """Return the blocks of a tiling, as a view."""
         return tiling.blocks(self.values if values is None else values, self.origin, self.shape)
 
-    def average(self, every: Sequence[Tiling], rule: Rule, larger: float) -> Array:
-        """Return the average over tilings of the samples whose weights a rule has shrunk.
-
-        Larger blocks weigh more, by this power of their number of samples.
-        """
+    def average(
+        self, every: Sequence[Tiling], pilot: _Padded | None, rule: Rule, larger: float
+    ) -> Array:
+        """Return the average over tilings of the samples whose weights a rule has shrunk."""
         total, share = np.zeros_like(self.values), np.zeros_like(self.values)
         for tiling in every:
             noisy, sums, shares = (self.blocks(tiling, one) for one in (None, total, share))
-            most = np.float32(math.prod(tiling.sizes) ** larger)
-            for rows in _strips(noisy.shape):
-                weights = weights_of(noisy[:, rows], tiling.sizes)
-                factors = rule(weights, tiling, rows)
-                weights *= factors
-                # the noise of a block is the sum of its squared factors
-                trust = _along_lines(most / _sum_of_squares(factors), tiling.sizes[-1])
-                samples = samples_of(weights, tiling.sizes).reshape(*weights.shape[:-2], -1)
-                samples *= trust
-                lines = sums[:, rows].reshape(samples.shape)
-                lines += samples
-                lines = shares[:, rows].reshape(samples.shape)
-                lines += trust
+            first = None if pilot is None else pilot.blocks(tiling)
+            for part in _strips(noisy.shape):
+                _add(part, tiling, (noisy, first, sums, shares), rule, larger)
         inside = (
             slice(None),
             *(slice(o, o + n) for o, n in zip(self.origin, self.shape, strict=True)),
@@ -309,10 +330,189 @@ class _Padded:
         return total[inside] / share[inside]
 
 
-def _strips(shape: Sequence[int]) -> Iterator[slice]:
+# The part of blocks (C, n_1, b_1, ...) that is computed at a time: an index.
+Part = tuple[slice, ...]
+
+
+def _strips(shape: Sequence[int]) -> Iterator[Part]:
     """Yield the rows of blocks (C, n_1, b_1, ...) that are computed together."""
     step = max(1, STRIP * shape[1] // math.prod(shape))
-    return (slice(low, low + step) for low in range(0, shape[1], step))
+    return ((slice(None), slice(low, low + step)) for low in range(0, shape[1], step))
+
+
+def _add(
+    part: Part,
+    tiling: Tiling,
+    arrays: tuple[Array, Array | None, Array, Array],
+    rule: Rule,
+    larger: float,
+) -> None:
+    """Add some blocks, shrunk by a rule and weighted, to the sums; and the weights to the shares.
+
+    ``arrays`` are the noisy blocks, those of a first result, the sums and the shares. Larger blocks
+    weigh more, by the power ``larger`` of their number of samples.
+    """
+    noisy, first, sums, shares = arrays
+    weights = weights_of(noisy[part], tiling.sizes)
+    factors = rule(weights, None if first is None else first[part], tiling)
+    weights *= factors
+    # the noise of a block is the sum of its squared factors
+    most = np.float32(math.prod(tiling.sizes) ** larger)
+    trust = _along_lines(most / _sum_of_squares(factors), tiling.sizes[-1])
+    samples = samples_of(weights, tiling.sizes).reshape(*weights.shape[:-2], -1)
+    samples *= trust
+    lines = sums[part].reshape(samples.shape)
+    lines += samples
+    lines = shares[part].reshape(samples.shape)
+    lines += trust
+
+
+def _roll(
+    planes: Callable[[slice], Array],
+    shape: Sequence[int],
+    put: Callable[[slice, Array], None],
+    settings: ShrinkageSettings,
+) -> None:
+    """Shrink planes of which few rows are in memory at a time; see `shrink_rows`.
+
+    Both passes go along the first axis. Once a pass has added all blocks that start before row e,
+    its rows before e are finished. The second pass is as far behind the first as its blocks reach.
+    """
+    N, (one, two) = shape[1], tilings(shape[1:], settings)
+    first, second = (max(tiling.sizes[0] for tiling in part) for part in (one, two))
+    pads = [max(t.sizes[axis] for t in (*one, *two)) for axis in range(1, len(shape) - 1)]
+    keep, reach = _threshold(settings.threshold), max(first, second)
+    # no block that covers a sample starts before row 1 - size
+    noisy, pilot = (_Window(1 - size, pads) for size in (reach, second))
+    passes = _Pass(one, keep, first, settings.larger), _Pass(two, _wiener, second, settings.larger)
+
+    def append_noisy(stop: int) -> None:  # rows outside of the grid are mirrored
+        wanted = np.arange(noisy.stop, stop)
+        inside = np.where(wanted < 0, -1 - wanted, np.where(wanted < N, wanted, 2 * N - 1 - wanted))
+        low = int(inside.min())
+        noisy.append(planes(slice(low, int(inside.max()) + 1))[:, inside - low])
+
+    for low in range(0, N, reach):
+        end = min(low + reach, N)
+        append_noisy(end + reach - 1)
+        found = passes[0].advance(end, noisy, None)
+        if low == 0:
+            pilot.append(found[:, second - 2 :: -1] if second > 1 else found[:, :0])
+        pilot.append(found)
+        if end == N:
+            pilot.append(pilot.last(second - 1)[:, ::-1])
+        done = passes[1].start
+        found = passes[1].advance(N if end == N else end - second + 1, noisy, pilot)
+        if found.shape[1]:
+            put(slice(max(done, 0), max(done, 0) + found.shape[1]), found)
+        noisy.drop(passes[1].start)
+        pilot.drop(passes[1].start)
+
+
+class _Window:
+    """Successive rows of planes, padded along the other axes by mirrored samples."""
+
+    def __init__(self, start: int, pads: Sequence[int]) -> None:
+        self.start, self.pads = start, tuple(pads)
+        self.values: Array | None = None
+
+    @property
+    def stop(self) -> int:
+        """The row after the last one."""
+        return self.start + (0 if self.values is None else self.values.shape[1])
+
+    def append(self, rows: Array) -> None:
+        """Append rows (C, rows, N_2, ..., N_D)."""
+        pads = [(0, 0), (0, 0), *((b, b) for b in self.pads)]
+        found = np.pad(rows.astype(np.float32, copy=False), pads, mode="symmetric")
+        whole = self.values
+        self.values = found if whole is None else np.concatenate([whole, found], axis=1)
+
+    def last(self, count: int) -> Array:
+        """Return the last rows, without their padding."""
+        assert self.values is not None  # rows were appended
+        rows = slice(self.values.shape[1] - count, None)
+        inside = (slice(b, n - b) for b, n in zip(self.pads, self.values.shape[2:], strict=True))
+        return self.values[(slice(None), rows, *inside)]
+
+    def drop(self, start: int) -> None:
+        """Drop the rows before ``start``."""
+        assert self.values is not None  # rows were appended
+        self.values = self.values[:, start - self.start :].copy()
+        self.start = start
+
+
+class _Pass:
+    """A pass over rows: the sums of its shrunk blocks, in rows that later blocks still reach.
+
+    Attributes
+    ----------
+    start : int
+        The first row that is not finished; blocks that start before it have been added.
+    """
+
+    def __init__(self, every: Sequence[Tiling], rule: Rule, size: int, larger: float) -> None:
+        self.every, self.rule, self.size, self.larger = every, rule, size, larger
+        self.start = 1 - size
+        self._left: tuple[Array, Array] | None = None
+
+    def advance(self, end: int, noisy: _Window, pilot: _Window | None) -> Array:
+        """Add the blocks that start before row ``end``; return the rows >= 0 that this finishes."""
+        assert noisy.values is not None  # rows were appended
+        pads, shape = noisy.pads, list(noisy.values.shape)
+        shape[1] = end - self.start + self.size - 1
+        total, share = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        if self._left is not None:
+            for now, before in zip((total, share), self._left, strict=True):
+                now[:, : before.shape[1]] = before
+        others = [n - 2 * b for n, b in zip(shape[2:], pads, strict=True)]
+        for tiling in self.every:
+            size = tiling.sizes[0]
+            low = max(self.start, 1 - size)
+            low += (tiling.shift[0] - low) % size  # the first block
+            rows = max(-(-(end - low) // size), 0) * size
+            if rows == 0:
+                continue
+            # of these rows
+            own = Tiling(tiling.sizes, (0, *tiling.shift[1:]))
+            sums, shares, blocks = (
+                own.blocks(values, (low - start, *pads), (rows, *others))
+                for values, start in (
+                    (total, self.start),
+                    (share, self.start),
+                    (noisy.values, noisy.start),
+                )
+            )
+            first = None
+            if pilot is not None:
+                assert pilot.values is not None  # rows were appended
+                first = own.blocks(pilot.values, (low - pilot.start, *pads), (rows, *others))
+            add = functools.partial(
+                _add,
+                tiling=tiling,
+                arrays=(blocks, first, sums, shares),
+                rule=self.rule,
+                larger=self.larger,
+            )
+            in_threads(add, _pieces(sums.shape))
+        done = end - self.start
+        inside = tuple(slice(b, b + n) for b, n in zip(pads, others, strict=True))
+        finished = (slice(None), slice(max(-self.start, 0), done), *inside)
+        found = total[finished] / share[finished]
+        self._left = total[:, done:].copy(), share[:, done:].copy()
+        self.start = end
+        return found
+
+
+def _pieces(shape: Sequence[int]) -> list[Part]:
+    """Return blocks (C, n_1, b_1, n_2, b_2, ...) in pieces of whole blocks along both axes."""
+    size = math.prod(shape) // (shape[1] * shape[3])
+    step = max(1, STRIP // size)
+    return [
+        (slice(None), slice(i, i + 1), slice(None), slice(low, low + step))
+        for i in range(shape[1])
+        for low in range(0, shape[3], step)
+    ]
 
 
 def _along_lines(each: Array, size: int) -> Array:
