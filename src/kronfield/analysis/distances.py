@@ -63,7 +63,7 @@ def _theory(embedder: Embedder) -> Callable[[Array], Array]:
             "embedder",
             repr(embedder),
             "a nonzero similarity",
-            "Its features are zero everywhere.",
+            "Its features are zero everywhere: give it a larger width.",
         )
     return lambda d: np.asarray(embedder.similarity(d)) / at_zero
 
@@ -80,7 +80,10 @@ def _measured(embedder: Embedder, distances: Array) -> Array:
     at_zero = float(mean_product(np.zeros(1))[0])
     if at_zero == 0.0:
         raise problem(
-            "embedder", repr(embedder), "features that reach the middle of the domain", "Widen it."
+            "embedder",
+            repr(embedder),
+            "features that reach the middle of the domain",
+            "Raise its width.",
         )
     return mean_product(distances) / at_zero
 

@@ -109,7 +109,7 @@ def _check(
     matrix = np.concatenate([features, ones], axis=1) if bias else features
     N, K = matrix.shape
     if N == 0:
-        raise problem("positions", "none", "at least one", "There is nothing to memorise.")
+        raise problem("positions", "none", "at least one", "Pass the positions of the samples.")
     values = _spectrum(matrix)
     rank, stable = int(np.sum(values > tolerance)), stable_rank(matrix) if np.any(matrix) else 0.0
     smallest = float(values[N - 1]) if values.size >= N else 0.0
@@ -187,7 +187,7 @@ def _on_grid(
             "bias",
             True,
             "False for a Kronecker encoding of a grid",
-            "Its rank rule has no constant term.",
+            "Leave bias out: the rule for the rank of a grid has no constant term.",
         )
     matrices = [to_numpy(matrix) for matrix in encoding.matrices(axes)]
     each = zip(encoding.embedders, matrices, axes, strict=True)
@@ -226,8 +226,8 @@ def _products_above(spectra: Sequence[Array], tolerance: float) -> int:
         raise problem(
             "axes",
             [len(one) for one in spectra],
-            f"at most {MOST_PRODUCTS} products",
-            "Use fewer samples.",
+            f"lengths whose product, without the longest, is at most {MOST_PRODUCTS}",
+            "Use fewer samples on each axis.",
         )
     products = np.ones(1)
     for values in others:

@@ -226,6 +226,6 @@ def features_needed(embedder: Embedder, tolerance: float = 1e-3) -> int:
             "embedder",
             repr(embedder),
             "an embedder whose spectrum decays",
-            "No finite number of features is enough for it.",
+            "No finite number of features is enough for this one: choose, say, a Gaussian.",
         )
     return math.floor(2 * band) + 1

@@ -43,7 +43,12 @@ Examples:
     "-n", "--samples", type=_COUNT, default=512, show_default=True, help="Evenly spaced samples N."
 )
 @click.option(
-    "-k", "--size", type=_COUNT, default=512, show_default=True, help="Features K, unless given."
+    "-k",
+    "--size",
+    type=_COUNT,
+    default=512,
+    show_default=True,
+    help="Features K of embedders without a size.",
 )
 @click.option("--plot", type=PATH, help="Draw rank and similarity curves to this file.")
 @output_options

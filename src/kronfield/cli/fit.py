@@ -261,7 +261,7 @@ def _refuse_options_of_tables(
     """Refuse options that need scattered points, of an INPUT that is a grid."""
     if places is not None:
         raise Failure(
-            "--at: expected a table of points as INPUT. "
+            f"--at: got {kind} as INPUT; expected a table of points. "
             "For grids: kronfield fit, then kronfield render --at"
         )
     for name, value in (("--trend", trend), ("--hold-out", hold_out)):
@@ -369,7 +369,8 @@ def _check(
         check_table(target, force=force)
         if report is not None or dtype is not None:
             raise Failure(
-                "--at: writes values, not a field. Leave out --report and --dtype, or --at"
+                "--at: got it beside --report or --dtype, which are for fields; expected only one "
+                "of them. Leave out --at or the others"
             )
     if report is not None:
         from kronfield.cli.picture_report import check_folder

@@ -178,7 +178,10 @@ def command(
         places = received(places)
         for_grids = (size, scale, crops, cuts, rate, tone_range, channel)
         if any(for_grids):
-            raise Failure("--at: the table gives all positions. Leave out the options for grids")
+            raise Failure(
+                "--at: got it beside options for grids; expected only the table of positions. "
+                "Leave out sizes, regions, rates, ranges and channels"
+            )
         _write_at(
             path, places, output, out, force=force, derivative=derivative, per=per, beyond=beyond
         )

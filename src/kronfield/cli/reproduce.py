@@ -75,7 +75,8 @@ Examples:
 @click.option(
     "--methods",
     metavar="NAMES",
-    help="Of simple, complex, closed, ours; encoders; simple:Gau; simple:4 (depth). Default: all.",
+    help="Methods to run: simple, complex, closed or ours; an encoder; simple:Gau; simple:4, of "
+    "depth 4. Default: all.",
 )
 @click.option(
     "--side", type=click.IntRange(8), help="Samples per side, instead of those of --size."

@@ -108,8 +108,8 @@ class Embedder(ABC):
             raise problem(
                 "derivative",
                 f"an embedder of {self.dimensions} dimensions",
-                "one axis",
-                "Use Concatenated.",
+                "an embedder of one axis",
+                "Put one embedder per axis into a Concatenated or Kronecker encoding.",
             )
         if order > min(self.smoothness, 2):
             raise problem(
@@ -142,8 +142,8 @@ class Embedder(ABC):
             raise problem(
                 "integral",
                 f"an embedder of {self.dimensions} dimensions",
-                "one axis",
-                "Use one per axis.",
+                "an embedder of one axis",
+                "Integrate each axis with an embedder of its own.",
             )
         return np.asarray(self._integral(low, high))
 

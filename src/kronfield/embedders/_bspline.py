@@ -221,7 +221,10 @@ class BSpline(Embedder):
             return (self.inner[1] - self.inner[0]) / (self.inner_count - 1)
         if not self.is_even:
             raise problem(
-                "spacing", repr(self), "even knots", "With uneven knots every gap is different."
+                "spacing",
+                repr(self),
+                "even knots",
+                "Uneven knots have no spacing: see inner_knots.",
             )
         return (self.high - self.low) / (self.inner_count + 1)
 

@@ -154,9 +154,9 @@ def _normalised(pair: tuple[AnyArray, AnyArray]) -> tuple[AnyArray, AnyArray]:
     if not bool(xp.all(xp.abs(total) > ALIKE)):
         raise problem(
             "normalise",
-            "weights that sum to 0",
-            "features that agree within a cell",
-            "Use a finer grid.",
+            "weights of two nodes that sum to 0",
+            "weights that can be divided by their sum",
+            "Use a finer grid, so that neighbouring nodes have similar features.",
         )
     return pair[0] / total, pair[1] / total
 

@@ -220,5 +220,6 @@ def _dense(
     for row in rows[1:]:
         values = np.einsum("pk,pk...->p...", row, values)
     if values.shape != (P, C):
-        raise problem("weights", planes.shape, str(encoding.shape), "They do not belong together.")
+        expected = f"shape (C, *{encoding.shape}), that of the encoding"
+        raise problem("weights", planes.shape, expected, "Pass weights fitted with this encoding.")
     return values.T

@@ -24,11 +24,12 @@ from kronfield.field.field import Field
 
 # Values are computed from about this many products at a time: 16 MB.
 BLOCK = 1 << 21
-# The most positions of `on_grid` without axes.
+# The most positions of `on_grid` without axes: a grid of many dimensions is a mere preview.
 MOST_POSITIONS = 4096
-# The number of positions of a partial dependence, unless they are given.
+# The number of positions of a partial dependence, unless they are given: enough for a plot.
 POSITIONS = 101
-# The number of Gauss-Legendre nodes on either side of a kink, for products with a trend.
+# The number of Gauss-Legendre nodes on either side of a kink, for products with a trend: the
+# relative error is below 1e-10 for similarities at least as wide as 0.02 of the box.
 NODES = 48
 
 

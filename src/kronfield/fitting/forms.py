@@ -125,7 +125,7 @@ def _grid_form(D: int, needs: str, most: int) -> Form:
             needs.split()[0] if needs else "form",
             f"{got} with {D} dimensions",
             f"at most {most} dimensions on a grid",
-            "Leave it out: the dual form has no grid.",
+            "Leave it out: the dual form needs no grid.",
         )
     return Form("grid", f"needed for {needs}" if needs else "asked for")
 

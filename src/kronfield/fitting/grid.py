@@ -479,7 +479,7 @@ def _check_channels(grid: GridInput, options: GridOptions) -> None:
         "values",
         f"a fit of {grid.channel_count} channels of {' x '.join(map(str, layout.shape))} samples",
         float(planes * numbers),
-        "Fit some of the channels after the others, or parts of the grid.",
+        "Fit a few channels at a time, or parts of the grid.",
     )
 
 
@@ -1100,7 +1100,7 @@ def _check_gaps(grid: GridInput, missing: Array, settings: Settings) -> None:
         "values",
         f"a fit of {' x '.join(map(str, layout.shape))} samples of which {count} are missing",
         float(of_sample * missing.size + OF_GAP * min(count, missing.size - count)),
-        "Fit parts of the grid, or some of the channels after the others.",
+        "Fit parts of the grid, or a few channels at a time.",
     )
 
 

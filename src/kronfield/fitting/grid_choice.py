@@ -275,7 +275,7 @@ def _noise(
     # No prediction has a smaller error than the noise of the sample that is predicted.
     least = max((math.sqrt(one.squares.min()) for one in errors() if one is not None), default=1.0)
     if least < options.settings.noise.least_part:
-        return no_noise(C, f"no noise: samples are predicted to {least:.1g} of the largest")
+        return no_noise(C, f"no noise: samples predict each other to {least:.1g} of the largest")
     found = find_noise(values, options.settings.noise, positions=axes)
     largest = np.abs(crop.values).reshape(C, -1).max(axis=1) * crop.scale
     parts = np.divide(found.sigma, largest, out=np.zeros(C), where=largest > 0)
@@ -289,7 +289,8 @@ def _noise(
         default=1.0,
     )
     if found.is_found and float(np.mean(parts**2)) > chance * least**2:
-        return no_noise(C, f"no noise: samples are predicted to {least:.2g}, better than it allows")
+        reason = f"no noise: samples predict each other to {least:.2g} of the largest, which no "
+        return no_noise(C, f"{reason}prediction of noisy samples does")
     if options.only_middle:  # it has no ends of the range
         return found
     if found.is_found:

@@ -1025,7 +1025,7 @@ def _objection(bands: _Bands, part: _Part, floor: float, where: str) -> str:
     if max(bounds) > 1 / needed:
         return f"{finest} are {max(bounds):.2g} times as strong as those at a larger spacing"
     if 0 < part.near_ratio(settings, -settings.confidence) < needed:
-        return "close samples differ less than others do"
+        return "close samples differ less than samples further apart"
     if not part.may_be_noise(settings):
         return (
             f"{finest} are {part.ratio:.2f} times as strong as those at twice the spacing, and "

@@ -76,7 +76,7 @@ class RobustReport:
         scales = ", ".join(f"{one:.3g}" for one in self.scale)
         text = (
             f"Huber's loss: {self.down_weighted} points weighted down, {self.rejected} rejected; "
-            f"scale {scales}, {self.rounds} rounds{'' if self.settled else ', not settled'}"
+            f"scale {scales}, {self.rounds} rounds{'' if self.settled else ', not converged'}"
         )
         for one in self.largest:
             at = ", ".join(f"{x:.4g}" for x in one.position)

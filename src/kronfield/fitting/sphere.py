@@ -57,12 +57,18 @@ def sphere(values: Any, latitude: Any, longitude: Any, **options: Any) -> Field:
     for name in ("axes", "periodic", "domain", "encoding", "mask", "weights", "ends"):
         if name in options:
             raise problem(
-                name, f"{name} of a sphere", "none", "The grid of a sphere is continued and fixed."
+                name,
+                f"{name} of a sphere",
+                "none",
+                "Leave it out: latitude and longitude alone decide how the grid is continued.",
             )
     lat, lon = real_numbers("latitude", latitude), real_numbers("longitude", longitude)
     if lat.ndim != 1 or len(lat) < 2 or np.abs(lat).max() > 90 + AT_POLE:
         raise problem(
-            "latitude", describe(lat), "two or more latitudes from -90 to 90", "In degrees."
+            "latitude",
+            describe(lat),
+            "two or more latitudes from -90 to 90",
+            "Pass degrees, one per row of values.",
         )
     array = number_array("values", values)
     if array.ndim not in (2, 3) or array.shape[:2] != (len(lat), lon.size):
@@ -70,7 +76,7 @@ def sphere(values: Any, latitude: Any, longitude: Any, **options: Any) -> Field:
             "values",
             describe(array),
             f"shape ({len(lat)}, {lon.size}) or with channels",
-            "Latitudes come first.",
+            "Latitudes are the first axis: transpose values if they are the second.",
         )
     if lat[0] > lat[-1]:
         lat, array = lat[::-1], array[::-1]
@@ -101,7 +107,12 @@ def _single_poles(array: Array, lat: Array) -> Array:
 def _opposite(array: Array, lat: Array, lon: Array, settings: Settings | None) -> Array:
     """Return the values 180 degrees further on each circle of latitude."""
     if lon.ndim != 1 or len(lon) < 2:
-        raise problem("longitude", describe(lon), "two or more longitudes", "In degrees.")
+        raise problem(
+            "longitude",
+            describe(lon),
+            "two or more longitudes",
+            "Pass degrees, one per column of values.",
+        )
     rising = lon if lon[0] < lon[-1] else lon[::-1]
     if len(lon) % 2 == 0 and is_even_circle(rising, 360.0):
         return np.roll(array, len(lon) // 2, axis=1)

@@ -351,7 +351,7 @@ class SetAccessor:
             if _is_fitted(one, dims)
         }
         if not found:
-            raise problem("dims", dims, "dimensions of a variable with numbers", "Name others.")
+            raise problem("dims", dims, "dimensions of a variable with numbers", "Choose others.")
         return found
 
     def interp(
@@ -365,7 +365,7 @@ class SetAccessor:
                 "coords",
                 ", ".join(unknown),
                 f"some of {', '.join(map(str, self._data.dims))}",
-                "Name dimensions.",
+                "Name dimensions of the data.",
             )
         return self._each(
             lambda one: one.kronfield.interp(

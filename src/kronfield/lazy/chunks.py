@@ -13,7 +13,8 @@ from kronfield._core.records import record
 from kronfield.embedders import Embedder
 from kronfield.solvers.points.rows import axis_run
 
-# Axes of up to this many samples become one chunk where every weight depends on all samples.
+# Axes of up to this many samples become one chunk where every weight depends on all samples. Longer
+# axes in several chunks are refused, so that no chunk becomes too large for memory.
 SHORT = 256
 
 
@@ -150,7 +151,7 @@ def one_chunk(argument: str, axis: int, reason: str) -> Exception:
     """Return the error for an axis that is solved as a whole, but has several chunks."""
     return problem(
         argument,
-        f"several chunks on axis {axis}, {reason}",
+        f"several chunks on axis {axis}, where {reason}",
         "one chunk there",
         f"Use values.rechunk({{{axis}: -1}}), with smaller chunks on the other axes.",
     )

@@ -30,7 +30,8 @@ from kronfield.solvers.points.rows import axis_run, taps_in_reach
 # The most numbers of a chunk that is made on a grid: 128 MB of float64. Chunks of weights that
 # would make more are divided first.
 MOST_MADE = 1 << 24
-# The most bytes of weights that are gathered for points of Dask, which may lie anywhere.
+# The most bytes of weights that are gathered for points of Dask, which may lie anywhere: each task
+# holds all of them.
 MOST_GATHERED = 1 << 28
 
 
@@ -388,7 +389,7 @@ def positions_of(
     Where possible all have the same number, except the last, so that zarr can store the values.
     """
     if len(chunks) > 1 and not is_local(embedder):
-        raise one_chunk("weights", axis, f"whose {embedder!r} all act everywhere")
+        raise one_chunk("weights", axis, f"each feature of {embedder!r} acts everywhere")
     # the weight in the middle of those that act, for each position
     middle = owners(embedder, u) if len(chunks) > 1 and len(u) else np.zeros(len(u))
 
@@ -553,7 +554,7 @@ class _Side:
         zeros = np.zeros(len(u), dtype=np.int64)
         if not is_local(embedder):
             if len(chunks) > 1:
-                raise one_chunk("weights", axis, f"whose {embedder!r} all act everywhere")
+                raise one_chunk("weights", axis, f"each feature of {embedder!r} acts everywhere")
             return cls(zeros, zeros, zeros + embedder.size)
         run = axis_run(embedder, u, order)
         bounds = starts(chunks)[1:-1]

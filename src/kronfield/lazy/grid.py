@@ -194,7 +194,7 @@ def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
         "values",
         f"a choice from {count} samples of {len(planes)} real channels",
         8.0 * JUDGED * len(planes) * count,
-        "Fit some of the channels after the others.",
+        "Fit a few channels at a time.",
     )
     values = middle(planes, part)
     read = Middle(values, [one.start for one in part], layout.shape)
@@ -262,7 +262,9 @@ class ChunkSolve:
                 if not solve.is_local(axis):
                     if len(lengths) > 1 and layout.shape[axis] > SHORT:
                         emb = embedders[axis]
-                        raise one_chunk("values", axis, f"whose {emb!r} need all samples")
+                        raise one_chunk(
+                            "values", axis, f"each weight of {emb!r} depends on all samples"
+                        )
                     lengths = (layout.shape[axis],)
                 tilings[axis] = tiling(lengths, on, functools.partial(_needed, solve, axis))
             # joined chunks may end elsewhere, where the inverse must fall off too

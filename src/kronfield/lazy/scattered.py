@@ -84,7 +84,7 @@ def _array(name: str, given: Any, ndim: int) -> Any:
         given = dask.array.from_array(real_numbers(name, given))
     given = lazy_array(name, given, known=False)
     if given.ndim != ndim:
-        raise problem(name, describe(given), f"{ndim} axes", "One row per point.")
+        raise problem(name, describe(given), f"{ndim} axes", "Pass one row per point.")
     return given
 
 

@@ -122,7 +122,7 @@ class NetworkField(Field):
                 raise problem(
                     "derivative",
                     orders,
-                    f"(0, ...) of {type(emb).__name__}",
+                    f"order 0 on all axes, beside features of {type(emb).__name__}",
                     emb.smoothness_remedy(),
                 )
         points = np.stack(units, axis=1)

@@ -44,7 +44,7 @@ BAND, HELD = 1 << 22, 1 << 29
 # MOST_AROUND is the largest number of samples around a tile. If the effect is longer, samples in
 # memory are smoothed as a whole grid, and for a video it is cut short.
 DECAY, MOST_AROUND = 10, 160
-# Grids of up to this many numbers are smoothed as a whole.
+# Grids in memory of up to this many numbers are smoothed as a whole, which takes little memory.
 SMOOTHED_AT_ONCE = 1 << 22
 
 Progress = Callable[[int, int], Any]

@@ -77,7 +77,7 @@ class GridSolver:
                 "ridge and roughness",
                 (ridge, roughness),
                 "at most one of the two above 0",
-                "No basis makes both diagonal.",
+                "Pass only one: no basis makes both matrices diagonal.",
             )
         self.units = [frame.unit(axis) for frame, axis in zip(self.frames, self.axes, strict=True)]
         self.inverses: list[AxisInverse] = []

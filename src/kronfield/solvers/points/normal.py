@@ -33,7 +33,8 @@ from kronfield.solvers.points.strategies import (
 )
 from kronfield.solvers.points.systems import BasisSystem, DataTerm, LocalSystem, feature_sum
 
-# Random probes for the trace of a hat matrix (Hutchinson, 1990).
+# Random probes for the trace of a hat matrix (Hutchinson, 1990): the standard error of a trace t is
+# at most sqrt(t / 8), 4 % of 100 degrees of freedom.
 PROBES = 16
 # The relative tolerance and the most iterations for b'A^-1 b. The error is well below that of the
 # random probes.
@@ -171,8 +172,8 @@ class NormalEquations:
                 "ridge and roughness",
                 penalty,
                 "at most one of the two above 0 where rows are blended",
-                "No basis makes both diagonal: leave one out, or use narrower features with exact "
-                "rows.",
+                "No basis makes both matrices diagonal: leave one out, or use narrower features "
+                "with exact rows.",
             )
         # Without a penalty, use the basis of a ridge: it leaves out singular values of zero.
         first, second = penalty.roughness
