@@ -241,6 +241,8 @@ def _mask(mask: Signal, path: str, shape: tuple[int, ...], invert: bool) -> Any:
 
 def _with_value(signal: Signal, missing: Any) -> Any:
     """Return where samples have the value of missing samples: numbers, or transparent."""
+    from kronfield.signals.fit import INVISIBLE
+
     if missing != "transparent":
         return _equal(signal, missing)
     if not signal.description.has_alpha:
@@ -248,7 +250,7 @@ def _with_value(signal: Signal, missing: Any) -> Any:
             "--missing: got transparent for a picture without alpha; expected a value. "
             "For example: 0"
         )
-    return signal.values[..., -1] < 0.5 / 255
+    return signal.values[..., -1] <= INVISIBLE
 
 
 def _equal(signal: Signal, missing: Sequence[float]) -> Any:

@@ -1,9 +1,9 @@
 """Noisy samples with gaps: fill the gaps and remove the noise.
 
 The gaps are filled by a fit of the known samples. Then noise is removed from all samples, the gaps
-are filled with the result, and so on: every round denoises the known samples beside better
-neighbours. Some known samples are hidden, to test whether the result predicts them better than
-the penalised fit with which the rounds begin.
+are filled with the result, and so on (Guleryuz, 2006: iterated denoising): every round denoises the
+known samples beside better neighbours. Some known samples are hidden, to test whether the result
+predicts them better than the penalised fit with which the rounds begin.
 """
 
 from __future__ import annotations

@@ -51,6 +51,10 @@ from kronfield.fitting.settings import PointSettings
 from kronfield.solvers.points.assemble import RowRule
 from kronfield.solvers.points.normal import Penalty
 
+# The relative error where nothing could be held out to measure it. It changes no tolerance; it only
+# keeps the scale above 0 by which outliers are judged.
+UNKNOWN_ERROR = 1e-3
+
 
 @record(eq=False)
 class PointSamples:
@@ -203,7 +207,7 @@ def _unsearched(
         else "default: too few different values to choose by"
     )
     default = Penalty(roughness=(options.settings.points.default_roughness,) * 2, units=units)
-    return PointChoice(encoding, frames, options.penalty or default, 1e-3, reason, [])
+    return PointChoice(encoding, frames, options.penalty or default, UNKNOWN_ERROR, reason, [])
 
 
 def _trial(samples: PointSamples, lattice: list[Lattice] | None, options: PointOptions) -> Trial:
@@ -416,7 +420,7 @@ def choose_penalty(
     if samples.too_few(options.settings.points.fewest):
         reason = "default: too few different values to choose by"
         default = Penalty(ridge=options.settings.points.default_ridge)
-        return PointChoice(encoding, frames, default, 1e-3, reason, [])
+        return PointChoice(encoding, frames, default, UNKNOWN_ERROR, reason, [])
     box = [(frame.low, frame.high) for frame in frames]
     units = options.units or mean_distances(box, len(samples.points))
     trial = Trial(samples.points, samples.values, samples.weights, options, cropped=False)

@@ -288,9 +288,8 @@ def _of_order(
     mean = math.prod(cell ** (1 / len(cells)) for cell in cells)
     scale = mean ** (2 * order)
     weakest = settings.weakest + 2 * order * math.log10(min(cells) / mean)
-    # the strongest one halves a wave of twice the length of the longest axis, or less
-    longest = max(2 * max(counts) / math.pi, 10.0)
-    strongest = 2 * order * math.log10(longest * max(cells) / mean)
+    # the strongest one halves a wave of twice the length of the longest axis
+    strongest = 2 * order * math.log10(2 * max(counts) / math.pi * max(cells) / mean)
     judge: _InBasis | _ByDifferences | _OnLine
     if len(counts) == 1 and counts[0] > settings.longest_basis and not is_even(axes[0]):
         judge, strongest = _OnLine(axes[0], order, tension), min(strongest, STRONGEST_BAND)

@@ -205,7 +205,11 @@ def _line_band(penalty: DifferencePenalty) -> Array:
 
 
 def sparse_solve(term: DataTerm, penalty: DifferencePenalty, b: Array) -> Array | None:
-    """Return the solution by a sparse LU factorisation; None if the matrix is singular."""
+    """Return the solution by a sparse LU factorisation; None if the matrix is singular.
+
+    The unknowns are in an order of minimum degree (Liu, 1985), and the factorisation is SuperLU
+    (Demmel et al., 1999).
+    """
     import scipy.sparse.linalg
 
     matrix = (sparse_term(term, penalty.shape) + sparse_penalty(penalty)).tocsc()
