@@ -1088,7 +1088,7 @@ def test_either_side_of_windows_and_window_samples():
 
 def test_either_side_of_whole_samples(monkeypatch):
     """A hole that stays linear is filled locally if the lattice is large, else by a whole fit."""
-    monkeypatch.setattr(filling_choice, "certain_share", lambda share, deviation: 0.0)
+    monkeypatch.setattr(filling_choice, "certain_share", lambda *_: 0.0)
     rng, found = np.random.default_rng(0), []
     for shape in ((512, 512), (520, 512)):
         i, j = np.ogrid[: shape[0], : shape[1]]
@@ -1287,3 +1287,10 @@ def test_either_side_of_step_samples(monkeypatch):
     values = np.random.default_rng(0).integers(0, 1000, 200_000).astype(float)
     assert filling_choice._step(values, DEFAULT.filling.step_samples) == 1.0
     assert seen[0] < 20_000
+
+
+def test_either_side_of_share_caution():
+    """Of a share of two standard errors about a half is taken, of one of 1.2 nothing."""
+    caution = DEFAULT.filling.share_caution
+    assert 0.4 < certain_share(0.6, 0.3, caution) / 0.6 < 0.6
+    assert certain_share(0.6, 0.5, caution) == 0

@@ -11,6 +11,7 @@ import kronfield.signals.denoise as module
 from clifiles import photograph
 from effort import LONG
 from kronfield.files import Description, read, video_frames, write
+from kronfield.fitting import settings
 from kronfield.signals.denoise import ArraySamples, Denoising, VideoSamples, samples_of, spans
 from kronfield.signals.fill import expected_error, moved_mask
 
@@ -136,7 +137,8 @@ def test_tiles_of_a_penalised_fit(small_tiles, monkeypatch):
     error = np.std(whole - clean)
     assert error < 0.02
     assert np.std(found - whole) < 0.05 * error
-    monkeypatch.setattr(module, "MOST_AROUND", 1)  # too little for tiles
+    few = settings.changed(settings.DEFAULT, "signals", "denoised_around", 1)
+    monkeypatch.setattr(settings, "DEFAULT", few)  # too little for tiles
     np.testing.assert_array_equal(all_of(job), whole)
 
 

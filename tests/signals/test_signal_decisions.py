@@ -19,7 +19,7 @@ from kronfield.files import read, write
 from kronfield.fitting import settings
 from kronfield.signals import contest
 from kronfield.signals.contest import GridContest, PointContest
-from kronfield.signals.denoise import samples_of
+from kronfield.signals.denoise import Denoising, samples_of
 from kronfield.signals.export import export
 from kronfield.signals.fill import expected_error
 from kronfield.signals.fit import fit_signal, noise_level, remember
@@ -206,6 +206,23 @@ def test_signals_denoised_part(tmp_path):
     """Of a line of 3 million samples a third is looked at."""
     samples = samples_of(signal(tmp_path, np.zeros(3 << 20, dtype=np.float32)))
     assert samples.part.size == 1 << 20
+
+
+def test_signals_denoised_around():
+    """The effect of a strong penalty is cut short, that of a weak one is not."""
+    reaches = []
+    for weight in (1e4, 25.0):
+        smoothing = SimpleNamespace(weights=[weight], order=1, units=(1, 1), rotation=[1])
+        job = SimpleNamespace(
+            choice=SimpleNamespace(smoothing=smoothing),
+            noise=1,
+            samples=SimpleNamespace(shape=(900, 900)),
+            axes=[np.arange(900.0)] * 2,
+            _tiled=lambda clean, tiles, reach, *_: reaches.append(reach) or [],
+        )
+        list(Denoising._smoothed(job, None))
+    assert 100 < min(reaches[0]) <= max(reaches[0]) < 500
+    assert reaches[1] == [51, 51]
 
 
 def test_signals_network_range(tmp_path):

@@ -322,7 +322,7 @@ def consider_holes(
     else:
         weight, deviation = best_share(*alike(errors[best], others, gaps, judged.hidden))
         is_clear = weight > own.line_chance * deviation
-    taken = certain_share(weight, deviation) if is_clear else 0.0
+    taken = certain_share(weight, deviation, own.share_caution) if is_clear else 0.0
     reason = (
         f"mean squared error at {int(judged.hidden.sum())} samples hidden in "
         f"{len(judged.windows)} windows, relative to the variance; the best share of the filling "
@@ -512,12 +512,13 @@ def best_share(
     return share, math.sqrt(W / (W - 1) * float(off @ off)) / float(sizes.sum())
 
 
-def certain_share(share: float, deviation: float) -> float:
+def certain_share(
+    share: float, deviation: float, caution: float = DEFAULT.filling.share_caution
+) -> float:
     """Return a share, shrunk towards 0 by its standard error ``deviation``, and at most 1.
 
-    It is w (1 - 2 (e/w)²) for a share w of standard error e, or 0 if this is negative. The positive
-    part of the estimate of James and Stein (1961) has 1 in place of 2, but to take too much of the
-    filling is worse than to take too little.
+    It is w (1 - c (e/w)²) for a share w of standard error e, or 0 if this is negative, with
+    ``caution`` c: for c = 1, the positive part of the estimate of James and Stein (1961).
 
     Examples
     --------
@@ -527,7 +528,7 @@ def certain_share(share: float, deviation: float) -> float:
     """
     if not share > deviation:
         return 0.0
-    return min(max(share * (1 - 2 * (deviation / share) ** 2), 0.0), 1.0)
+    return min(max(share * (1 - caution * (deviation / share) ** 2), 0.0), 1.0)
 
 
 def consider_scattered(

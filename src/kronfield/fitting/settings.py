@@ -1474,6 +1474,15 @@ class SignalSettings(_Group):
         script="none",
         sides=(1 << 14, 1 << 26),
     )
+    denoised_around: int = decision(
+        160,
+        "Under a penalty, `kronfield denoise` smooths tiles with at most this many samples around "
+        "them. If more samples affect a tile, arrays are smoothed as a whole, and for videos these "
+        "samples are left out.",
+        data="by design: memory",
+        script="none",
+        sides=(40, 1000),
+    )
     contest_fewest: int = decision(
         10,
         "`kronfield compare` refuses fewer points than this.",
@@ -1804,6 +1813,15 @@ class FillingSettings(_Group):
         data="by design: once in forty by chance",
         script="none",
         sides=(0.0, 1000.0),
+    )
+    share_caution: float = decision(
+        2.0,
+        "Of its best share w, with the standard error e, the filling gets w (1 - c (e/w)²), c this "
+        "number. The estimate of James and Stein (1961) has 1, but to take too much of the filling "
+        "is worse than to take too little.",
+        data="by design",
+        script="none",
+        sides=(0.5, 4.0),
     )
     rounds: int = decision(
         32,

@@ -4,7 +4,8 @@ The method is chosen once, on the central part of the samples, as `kronfield.den
 tiles are read, denoised and yielded in order. A tile is computed together with the samples around
 it that affect it, and blocks of cosines start at the same samples as in one large grid. So the
 result is that of the whole grid, except for rounding, and for small differences where the samples
-around a tile would be too many and are cut short (see `MOST_AROUND` and `Denoising._reach`).
+around a tile would be too many and are cut short (see the decision `denoised_around`, and
+`Denoising._reach`).
 """
 
 from __future__ import annotations
@@ -41,9 +42,7 @@ TILES, SMALL_TILES = (1 << 16, 512, 96, 32), (1 << 14, 384, 64, 24)
 # video, about HELD bytes are held in memory.
 BAND, HELD = 1 << 22, 1 << 29
 # The effect of a penalty decays by a factor e over its length; after DECAY lengths it is neglected.
-# MOST_AROUND is the largest number of samples around a tile. If the effect is longer, samples in
-# memory are smoothed as a whole grid, and for a video it is cut short.
-DECAY, MOST_AROUND = 10, 160
+DECAY = 10
 # Grids in memory of up to this many numbers are smoothed as a whole, which takes little memory.
 SMOOTHED_AT_ONCE = 1 << 22
 
@@ -415,7 +414,8 @@ class Denoising:
         samples, D = self.samples, len(self.samples.shape)
         around = [_decay(chosen, x / u) for x, u in zip(self.axes, chosen.units, strict=True)]
         is_large = math.prod(samples.shape) * len(chosen.rotation) > SMOOTHED_AT_ONCE
-        is_local = max(around) <= MOST_AROUND and all(map(is_even, self.axes)) and D > 1
+        most = defaults.DEFAULT.signals.denoised_around
+        is_local = max(around) <= most and all(map(is_even, self.axes)) and D > 1
         if isinstance(samples, ArraySamples) and not (is_large and is_local):
             values = samples.values
             check_fit_memory(values.shape, 4, penalised=True, remedy="Denoise it in parts.")
@@ -432,7 +432,7 @@ class Denoising:
         def clean(planes: Array) -> Array:
             return fitted(planes.shape[1:])(planes)
 
-        reach = [min(one, MOST_AROUND) for one in around]
+        reach = [min(one, most) for one in around]
         yield from self._tiled(clean, TILES, reach, 1, progress)
 
     def _tiled(
