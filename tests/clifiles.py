@@ -19,7 +19,7 @@ from PIL import Image
 import kronfield as kf
 from kronfield.cli import main
 from kronfield.files import sample_clip, write
-from kronfield.signals.fit import fit_signal
+from kronfield.signals.fit import fit_signal, lazy_signal
 
 COMMAND = Path(sys.executable).with_name("kronfield")
 PHOTOGRAPHS = Path(skimage.__file__).parent / "data"
@@ -151,11 +151,24 @@ def make_files(folder):
     air = 20 * np.cos(np.radians(lat)) + np.sin(np.arange(12) / 2)[:, None]
     both = {"t2m": (("time", "lat"), air, {"units": "K"}), "day": ("time", np.arange(12.0))}
     xarray.Dataset(both, {"time": time, "lat": lat}).to_netcdf(folder / "air.nc")
+    make_store(folder / "large.zarr")
     write_table(
         folder / "places.csv",
         ("lon", "lat"),
         (np.array([6.0, 9.5, 14.0, 30.0]), np.array([46.0, 50.0, 52.0, 47.0])),
     )
+
+
+def make_store(path, shape=(90, 80), chunks=(40, 40)):
+    """Write a zarr store with a variable of steps on named axes; return its values."""
+    rng = np.random.default_rng(0)
+    steps = np.repeat(np.repeat(rng.integers(0, 9, [-(-n // 5) for n in shape]), 5, 0), 5, 1)
+    values = (steps[: shape[0], : shape[1]] + 0.1 * np.add.reduce(np.indices(shape))).astype("f4")
+    coords = {"y": 10 + 0.5 * np.arange(shape[0]), "x": np.arange(shape[1]) * 2.0}
+    array = xarray.DataArray(values, coords, ("y", "x"), attrs={"units": "m"})
+    data = array.to_dataset(name="height").chunk(dict(zip("yx", chunks, strict=True)))
+    data.to_zarr(path, zarr_format=2)
+    return values
 
 
 FIELDS = {
@@ -175,6 +188,7 @@ def make_fields(folder):
     table = read(folder / "stations.csv", coordinates=["lon", "lat"], columns=["temperature"])
     fit_signal(table).save(folder / "stations.field")
     fit_signal(read(folder / "series.csv", columns=["level"])).save(folder / "series.field")
+    kf.fit(lazy_signal(str(folder / "large.zarr"))[0]).save(folder / "large-field.zarr")
     assert kf.load(folder / "photo.field").info["kind"] == "image"
 
 
@@ -188,6 +202,8 @@ def copy_named(line, source, target):
         name = word.split(":")[0]  # air.nc:t2m
         if word not in outputs and (source / name).is_file():
             shutil.copy(source / name, target)
+        elif word not in outputs and name.endswith(".zarr") and (source / name).is_dir():
+            shutil.copytree(source / name, target / name, dirs_exist_ok=True)
 
 
 def limited(bytes_per_file):

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import kronfield as kf
 from effort import examples
+from kronfield.fitting import settings as decisions
 from kronfield.lazy.field import LazyField
 from kronfield.lazy.solve import Rows
 from kronfield.solvers.grid.inverse import invert_axis
@@ -381,7 +382,8 @@ def test_values_of_a_zoom_are_chunks_that_zarr_takes(tmp_path):
 
 
 def test_chunks_that_would_make_too_much_are_divided(monkeypatch):
-    monkeypatch.setattr("kronfield.lazy.field.MOST_MADE", 1 << 12)
+    few = decisions.changed(decisions.DEFAULT, "lazy", "most_made", 1 << 12)
+    monkeypatch.setattr(decisions, "DEFAULT", few)
     lazy, memory = both(smooth((100, 80)), (100, 80), noise=0)
     fine = lazy.on_grid((300, 240))
     assert max(map(max, fine.chunks)) <= 64 + 32
@@ -553,7 +555,8 @@ def test_points_in_a_table_of_dask():
 
 
 def test_large_weights_are_not_gathered_for_points(monkeypatch):
-    monkeypatch.setattr("kronfield.lazy.field.MOST_GATHERED", 1 << 10)
+    few = decisions.changed(decisions.DEFAULT, "lazy", "most_gathered", 1 << 10)
+    monkeypatch.setattr(decisions, "DEFAULT", few)
     field = kf.fit(da.from_array(smooth((60, 50)), chunks=60), noise=0)
     with pytest.raises(kf.InputError, match=r"field\.compute\(\)"):
         field(da.zeros((5, 2)))

@@ -303,3 +303,50 @@ def test_either_side_of_tightest():
     asked = SimpleNamespace(solve=lambda **options: options["tolerance"])
     assert 1e-6 < solves().field(asked, Penalty()) < 1e-3
     assert solves(0.04).field(asked, Penalty()) == pytest.approx(0.002)
+
+
+def test_either_side_of_chunk_samples():
+    stores = pytest.importorskip("kronfield.lazy.stores")
+    small, large = da.zeros((1 << 13, 1 << 13), chunks=64), da.zeros((1 << 13, 1 << 13), chunks=-1)
+    for array in (small, large):
+        assert (1 << 20) < np.prod(stores.efficient(array).chunksize) < (1 << 24)
+
+
+def lazy_grid():
+    hats = kf.Triangle(128, 2 / 128)
+    return kf.fit(da.zeros((128, 128), chunks=64), encoding=kf.Kronecker(hats, hats), ridge=0)
+
+
+def test_either_side_of_most_made():
+    field = lazy_grid()
+    assert field.on_grid((10_000, 10_000)).npartitions > 4  # 25 million in a quarter
+    assert field.on_grid((4096, 4096)).npartitions == 4
+
+
+def test_either_side_of_most_gathered():
+    field, point = lazy_grid(), da.zeros((1, 2))
+    for megabytes, is_refused in ((64, False), (1024, True)):
+        field._planes = SimpleNamespace(nbytes=megabytes << 20)
+        with pytest.raises((kf.InputError, TypeError)) as error:  # there are no weights to gather
+            field(point)
+        assert ("points in memory" in str(error.value)) == is_refused
+
+
+def test_either_side_of_short():
+    for n, is_joined in ((128, True), (512, False)):
+        values = da.zeros((n, 4), chunks=(n // 2, 4))
+        encoding = kf.Kronecker(kf.RandomFourier(4, 1.0, seed=0), kf.Triangle(4, 0.5))
+        if is_joined:
+            assert kf.fit(values, encoding=encoding, ridge=0).weights.numblocks == (1, 1)
+        else:
+            with pytest.raises(kf.InputError, match="rechunk"):
+                kf.fit(values, encoding=encoding, ridge=0)
+
+
+def test_either_side_of_least_memory():
+    cluster = pytest.importorskip("kronfield.lazy.cluster")
+    assert cluster.memory_bytes("512MiB") == 1 << 29
+    with pytest.raises(kf.InputError, match="at least 256 MiB"):
+        cluster.memory_bytes("128MiB")
+    with pytest.raises(kf.InputError, match="For example: 2GB"):
+        cluster.memory_bytes("much")

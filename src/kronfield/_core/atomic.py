@@ -63,6 +63,26 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def begun(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield the folder in which a store is begun, beside ``path``; on success, rename it to it.
+
+    If the work ends early, the folder stays: the next call yields it again, so that the work can go
+    on. Its name is that of the store with a dot before it and ".part" within.
+    """
+    target = Path(path)
+    refuse_existing(target, overwrite)
+    if not target.parent.is_dir():
+        raise problem(
+            "path", target, "a folder of zarr in a folder that exists", f"Create {target.parent}."
+        )
+    temporary = target.with_name(f".{target.stem}.part{target.suffix}")
+    yield temporary
+    if target.is_dir():
+        _remove_folder(target)
+    os.replace(temporary, target)
+
+
 def _remove_folder(path: Path) -> None:
     import shutil  # imported here, because it loads all compression modules
 

@@ -348,6 +348,9 @@ def given_options(ctx: click.Context) -> dict[str, Any]:
         "checkpoint",
         "resume",
         "places",
+        "count",
+        "memory",
+        "scheduler",
     }
     return {
         name: value if isinstance(value, int | float | str | bool | list | tuple) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from kronfield.cli.common import (
     sent,
     size_text,
 )
+from kronfield.cli.large import Workers, is_store, workers_options
 from kronfield.cli.parsing import Domain, Numbers, Periods, Roughness
 from kronfield.cli.sources import fit_line, frames_option, signal_line, signal_to_fit, table_options
 from kronfield.fitting import settings as defaults
@@ -58,6 +60,7 @@ Examples:
   kronfield fit stations.csv --at places.csv --beyond 2 -o near.csv
   kronfield fit series.csv --columns level
   kronfield fit air.nc:t2m
+  kronfield fit large.zarr -o large-field.zarr --workers 2 --memory 1GB
 """,
 )
 @click.argument("source", metavar="INPUT", type=SOURCE)
@@ -157,6 +160,7 @@ Examples:
     metavar="DIR",
     help="Write pictures and a page about the fit to this folder.",
 )
+@workers_options
 @output_options
 @click.pass_context
 def command(
@@ -182,6 +186,7 @@ def command(
     noise: float | None,
     beyond: float | None,
     report: Path | None,
+    workers: Workers,
     force: bool,
     out: Output,
 ) -> None:
@@ -191,10 +196,46 @@ def command(
     pixel and sample numbers for pictures and arrays, seconds for video and sound, millimetres for
     NIfTI, and those of the file for tables, NetCDF and zarr. FILE:NAME selects an array, a variable
     or a sheet. With - as INPUT, POINTS or output, standard input and output are used.
+
+    Samples larger than memory: an INPUT of zarr or NetCDF is fitted chunk by chunk on workers if
+    the output is a zarr store, or with --workers. A command that was ended goes on where it was.
     """
     from kronfield.cli.parsing import parse_encoding
     from kronfield.signals.fit import fit_signal, remember
 
+    if workers.is_given or (output is not None and is_store(output)):
+        from kronfield.cli.large import fit_store
+
+        others = {
+            "--trend": trend,
+            "--hold-out": hold_out,
+            "--dtype": dtype,
+            "--columns": columns,
+            "--coordinates": coordinates,
+            "--frames": frames,
+            "--at": places,
+            "--error": error or None,
+            "--noise": noise,
+            "--beyond": beyond,
+            "--report": report,
+        }
+        _refuse_beside_workers(others, output)
+        assert output is not None
+        fit_store(
+            source,
+            output,
+            (lambda counts: parse_encoding(specs, size, width, counts)) if specs else None,
+            workers,
+            out,
+            force=force,
+            made=given_options(ctx),
+            domain=domain,
+            ridge=ridge,
+            roughness=roughness,
+            loss=loss,
+            periodic=periodic,
+        )
+        return
     error = error or noise is not None
     target = _target(source, output, places is not None, out)
     if places is not None:
@@ -235,6 +276,20 @@ def command(
 
         write_values(
             field, points, target, out, force=force, error=error, noise=noise, beyond=beyond
+        )
+
+
+def _refuse_beside_workers(others: Mapping[str, Any], output: Path | None) -> None:
+    """Refuse options that fits on workers do not have."""
+    for name, value in others.items():
+        if value is not None:
+            raise Failure(
+                f"{name}: got it for a fit in chunks, which does not have it. Leave it out, or "
+                "write a .field without --workers, --memory and --scheduler"
+            )
+    if output is None:
+        raise Failure(
+            "-o: got no name; expected a zarr store, which workers write. For example: -o out.zarr"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from kronfield.cli.common import (
     received,
     sent,
 )
+from kronfield.cli.large import Workers, check_store, render_store, workers_options
 from kronfield.cli.parsing import Crop, Numbers, Range, Rate, Size, Slice
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ Examples:
   kronfield render stations.field -o grid.csv --size 20,30
   kronfield render stations.field -o near.png --size 400x300 --beyond 2
   kronfield render stations.field --at places.csv -o values.csv
+  kronfield render large-field.zarr -o fine.zarr --scale 2
 """,
 )
 @click.argument("path", metavar="FIELD", type=PATH)
@@ -139,6 +142,7 @@ Examples:
     metavar="POINTS",
     help="Write a table of values at the points of this table.",
 )
+@workers_options
 @output_options
 def command(
     path: Path,
@@ -157,6 +161,7 @@ def command(
     channel: str | None,
     plain: bool,
     places: str | None,
+    workers: Workers,
     force: bool,
     out: Output,
 ) -> None:
@@ -167,6 +172,9 @@ def command(
     colours, and derivatives, are written unchanged to TIFF, NumPy, NetCDF, zarr, NIfTI and tables.
     In other pictures, fields of tables and NetCDF files are drawn as a map or a line with axes, and
     other values become grey levels, from the smallest to the largest value.
+
+    A field in a zarr store is rendered chunk by chunk on workers, to a zarr folder. A command that
+    was ended goes on where it was.
     """
     from dataclasses import replace
 
@@ -174,6 +182,22 @@ def command(
     from kronfield.fitting import settings
 
     path, output = Path(received(str(path), field=True)), sent(output, ".csv", out)
+    if path.is_dir() and places is None:
+        _refuse_of_stores({"--fps": rate, "--range": tone_range, "--beyond": beyond})
+        check_store(output, force=force)
+        with workers.started(out):
+            field = load_field(path, out)
+            orders = _orders(field, derivative, per)
+            size = tuple(size) if stretch and isinstance(size, tuple) else size
+            where = _view(field, size, scale, crops, cuts, None, slow, upright=False)
+            where = replace(where, per=per)
+            render_store(field, where, output, out, force=force, derivative=orders, channel=channel)
+        return
+    if workers.is_given:
+        raise Failure(
+            f"--workers: got it for {path}; expected a field in a zarr store, which kronfield fit "
+            "-o NAME.zarr writes. Leave out --workers, --memory and --scheduler"
+        )
     if places is not None:
         places = received(places)
         for_grids = (size, scale, crops, cuts, rate, tone_range, channel)
@@ -231,6 +255,16 @@ def command(
         tones=tone_range,
         channel=channel,
     )
+
+
+def _refuse_of_stores(options: Mapping[str, Any]) -> None:
+    """Refuse options that fields in zarr stores do not have."""
+    for name, value in options.items():
+        if value is not None:
+            raise Failure(
+                f"{name}: got it for a field in a zarr store, which is rendered to numbers. "
+                "Leave it out"
+            )
 
 
 def _check_flat(field: Field, output: Path, target: str, axes: int) -> None:

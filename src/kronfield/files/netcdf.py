@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kronfield._core.arrays import Array, problem
+from kronfield._core.atomic import replacing
 from kronfield._core.labels import DATE, AxisLabel, is_time, plain_attrs
 from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import check_file_memory, decoding, extra, nearest
@@ -31,23 +32,50 @@ def read_netcdf(path: Path, member: str | None) -> Signal:
     """
     folder = path.suffix.lower() == ".zarr"
     with extra("zarr" if folder else "netcdf"):
-        import xarray
+        import xarray  # noqa: F401
 
         if folder:
             import zarr  # noqa: F401
         else:
             import netCDF4  # noqa: F401
-    with decoding(path, _WHAT):
-        opened = (
-            xarray.open_zarr(path, chunks=None, consolidated=None)
-            if folder
-            else xarray.open_dataset(path, chunks=None)
-        )
-        with opened as data:
-            array = _variable(path, data, member).squeeze()
-            check_file_memory(path, array.size * 8.0, "Cut the file first.")
-            array = array.load()
+    with decoding(path, _WHAT), _opened(path, None) as data:
+        array = _variable(path, data, member).squeeze()
+        check_file_memory(path, array.size * 8.0, "Cut the file first.")
+        array = array.load()
     return _signal(path, array)
+
+
+def _opened(path: Path, chunks: Any) -> Any:
+    """Return an opened file or folder, as a Dataset whose values are read later."""
+    import xarray
+
+    if path.suffix.lower() == ".zarr":
+        return xarray.open_zarr(path, chunks=chunks, consolidated=None)
+    return xarray.open_dataset(path, chunks=chunks)
+
+
+def lazy_variable(path: Path, member: str | None) -> tuple[Any, Description]:
+    """Return a variable as a DataArray of Dask, and its description: only coordinates are read."""
+    with extra("zarr" if path.suffix.lower() == ".zarr" else "netcdf"):
+        import xarray  # noqa: F401
+    with decoding(path, _WHAT):
+        array = _variable(path, _opened(path, {}), member).squeeze()
+    units = [
+        str(array.coords[d].attrs.get("units", "")) if d in array.coords else "" for d in array.dims
+    ]
+    described = describe_signal(
+        "array",
+        path.name,
+        array,
+        axes=[str(dim) for dim in array.dims],
+        units=units,
+        channels=None,
+        levels=None,
+        dtype=array.dtype,
+        raw_bytes=array.nbytes,
+    )
+    known = replace(described, member=str(array.name), attrs=plain_attrs(array.attrs) or None)
+    return array, known
 
 
 def _variable(path: Path, data: Any, member: str | None) -> Any:
@@ -122,7 +150,7 @@ def open_netcdf(path: Path, layout: Layout) -> Iterator[Put]:
         import xarray  # noqa: F401
     blocks: list[Array] = []
     yield lambda block: blocks.append(block.copy())
-    _dataset(layout, blocks).to_netcdf(path, engine="netcdf4")
+    _dataset(layout, np.concatenate(blocks)).to_netcdf(path, engine="netcdf4")
 
 
 @contextlib.contextmanager
@@ -134,15 +162,49 @@ def open_zarr(path: Path, layout: Layout) -> Iterator[Put]:
     blocks: list[Array] = []
     yield lambda block: blocks.append(block.copy())
     path.unlink()  # `replacing` has created a file here, but zarr writes a folder
-    _dataset(layout, blocks).to_zarr(path, mode="w", zarr_format=2)
+    _dataset(layout, np.concatenate(blocks)).to_zarr(path, mode="w", zarr_format=2)
 
 
-def _dataset(layout: Layout, blocks: list[Array]) -> Any:
+def begin_zarr(path: Path, layout: Layout, values: Any) -> str:
+    """Return the name of the values in a zarr folder; a new one is made, and lacks only these.
+
+    ``values`` are an array of Dask. A folder that is there must be of the same grid.
+    """
+    with extra("zarr"):
+        import xarray
+        import zarr  # noqa: F401
+    data = _dataset(layout, values)
+    (name,) = data.data_vars
+    if not path.is_dir():
+        with replacing(path) as new:
+            new.unlink()  # zarr writes a folder
+            data.to_zarr(new, mode="w", zarr_format=2, compute=False)
+        return str(name)
+    try:
+        found = xarray.open_zarr(path, chunks={}, consolidated=None)
+        same = (
+            found[name].chunks == data[name].chunks
+            and found[name].dtype == data[name].dtype
+            and all(found[dim].equals(data[dim]) for dim in data.coords)
+        )
+    except (FileNotFoundError, KeyError, ValueError):
+        same = False
+    if not same:
+        raise problem(
+            "path",
+            f"{path}, which was begun with another grid or other options",
+            "the beginning of the same folder",
+            "To begin anew, remove this folder. To go on, use the same input and options.",
+        )
+    return str(name)
+
+
+def _dataset(layout: Layout, values: Any) -> Any:
     """Return the grid as a Dataset of one variable, with the coordinates of its axes."""
     import xarray
 
     known, D = layout.description, len(layout.shape)
-    values = np.concatenate(blocks).astype(layout.float_dtype(), copy=False)
+    values = values.astype(layout.float_dtype(), copy=False)
     dims, labels = _dims(known, D), _axis_labels(known, D)
     coords: dict[str, Any] = {
         dim: (dim, *_coordinate(label, axis))

@@ -2449,7 +2449,43 @@ class FactoredSettings(_Group):
 
 @dataclass(init=False, repr=False, eq=False)
 class LazySettings(_Group):
-    """Points of Dask: on which of them settings are chosen, and how the penalty is."""
+    """Arrays and points of Dask: chunks, memory, and how a penalty of points is chosen."""
+
+    chunk_samples: int = decision(
+        1 << 22,
+        "Chunks of a file are joined or divided to about this many samples: 16 MB of float32.",
+        data="by design: smaller chunks cost more than their samples, larger ones more memory",
+        script="none",
+        sides=(1 << 18, 1 << 26),
+    )
+    most_made: int = decision(
+        1 << 24,
+        "Chunks of weights that would make more values than this are divided first.",
+        data="by design: 128 MB of float64",
+        script="none",
+        sides=(1 << 20, 1 << 28),
+    )
+    most_gathered: int = decision(
+        1 << 28,
+        "Points of Dask are refused beside weights of more bytes, which would be gathered.",
+        data="by design: the memory of a small worker",
+        script="none",
+        sides=(1 << 24, 1 << 32),
+    )
+    short: int = decision(
+        256,
+        "Axes of up to this many samples become one chunk where every weight needs all samples.",
+        data="by design: the length of an efficient chunk",
+        script="none",
+        sides=(64, 1024),
+    )
+    least_memory: int = decision(
+        1 << 28,
+        "Workers with less memory are not started: modules take half of it.",
+        data="measured: a worker that has imported all modules has 150 MB",
+        script="none",
+        sides=(1 << 26, 1 << 30),
+    )
 
     drawn: int = decision(
         1 << 16,

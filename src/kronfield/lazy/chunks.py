@@ -13,10 +13,6 @@ from kronfield._core.records import record
 from kronfield.embedders import Embedder
 from kronfield.solvers.points.rows import axis_run
 
-# Axes of up to this many samples become one chunk where every weight depends on all samples. Longer
-# axes in several chunks are refused, so that no chunk becomes too large for memory.
-SHORT = 256
-
 
 @record
 class Tiling:

@@ -22,17 +22,12 @@ from kronfield.embedders import Embedder, Impulse, Wrapped
 from kronfield.encoding import Kronecker
 from kronfield.field import Field, evaluation
 from kronfield.field.field import Saved, derivative_overflow
+from kronfield.fitting import settings
 from kronfield.lazy.chunks import Tiling, one_chunk, owners, starts, tiling, tiling_of, with_halo
 from kronfield.lazy.points import values_at
+from kronfield.lazy.stores import Progress
 from kronfield.solvers.grid.banded import BlockBanded, apply
 from kronfield.solvers.points.rows import axis_run, taps_in_reach
-
-# The most numbers of a chunk that is made on a grid: 128 MB of float64. Chunks of weights that
-# would make more are divided first.
-MOST_MADE = 1 << 24
-# The most bytes of weights that are gathered for points of Dask, which may lie anywhere: each task
-# holds all of them.
-MOST_GATHERED = 1 << 28
 
 
 class LazyField(Field):
@@ -246,11 +241,12 @@ class LazyField(Field):
 
     def _at_lazy(self, points: Any, derivative: Any, options: dict[str, Any]) -> Any:
         """Return the values at points of Dask, for which the weights are gathered."""
-        if self._planes.nbytes > MOST_GATHERED:
+        most = settings.DEFAULT.lazy.most_gathered
+        if self._planes.nbytes > most:
             raise problem(
                 "points",
                 f"an array of Dask, beside weights of {self._planes.nbytes / 1e9:.2f} GB",
-                f"points in memory, or weights of at most {MOST_GATHERED / 1e9:.2f} GB",
+                f"points in memory, or weights of at most {most / 1e9:.2f} GB",
                 "Compute some of the points at a time, or call field.compute()(points).",
             )
         none = np.zeros((len(self._planes), *[0] * self.dimensions), dtype=self._planes.dtype)
@@ -313,7 +309,14 @@ class LazyField(Field):
     # Files and pictures
     # ------------------------------------------------------------------------------------------
 
-    def save(self, path: Any, *, dtype: str | None = None) -> Saved:
+    def save(
+        self,
+        path: Any,
+        *,
+        dtype: str | None = None,
+        resume: bool = False,
+        progress: Progress | None = None,
+    ) -> Saved:
         """Compute the weights into a zarr store, chunk by chunk; see `load`.
 
         Parameters
@@ -323,12 +326,17 @@ class LazyField(Field):
             it is complete. A saved field of this name is replaced, but no other store.
         dtype : None
             Weights keep their dtype.
+        resume : bool
+            Keep the chunks that are written if the job ends early, in the folder ".NAME.part.zarr"
+            beside ``path``. The same call later computes only the chunks that are not in it.
+        progress : callable, optional
+            Called with the number of chunks that are written, and their total.
         """
         from kronfield.lazy.storage import save
 
         if dtype is not None:
             raise problem("dtype", repr(dtype), "None", "Weights of lazy fields keep theirs.")
-        return save(self, path)
+        return save(self, path, resume=resume, progress=progress)
 
     def contents(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the metadata of a saved field, and its arrays but for the weights."""
@@ -362,15 +370,34 @@ def divided(encoding: Kronecker, planes: Any, counts: Sequence[int]) -> Any:
     """Return weights in chunks that are small enough for the values at ``counts`` positions."""
     chunks = [list(one) for one in planes.chunks]
     local = [i for i, emb in enumerate(encoding.embedders, start=1) if is_local(emb)]
+    most = settings.DEFAULT.lazy.most_made
     zooms = [n / size for n, size in zip(counts, planes.shape[1:], strict=True)]
     while local:
         largest = [max(one) for one in chunks]
         made = [n * max(1.0, zoom) for n, zoom in zip(largest[1:], zooms, strict=True)]
         axis = max(local, key=lambda i: largest[i])
-        if largest[0] * math.prod(made) <= MOST_MADE or largest[axis] < 2:
+        if largest[0] * math.prod(made) <= most or largest[axis] < 2:
             break
         chunks[axis] = [part for n in chunks[axis] for part in (n - n // 2, n // 2) if part]
     return planes.rechunk(tuple(map(tuple, chunks)))
+
+
+def averaged(values: Any, taps: Sequence[int]) -> Any:
+    """Return the means of groups of consecutive values along the first axes of a dask array.
+
+    Examples
+    --------
+    >>> import dask.array
+    >>> averaged(dask.array.arange(12, chunks=5), [3]).compute()
+    array([ 1.,  4.,  7., 10.])
+    """
+    import dask.array
+
+    groups = {axis: n for axis, n in enumerate(taps) if n > 1}
+    if not groups:
+        return values
+    dtype = values.dtype if values.dtype.kind in "fc" else np.dtype(np.float64)
+    return dask.array.coarsen(np.mean, values, groups).astype(dtype)
 
 
 def columns_used(embedder: Embedder, u: Array, order: int) -> tuple[int, int]:

@@ -34,7 +34,6 @@ from kronfield.fitting.options import GridOptions
 from kronfield.fitting.report import Candidate, grid_residual
 from kronfield.fitting.settings import Settings
 from kronfield.lazy.chunks import (
-    SHORT,
     Tiling,
     joined,
     one_chunk,
@@ -234,8 +233,11 @@ class ChunkSolve:
     weights_dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, fitted: GridFit, chunks: Sequence[Sequence[int]]) -> ChunkSolve:
-        """Return the map for samples in chunks; raise an error if an axis must be one chunk."""
+    def of(cls, fitted: GridFit, chunks: Sequence[Sequence[int]], short: int) -> ChunkSolve:
+        """Return the map for samples in chunks; raise an error if an axis must be one chunk.
+
+        Axes of up to ``short`` samples become one chunk where they must.
+        """
         layout, embedders, pieces = fitted.layout, fitted.encoding.embedders, fitted.pieces
         frames = layout.frames if fitted.finer is None else fitted.finer.frames
         operators: list[Any] = []
@@ -260,7 +262,7 @@ class ChunkSolve:
             for axis, (tile, on) in enumerate(zip(tilings, made, strict=True)):
                 lengths = tile.chunks
                 if not solve.is_local(axis):
-                    if len(lengths) > 1 and layout.shape[axis] > SHORT:
+                    if len(lengths) > 1 and layout.shape[axis] > short:
                         emb = embedders[axis]
                         raise one_chunk(
                             "values", axis, f"each weight of {emb!r} depends on all samples"
@@ -361,7 +363,7 @@ class LazyFit:
         """Return the field, whose weights are computed when they are asked for."""
         fitted, layout = self.fitted, self.fitted.layout
         planes = planar(grid.values, layout)
-        weights = ChunkSolve.of(fitted, planes.chunks[1:])(planes)
+        weights = ChunkSolve.of(fitted, planes.chunks[1:], self.settings.lazy.short)(planes)
         field = LazyField(
             fitted.encoding,
             weights,

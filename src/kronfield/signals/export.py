@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from kronfield.signals.axes import (
 from kronfield.signals.fit import straight_colours
 from kronfield.signals.tones import Tones, measured_tones
 from kronfield.signals.view import View, view
+
+if TYPE_CHECKING:
+    from kronfield.lazy.field import LazyField
 
 # Formats that hold any number; other formats hold brightness or sound.
 RAW = {".tif", ".tiff", ".npy", ".npz", ".nc", ".zarr", ".nii", ".nii.gz"}
@@ -148,6 +151,59 @@ def export(
                 progress(done, total)
     rate = job.frames_per_second if target == "video" else where.rate
     return Exported(Path(path), where.shape, job.names, chosen, rate)
+
+
+def export_lazily(
+    field: LazyField,
+    path: str | os.PathLike[str],
+    where: View | None = None,
+    *,
+    derivative: Sequence[int] | None = None,
+    channel: str | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], Any] | None = None,
+) -> Exported:
+    """Write a view of a lazy field to a zarr folder, chunk by chunk, on the workers of Dask.
+
+    The folder appears when it is complete. Until then it is ".NAME.part.zarr" beside it: if the
+    work ends early, the same call later computes only the chunks that are not there.
+
+    Parameters
+    ----------
+    field : LazyField
+        From `kronfield.fit` of an array of Dask or zarr, or from `kronfield.load` of a store.
+    path : path
+        The folder to write, whose name ends in ".zarr".
+    where, derivative, channel, overwrite
+        As in `export`.
+    progress : callable, optional
+        Called with the number of chunks that are written, and their total.
+    """
+    from kronfield._core.atomic import begun
+    from kronfield.files.layout import Layout
+    from kronfield.files.netcdf import begin_zarr
+    from kronfield.lazy.stores import StoredArray, even_chunks
+
+    suffix = suffix_of(Path(path))
+    if suffix != ".zarr":
+        raise problem(
+            "path",
+            f"{path}, for a field that is not in memory",
+            "the name of a zarr folder",
+            "Name it .zarr, or render a part of it: kf.load(...).compute().",
+        )
+    where = view(field) if where is None else where
+    order = derivative if derivative is not None and any(derivative) else None
+    job = _Job(field, where, order, channel, kind_of(path), suffix)
+    values = even_chunks(job.values(where.lazily(field, job.derivative), None))
+    count = len(job.names) if job.has_channels else None
+    known = job.description(suffix, None).to_dict()
+    layout = Layout.checked(where.shape, count, known, where.positions)
+    with begun(path, overwrite=overwrite) as folder:
+        name = begin_zarr(folder, layout, values)
+        stored = StoredArray.in_store(folder, name, "r+")
+        stored.write(values.astype(stored.array.dtype, copy=False), progress)
+    return Exported(Path(path), where.shape, job.names, None, where.rate)
 
 
 class _Job:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from kronfield._core.spectra import stable_rank
@@ -49,11 +50,22 @@ def field_facts(field: Field, *, path: str | os.PathLike[str] | None = None) -> 
         "slopes": _slope_facts(field) if isinstance(field, RefinedField) else None,
         "weights": _weight_count(field) if network is None else network.parameter_count,
         "dtype": str(field.dtype),
-        "stored_dtype": None if path is None else storage.stored_dtype(path),
+        "stored_dtype": None if path is None else _stored_dtype(field, path),
         "made": made or None,
-        "bytes": None if path is None else os.path.getsize(path),
+        "bytes": None if path is None else _size(Path(path)),
         "raw_bytes": known.raw_bytes,
     }
+
+
+def _stored_dtype(field: Field, path: str | os.PathLike[str]) -> str:
+    """Return the dtype of the stored weights, of a file or of a zarr store."""
+    return str(field.dtype) if os.path.isdir(path) else storage.stored_dtype(path)
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a zarr store."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(one.stat().st_size for one in files if one.is_file())
 
 
 def _plain_axis_facts(field: Field) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ from kronfield._core.memory import memory_size
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field import Field
-from kronfield.files import Signal
+from kronfield.files import Description, Signal
+from kronfield.files.description import describe_signal
 from kronfield.fitting import settings as defaults
 from kronfield.fitting.grid import fit
 from kronfield.fitting.points import fit_points
@@ -180,10 +181,16 @@ def _fit_grid(
 
 def _periods(signal: Signal, periodic: Mapping[str, float] | None) -> list[float | None] | None:
     """Return one period per axis of a signal, None where it does not wrap."""
+    D = signal.values.ndim - signal.channels if signal.points is None else signal.points.shape[1]
+    return periods_of(signal.description.axes or [], D, periodic)
+
+
+def periods_of(
+    names: Sequence[str], D: int, periodic: Mapping[str, float] | None
+) -> list[float | None] | None:
+    """Return one period per axis from those of axes by name or number; None if there is none."""
     if not periodic:
         return None
-    D = signal.values.ndim - signal.channels if signal.points is None else signal.points.shape[1]
-    names = signal.description.axes or []
     names = names if len(names) == D else [f"axis {i}" for i in range(D)]
     periods: list[float | None] = [None] * D
     for name, period in periodic.items():
@@ -219,6 +226,45 @@ def value_range(values: Array) -> list[float]:
     if values.dtype.kind == "f" and not np.isfinite(np.sum(values, dtype=np.float64)):
         values = values[np.isfinite(values)]
     return [float(values.min()), float(values.max())] if values.size else [0.0, 0.0]
+
+
+def lazy_signal(
+    source: str, periodic: Mapping[str, float] | None = None
+) -> tuple[Any, Description, list[float | None] | None]:
+    """Return a variable of a zarr store or NetCDF file as an array of Dask, and its description.
+
+    Its chunks are those of the file, joined or divided to a size that is efficient; axes that wrap
+    are not divided. The third result are the periods of all axes.
+    """
+    from kronfield.files.guard import check_source, extra
+    from kronfield.files.kinds import split_member
+    from kronfield.files.netcdf import lazy_variable
+    from kronfield.lazy.stores import efficient, plain_array
+
+    path, member = split_member(source)
+    check_source(path)
+    with extra("dask"):
+        found = plain_array(path, member)
+    if found is None:
+        labelled, known = lazy_variable(path, member)
+        array = labelled.data
+    else:
+        known = describe_signal(
+            "array",
+            path.name,
+            found,
+            axes=[f"axis {i}" for i in range(found.ndim)],
+            units=[""] * found.ndim,
+            channels=None,
+            levels=None,
+            dtype=found.dtype,
+            raw_bytes=found.nbytes,
+        )
+        known, array = replace(known, member=member), found
+    periods = periods_of(known.axes or [], array.ndim, periodic)
+    whole = [i for i, period in enumerate(periods or []) if period is not None]
+    array = efficient(array, whole)
+    return (array if found is not None else labelled.copy(data=array)), known, periods
 
 
 # Alpha

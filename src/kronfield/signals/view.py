@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field as dataclass_field, replace
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from kronfield.signals.axes import (
     map_order,
     time_axis,
 )
+
+if TYPE_CHECKING:
+    from kronfield.lazy.field import LazyField
 
 # Values evaluated at a time: 16 MB of float32.
 BLOCK_NUMBERS = 1 << 22
@@ -80,12 +83,7 @@ class View:
 
     def blocks(self, field: Field, derivative: Sequence[int] | None = None) -> Iterator[Array]:
         """Yield the values in blocks along the first axis of the result, about 16 MB each."""
-        lead = self.order[0]
-        plain = (
-            self
-            if derivative is None or not any(derivative)
-            else replace(self, taps=(1,) * len(self.axes))
-        )
+        lead, plain = self.order[0], self._of(derivative)
         rest = math.prod(
             len(x) * n
             for i, (x, n) in enumerate(zip(plain.axes, plain.taps, strict=True))
@@ -97,21 +95,42 @@ class View:
             axes[lead] = axes[lead][start : start + rows]
             yield plain._values(field, axes, derivative)
 
+    def lazily(self, field: LazyField, derivative: Sequence[int] | None = None) -> Any:
+        """Return the values of a lazy field, as an array of Dask."""
+        from kronfield.lazy.field import averaged
+
+        plain = self._of(derivative)
+        values = averaged(plain._fine(field, plain.axes, derivative), plain.taps)
+        return plain._arranged(values)
+
+    def _of(self, derivative: Sequence[int] | None) -> View:
+        """Return the view for a derivative, which is not averaged over cells."""
+        if derivative is None or not any(derivative):
+            return self
+        return replace(self, taps=(1,) * len(self.axes))
+
     def _values(
         self, field: Field, axes: Sequence[Array], derivative: Sequence[int] | None
     ) -> Array:
         """Evaluate a block at the parts of its cells, average the parts, and order the axes."""
+        values = self._fine(field, axes, derivative)
+        for axis, n in enumerate(self.taps):
+            values = _averaged(values, axis, n)
+        return np.ascontiguousarray(self._arranged(values))
+
+    def _fine(self, field: Field, axes: Sequence[Array], derivative: Sequence[int] | None) -> Any:
+        """Return the values at the parts of cells."""
         cells = zip(axes, self.steps, self.taps, strict=True)
         fine = [_parts(x, step, n) for x, step, n in cells]
         # clamp: positions may be outside the domain by rounding
-        values = field.on_grid(fine, derivative, outside="clamp", beyond=self.beyond, per=self.per)
-        for axis, n in enumerate(self.taps):
-            values = _averaged(values, axis, n)
+        return field.on_grid(fine, derivative, outside="clamp", beyond=self.beyond, per=self.per)
+
+    def _arranged(self, values: Any) -> Any:
+        """Return values on all axes of the field with the axes of the result, in its order."""
         kept = sorted(self.order)
-        values = values.squeeze(tuple(i for i in range(len(axes)) if i not in kept))
+        values = values.squeeze(tuple(i for i in range(len(self.axes)) if i not in kept))
         channels = [len(kept)] if values.ndim > len(kept) else []
-        order = [kept.index(i) for i in self.order] + channels
-        return np.ascontiguousarray(values.transpose(order))
+        return values.transpose([kept.index(i) for i in self.order] + channels)
 
     def coarse(self, most: int = 1 << 16) -> View:
         """Return a view with about ``most`` of the positions, to estimate the range of values."""
