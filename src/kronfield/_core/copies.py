@@ -47,13 +47,13 @@ class NeedsSamples:
 
     def error(self) -> NoSamplesError:
         """Return the error to raise when the operation is called."""
-        told = problem(
+        error = problem(
             self.what,
             "a pickled field, which does not hold its samples",
             self.source,
             self.remedy,
         )
-        return NoSamplesError(str(told))
+        return NoSamplesError(str(error))
 
     def without_samples(self) -> NeedsSamples:
         """Return itself."""

@@ -65,8 +65,8 @@ def directional_units(
         distance = np.log(squares @ np.exp(-2 * logs))
         distance -= distance.mean()
         rising = max(float(distance @ roots), 0.0)
-        told = rising**2 / (float(distance @ distance) * float(roots @ roots) or 1.0)
-        return max(1.0 - told, LEAST_LEFT)
+        explained = rising**2 / (float(distance @ distance) * float(roots @ roots) or 1.0)
+        return max(1.0 - explained, LEAST_LEFT)
 
     logs = lowest_units(left, len(box), math.log(widest))
     # of a regression with normal errors: n/2 log of the ratio of their variances

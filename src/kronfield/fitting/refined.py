@@ -49,8 +49,8 @@ from kronfield.solvers.points.rows import axis_run
 # Lattices of up to BLOCK_NUMBERS weights are always refined in one piece. Between the two limits,
 # grids that need more than half of the lattice are evaluated in slabs, in less memory.
 KEPT_NUMBERS = 1 << 24
-# Lines of several channels that have more weights together are evaluated about so many weights at a
-# time, which stay in the caches; nothing is kept.
+# Lines of several channels that have more weights together are evaluated in parts of about this
+# many weights, which stay in the caches; nothing is kept.
 LINES_NUMBERS = 1 << 15
 # The length of a slab is at least this multiple of the nodes that are computed beyond its ends.
 SHORTEST_SLAB = 2

@@ -6,7 +6,7 @@ again, and two values, one on either side, with which some test fails. The page 
 you" is generated from here.
 
 Other numbers stay beside the code that uses them, with their reason: numerical tolerances, sizes
-that bound memory or save time without changing a result by more than such a tolerance, limits past
+that bound memory or save time without changing a result by more than a tolerance, limits past
 which input is refused with a message, defaults of arguments, which signatures show, and the layout
 of drawings and files. A limit of memory or time that changes what is fitted is a decision.
 

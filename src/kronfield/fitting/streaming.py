@@ -140,8 +140,8 @@ class Statistics:
         if offsets * math.prod(self._rule.shape) > LARGEST:
             raise problem(
                 "encoding",
-                f"{self._rule.shape} features, {offsets} products of each with others to be kept",
-                f"at most {LARGEST} such numbers in all",
+                f"{self._rule.shape} features, each with {offsets} sums to be held",
+                f"at most {LARGEST} sums in all",
                 "Use fewer or narrower features.",
             )
         self._stencil = Stencil(self._rule.shape, self._rule.taps, self._rule.wraps)
