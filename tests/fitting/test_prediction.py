@@ -298,3 +298,11 @@ def test_infinite_errors_stay_infinite():
     expected = AxisErrors(splines, squares, np.nan, 50, 8.0).expected
     assert np.array_equal(np.isinf(expected), np.isinf(squares))
     assert expected[1] > squares[1]
+
+
+@pytest.mark.parametrize(("n", "degree"), [(9, 1), (30, 9), (150, 3), (150, 9)])
+def test_spreads_are_squares_of_cardinal_splines(n, degree):
+    x = np.sort(np.random.default_rng(n).random(n))
+    cardinal = make_interp_spline(x, np.eye(n), degree)((x[:-1] + x[1:]) / 2)
+    wanted = np.average(cardinal**2, axis=0, weights=np.diff(x))
+    np.testing.assert_allclose(SplineFamily(degree).spreads(x), wanted, rtol=1e-6)

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.interpolate import CubicSpline, RegularGridInterpolator
+from scipy.interpolate import CubicSpline, RegularGridInterpolator, make_interp_spline
 
 import kronfield as kf
+from kronfield.fitting.grid_choice import Crop
+from kronfield.fitting.prediction import SplineFamily
 
 RNG = np.random.default_rng(0)
 POSITIONS = {
@@ -79,3 +81,80 @@ def test_a_long_uneven_line_takes_memory_in_proportion():
     assert field.report.methods == ["banded"]
     at = np.random.default_rng(3).uniform(x[0], x[-1], 200)
     np.testing.assert_allclose(field(at[:, None]), np.sin(40 * at), atol=1e-10)
+
+
+def polynomial(x, degree, seed):
+    weights = np.random.default_rng([degree, seed]).standard_normal(degree + 1)
+    ends = x[0], x[-1]
+
+    def f(at):
+        return np.polynomial.Chebyshev(weights, domain=ends)(at)
+
+    return f
+
+
+@pytest.mark.parametrize("degree", [1, 3, 5, 7, 9])
+@pytest.mark.parametrize("D", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_polynomials_are_reproduced_as_by_scipy(degree, D, seed):
+    """To 1e-10, or to ten times what SciPy's spline of this degree loses to rounding."""
+    rng = np.random.default_rng([degree, D, seed])
+    axes = [np.sort(rng.random(24 if seed % 2 else 40)) for _ in range(D)]
+    fs = [polynomial(x, degree, seed) for x in axes]
+    at = [np.linspace(x[0], x[-1], 101) for x in axes]
+    values, truth = 1.0, 1.0
+    for f, x, z in zip(fs, axes, at, strict=True):
+        values, truth = np.multiply.outer(values, f(x)), np.multiply.outer(truth, f(z))
+    peer = values
+    for i, (x, z) in enumerate(zip(axes, at, strict=True)):
+        peer = make_interp_spline(x, peer, degree, axis=i)(z)
+    size = np.abs(values).max()
+    lost = np.abs(peer - truth).max() / size
+    error = np.abs(kf.fit(values, axes).on_grid(at) - truth).max() / size
+    assert error <= max(1e-10, 10 * lost)
+
+
+@pytest.mark.parametrize(("n", "seed"), [(14, 50), (16, 9), (20, 67)])
+def test_the_degree_of_a_polynomial_is_preferred_to_a_higher_one(n, seed):
+    """Both predict the samples to rounding; the lower degree multiplies it less."""
+    x = np.sort(np.exp(3 * np.random.default_rng([n, seed]).random(n)))
+    values = ((2 * x - x[0] - x[-1]) / (x[-1] - x[0])) ** 7
+    assert kf.fit(values, [x]).encoding.embedders[0].degree == 7
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_does_not_prevail_on_several_uneven_axes(dtype):
+    """Splines of degree 9 predict along each axis and multiply rounding by 1e5 on each."""
+    rng = np.random.default_rng(3)
+    x = np.sort(np.concatenate([rng.random(8), 0.5 + 0.05 * rng.random(8)]))
+    f = polynomial(x, 9, 1)
+    values = np.multiply.outer(np.multiply.outer(f(x), f(x)), f(x)).astype(dtype)
+    at = np.linspace(x[0], x[-1], 60)
+    peer = values.astype(float)
+    for i in range(3):
+        peer = make_interp_spline(x, peer, 9, axis=i)(at)
+    largest = np.abs(values).max()
+    assert np.abs(peer).max() > 100 * largest
+    assert np.abs(kf.fit(values, [x] * 3).on_grid([at] * 3)).max() < 10 * largest
+
+
+@pytest.mark.parametrize("n", [12, 100])
+def test_rounding_of_samples_in_a_field(n):
+    """The mean square over draws is that of the formula."""
+    rng = np.random.default_rng(n)
+    axes = [np.sort(rng.random(n)), np.sort(rng.random(7))]
+    values = 3 + rng.random((2, n, 7))
+    crop = Crop.of(values, axes, 1 << 16)
+    spreads = [SplineFamily(k).spreads(x) for k, x in zip((5, 3), axes, strict=True)]
+    middles = [(x[1:] + x[:-1]) / 2 for x in axes]
+    weights = np.multiply.outer(*(np.diff(x) for x in axes))
+    squares = []
+    for _ in range(200):
+        field = crop.eps * values * rng.standard_normal(values.shape)
+        for i, (x, k, z) in enumerate(zip(axes, (5, 3), middles, strict=True), start=1):
+            field = make_interp_spline(x, field, k, axis=i)(z)
+        each = field / (crop.scale * np.abs(crop.values).max(axis=(1, 2)))[:, None, None]
+        squares.append(np.average(np.mean(each**2, axis=0), weights=weights))
+    found = crop.rounded(spreads)
+    assert found == pytest.approx(np.mean(squares), rel=0.5)
+    assert crop.rounded(spreads, 1) @ spreads[1] == pytest.approx(found)

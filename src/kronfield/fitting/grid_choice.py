@@ -52,8 +52,11 @@ if TYPE_CHECKING:
 # No spline with knots at the samples resolves gaps smaller than this fraction of their mean:
 # rounding of the positions at both ends of the gap changes the slope across it by 1e-8 of itself.
 NEARLY = 1e-8
-# A prediction multiplies the rounding errors of its samples by at most this factor.
+# A prediction multiplies the rounding errors of its samples by at most this factor, or on an uneven
+# axis by this factor times that of independent errors.
 AMPLIFIED = 8.0
+# Where samples are predicted to this mean square (of values scaled to 1), errors may be rounding.
+NEAR_ROUNDING = 1e-16
 # The least error of a prediction of values scaled to 1: smaller ones are rounding.
 ROUNDING = 1e-14
 
@@ -118,6 +121,7 @@ class Crop:
     scale: float
     sizes: Array  # (C,): largest value of each channel before centring, over ``scale``
     eps: float  # the relative rounding error of the values
+    levels: Array | float = 0.0  # (C, 1, ..., 1): what was subtracted, over ``scale``
 
     @functools.cached_property
     def _ranges(self) -> Array:
@@ -136,6 +140,19 @@ class Crop:
         parts = AMPLIFIED * self.eps * self.sizes / self._ranges
         return max(ROUNDING**2, float(np.mean(parts**2)))
 
+    def rounded(self, spreads: Sequence[Array], axis: int | None = None) -> Array:
+        """Return the mean squared error of a field of `balanced` due to rounding of the values.
+
+        ``spreads`` has for each axis the variance (N,) that an error of each sample causes. Those
+        of ``axis`` are left out: the result (N,) has a part for each of its samples.
+        """
+        shape = (-1, *[1] * len(self.axes))
+        found = np.mean(((self.values + self.levels) / self._ranges.reshape(shape)) ** 2, axis=0)
+        for i in range(len(spreads) - 1, -1, -1):
+            if i != axis:
+                found = np.tensordot(found, spreads[i], (i, 0))
+        return self.eps**2 * np.asarray(found)
+
     @classmethod
     def of(cls, values: Array, axes: Sequence[Array], samples: int) -> Crop:
         """Return the central crop of about ``samples`` samples; short axes stay whole."""
@@ -144,12 +161,13 @@ class Crop:
         sizes = _largest(crop)
         largest = float(sizes.max()) or 1.0
         crop /= largest
-        crop -= crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+        levels = crop.mean(axis=tuple(range(1, crop.ndim)), keepdims=True)
+        crop -= levels
         rest = float(_largest(crop).max()) or 1.0
         crop /= rest
         inside = [axis[part] for axis, part in zip(axes, parts, strict=True)]
         eps = float(np.finfo(np.result_type(values.dtype, np.float32)).eps)
-        return cls(crop, inside, largest * rest, sizes / largest / rest, eps)
+        return cls(crop, inside, largest * rest, sizes / largest / rest, eps, levels / rest)
 
 
 def _largest(values: Array) -> Array:
@@ -510,12 +528,14 @@ def _interpolation(
         _best_family(one, x, frame, settings.grid, crop.rounding)
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
+    families, rounded = _least_rounded(crop, errors, families)
     long = [len(axis) >= settings.grid.shortest_refined for axis in axes]
     decided = "mean squared error of each sample predicted from the others (of values scaled to 1)"
     slopes: list[Candidate] = []
     finer: Refinement | CubicPieces | str = _never_slopes(long, frames, options)
     if not finer:
         by_splines, by_slopes = _compared(errors, families, long)
+        by_splines += rounded
         # with few samples errors may be small by chance, so slopes are preferred less
         chance = max((one.chance for one in errors if one is not None), default=1.0)
         preferred = max(settings.grid.clearly**2 / chance, 1.0)
@@ -554,7 +574,45 @@ def _best_family(
     if asked and not asked[0].fits(x, frame):
         squares = np.where([one in asked for one in errors.families], math.inf, squares)
     least = max(settings.clearly**2 * errors.chance * float(squares.min()), rounding)
-    return errors.families[int(np.flatnonzero(squares <= least)[0])]
+    able = squares <= least
+    if errors.windows is not None and squares.min() < NEAR_ROUNDING:
+        able |= errors.squares <= rounding * errors.amplified
+    return errors.families[int(np.flatnonzero(able)[0])]
+
+
+def _least_rounded(
+    crop: Crop, errors: Sequence[AxisErrors | None], families: list[AnyFamily]
+) -> tuple[list[AnyFamily], float]:
+    """Return families with which rounding errors of the samples do not prevail, and what these add.
+
+    Errors of predictions along one axis contain them. In a field they are multiplied by factors of
+    all axes, which for high degrees on uneven axes can be 1e6 and more each. If they prevail, the
+    sum of both mean squared errors is made as small as possible, one axis after the other.
+    """
+    splines = [one for one in families if isinstance(one, SplineFamily)]
+    uneven = any(one is not None and one.windows is not None for one in errors)
+    if len(families) < 2 or not uneven or len(splines) < len(families):
+        return families, 0.0
+    chosen, squares, spreads = list(families), [], []
+    for family, one, x in zip(splines, errors, crop.axes, strict=True):
+        squares.append(0.0 if one is None else one.of(family))
+        spreads.append(family.spreads(x))
+    rounded = float(crop.rounded(spreads))
+    while rounded > sum(squares):
+        before = rounded + sum(squares)
+        for axis, one in enumerate(errors):
+            if one is None:
+                continue
+            able = [f for f in one.families if isinstance(f, SplineFamily)]
+            each = [f.spreads(crop.axes[axis]) for f in able]
+            others = crop.rounded(spreads, axis)
+            sums = [one.of(f) + float(own @ others) for f, own in zip(able, each, strict=True)]
+            best = int(np.argmin(sums))
+            chosen[axis], spreads[axis], squares[axis] = able[best], each[best], one.of(able[best])
+        rounded = float(crop.rounded(spreads))
+        if rounded + sum(squares) >= before:
+            break
+    return chosen, rounded
 
 
 def _compared(

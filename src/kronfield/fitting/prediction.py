@@ -19,7 +19,7 @@ from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even
 from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder, Gaussian
-from kronfield.fitting.left_out import Windows, left_out, spread
+from kronfield.fitting.left_out import Windows, gains, left_out, spread
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
 from kronfield.solvers.grid.inverse import Factors
 
@@ -29,6 +29,9 @@ REACH = 16
 # The longest axis whose predictions are one matrix for all of its samples, which is cached: it is
 # faster than windows, and takes half a megabyte.
 ONE_MATRIX_UP_TO = 64
+# On a long axis samples this far apart share a right-hand side: an error of one does not reach the
+# other.
+APART = 64
 # A mirror counts as at a sample if it is no further from it than this part of the next gap.
 AT_A_SAMPLE = 1e-6
 # The longest axis whose embedder is cached: its positions take 32 KB.
@@ -68,7 +71,10 @@ class SplineFamily:
     def _through(self, x: Array, low: float, high: float) -> Embedder:
         """Return splines with knots at sorted positions, for a domain from low to high."""
         mirrors = low, high
-        if len(x) > 1:  # past one cell the last polynomials continue: with far knots, singular
+        if self.ends == "not-a-knot" and not is_even(x):
+            # the last polynomials continue; knots further out would lose digits
+            low, high = x[0], x[-1]
+        elif len(x) > 1:  # past one cell the last polynomials continue: with far knots, singular
             low, high = max(low, 2 * x[0] - x[1]), min(high, 2 * x[-1] - x[-2])
         if self.ends == "not-a-knot" or len(x) < 2:
             return BSpline.through(x, min(self.degree, len(x) - 1), low, high)
@@ -112,6 +118,31 @@ class SplineFamily:
     def fewest(self) -> int:
         """The fewest samples to judge by: one is left out, the others have a spline."""
         return self.degree + 2
+
+    def spreads(self, x: Array) -> Array:
+        """Return the variance (N,) between the samples at ``x`` that an error of each one causes.
+
+        It is the mean over all gaps, in their middles, of the squares of the cardinal spline of the
+        sample, with not-a-knot ends. Of samples ``APART`` from each other the nearest one counts.
+
+        Examples
+        --------
+        >>> SplineFamily(1).spreads(np.array([0.0, 1.0, 4.0]))
+        array([0.08333333, 0.25      , 0.25      ])
+        """
+        from scipy.interpolate import make_interp_spline
+
+        n, gaps = len(x), np.diff(x)
+        apart, middles = min(n, APART), (x[:-1] + x[1:]) / 2
+        units = np.tile(np.eye(apart), (-(-n // apart), 1))[:n]
+        cardinal = make_interp_spline(x, units, min(self.degree, n - 1))(middles)  # (N-1, apart)
+        squares = gaps[:, None] * cardinal**2 / gaps.sum()
+        if apart == n:
+            return np.asarray(squares.sum(axis=0))
+        at = np.arange(n - 1)[:, None]
+        nearest = at + (np.arange(apart) - at + apart // 2) % apart - apart // 2
+        nearest += np.where(nearest < 0, apart, 0) - np.where(nearest >= n, apart, 0)
+        return np.bincount(nearest.ravel(), squares.ravel(), n)
 
     def predict(self, x: Array, at: float) -> Array:
         """Return the row whose product with values at ``x`` is the spline at ``at``."""
@@ -241,6 +272,8 @@ class AxisErrors:
         The number of predictions that were made.
     shared : float
         The largest factor by which neighbouring degrees change an `expected` error.
+    windows : Windows or None
+        The samples of an uneven axis that were predicted.
     """
 
     families: tuple[AnyFamily, ...]
@@ -248,6 +281,7 @@ class AxisErrors:
     slopes: float
     count: int
     shared: float = 1.0
+    windows: Windows | None = None
 
     def of(self, family: AnyFamily) -> float:
         """Return the mean squared error of one family."""
@@ -260,6 +294,21 @@ class AxisErrors:
         The logarithm of a mean of n squares has a standard deviation of about sqrt(2/n).
         """
         return math.exp(2 * math.sqrt(2 / self.count))
+
+    @functools.cached_property
+    def amplified(self) -> Array:
+        """The variance (F,) of a prediction from samples with independent errors of variance 1.
+
+        It tells how rounding errors of the samples enter predictions on an uneven axis; on an even
+        one it is small, and 1 here.
+        """
+        found = np.ones(len(self.families))
+        splines = [(i, f) for i, f in enumerate(self.families) if isinstance(f, SplineFamily)]
+        kinds = {i: (f.degree, f.ends) for i, f in splines if f.ends == "not-a-knot"}
+        if self.windows is not None and kinds:
+            each = gains(self.windows.x, list(kinds.values()))[..., None]
+            found[list(kinds)] = np.maximum(1.0, self.windows.means(each))
+        return found
 
     @functools.cached_property
     def expected(self) -> Array:
@@ -405,7 +454,7 @@ def uneven_errors(
     if len(x) >= FEWEST_FOR_SLOPES:
         slopes = float(windows.means(_uneven_slopes_errors(windows.x, windows.lines)[None])[0])
     count = windows.count * lines.shape[1]
-    return AxisErrors(tuple(judged), squares, slopes, count, shared)
+    return AxisErrors(tuple(judged), squares, slopes, count, shared, windows)
 
 
 def some_lines(values: Array, axis: int, most: int) -> Array:

@@ -32,7 +32,7 @@ LARGEST_DENSE = 1 << 26
 # values is then at most about 1e-5 of the largest value.
 SINGLE_CONDITION = 50.0
 # Above this condition number, the LU factors of B-splines at the samples have lost all digits.
-SINGULAR = 1e14
+SINGULAR = 1e16
 # If the gaps between samples differ by less than this fraction, the blocks of an inverse are equal.
 SAME = 1e-9
 # The number of inverses of each kind that are cached. A banded inverse of 4096 samples takes 1 MB.
