@@ -12,7 +12,6 @@ from effort import examples
 from kronfield._core.frames import Frame
 from kronfield.solvers.points.assemble import RowRule, assemble
 from kronfield.solvers.points.cg import ConvergenceError, conjugate_gradients
-from kronfield.solvers.points.coarse import prolong, restrict
 from kronfield.solvers.points.direct import (
     data_band,
     direct_solve,
@@ -21,6 +20,7 @@ from kronfield.solvers.points.direct import (
     sparse_solve,
     sparse_term,
 )
+from kronfield.solvers.points.multilevel import prolong, restrict
 from kronfield.solvers.points.normal import Penalty
 from kronfield.solvers.points.penalty import DifferencePenalty, differences, differences_transposed
 from kronfield.solvers.points.rows import axis_run, sparse_rows, taps_in_reach

@@ -1,6 +1,7 @@
 """How systems at points are solved: which strategy is selected and why, and that all agree."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +29,7 @@ from kronfield.solvers.points.strategies import (
     select_fallback,
     select_strategy,
 )
-from kronfield.solvers.points.systems import WEAK, WEAK_ON_NODES, RowsTerm
+from kronfield.solvers.points.systems import SPARSE, WEAK, WEAK_IF_SPARSE, WEAK_ON_NODES, RowsTerm
 
 ROUGH, WEAK_PENALTY = Penalty(roughness=(0.0, 1e-7)), Penalty(roughness=(0.0, 1e-9))
 PRECISE = Iterations(tolerance=1e-11, limit=5000)
@@ -152,6 +153,40 @@ def test_the_strength_of_the_penalty_selects_the_preconditioner(make, threshold)
         check(equations, penalty, strategy, reason)
     assert COSINES.name == "conjugate gradients, preconditioned in cosines"
     assert DIAGONAL.name == "conjugate gradients, preconditioned by the diagonal"
+
+
+def sparse_lattice(shape, known):
+    """Nodes of which a part is known, spread evenly: every axis has its own irrational step."""
+    n = math.prod(shape)
+    order = np.argsort(np.arange(n) * (math.sqrt(5) - 1) / 2 % 1, kind="stable")
+    present = np.zeros(n, dtype=bool)
+    present[order[: round(known * n)]] = True
+    return on_nodes(shape, present.reshape(shape))
+
+
+def test_where_few_nodes_have_data_coarser_grids_precondition():
+    several = "conjugate gradients, preconditioned by the diagonals of several grids"
+    for known, on_levels in ((SPARSE - 0.01, True), (SPARSE + 0.01, False)):
+        equations = sparse_lattice((60, 50), known)
+        strategy = equations.strategy(WEAK_PENALTY).strategy
+        assert strategy == ConjugateGradients(False, PATIENCE, on_levels)
+        assert strategy.name == (several if on_levels else DIAGONAL.name)
+    equations = sparse_lattice((60, 50), 0.1)
+    unit = equations.local_system(Penalty(roughness=(0.0, 1.0)))
+    at_threshold = WEAK_IF_SPARSE * unit.data_diagonal / unit.stiffness
+    for factor, in_cosines in ((0.999, False), (1.001, True)):
+        penalty = Penalty(roughness=(0.0, factor * at_threshold))
+        strategy = ConjugateGradients(in_cosines, PATIENCE, not in_cosines)
+        assert equations.strategy(penalty).strategy == strategy
+
+
+def test_gaps_are_no_reason_to_factor_with_coarser_grids():
+    present = np.random.default_rng(0).random((64, 64)) < 0.1
+    present[8:16, 8:16] = False
+    equations = on_nodes((64, 64), present)
+    assert equations.gaps
+    assert equations.strategy(WEAK_PENALTY).strategy == ConjugateGradients(False, PATIENCE, True)
+    assert equations.strategy(Penalty(roughness=(0.0, 1.0))).strategy == Factorisation()
 
 
 def test_blended_rows_are_solved_in_the_eigenbasis():

@@ -606,7 +606,13 @@ class LatticeTrial(Trial):
         for held, equations in zip(
             self.folds, self._systems(make, box, counts, rows, self.channels), strict=True
         ):
-            weights = equations.solve(penalty, tolerance=tolerance, limit=limit).weights
+            try:
+                weights = equations.solve(penalty, tolerance=tolerance, limit=limit).weights
+            except ConvergenceError as error:
+                # what is measured are the errors of an estimate, however far it has converged
+                if error.unknowns is None:
+                    raise
+                weights = error.unknowns
             order = np.flatnonzero(held)
             order = order[np.lexsort(self.nodes[order].T[::-1])]
             units = [frame.unit(self.points[order, i]) for i, frame in enumerate(equations.frames)]

@@ -9,19 +9,17 @@ sum of each row of B'WB becomes the weight of its node, and all other entries ar
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 
 import numpy as np
 
 from kronfield._core.arrays import Array
 from kronfield.solvers.points.cg import ConvergenceError, conjugate_gradients
 from kronfield.solvers.points.direct import affordable, direct_solve
+from kronfield.solvers.points.multilevel import halved, prolong, restrict
 from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.stencil import Stencil
 from kronfield.solvers.points.systems import DataTerm, LocalSystem, cosines, fast_size
 
-# Axes shorter than this are not halved.
-SHORTEST = 12
 # The tolerance on a coarse grid: LOOSER times that of the finer grid, but at most LOOSEST.
 LOOSER, LOOSEST = 2.0, 0.01
 # The most iterations on a coarse grid. Its result is used even if it has not converged, since it is
@@ -70,11 +68,11 @@ def coarse_start(
 ) -> Array:
     """Return an estimate of the solution of (diag(mass) + penalty) x = b from coarser grids."""
     shape = b.shape[1:]
-    halved = _halved(shape)
+    axes = halved(shape)
     coarse_mass, coarse_b = _restricted(mass), _restricted(b)
-    factor = 2.0 ** len(halved)  # each coarse node stands for this many fine nodes
+    factor = 2.0 ** len(axes)  # each coarse node stands for this many fine nodes
     spacings = [
-        h * (2 if axis in halved else 1) for axis, h in enumerate(penalty.spacings, start=1)
+        h * (2 if axis in axes else 1) for axis, h in enumerate(penalty.spacings, start=1)
     ]
     coarse = DifferencePenalty(
         coarse_b.shape[1:],
@@ -84,17 +82,13 @@ def coarse_start(
         penalty.ridge * factor,
     )
     x = _solve(coarse_mass, coarse_b, coarse, min(LOOSER * tolerance, LOOSEST), limit)
-    for axis in halved:
+    for axis in axes:
         x = prolong(x, axis, shape[axis - 1])
     return np.ascontiguousarray(x)
 
 
-def _halved(shape: Sequence[int]) -> list[int]:
-    return [axis for axis, n in enumerate(shape, start=1) if n >= SHORTEST]
-
-
 def _restricted(x: Array) -> Array:
-    for axis in _halved(x.shape[1:]):
+    for axis in halved(x.shape[1:]):
         x = restrict(x, axis)
     return np.ascontiguousarray(x)
 
@@ -112,7 +106,7 @@ def _solve(
         exact = direct_solve(_diagonal(mass[0]), penalty, b)
         if exact is not None:
             return exact
-    start = coarse_start(mass, b, penalty, tolerance, limit) if _halved(shape) else np.zeros_like(b)
+    start = coarse_start(mass, b, penalty, tolerance, limit) if halved(shape) else np.zeros_like(b)
     # pad with nodes without data to lengths with a fast cosine transform
     sizes = tuple(map(fast_size, shape))
     more = [(0, 0), *((0, size - n) for size, n in zip(sizes, shape, strict=True))]
@@ -136,28 +130,3 @@ def _diagonal(mass: Array) -> Stencil:
     stencil = Stencil(mass.shape, (1,) * mass.ndim)
     stencil.planes = {(0,) * mass.ndim: mass}
     return stencil
-
-
-def prolong(x: Array, axis: int, size: int) -> Array:
-    """Return ``x`` on a grid twice as fine along ``axis``, interpolated linearly.
-
-    Node i becomes node 2i.
-    """
-    coarse = np.moveaxis(x, axis, 0)
-    fine = np.empty((size, *coarse.shape[1:]), dtype=x.dtype)
-    even, odd = (size + 1) // 2, size // 2
-    fine[0::2] = coarse[:even]
-    fine[1::2] = (coarse[:odd] + coarse[1 : odd + 1]) / 2
-    return np.moveaxis(fine, 0, axis)
-
-
-def restrict(x: Array, axis: int) -> Array:
-    """Return the transpose of `prolong` times ``x``; n nodes become n // 2 + 1."""
-    fine = np.moveaxis(x, axis, 0)
-    size = fine.shape[0]
-    even, odd = (size + 1) // 2, size // 2
-    coarse = np.zeros((size // 2 + 1, *fine.shape[1:]), dtype=x.dtype)
-    coarse[:even] += fine[0::2]
-    coarse[:odd] += fine[1::2] / 2
-    coarse[1 : odd + 1] += fine[1::2] / 2
-    return np.moveaxis(coarse, 0, axis)

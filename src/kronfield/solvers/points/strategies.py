@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -183,15 +184,19 @@ class ConjugateGradients:
         makes diagonal; else it is the diagonal of the matrix. See `LocalSystem`.
     patience : int or None
         The most iterations, if that is less than the limit.
+    on_levels : bool
+        Whether corrections from coarser grids are added to the diagonal, for the name.
     """
 
     in_cosines: bool
     patience: int | None = None
+    on_levels: bool = False
 
     @property
     def name(self) -> str:
         """The name in reports."""
-        by = "in cosines" if self.in_cosines else "by the diagonal"
+        diagonal = "by the diagonals of several grids" if self.on_levels else "by the diagonal"
+        by = "in cosines" if self.in_cosines else diagonal
         return f"conjugate gradients, preconditioned {by}"
 
     def solve(
@@ -285,7 +290,8 @@ def select_strategy(
     5. There are at least `MANY_SIDES` right-hand sides, for which more unknowns are affordable:
        `Factorisation`.
     6. The points leave gaps and a factorisation is affordable: `Factorisation`. Conjugate
-       gradients need many iterations to cross a gap.
+       gradients need many iterations to cross a gap, unless coarser grids are in the
+       preconditioner (`LocalSystem.has_levels`).
     7. Else `ConjugateGradients`. The strength of the penalty decides on the preconditioner
        (`LocalSystem`). Where a factorisation is affordable, `PATIENCE` limits the iterations.
     """
@@ -309,7 +315,7 @@ def select_strategy(
     if right_sides >= MANY_SIDES and affordable(shape, right_sides, taps):
         reason = f"{right_sides} right-hand sides share a factorisation of {n:,} unknowns"
         return Selection(Factorisation(), reason)
-    if affordable(shape) and equations.gaps:
+    if affordable(shape) and equations.gaps and not equations.local_system(penalty).has_levels:
         reason = f"the points leave gaps of {BLOCK} cells or more; {_affordable_size(shape)}"
         return Selection(Factorisation(), reason)
     size = f"{n:,} unknowns, more than the {AT_ONCE:,} that are factored at once"
@@ -337,7 +343,7 @@ def select_fallback(
     if not factored:
         reasons.append(_affordable_size(equations.encoding.shape))
         return Selection(Factorisation(), "; ".join(reasons))
-    strategy = ConjugateGradients(iterative[-1].in_cosines)
+    strategy = replace(iterative[-1], patience=None)
     return Selection(strategy, "; ".join([*reasons, "the iterations were continued"]))
 
 
@@ -347,7 +353,7 @@ def _select_iterations(
     """Return conjugate gradients with the preconditioner for this penalty."""
     system = equations.local_system(penalty)
     patience = PATIENCE if affordable(equations.encoding.shape) else None
-    strategy = ConjugateGradients(system.in_cosines, patience)
+    strategy = ConjugateGradients(system.in_cosines, patience, system.has_levels)
     return Selection(strategy, "; ".join([*reasons, system.reason]), system)
 
 

@@ -27,6 +27,7 @@ from kronfield._core.threads import in_threads, threads
 from kronfield.embedders import BSpline, Embedder, LocalEmbedder, Wrapped
 from kronfield.solvers.grid.banded import apply
 from kronfield.solvers.grid.basis import AxisBasis
+from kronfield.solvers.points.multilevel import Multilevel
 from kronfield.solvers.points.penalty import DifferencePenalty
 from kronfield.solvers.points.rows import AxisRows
 from kronfield.solvers.points.stencil import Stencil
@@ -38,6 +39,11 @@ SMOOTH, MATRIX_UP_TO = 13, 2048
 # term, taken over the nodes that have data; WEAK_ON_NODES times if all points lie on nodes.
 # Measured: below these ratios the diagonal preconditioner needs fewer or cheaper iterations.
 WEAK, WEAK_ON_NODES = 5.0, 0.8
+# If at most the part SPARSE of the nodes have data, the preconditioner of a weak penalty also has
+# the corrections of coarser grids: see `multilevel`. If all points lie on nodes too, a penalty is
+# weak up to WEAK_IF_SPARSE. Measured, as above: on lattices of two and three axes of which 1 to 50 % are
+# known, it then needs a half to a tenth of the time of the others.
+SPARSE, WEAK_IF_SPARSE = 0.4, 2.0
 
 
 class DataTerm(Protocol):
@@ -142,6 +148,7 @@ class LocalSystem:
     The preconditioner is the same system on a complete grid, with equal points in every cell. The
     cosine transform makes it diagonal. If the penalty is weak relative to the data, the diagonal is
     the preconditioner instead: a complete grid is then a poor model of the nodes without points.
+    Where few nodes have data, corrections from coarser grids are added (`Multilevel`).
 
     Parameters
     ----------
@@ -184,6 +191,9 @@ class LocalSystem:
         self.data_diagonal = float(np.sum(diagonal, dtype=np.float64)) / filled
         self._flat = all(len(row) == 1 or not np.any(row[1:]) for row in gram)
         self.weak_up_to = WEAK_ON_NODES if self._flat else WEAK
+        is_sparse = filled <= SPARSE * diagonal.size and not any(penalty.wraps)
+        if is_sparse and self._flat:
+            self.weak_up_to = WEAK_IF_SPARSE
         self.in_cosines = self._is_strong if in_cosines is None else in_cosines
         if self.in_cosines:
             own = math.prod(float(row[0]) for row in gram)
@@ -196,10 +206,18 @@ class LocalSystem:
             total = np.asarray(diagonal, dtype=np.float64) + stiffness
         smallest = max(float(np.finfo(dtype).tiny) * 1e6, 1e-14 * float(total.max()))
         self._inverse = (1.0 / np.maximum(total, smallest)).astype(dtype)
+        self._levels = None
+        if is_sparse and not self.in_cosines:
+            self._levels = Multilevel.of(penalty, diagonal, stiffness, self._inverse)
 
     @property
     def _is_strong(self) -> bool:
         return self.stiffness > self.weak_up_to * self.data_diagonal
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether the preconditioner has corrections from coarser grids."""
+        return self._levels is not None
 
     @property
     def reason(self) -> str:
@@ -228,8 +246,8 @@ class LocalSystem:
 
     @property
     def inverse_diagonal(self) -> Array | None:
-        """One over the diagonal, if that is the preconditioner."""
-        return None if self.in_cosines else self._inverse
+        """One over the diagonal, if that alone is the preconditioner."""
+        return None if self.in_cosines or self._levels is not None else self._inverse
 
     def penalty(self, x: Array) -> Array | None:
         """Return the penalty times x in cosines, without the correction at the ends, or None."""
@@ -238,8 +256,11 @@ class LocalSystem:
     def precondition(self, r: Array, out: Array | None = None) -> tuple[Array, Array | None]:
         """Return z, and the penalty times z or None.
 
-        In cosines z = (complete grid + penalty)^-1 r; else z is r over the diagonal.
+        In cosines z = (complete grid + penalty)^-1 r; else z is r over the diagonal, plus the
+        corrections of coarser grids if there are any.
         """
+        if self._levels is not None:
+            return self._levels(r, out), None
         if not self.in_cosines:
             return multiplied(r, self._inverse, out), None
         hat = self._cosines(r)
