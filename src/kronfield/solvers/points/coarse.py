@@ -71,9 +71,7 @@ def coarse_start(
     axes = halved(shape)
     coarse_mass, coarse_b = _restricted(mass), _restricted(b)
     factor = 2.0 ** len(axes)  # each coarse node stands for this many fine nodes
-    spacings = [
-        h * (2 if axis in axes else 1) for axis, h in enumerate(penalty.spacings, start=1)
-    ]
+    spacings = [h * (2 if axis in axes else 1) for axis, h in enumerate(penalty.spacings, start=1)]
     coarse = DifferencePenalty(
         coarse_b.shape[1:],
         spacings,

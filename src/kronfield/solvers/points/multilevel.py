@@ -153,8 +153,7 @@ def _squares(s: int) -> tuple[float, float, float]:
 def _energy(penalty: DifferencePenalty, scale: Sequence[int]) -> float:
     """Return the penalty of the product of hats of ``scale`` nodes to either side of each axis."""
     return math.fsum(
-        weight
-        * math.prod(_squares(s)[order] for s, order in zip(scale, orders, strict=True))
+        weight * math.prod(_squares(s)[order] for s, order in zip(scale, orders, strict=True))
         for weight, orders in penalty.factors()
         if weight
     )

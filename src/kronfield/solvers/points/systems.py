@@ -41,8 +41,8 @@ SMOOTH, MATRIX_UP_TO = 13, 2048
 WEAK, WEAK_ON_NODES = 5.0, 0.8
 # If at most the part SPARSE of the nodes have data, the preconditioner of a weak penalty also has
 # the corrections of coarser grids: see `multilevel`. If all points lie on nodes too, a penalty is
-# weak up to WEAK_IF_SPARSE. Measured, as above: on lattices of two and three axes of which 1 to 50 % are
-# known, it then needs a half to a tenth of the time of the others.
+# weak up to WEAK_IF_SPARSE. Measured: lattices of two and three axes of which 1 to 25 % are known
+# then need a tenth to once the time of either other preconditioner.
 SPARSE, WEAK_IF_SPARSE = 0.4, 2.0
 
 
