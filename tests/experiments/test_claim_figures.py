@@ -257,6 +257,10 @@ def test_differences_are_paired_by_item():
     ]
     (words,) = differences.effects(rows, []).values()
     assert words == "128 x 128, 2,000 epochs: n = 6, Gau -0.55 dB [-0.61, -0.49]"
+    for row, ratio in zip(rows, (1.021, 1.019, 1.02, 1.02, 1.02, 1.02), strict=True):
+        row["found"] = {"ratio": ratio}
+    assert differences.effects(rows, [])["ratio"] == "Gau 1.9 to 2.1 %"
+    assert differences.effects(rows[2:], [])["ratio"] == "Gau 2.0 %"
 
 
 def test_batches_of_other_points_have_other_norms():

@@ -8,7 +8,7 @@ import pytest
 
 import kronfield as kf
 from kronfield.experiments import load_spec
-from kronfield.experiments.data import TooSmallError, cube, items, resize, square
+from kronfield.experiments.data import TooSmallError, cube, digest, items, resize, square
 from kronfield.experiments.encodings import complex_encoding, embedder, normalised, simple_encoding
 from kronfield.experiments.evidence import parameter_count
 from kronfield.experiments.methods import run_method
@@ -200,6 +200,29 @@ def test_frames_are_resized_and_cut():
     with pytest.raises(TooSmallError, match="3 frames"):
         cube(small, 16)
     assert square(np.zeros((9, 31, 4)), 64).shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize("shape", [(90, 70), (32, 32), (20, 45)])
+def test_frames_are_resized_by_the_triangular_kernel(shape):
+    frames = np.random.default_rng(0).integers(0, 256, (2, *shape, 3)).astype(np.float32) / 255
+    found = resize(frames, 32)
+    products = [
+        np.maximum(0, 1 - np.abs(np.arange(n) - centres[:, None]) / max(1, n / 32))
+        for n in shape
+        for centres in [(np.arange(32) + 0.5) * n / 32 - 0.5]
+    ]
+    rows, columns = (one / one.sum(axis=1, keepdims=True) for one in products)
+    wanted = np.einsum("ih,thwc,jw->tijc", rows, frames.astype(np.float64), columns)
+    np.testing.assert_allclose(found, wanted, atol=1e-7)
+    # the same bits, whatever else is resized with them
+    np.testing.assert_array_equal(resize(frames[1:, :, :, 2:], 32), found[1:, :, :, 2:])
+
+
+def test_resized_frames_have_a_known_fingerprint():
+    """Results are found again by it, so it must be the same on every machine."""
+    place = np.arange(2 * 30 * 41 * 3).reshape(2, 30, 41, 3)
+    frames = (place * 7919 % 256).astype(np.float32) / 255
+    assert digest(resize(frames, 16)) == "ccbab159ef7a7d36"
 
 
 def test_lines_are_rows_and_columns_in_turn(tmp_path):

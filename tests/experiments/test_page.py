@@ -15,7 +15,9 @@ from kronfield.experiments.data import CUBES, TooSmallError, cube, items
 from kronfield.experiments.page import Run, missing, page_runs, scaled
 from kronfield.experiments.reproduce import RESULTS, page_text, write_claims
 from kronfield.experiments.results import merge_rows, read_rows
+from kronfield.experiments.runner import estimated_seconds
 from kronfield.experiments.spec import SPECS
+from kronfield.experiments.tables import longest, markdown
 from kronfield.files import write_image
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "reproduction"
@@ -102,14 +104,19 @@ def rows_of(run, count):
 
 def test_what_is_missing_is_stated_from_the_rows():
     run = Run("table1", "closed,complex:RFF", 128, 8)
-    assert run.done([]) == {"closed": (0, 40), "complex": (0, 8)}
-    assert run.done(rows_of(run, 3)) == {"closed": (15, 40), "complex": (3, 8)}
-    assert run.done(rows_of(run, 9)) == {"closed": (40, 40), "complex": (8, 8)}
+
+    def jobs(rows):
+        return {group: (done.jobs, done.of) for group, done in run.done(rows).items()}
+
+    assert jobs([]) == {"closed": (0, 40), "complex": (0, 8)}
+    assert jobs(rows_of(run, 3)) == {"closed": (15, 40), "complex": (3, 8)}
+    assert jobs(rows_of(run, 9)) == {"closed": (40, 40), "complex": (8, 8)}
     fewer = [row | {"epochs": 7} for row in rows_of(Run("table1", "simple", 128, 8), 8)]
-    assert Run("table1", "simple", 128, 8).done(fewer) == {"simple": (0, 40)}
+    assert Run("table1", "simple", 128, 8).done(fewer)["simple"].jobs == 0
     nothing = missing({})
-    assert "- `table1` at side 128, simple: 0 of 40 jobs (8 images)." in nothing
-    assert "- `visual-grid` at side 128, complex of depth 1: 0 of 40 jobs" in nothing
+    assert "| `table1` | 128 | simple | 0 of 40 (8 images) |" in nothing
+    assert "| `table3` | 32 | simple | 0 of 30 (6 cubes of clips) |" in nothing
+    assert "| `visual-grid` | 128 | complex of depth 1 | 0 of 40 (8 images) |" in nothing
     assert "`times`" in nothing
     assert "`slopes`" in nothing
     assert "`released`" in nothing
@@ -122,9 +129,52 @@ def test_what_is_missing_is_stated_from_the_rows():
     for row in everything["table1"]:
         if (row["side"], row["group"], row["item"]) == (128, "complex", "item0"):
             del row["psnr_unclipped"]
-    assert missing(everything) == (
-        "- `table1` at side 128, complex, 2,000 epochs: 5 of 40 rows without unclipped PSNR."
-    )
+    words = missing(everything)
+    assert "| `table1` | 128 | complex | 2,000 | 5 of 40 | less than 1 |" in words
+    assert words.count("`table") == 1
+    assert "jobs" not in words
+
+
+def test_the_time_that_is_missing_is_that_of_the_jobs_without_rows():
+    run = Run("table1", "simple,closed", 128, 8)
+    (each,) = {estimated_seconds(run.spec, run.size, m) for m in run.chosen if m.group == "simple"}
+    assert run.done([])["simple"].seconds == pytest.approx(40 * each)
+    assert run.done(rows_of(run, 3))["simple"].seconds == pytest.approx(25 * each)
+    assert run.done(rows_of(run, 8))["simple"].seconds == 0
+    rows = rows_of(run, 3)
+    words = missing({"table1": rows})
+    assert f"| `table1` | 128 | simple | 15 of 40 (8 images) | {25 * each / 60:.0f} |" in words
+
+
+def test_estimated_seconds_are_those_of_measured_times():
+    networks = [r for r in read_rows(COMMITTED / "times.jsonl") if r["how"] == "descent"]
+    assert {row["table"] for row in networks} == {"table1", "table3", "table4"}
+    for row in networks:
+        spec = load_spec(row["table"])
+        size = spec.paper.replace(side=row["side"])
+        estimate = estimated_seconds(spec, size, spec.method(row["method"]))
+        assert 0.5 < row["seconds"] / estimate < 2
+
+
+def test_longer_runs_replace_shorter_ones_of_no_more_items():
+    run, other = (Run("table1", f"complex:{name}", 128, 8) for name in ("Gau", "Tri"))
+    full = rows_of(run, 3)
+    short, shorter = ([row | {"epochs": n} for row in rows_of(run, 8)] for n in (150, 10))
+    assert longest(full + short[:3]) == full
+    assert longest(short[:3] + full) == full
+    assert longest(full + short[:4]) == full + short[:4]  # a short run of more items stays
+    assert longest(full + short[:4] + shorter[:4]) == full + short[:4]
+    apart = [row | {"side": 64} for row in short[:3]]
+    apart += [row | {"epochs": 150} for row in rows_of(other, 3)]
+    assert longest(full + apart) == full + apart
+    text = markdown(run.spec, [with_numbers(row) for row in full + short[:3]])
+    note = "Of shorter runs, which longer ones replace, 3 rows are only in table1.csv."
+    assert note in " ".join(text.split())
+    assert text.count("Gau, depth 0") == 1
+
+
+def with_numbers(row):
+    return row | {"ssim": 0.5, "parameters": 1, "seconds": 1.0, "cores": 1, "threads": 1}
 
 
 def test_what_was_scaled_is_one_table():
@@ -134,6 +184,8 @@ def test_what_was_scaled_is_one_table():
         "| table3 | simple encoding, network | 6 (paper 5) | 32 (paper 128) | 100 (paper 500) | "
         "256 (paper 512) |"
     ]
+    cut = [row for row in rows if row["encoder"] == "LogF" or row["item"] in ("item0", "item1")]
+    assert "| 2 to 6 (paper 5) |" in scaled({"table3": cut})
 
 
 def test_the_size_page_runs_what_is_asked_for(tmp_path):

@@ -202,7 +202,7 @@ class Claim:
         decisive = self.rule.decisive(self.figures)
         means = {name: number for name, number in decisive.items() if number.is_mean}
         if not means:
-            shown = _words(list(decisive.items())[:2])
+            shown = ", ".join(f"{name} = {_shown(one)}" for name, one in [*decisive.items()][:2])
             measured = {name: one for name, one in self.figures.items() if one.is_mean}
             if not measured:
                 return f"computed: {shown}"
@@ -278,8 +278,8 @@ def _judge(number: int, group: str, entry: Mapping[str, Any], figures: Figures) 
 def markdown(claims: Sequence[Claim]) -> str:
     """Return a line for every claim, by group, with its rule and figures folded under it."""
     counts = Counter(claim.verdict for claim in claims)
-    total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-    lines = [wrapped(f"{len(claims)} claims: {total}."), ""]
+    total = ", ".join(f"“{verdict}” {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
+    lines = [wrapped(f"Verdicts on the {len(claims)} claims: {total}."), ""]
     group = ""
     for claim in claims:
         if claim.group != group:
@@ -357,9 +357,11 @@ def csv_text(claims: Sequence[Claim]) -> str:
 
 
 def _csv_figure(name: str, number: Number) -> dict[str, Any]:
-    found: dict[str, Any] = {"figure": name, "value": number.value, "unit": number.unit}
+    # nine digits: the last ones depend on the machine
+    low, value, high = (f"{one:.9g}" for one in (number.low, number.value, number.high))
+    found: dict[str, Any] = {"figure": name, "value": value, "unit": number.unit}
     if number.is_mean:
         found["n"] = number.n
     if math.isfinite(number.high):
-        found |= {"low": number.low, "high": number.high}
+        found |= {"low": low, "high": high}
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -172,19 +173,28 @@ def resize(frames: Array, side: int) -> Array:
     """Return frames (T, H, W, C) as (T, side, side, C).
 
     Interpolation is linear. Where frames shrink, the triangular kernel is widened to the pixels of
-    the result, to avoid aliasing.
+    the result, to avoid aliasing. The order of the sums is fixed, as it is not in a product of
+    matrices, so that values and the fingerprints of results are the same on every machine.
     """
-    rows, columns = (_resizing(n, side) for n in frames.shape[1:3])
-    return np.ascontiguousarray(
-        np.einsum("ih,thwc,jw->tijc", rows, frames, columns, optimize=True).astype(np.float32)
-    )
+    scaled = frames.astype(np.float64)
+    for axis in (1, 2):
+        scaled = _resized(scaled, side, axis)
+    return np.ascontiguousarray(scaled.astype(np.float32))
 
 
-def _resizing(n: int, side: int) -> Array:
-    scale = n / side
-    centres = cell_centres(-0.5, n - 0.5, side)
-    weights = np.maximum(0.0, 1 - np.abs(np.arange(n) - centres[:, None]) / max(1.0, scale))
-    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+def _resized(values: Array, side: int, axis: int) -> Array:
+    """Return values with ``side`` samples on an axis, as float64."""
+    n = values.shape[axis]
+    centres, reach = cell_centres(-0.5, n - 0.5, side), max(1.0, n / side)
+    first = np.floor(centres - reach).astype(np.int64)
+    over = [1] * values.ndim
+    over[axis] = side
+    found, total = np.zeros(()), np.zeros(side)
+    for at in (first + tap for tap in range(math.ceil(2 * reach) + 2)):
+        weights = np.maximum(0.0, 1 - np.abs(at - centres) / reach) * ((at >= 0) & (at < n))
+        found = found + weights.reshape(over) * np.take(values, np.clip(at, 0, n - 1), axis)
+        total = total + weights
+    return np.asarray(found / total.reshape(over))
 
 
 def _colour(values: Array) -> Array:

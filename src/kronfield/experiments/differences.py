@@ -11,7 +11,7 @@ import functools
 import importlib.resources
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -230,9 +230,13 @@ def effects(rows: Iterable[Row], table: Iterable[Row]) -> dict[str, str]:
         sizes["clipping"] = _size(row)
     words = {way: f"{sizes[way]}: {_words(found)}" for way, found in by_way.items()}
     if ratios:
-        shares = (f"{name} {min(some):.1f} to {max(some):.1f} %" for name, some in ratios.items())
-        words["ratio"] = ", ".join(shares)
+        words["ratio"] = ", ".join(f"{name} {_range(some)} %" for name, some in ratios.items())
     return words
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = (f"{end:.1f}" for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 def _size(row: Row) -> str:

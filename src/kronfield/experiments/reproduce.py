@@ -45,16 +45,18 @@ PAGE = "page"
 RESULTS = (*SPECS, "times", slopes.NAME, differences.NAME)
 START, END = "<!-- results -->", "<!-- end of results -->"
 HOW_JUDGED = (
-    "A claim about measurements is judged by paired differences: two models on the same n "
-    "photographs, clips or lines. The interval is Student's for the mean of the n differences, at "
-    "95 %, for each comparison by itself. A condition is met if the whole interval meets it, "
-    "violated if none of it does, and open otherwise. “Holds partly at most” means that the "
-    "condition of “holds” is violated, and that of “holds partly” open. "
-    f"With n < {FEWEST} nothing is established. Of each kind of model "
-    "the encoder with the best mean is compared, unless the claim is about encoders; encoders that "
-    "were run on too few items are left out, and the line says so. More encoders can only raise "
-    "the best mean of the deep networks. Two cubes of one clip count as two items. Claims about "
-    "speed have repeated measurements of CPU time instead of items, and slopes have sizes."
+    "A claim about measurements is judged by paired differences: the result of one model minus "
+    "that of another on the same n photographs, clips or lines. The interval is Student's for the "
+    "mean of the n differences, at 95 %, for each comparison by itself. A condition is met if the "
+    "whole interval meets it, violated if none of it does, and open otherwise. “Holds partly at "
+    "most” means that the condition of “holds” is violated, and that of “holds partly” open. "
+    f"With n < {FEWEST} nothing is established.",
+    "Of each kind of model the encoder with the best mean is compared, unless the claim is about "
+    "encoders. Encoders that were run on too few items are left out, and the line says so; more "
+    "encoders can only raise the best mean of the deep networks. Two cubes of one clip count as "
+    "two items, though they are more alike than two clips. Claims about speed have repeated "
+    "measurements of CPU time instead of items, and slopes have sizes. Claims about theory are "
+    "computed, and have no n.",
 )
 HOW_DIFFERENT = (
     "The paper's text is followed where it differs from the code that its authors released. Each "
@@ -337,7 +339,8 @@ def page_text(folder: Path, link: str) -> str:
     parts = list[str]()
     claims = folder / "claims.md"
     if claims.exists():
-        parts.append(f"## Claims\n\n{wrapped(HOW_JUDGED)}\n\n{_body(claims)}")
+        how = "\n\n".join(map(wrapped, HOW_JUDGED))
+        parts.append(f"## Claims\n\n{how}\n\n{_body(claims)}")
     parts.append(f"## What was scaled\n\n{scaled(results)}\n")
     parts.append(f"## What is missing\n\n{missing(results)}\n")
     tables_there = [name for name in SPECS if (folder / f"{name}.md").exists()]
@@ -437,6 +440,9 @@ def _visual_caption(rows: list[Row], pixels: int) -> str:
     item, side = rows[-1]["item"], rows[0]["side"]
     lines = [f"{item}, {side} x {side};", f"the central {pixels} pixels."]
     for group in ("simple", "complex"):
-        epochs = next((row["epochs"] for row in rows if row["group"] == group), None)
-        lines.append(f"{group}: {'not run' if epochs is None else f'{epochs} epochs'}")
+        epochs = {row["depth"]: row["epochs"] for row in rows if row["group"] == group}
+        if len(set(epochs.values())) > 1:
+            lines += [f"{group}, depth {d}: {epochs[d]} epochs" for d in sorted(epochs)]
+        else:
+            lines.append(f"{group}: {next((f'{n} epochs' for n in epochs.values()), 'not run')}")
     return "\n".join(lines)

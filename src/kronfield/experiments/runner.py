@@ -31,8 +31,9 @@ from kronfield.files import write_image
 Progress = Callable[[float, float, str], None]
 # Side of the central part of an image that is kept for the visual comparisons.
 DETAIL = 96
-# Products per second, for the estimate of the remaining time. Only the ratio between jobs matters.
-SPEED = 2e10
+# The seconds of a job are estimated from its products, at this many floating-point operations per
+# second, and this overhead per epoch. Both are those of one core of the machine of times.jsonl.
+SPEED, EPOCH = 1.2e11, 2e-3
 
 
 @record
@@ -65,7 +66,7 @@ def run_spec(
         spec.select(methods) if methods is None or isinstance(methods, str) else list(methods)
     )
     jobs = [
-        Job(item, method, seed, _work(spec, size, method))
+        Job(item, method, seed, estimated_seconds(spec, size, method))
         for item in items(spec.kind, source, size.count, size.crops, arrays=spec.arrays)
         for method in chosen
         for seed in size.seeds
@@ -210,19 +211,22 @@ def detail(values: Array) -> Array:
     return np.ascontiguousarray(values[tuple(slice(start, start + DETAIL) for start in starts)])
 
 
-def _work(spec: Spec, size: Size, method: Method) -> float:
-    """Return the estimated seconds of a job."""
+def estimated_seconds(spec: Spec, size: Size, method: Method) -> float:
+    """Return the estimated seconds of a job on one core.
+
+    They are within a factor of 2 of times.jsonl for networks, and too many for other methods.
+    """
     D = spec.dimensions
     samples = (size.side // 2) ** D if spec.task == "grid" else spec.fraction * size.side**D
     if not method.is_network:
         return 0.05 + 2e-6 * samples * (10 if method.how == "fit_points" else 1)
     small = spec.scaled(method, size, size.side)
+    width = small.hidden if method.depth else 3
     if method.is_simple:
-        weights = small.features * max(1, small.hidden) + max(0, method.depth - 1) * small.hidden**2
+        weights = small.features * width + max(0, method.depth - 1) * small.hidden**2
         products = samples * weights
     else:
-        width = small.hidden if method.depth else 3
         products = width * D * float(small.features) ** (D + 1) + samples * width * (
             1 if spec.task == "grid" else 2**D
         )
-    return size.epochs_of(method) * (1e-3 + 6 * products / SPEED)
+    return size.epochs_of(method) * (EPOCH + 6 * products / SPEED)

@@ -79,6 +79,26 @@ def fullest(rows: Iterable[Row]) -> list[Row]:
     return [row for row in given if row["side"] == side and row["epochs"] == most[row["method"]]]
 
 
+def longest(rows: Iterable[Row]) -> list[Row]:
+    """Leave out the rows of short runs that longer ones replace.
+
+    At the same side, the rows of a method with more epochs replace those with fewer epochs if they
+    are of as many items or more.
+    """
+    given = list(rows)
+    items = dict[tuple[str, int], dict[int, set[str]]]()
+    for row in given:
+        by_epochs = items.setdefault((row["method"], row["side"]), {})
+        by_epochs.setdefault(row["epochs"], set()).add(row["item"])
+
+    def replaced(row: Row) -> bool:
+        by_epochs = items[row["method"], row["side"]]
+        own = len(by_epochs[row["epochs"]])
+        return any(len(by_epochs[n]) >= own for n in by_epochs if n > row["epochs"])
+
+    return [row for row in given if not replaced(row)]
+
+
 def notes(rows: Iterable[Row]) -> list[str]:
     """Return the errors of failed jobs and of items that were left out."""
     bad = [row for row in rows if row.get("error")]
@@ -93,7 +113,7 @@ def notes(rows: Iterable[Row]) -> list[str]:
 def summarise(spec: Spec, rows: Iterable[Row]) -> list[Line]:
     """Return the means of every method at every protocol, by side and in the order of the spec."""
     groups = dict[tuple[int, str, str], list[Row]]()
-    for row in current(spec, rows):
+    for row in longest(current(spec, rows)):
         groups.setdefault((row["side"], row["method"], protocol(spec, row)), []).append(row)
     order = {method.key: i for i, method in enumerate(spec.methods)}
     ranked = sorted(
@@ -192,7 +212,8 @@ def _one_side(spec: Spec, marks: Mapping[str, str], side: int, lines: Sequence[L
 def _legend(
     spec: Spec, rows: Sequence[Row], marks: dict[str, str], lines: Sequence[Line]
 ) -> list[str]:
-    fresh = current(spec, rows)
+    every = current(spec, rows)
+    fresh = longest(every)
     words = _protocols(spec, fresh, marks, lines)
     if any(0 < line.items_unclipped < line.items for line in lines):
         words.append(
@@ -205,7 +226,14 @@ def _legend(
         "the paper used another machine."
     )
     words += _threads(fresh)
-    stale = len([row for row in rows if row.get("method") and not row.get("error")]) - len(fresh)
+    shorter = len(every) - len(fresh)
+    if shorter:
+        rows_are = "row is" if shorter == 1 else "rows are"
+        words.append(
+            f"Of shorter runs, which longer ones replace, {shorter} {rows_are} only in "
+            f"{spec.name}.csv."
+        )
+    stale = len([row for row in rows if row.get("method") and not row.get("error")]) - len(every)
     if stale:
         words.append(f"{stale} rows of earlier settings or data are not counted.")
     words += [f"Note: {note}." for note in notes(rows)]
