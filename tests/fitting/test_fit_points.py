@@ -587,3 +587,38 @@ def test_a_field_does_not_keep_the_band_of_its_equations():
     own = [one for one in kept() if not any(one is other for other in before)]
     assert ["data_band" in vars(one) for one in own] == [False]
     assert field.standard_error(points[:2]).shape == (2,)
+
+
+@pytest.mark.parametrize("level", [1e3, 1e9])
+def test_values_far_from_zero(level):
+    """A constant is as good as subtracted: errors and standard errors are those without it."""
+    rng = np.random.default_rng(0)
+    points, at = rng.random((300, 1)), np.linspace(0.05, 0.95, 200)[:, None]
+    noisy = np.sin(4 * points[:, 0]) + 0.1 * rng.standard_normal(300)
+    field = kf.fit_points(points, np.stack([noisy + level, 2 * noisy], axis=1))
+    errors = np.sqrt(np.mean((field(at) - np.sin(4 * at) * [1, 2] - [level, 0]) ** 2, axis=0))
+    assert np.all(errors < [0.03, 0.06])
+    assert np.all(np.abs(np.log(field.standard_error(at).mean(axis=0) / [0.015, 0.03])) < 0.5)
+    again = field.refit(np.stack([noisy, noisy - level], axis=1))
+    np.testing.assert_allclose(again(at)[:, 0], field(at)[:, 0] - level, atol=1e-3)
+    np.testing.assert_allclose(again(at)[:, 1], again(at)[:, 0] - level, atol=1e-3)
+
+
+def test_a_ridge_holds_constants_back():
+    points = np.linspace(0, 1, 40)[:, None]
+    field = kf.fit_points(points**1.1, np.full(40, 5.0), ridge=40.0)
+    assert 0 < float(field(points[20:21])[0]) < 4.9
+
+
+def test_positions_far_from_zero():
+    rng = np.random.default_rng(0)
+    places = rng.random((60, 2)) + 5e6
+    field = kf.fit_points(places, places[:, 0] - 5e6, domain=[(5e6, 5e6 + 1)] * 2)
+    with pytest.raises(kf.InputError, match=r"got 5000001\.5 on axis 0.*\[5000000, 5000001\]"):
+        field(np.array([[5e6 + 1.5, 5e6]]))
+    with pytest.raises(kf.InputError, match=r"from 5000000\.0\d* to 5000000\.9.*to 5000000\.5"):
+        kf.fit_points(places, places[:, 0], domain=[(5e6, 5e6 + 0.5), (5e6, 5e6 + 1)])
+    # positions that are equal but for a few roundings are inside of their box
+    places = rng.random((60, 1)) + 1e12
+    field = kf.fit_points(places, places[:, 0] - 1e12)
+    np.testing.assert_allclose(field(places), places[:, 0] - 1e12, atol=1e-2)

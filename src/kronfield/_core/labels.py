@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -325,10 +326,13 @@ class AxisLabel:
         result[there] = known
         return result
 
-    def text(self, position: float) -> str:
-        """Return one position as text."""
+    def text(self, position: float, ends: Sequence[float] = ()) -> str:
+        """Return one position as text, with enough digits to tell the ends of its axis apart."""
         if not self.is_time:
-            return f"{position:g}"
+            span = max(ends, default=0.0) - min(ends, default=0.0)
+            largest = max(map(abs, ends), default=0.0)
+            more = math.ceil(math.log10(largest / span)) if largest > span > 0 else 0
+            return f"{position:.{min(max(6, 4 + more), 17)}g}"
         value = self.values(np.array([position]))[0]
         if self.calendar:
             return str(value).removesuffix(" 00:00:00")

@@ -878,7 +878,8 @@ class Field:
             return x, None
         if outside == "error":
             label = self.labels.axes[axis]
-            where, low, high = map(label.text, (float(x[bad][0]), frame.low, frame.high))
+            ends = float(x[bad][0]), frame.low, frame.high
+            where, low, high = (label.text(one, ends) for one in ends)
             on = f"axis {axis}{f', {label.name},' if label.name else ''}"
             raise problem(
                 name,

@@ -90,11 +90,11 @@ class GaussianFit:
             error += float(np.abs(rows @ found[-1] - 1).max())
         return found, error
 
-    def held_out(self, trial: Trial) -> float:
+    def held_out(self, trial: Trial, level: float = 0.0) -> float:
         """Return the mean squared error at held-out points, relative to the variance of values.
 
         The error of the constant when it is written as weights of the features is added. It matters
-        for exact values that are far from 0.
+        for exact values that are far from 0. ``level`` is a mean that was subtracted from them.
         """
         rows, parts = self.rows(trial.points), list[Array]()
         w = np.ones(len(rows)) if trial.weights is None else trial.weights
@@ -114,7 +114,7 @@ class GaussianFit:
                 kept = _Centred(rows[~held], None if trial.weights is None else w[~held])
                 weights, constant = kept.solve(y[~held], self.ridge)
                 parts.append(w[held] * (rows[held] @ weights + constant - y[held]) ** 2)
-        off = self.of_constant()[1] * float(np.average(y, weights=w))
+        off = self.of_constant()[1] * (abs(float(np.average(y, weights=w))) + level)
         mean_weight = count / (sum(map(len, parts)) or 1) or 1.0
         if trial.scales is not None:
             found = likely_error([part / mean_weight for part in parts], trial.spread)[0]

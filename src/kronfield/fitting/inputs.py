@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from kronfield._core.arrays import (
 )
 from kronfield._core.axes import SampleAxes
 from kronfield._core.frames import Frame, cell_centres, check_length, sample_frame, smallest_gap
-from kronfield._core.labels import Labels
+from kronfield._core.labels import AxisLabel, Labels
 from kronfield._core.records import record
 from kronfield._core.slabs import last_axis_first
 from kronfield.embedders import Embedder, LocalEmbedder
@@ -663,7 +664,8 @@ def _frame(embedder: Embedder, low: float, high: float) -> Frame:
 def bounding_box(points: Array) -> list[tuple[float, float]]:
     """Return (low, high) on each axis.
 
-    If all points have the same position on an axis, its box extends half a unit to either side.
+    If all points have the same position on an axis, to rounding, its box extends half a unit to
+    either side.
     """
     box = []
     for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True):
@@ -672,7 +674,7 @@ def bounding_box(points: Array) -> list[tuple[float, float]]:
             and math.isfinite(high - low)
             and high - low > 1e-12 * max(abs(low), abs(high))
         )
-        box.append((float(low), float(high)) if wide else (float(low) - 0.5, float(low) + 0.5))
+        box.append((float(low), float(high)) if wide else (float(low) - 0.5, float(high) + 0.5))
     return box
 
 
@@ -682,10 +684,12 @@ def check_inside(points: Array, domain: list[tuple[float, float]]) -> None:
         x = points[:, axis]
         outside = int(np.sum((x < low) | (x > high)))
         if outside:
+            text = functools.partial(AxisLabel().text, ends=(low, high))
             raise problem(
                 "points",
-                f"{outside} of {len(x)} outside on axis {axis}, from {x.min():g} to {x.max():g}",
-                f"all points in the domain, {low:g} to {high:g}",
+                f"{outside} of {len(x)} outside on axis {axis}, from {text(x.min())} to "
+                f"{text(x.max())}",
+                f"all points in the domain, {text(low)} to {text(high)}",
                 "Widen the domain, or remove these points.",
             )
 

@@ -58,11 +58,15 @@ UNKNOWN_ERROR = 1e-3
 
 @record(eq=False)
 class PointSamples:
-    """Points (P, D), planar values (C, P) scaled to at most 1, and weights (P,) or None."""
+    """Points (P, D), planar values (C, P) scaled to at most 1, and weights (P,) or None.
+
+    ``level`` is the largest mean that was subtracted from a plane of the values.
+    """
 
     points: Array
     values: Array
     weights: Array | None
+    level: float = 0.0
 
     def without(self, left_out: Array) -> PointSamples:
         """Return the other points."""
@@ -70,7 +74,7 @@ class PointSamples:
             return self
         weights = None if self.weights is None else self.weights[~left_out]
         values = np.ascontiguousarray(self.values[:, ~left_out])
-        return PointSamples(self.points[~left_out], values, weights)
+        return PointSamples(self.points[~left_out], values, weights, self.level)
 
     def too_few(self, fewest: int) -> bool:
         """Return whether there is too little data for a choice: few points, or equal values."""
@@ -174,7 +178,7 @@ def _searched(
         )
         grids = _grids(box, count, lattice, settings.points, units, periods)
     gaussians = _gaussians(trial, box, options) if free else None
-    score = math.inf if gaussians is None else gaussians.held_out(trial)
+    score = math.inf if gaussians is None else gaussians.held_out(trial, samples.level)
     own = None
     if _is_line(samples, options, periods):
         own = functools.partial(

@@ -328,8 +328,8 @@ def fit_checked(
     if options.penalty is not None:  # the ridge is scaled like the weights of the points
         ridge = scaled_ridge(options.penalty.ridge, -given.weight_exponent)
         options = replace(options, penalty=replace(options.penalty, ridge=ridge))
-    scale = float(np.abs(given.values).max()) or 1.0
-    values = given.values / given.dtype.type(scale)
+    free = _frees_constants(given, options)
+    values, levels, scale = _unit_values(given.values, given.weights, given.dtype, free)
     basis = None
     if options.trend is not None:
         basis = TrendBasis.of(options.trend, given.domain or given.box)
@@ -338,6 +338,7 @@ def fit_checked(
         unknowns = round(min(cells, options.settings.points.most_unknowns))
         _check_memory(given, unknowns, (SPLINE_TAPS,) * given.D)
     samples, aside = _deciding(given, values, basis, options)
+    samples = replace(samples, level=float(np.abs(levels).max()) / scale)
     if given.encoding is None:
         if filler is not None and filler.ratio is not None:
             # this ratio was chosen at samples hidden in the shape of the holes: a ratio that suits
@@ -361,13 +362,44 @@ def fit_checked(
     rule = RowRule.choose(choice.encoding, choice.frames, options.rows, len(given.points), limits)
     if rule.blending is None and lattice is None:
         _check_memory(given, math.prod(rule.shape), rule.taps)
-    fitted = PointFit(given, lattice, choice, rule, options, tolerance, basis)
+    fitted = PointFit(given, lattice, choice, rule, options, tolerance, basis, free)
     field = fitted.field(given.values, choice.candidates, started, aside)
     if filler is not None and not math.isnan(filler.expected[0]):
         # the error at samples hidden in the shape of the holes is larger than at random samples
         report: Any = field.report
         report.expected_error, report.expected_error_uncertainty = filler.expected
     return field
+
+
+def _frees_constants(given: PointInput, options: PointOptions) -> bool:
+    """Return whether the fit of values plus a constant is their fit plus this constant.
+
+    The features that are chosen can be constant, and a penalty of derivatives leaves constants
+    alone, as Gaussians do. A ridge does not, and a trend has a constant of its own.
+    """
+    ridge = options.penalty is not None and options.penalty.ridge > 0
+    exact = options.rows in (None, "exact")
+    return given.encoding is None and options.trend is None and exact and not ridge
+
+
+def _unit_values(
+    values: Array, weights: Array | None, dtype: np.dtype[Any], free: bool
+) -> tuple[Array, Array, float]:
+    """Return values (C, P) of at most 1, the levels (C,) that were subtracted, and the factor.
+
+    The level is the mean, or 0 unless constants are ``free``. Values far from 0 lose digits without
+    it: residuals are differences of sums of squares.
+    """
+    largest = float(np.abs(values).max()) or 1.0  # sums of larger values overflow
+    scaled = values / dtype.type(largest)
+    levels = np.zeros(len(values), dtype)
+    if not free:
+        return scaled, levels, largest
+    levels[:] = np.average(scaled, axis=1, weights=weights)
+    scaled -= levels[:, None]
+    rest = float(np.abs(scaled).max()) or 1.0
+    scaled /= dtype.type(rest)
+    return scaled, levels * dtype.type(largest), largest * rest
 
 
 def _check_memory(given: PointInput, unknowns: int, taps: Sequence[int]) -> None:
@@ -446,7 +478,9 @@ class PointFit:
         options: PointOptions,
         tolerance: float,
         basis: TrendBasis | None = None,
+        free: bool = False,
     ) -> None:
+        self.free = free
         self.given, self.lattice, self.choice, self.rule = given, lattice, choice, rule
         self.options, self.tolerance, self.basis = options, tolerance, basis
         self.total = float(len(given.points) if given.weights is None else given.weights.sum())
@@ -503,8 +537,7 @@ class PointFit:
             neighbours.
         """
         given, choice, options = self.given, self.choice, self.options
-        scale = float(np.abs(values).max()) or 1.0  # values are divided by their largest
-        scaled = values / given.dtype.type(scale)
+        scaled, levels, scale = _unit_values(values, given.weights, given.dtype, self.free)
         robust, noise = None, None
         if options.is_robust:
             solved, robust, noise = self._reweighted(scaled, scale, aside)
@@ -518,6 +551,8 @@ class PointFit:
         if self.lattice is not None:  # all nodes have values now: interpolate them by splines
             encoding, frames, positions, planes = self._complete(self.lattice, planes)
         planes = np.ascontiguousarray(planes) * dtype.type(scale)
+        unit = np.ones(planes.shape[1:]) if self.level.unit is None else self.level.unit
+        planes += np.multiply.outer(levels, unit).astype(dtype)
         trend = None
         if self.basis is not None and solved.trend is not None:
             trend = Trend(self.basis, solved.trend.coefficients * scale)
