@@ -258,6 +258,10 @@ class BSpline(Embedder):
         inside = self._first + self.spacing * index
         return np.where(index < 0, self.low, np.where(index >= count, self.high, inside))
 
+    def _near(self, piece: Array) -> list[Any]:
+        """Return the ``degree`` knots to either side of each piece, (P,) each."""
+        return list(self._knot(piece + np.arange(-self.degree, self.degree)[:, None]))
+
     def _piece(self, x: Array) -> Array:
         """Return the piece that ``x`` is in: the number of interior knots at or before it."""
         count = self.inner_count
@@ -347,7 +351,7 @@ class BSpline(Embedder):
         degree = self.degree
         near: list[Any]
         if not self.is_even:
-            near = [self._knot(piece + i) for i in range(-degree, degree)]
+            near = self._near(piece)
             return np.stack(_recursion(np, x, near, degree, order))
         # Away from the ends, measure in spacings from the knot on the left of x, so that all knots
         # are whole numbers.
@@ -361,7 +365,7 @@ class BSpline(Embedder):
             out *= self.spacing**-order
         if at_ends.any():
             few = np.flatnonzero(at_ends)
-            near = [self._knot(piece[few] + i) for i in range(-degree, degree)]
+            near = self._near(piece[few])
             out[:, few] = np.stack(_recursion(np, x[few], near, degree, order))
         return out
 

@@ -55,8 +55,6 @@ NEARLY = 1e-8
 # A prediction multiplies the rounding errors of its samples by at most this factor, or on an uneven
 # axis by this factor times that of independent errors.
 AMPLIFIED = 8.0
-# Where samples are predicted to this mean square (of values scaled to 1), errors may be rounding.
-NEAR_ROUNDING = 1e-16
 # The least error of a prediction of values scaled to 1: smaller ones are rounding.
 ROUNDING = 1e-14
 
@@ -574,10 +572,8 @@ def _best_family(
     if asked and not asked[0].fits(x, frame):
         squares = np.where([one in asked for one in errors.families], math.inf, squares)
     least = max(settings.clearly**2 * errors.chance * float(squares.min()), rounding)
-    able = squares <= least
-    if errors.windows is not None and squares.min() < NEAR_ROUNDING:
-        able |= errors.squares <= rounding * errors.amplified
-    return errors.families[int(np.flatnonzero(able)[0])]
+    best = int(np.flatnonzero(squares <= least)[0])
+    return errors.families[next((i for i in range(best) if errors.is_rounding(i, rounding)), best)]
 
 
 def _least_rounded(

@@ -140,30 +140,15 @@ def left_out(x: Array, lines: Array, splines: Sequence[tuple[int, str]]) -> Arra
     >>> left_out(x, y, [(1, "not-a-knot")])
     array([[[[3.]]]])
     """
-    return _solved(x, lines, splines).errors()
+    return solved(x, lines, splines).errors()
 
 
-def gains(x: Array, splines: Sequence[tuple[int, str]]) -> Array:
-    """Return the factors (F, S, N-2) by which rounding errors of samples enter those of `left_out`.
-
-    They are the norms of the rows that give the errors: sum_j J_ij^2 / J_ii^2 is the square, the
-    variance of an error if the samples have independent ones of variance 1. On uneven axes splines
-    of high degree have large gains. All kinds have not-a-knot ends.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> gains(np.array([[0.0, 1.0, 2.0]]), [(1, "not-a-knot")]).round(6)
-    array([[[1.224745]]])
-    """
-    return _solved(x, np.zeros((*x.shape, 0)), splines).gains()
-
-
-def _solved(x: Array, lines: Array, splines: Sequence[tuple[int, str]]) -> _Systems:
+def solved(x: Array, lines: Array, splines: Sequence[tuple[int, str]]) -> Systems:
+    """Return the solved equations of which `left_out` returns the errors."""
     # high differences do not overflow; positions are multiplied by powers of 2, which is exact
     mean = (x[:, -1:] - x[:, :1]) / (x.shape[1] - 1)
     x = np.ldexp(x, -np.frexp(mean)[1])
-    systems = _Systems.of(_Places.of(x.shape[1], tuple(splines)), len(x), lines.shape[2])
+    systems = Systems.of(_Places.of(x.shape[1], tuple(splines)), len(x), lines.shape[2])
     systems.add_not_a_knot(x, lines)
     systems.add_cubic(x, lines)
     systems.solve()
@@ -172,7 +157,7 @@ def _solved(x: Array, lines: Array, splines: Sequence[tuple[int, str]]) -> _Syst
 
 @record(eq=False)
 class _Places:
-    """Where the numbers of F kinds of splines through N samples are in the arrays of `_Systems`.
+    """Where the numbers of F kinds of splines through N samples are in the arrays of `Systems`.
 
     Differences of the values are the right-hand sides of the equations: each row has factors of a
     few neighbouring samples, which are its parts.
@@ -257,7 +242,7 @@ class _Places:
 
 
 @record(eq=False)
-class _Systems:
+class Systems:
     """The equations of F kinds of splines through all samples of S groups of R lines.
 
     The unknowns are the jumps of the highest derivative with not-a-knot ends. With straight or flat
@@ -282,7 +267,7 @@ class _Systems:
     sides: Array
 
     @classmethod
-    def of(cls, places: _Places, S: int, R: int) -> _Systems:
+    def of(cls, places: _Places, S: int, R: int) -> Systems:
         """Return empty systems."""
         n = places.middle[0].shape[1]
         bands = []
@@ -383,24 +368,25 @@ class _Systems:
         errors[~np.isfinite(errors).all(axis=(1, 2, 3))] = np.inf  # or a change without a jump
         return errors
 
-    def gains(self) -> Array:
-        """Return the norms of the rows of the errors (F, S, N-2)."""
+    def gains(self, kind: int) -> Array:
+        """Return the factors (S, N-2) by which rounding errors of samples enter the errors.
+
+        They are the norms of the rows that give the errors: sum_j J_ij^2 / J_ii^2 is the square,
+        the variance of an error if the samples have independent ones of variance 1. On uneven axes
+        splines of high degree have large gains. The kind, by its number, has not-a-knot ends.
+        """
         p, R = self.places, self._lines
-        n = self.sides.shape[3]
-        found = np.zeros((len(self.bands), n - 2, self.sides.shape[2]))
+        n, count = self.sides.shape[3], p.sides[kind]
         inner = np.arange(1, n - 1)
-        for i, count in enumerate(p.sides):
-            # of the samples that share a side, the nearest one counts
-            away = (np.arange(count)[:, None] - inner + count // 2) % count - count // 2
-            nearest = inner + away
-            nearest += np.where(nearest < 0, count, 0) - np.where(nearest >= n, count, 0)
-            inside = (nearest >= 0) & (nearest < n)
-            scale = self._scales[i][:, np.where(inside, nearest, n)]  # (S, count, N-2)
-            row = self.sides[i, R : R + count][:, :, p.at[i]].swapaxes(0, 1) * scale
-            found[i] = np.sum(np.where(inside, row, 0.0) ** 2, axis=1).T
+        # of the samples that share a side, the nearest one counts
+        nearest = inner + (np.arange(count)[:, None] - inner + count // 2) % count - count // 2
+        nearest += np.where(nearest < 0, count, 0) - np.where(nearest >= n, count, 0)
+        scale = self._scales[kind][:, np.clip(nearest, 0, n - 1)]  # (S, count, N-2)
+        rows = self.sides[kind, R : R + count][:, :, p.at[kind]].swapaxes(0, 1) * scale
+        rows[:, (nearest < 0) | (nearest >= n)] = 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            norms = np.sqrt(found) / np.abs(self._own)
-        return np.where(np.isfinite(norms), norms, np.inf).swapaxes(1, 2)
+            norms = np.linalg.norm(rows, axis=1) / np.abs(self._own[kind].T)
+        return np.where(np.isfinite(norms), norms, np.inf)
 
     @property
     def _lines(self) -> int:

@@ -19,7 +19,7 @@ from kronfield._core.arrays import Array, problem
 from kronfield._core.frames import Frame, is_even
 from kronfield._core.records import record
 from kronfield.embedders import BSpline, Embedder, Gaussian
-from kronfield.fitting.left_out import Windows, gains, left_out, spread
+from kronfield.fitting.left_out import Systems, Windows, solved, spread
 from kronfield.fitting.settings import DEFAULT, PredictionSettings
 from kronfield.solvers.grid.inverse import Factors
 
@@ -32,6 +32,8 @@ ONE_MATRIX_UP_TO = 64
 # On a long axis samples this far apart share a right-hand side: an error of one does not reach the
 # other.
 APART = 64
+# The squared errors of predictions that are rounding are at most this many times those of samples.
+MOST_AMPLIFIED = 1e14
 # A mirror counts as at a sample if it is no further from it than this part of the next gap.
 AT_A_SAMPLE = 1e-6
 # The longest axis whose embedder is cached: its positions take 32 KB.
@@ -274,6 +276,8 @@ class AxisErrors:
         The largest factor by which neighbouring degrees change an `expected` error.
     windows : Windows or None
         The samples of an uneven axis that were predicted.
+    systems : Systems or None
+        The equations from which their errors follow.
     """
 
     families: tuple[AnyFamily, ...]
@@ -282,6 +286,7 @@ class AxisErrors:
     count: int
     shared: float = 1.0
     windows: Windows | None = None
+    systems: Systems | None = None
 
     def of(self, family: AnyFamily) -> float:
         """Return the mean squared error of one family."""
@@ -295,20 +300,19 @@ class AxisErrors:
         """
         return math.exp(2 * math.sqrt(2 / self.count))
 
-    @functools.cached_property
-    def amplified(self) -> Array:
-        """The variance (F,) of a prediction from samples with independent errors of variance 1.
+    def is_rounding(self, number: int, rounding: float) -> bool:
+        """Return whether the error of a family on an uneven axis is that of rounded samples.
 
-        It tells how rounding errors of the samples enter predictions on an uneven axis; on an even
-        one it is small, and 1 here.
+        ``rounding`` is the mean square of their errors.
         """
-        found = np.ones(len(self.families))
-        splines = [(i, f) for i, f in enumerate(self.families) if isinstance(f, SplineFamily)]
-        kinds = {i: (f.degree, f.ends) for i, f in splines if f.ends == "not-a-knot"}
-        if self.windows is not None and kinds:
-            each = gains(self.windows.x, list(kinds.values()))[..., None]
-            found[list(kinds)] = np.maximum(1.0, self.windows.means(each))
-        return found
+        family, square = self.families[number], float(self.squares[number])
+        if self.windows is None or self.systems is None or square > MOST_AMPLIFIED * rounding:
+            return False
+        if not isinstance(family, SplineFamily) or family.ends != "not-a-knot":
+            return False
+        kind = self.systems.places.kinds.index((family.degree, family.ends))
+        gains = self.systems.gains(kind)[None, ..., None]
+        return square <= rounding * max(1.0, float(self.windows.means(gains)[0]))
 
     @functools.cached_property
     def expected(self) -> Array:
@@ -449,12 +453,13 @@ def uneven_errors(
     """
     windows = Windows.of(x, lines, most)
     kinds = [(one.degree, one.ends) for one in judged]
-    squares = windows.means(left_out(windows.x, windows.lines, kinds))
+    systems = solved(windows.x, windows.lines, kinds)
+    squares = windows.means(systems.errors())
     slopes = math.nan
     if len(x) >= FEWEST_FOR_SLOPES:
         slopes = float(windows.means(_uneven_slopes_errors(windows.x, windows.lines)[None])[0])
     count = windows.count * lines.shape[1]
-    return AxisErrors(tuple(judged), squares, slopes, count, shared, windows)
+    return AxisErrors(tuple(judged), squares, slopes, count, shared, windows, systems)
 
 
 def some_lines(values: Array, axis: int, most: int) -> Array:
