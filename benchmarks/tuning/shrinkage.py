@@ -219,9 +219,23 @@ GROUPING: dict[str, Any] = {
         4: [1, 2, 3, 4],
     },
     "patch_of_one": [4, 5, 6, 7, 8],
-    "quick_group": [10, 12, 14, 16, 24],
+    "quick_groups": {D: [10, 12, 14, 16, 20, 24] for D in (1, 2, 3, 4)},
     "quick_step": [6, 7, 8, 9, 10],
     "quick_reach": [3, 4, 5, 7, 10],
+    "leading": [0.5, 0.8, 0.9, 1.0],
+    "slow": {
+        1: [((16, 14, 6, 100), (16, 24, 6, 100), (16, 24, 6, 100)), ((32, 48, 6, 200),)],
+        2: [
+            ((5, 14, 8, 4), (5, 24, 6, 10), (5, 24, 6, 10)),
+            ((5, 14, 8, 4), (7, 32, 8, 12), (5, 24, 6, 10)),
+            ((5, 14, 8, 4), (7, 40, 8, 16), (5, 40, 6, 10)),
+        ],
+        3: [
+            ((3, 14, 4, 4), (3, 24, 4, 4), (3, 24, 4, 4)),
+            ((3, 14, 4, 4), (4, 32, 4, 4), (3, 24, 4, 4)),
+        ],
+        4: [((3, 14, 4, 3), (3, 24, 4, 3)), ((3, 14, 4, 3), (3, 24, 4, 3), (3, 24, 4, 3))],
+    },
 }
 
 
@@ -243,8 +257,13 @@ def tried(group: str, name: str, kind: str) -> list[tuple[str, Settings]]:
 def removed(case: Case, group: str, name: str, settings: Settings) -> Array:
     if group == "shrinkage":
         return shrink(case.planes, settings.shrinkage)
-    own = settings.grouping
-    return regroup(case.planes, case.pilot, own.quick() if name.startswith("quick") else own)
+    own, D = settings.grouping, case.planes.ndim - 1
+    if name == "slow":
+        found = case.pilot
+        for one in own.slower(D):
+            found = regroup(case.planes, found, one)
+        return found
+    return regroup(case.planes, case.pilot, own.quick(D) if name.startswith("quick") else own)
 
 
 def table(group: str, name: str, data: dict[str, list[Case]]) -> None:
@@ -438,6 +457,11 @@ def shrink_scattered(planes: Array, shifts: int) -> Array:
         return shrink(planes, replace(DEFAULT.shrinkage, shifts=shifts))
 
 
+def slowly(case: Case) -> Array:
+    """Return the planes after the rounds of groups of the slower setting."""
+    return removed(case, "grouping", "slow", DEFAULT)
+
+
 def parts() -> Iterator[tuple[str, Callable[[Case], Array]]]:
     """Yield what is compared: names, and functions from a case to planes without noise."""
     one = DEFAULT.grouping
@@ -468,8 +492,8 @@ def parts() -> Iterator[tuple[str, Callable[[Case], Array]]]:
         lambda case: grouped(case.planes, case.pilot, *ours, gaussian),
     )
     yield (
-        "quick groups, then groups found in their result (thorough=True)",
-        lambda case: regroup(case.planes, regroup(case.planes, case.pilot, one.quick())),
+        "three rounds, each found in the result before (thorough=True)",
+        lambda case: slowly(case),
     )
 
 

@@ -485,6 +485,8 @@ def counted(*shape, lowest=0.1):
 
 
 def is_varying(values, used):
+    """Tell whether the variance varies, whatever the distribution of the noise."""
+    used = replace(used, varies_normal=0.0)
     return find_stabilisers(values, np.eye(1), settings=used) is not None
 
 
@@ -586,11 +588,26 @@ def cut_off_away_decides(used):
     return found[0] is None and found[1] is not None
 
 
-def stars(part):
+def stars(part, seed=30):
     """Noise of 0.02 and single bright samples of 0.1 to 0.4 in a part of all places."""
-    rng = np.random.default_rng(30)
+    rng = np.random.default_rng(seed)
     bright = (rng.random((128, 128)) < part) * rng.uniform(0.1, 0.4, (128, 128))
     return bright + 0.02 * rng.standard_normal((128, 128))
+
+
+@pytest.mark.parametrize("seed", range(20, 40))
+def test_many_stars_are_no_noise_in_any_draw(seed):
+    values = stars(0.02, seed)
+    assert kf.fit(values).report.noise is None
+
+
+def varies_normal_decides(used):
+    """Noise of counts varies; bright samples beside dark ones do not make it vary."""
+    level = 10 * np.tile(np.linspace(0.1, 1, 200), (200, 1))
+    counts = np.random.default_rng(0).poisson(level)[None].astype(float)
+    dark = stars(0.02, 28)[None]
+    found = [find_stabilisers(one, np.eye(1), settings=used) for one in (counts, dark)]
+    return found[0] is not None and found[1] is None
 
 
 def most_outliers_decides(used):

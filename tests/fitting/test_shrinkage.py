@@ -9,14 +9,23 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.fft import dctn
 
+import kronfield as kf
 from effort import examples
 from kronfield.fitting import denoised_gaps, denoising, grouping, shrinkage
 from kronfield.fitting.denoised_gaps import GapsDenoiser
 from kronfield.fitting.denoising import judged_parts, judged_windows
 from kronfield.fitting.inputs import GridInput
+from kronfield.fitting.lone import lone, noise_bar
 from kronfield.fitting.noise import Noise
 from kronfield.fitting.settings import DEFAULT, GroupingSettings, ShrinkageSettings
-from kronfield.fitting.shrinkage import Tiling, samples_of, shrink, slabs, tilings, weights_of
+from kronfield.fitting.shrinkage import (
+    Tiling,
+    samples_of,
+    shrink,
+    slabs,
+    tilings,
+    weights_of,
+)
 
 SHAPES = st.sampled_from([(70,), (33,), (20, 31), (5, 40), (1, 9), (9, 10, 11), (5, 6, 4, 7)])
 
@@ -186,6 +195,41 @@ def test_noise_is_removed_and_edges_stay():
     assert error(shrink(noisy), truth) < 0.45
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_samples_that_noise_cannot_explain_are_kept_in_every_draw(seed):
+    rng = np.random.default_rng(seed)
+    stars = (rng.random((64, 64)) < 0.002) * rng.uniform(10, 40, (64, 64))
+    stars[rng.integers(64), rng.integers(64)] = 10.0
+    noisy = stars + rng.standard_normal(stars.shape)
+    for thorough in (False, True):
+        found = kf.denoise(noisy, noise=1.0, thorough=thorough).on_grid()
+        assert np.all(found[stars > 0] > 0.3 * stars[stars > 0])
+        assert np.mean((found - stars)[stars == 0] ** 2) < 0.08
+
+
+@pytest.mark.parametrize("shape", [(200,), (24, 30), (12, 11, 13), (7, 8, 7, 6)])
+def test_lone_samples_are_those_of_the_slow_way(shape):
+    noisy = 3 * white(2, *shape)
+    noisy[0].flat[::50] += 25
+    D, settings = len(shape), replace(DEFAULT.shrinkage, lone_reaches=(4, 3, 2, 1))
+    reach, expected = settings.lone_reach(D), np.zeros(noisy.shape, dtype=bool)
+    for place in np.argwhere(np.abs(noisy) > 5):
+        near = [
+            np.clip(np.arange(i - reach, i + reach + 1), 0, n - 1)
+            for i, n in zip(place[1:], shape, strict=True)
+        ]
+        scale = np.median(np.abs(noisy[place[0]][np.ix_(*near)])) / 0.67449
+        expected[tuple(place)] = np.abs(noisy[tuple(place)]) > 5 * max(scale, 1)
+    np.testing.assert_array_equal(lone(noisy, 5.0, settings), expected)
+    assert lone(0 * noisy, 5.0, settings) is None
+    assert lone(noisy, np.inf, settings) is None
+
+
+def test_the_largest_of_many_normal_numbers_reaches_the_bar_by_its_chance():
+    largest = np.abs(white(2000, 500)).max(axis=1)
+    assert np.mean(largest > noise_bar(500, 0.1)) == pytest.approx(0.1, abs=0.02)
+
+
 # Groups
 
 
@@ -203,7 +247,7 @@ def slow_groups(noisy, pilot, used):
     def apart(place, ref):
         """Compare means of neighbours, in pairs that cover the patches."""
         total = 0.0
-        for offset in itertools.product(*map(grouping.compared, b)):
+        for offset in itertools.product(*map(grouping.pairs, b)):
             a, c = (
                 pilot[(slice(None), *(slice(i, i + 2) for i in np.add(offset, at)))]
                 for at in (place, ref)
@@ -239,7 +283,7 @@ def test_groups_are_those_of_the_slow_way(shape):
     used = GroupingSettings(patches=(6, 3, 2), group=7, steps=(4, 4, 4), reaches=(9, 5, 2))
     pilot = 3 * white(2, *shape)
     noisy = pilot + white(2, *shape, seed=1)
-    found = grouping.regroup(noisy, pilot, used)
+    found = grouping.regroup(noisy, pilot, used, compared=(0, 1))
     np.testing.assert_allclose(found, slow_groups(noisy, pilot, used), atol=1e-3)
 
 
@@ -335,6 +379,38 @@ def larger_decides(used):
         mean_error(used, truth) < 1.03 * mean_error(DEFAULT.shrinkage, truth)
         for truth in (tone, squares(), specks())
     )
+
+
+def starry(seed, side=96):
+    """Lone bright samples, and a patch whose noise is twice as strong."""
+    truth = np.zeros((1, side, side))
+    truth[0][tuple(np.random.default_rng(seed).integers(3, (44, side - 3), (12, 2)).T)] = 10.0
+    noise = white(1, side, side, seed=seed)
+    noise[0, 48:88, 24:64] *= 2
+    return truth, truth + noise
+
+
+def lone_reaches_decides(used):
+    """Lone samples are kept where noise is as measured; where it is stronger, it is removed."""
+    kept, left = [], 0
+    for seed in range(5):
+        truth, noisy = starry(seed)
+        found = lone(noisy, 4.8, used)
+        kept.append(np.mean(found[truth > 0]))
+        left += np.count_nonzero(found[0, 52:84, 28:60])
+    return np.mean(kept) > 0.9 and left == 0
+
+
+def lone_chance_decides(used):
+    """Noise alone is removed, and lone samples that are ten times as far out are kept."""
+    bar, kept, left = noise_bar(96**2, used.lone_chance), [], 0
+    for seed in range(5):
+        truth, noisy = starry(seed)
+        far = lone(noisy - shrink(noisy), bar, used)
+        kept.append(0.0 if far is None else np.mean(far[truth > 0]))
+        flat = white(1, 96, 96, seed=seed)
+        left += lone(flat - shrink(flat), bar, used) is not None
+    return np.mean(kept) > 0.8 and left == 0
 
 
 def shifts_decides(used):
@@ -482,35 +558,49 @@ def varied(side=80):
 
 def are_unasked(used):
     """Groups follow unasked in clips and in one channel, not in pictures in colour or on lines."""
-    settings, quick = replace(DEFAULT, grouping=used), (used.quick(),)
+    settings = replace(DEFAULT, grouping=used)
     found = {
         (D, C): denoising.groups_after(D, C, False, settings) for D in (1, 2, 3, 4) for C in (1, 3)
     }
-    few = [found[at] for at in ((2, 1), (3, 3), (4, 1))]
+    few = [found[at] == (used.quick(at[0]),) for at in ((2, 1), (3, 3), (4, 1))]
     none = [found[at] for at in ((1, 1), (1, 3), (2, 3), (4, 3))]
-    return few == [quick] * 3 and found[3, 1] == (used,) and none == [()] * 4
+    return all(few) and found[3, 1] == (used,) and none == [()] * 4
 
 
-def check_rounds(sides):
-    """Fewer rounds are worse; more take over three times as long as one does."""
-    truth = np.concatenate([squares(), squares()[:, ::-1]])
-    noisy = truth + white(*truth.shape)
+def check_slow(sides):
+    """Fewer rounds are worse in any dimension; denser lattices take over twice as long."""
+    x = np.arange(20)
+    truths = [
+        6 * np.sin(np.arange(600) / 5)[None],
+        np.concatenate([squares(), squares()[:, ::-1]]),
+        np.kron(squares(16, 8)[..., None] * [1, 0.3], np.ones(10)),
+        6 * (x[:, None, None, None] + 2 * x[:12, None, None] + x[:12, None] > x[:12] + 14)[None],
+    ]
 
-    def after(count):
-        settings = replace(DEFAULT, grouping=replace(DEFAULT.grouping, rounds=count))
+    def after(used, truth):
+        noisy = truth + white(*truth.shape)
         clean = shrink(noisy)
-        for one in denoising.groups_after(2, 2, True, settings):
+        for one in used.slower(truth.ndim - 1):
             clean = grouping.regroup(noisy, clean, one)
         return error(clean, truth)
 
-    def work(count):
-        used = replace(DEFAULT.grouping, rounds=count)
-        rounds = denoising.groups_after(2, 3, True, replace(DEFAULT, grouping=used))
-        return sum(one.work(2, 3) for one in rounds) / used.work(2, 3)
+    def work(used, D):
+        return sum(one.work(D, 2) for one in used.slower(D))
 
-    (few, many), own = sides, DEFAULT.grouping.rounds
-    assert after(few) > 1.02 * after(own)
-    assert work(own) < 3 < work(many)
+    own, (few, dense) = DEFAULT.grouping, (replace(DEFAULT.grouping, slow=one) for one in sides)
+    for truth in truths:
+        D = truth.ndim - 1
+        assert after(own, truth) < 0.99 * after(few, truth), D
+        assert work(dense, D) > 2 * work(own, D)
+
+
+def leading_decides(used):
+    """Channels in which little varies are not compared, those in which much does are."""
+    rng, x = np.random.default_rng(0), np.arange(4096)
+    colours = np.stack([0.1 * np.sin(x), 0.2 * np.sin(2 * x), np.sin(3 * x)])
+    unlike = rng.standard_normal((3, 4096)) * np.array([1.0, 2.0, 1.5])[:, None]
+    found = [grouping.leading(one, used.leading) for one in (colours, unlike)]
+    return found == [(2,), (1, 2)]
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(GroupingSettings)])
@@ -522,8 +612,13 @@ def test_grouping_decisions_fail_on_either_side(name):
         for value in own.metadata["sides"]:
             assert not are_unasked(replace(DEFAULT.grouping, unasked=value)), value
         return
-    if name == "rounds":
-        check_rounds(own.metadata["sides"])
+    if name == "slow":
+        check_slow(own.metadata["sides"])
+        return
+    if name == "leading":
+        assert leading_decides(DEFAULT.grouping)
+        for value in own.metadata["sides"]:
+            assert not leading_decides(replace(DEFAULT.grouping, leading=value)), value
         return
     of_one = name.startswith("quick") or name == "patch_of_one"
     pictures = [truth[: 1 if of_one else 2] for truth in (repeated(), varied())]
@@ -532,7 +627,7 @@ def test_grouping_decisions_fail_on_either_side(name):
         return [mean_error(DEFAULT.shrinkage, truth, way(used), 1) for truth in pictures]
 
     def way(used):
-        return used.quick() if name.startswith("quick") else used
+        return used.quick(2) if name.startswith("quick") else used
 
     best = errors(DEFAULT.grouping)
     for value in own.metadata["sides"]:

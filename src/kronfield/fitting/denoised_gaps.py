@@ -24,6 +24,7 @@ from kronfield.fitting.denoising import Removal, expected_error, groups_after
 from kronfield.fitting.grid import GridFit, fit
 from kronfield.fitting.grid_choice import choose
 from kronfield.fitting.inputs import GridInput, GridLayout
+from kronfield.fitting.lone import noise_bar
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.periods import whole_circles
@@ -114,8 +115,10 @@ class GapsDenoiser:
             removal = replace(removal, wraps=whole_circles(self.layout.axes, self.layout.frames))
         rounds = self.settings.shrinkage.gap_rounds
         groups = groups_after(missing.ndim, len(planes), self.thorough, self.settings)
+        bar = noise_bar(planes.size, self.settings.shrinkage.lone_chance)
         for i in range(rounds):
-            last = replace(removal, groups=groups if i == rounds - 1 else ())
+            is_last = i == rounds - 1
+            last = replace(removal, groups=groups, bar=bar) if is_last else removal
             found = last(np.where(missing, found, planes))
         return found * unit
 

@@ -20,6 +20,7 @@ from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.embedders import BSpline
 from kronfield.fitting import grouping, shrinkage
+from kronfield.fitting.lone import lone, noise_bar
 from kronfield.fitting.noise import Noise
 from kronfield.fitting.report import Candidate
 from kronfield.fitting.settings import (
@@ -63,6 +64,10 @@ class Removal:
         The decisions.
     wraps : tuple of bool
         Which axes are whole circles, so that blocks continue at the other end; () for none.
+    bar : float
+        Samples further than this from the result, in units of the noise, are kept as they are.
+    compared : tuple of int or None
+        The decorrelated channels by which patches are compared; None for those of the pilot.
     """
 
     unit: float
@@ -72,6 +77,8 @@ class Removal:
     groups: tuple[GroupingSettings, ...] = ()
     settings: Settings = field(default=DEFAULT)
     wraps: tuple[bool, ...] = ()
+    bar: float = math.inf
+    compared: tuple[int, ...] | None = None
 
     @classmethod
     def of(
@@ -99,8 +106,17 @@ class Removal:
         root = scales[:, None] * ((vectors * np.sqrt(variances)) @ vectors.T)
         inverse = ((vectors / np.sqrt(variances)) @ vectors.T) / scales
         lag = settings.shrinkage.lag
-        rotation = _decorrelating(np.tensordot(inverse, values, axes=1), lag)
-        return cls(unit, rotation @ inverse, root @ rotation.T, stabilisers, settings=settings)
+        white = np.tensordot(inverse, values, axes=1)
+        rotation = _decorrelating(white, lag)
+        planes = np.tensordot(rotation, white, axes=1)
+        return cls(
+            unit,
+            rotation @ inverse,
+            root @ rotation.T,
+            stabilisers,
+            settings=settings,
+            compared=grouping.leading(planes, settings.grouping.leading),
+        )
 
     @property
     def reach(self) -> Callable[[Sequence[int]], int]:
@@ -114,8 +130,11 @@ class Removal:
 
     def __call__(self, values: Array, dtype: np.dtype | None = None) -> Array:
         """Return values without noise, in slabs of bounded size."""
-        if any(self.wraps):
-            return self._around(values, dtype)
+        clean = self._around(values, dtype) if any(self.wraps) else self._removed(values, dtype)
+        self.keep_lone(values, clean)
+        return clean
+
+    def _removed(self, values: Array, dtype: np.dtype | None) -> Array:
         level = self.level(values)
         dtype = values.dtype if dtype is None else dtype
         if self.groups:
@@ -147,9 +166,38 @@ class Removal:
         shrinkage.shrink_rows(white, values.shape, shrunk, self.settings.shrinkage)
         *before, last = self.groups
         for one in before:
-            pilot = _regrouped(white, pilot, one, np.empty_like(pilot), lambda found: found)
+            out = np.empty_like(pilot)
+            pilot = _regrouped(white, pilot, one, self.compared, out, lambda found: found)
         clean = np.empty(values.shape, dtype=dtype)
-        return _regrouped(white, pilot, last, clean, lambda found: self._restored(found, level))
+
+        def restored(found: Array) -> Array:
+            return self._restored(found, level)
+
+        return _regrouped(white, pilot, last, self.compared, clean, restored)
+
+    def keep_lone(self, values: Array, clean: Array) -> None:
+        """Put samples that noise cannot explain back into clean ones."""
+        if not math.isfinite(self.bar):
+            return
+        reach = self.settings.shrinkage.lone_reach(values.ndim - 1)
+        for slab in shrinkage.slabs(values.shape, reach):
+            noisy, found = values[:, slab.needed], clean[:, slab.needed]
+            far = lone(self._apart(noisy, found), self.bar, self.settings.shrinkage)
+            if far is not None:
+                inner = far[:, slab.inner]
+                clean[:, slab.rows][inner] = values[:, slab.rows][inner]
+
+    def _apart(self, values: Array, clean: Array) -> Array:
+        """Return by how many standard deviations of the noise values differ from clean ones."""
+        noisy, found = self._in_units(values), self._in_units(clean)
+        if self.stabilisers is not None:
+            noisy, found = (
+                _of_each(Stabiliser.__call__, self.stabilisers, one) for one in (noisy, found)
+            )
+        apart = (noisy - found).astype(np.float32)
+        # planes of noise 1 are mixed by `restore`
+        sigma = np.sqrt(np.sum(self.restore**2, axis=1)).astype(np.float32)
+        return apart / sigma.reshape(-1, *[1] * (apart.ndim - 1))
 
     def _around(self, values: Array, dtype: np.dtype | None) -> Array:
         """Return values without noise on circles.
@@ -185,8 +233,10 @@ class Removal:
         planes = self._white(values, level)
         clean = shrinkage.shrink_slab(planes, slab, shape, self.settings.shrinkage)
         for one in self.groups:
-            clean = grouping.regroup(planes, clean, one, slab.needed.start)
-        return self._restored(clean, level)
+            clean = grouping.regroup(planes, clean, one, slab.needed.start, self.compared)
+        clean = self._restored(clean, level)
+        self.keep_lone(values, clean)
+        return clean
 
     def shrunk(self, parts: Sequence[Array]) -> list[Array]:
         """Return windows (C, N_1, ..., N_D) of one shape after shrinkage alone.
@@ -227,6 +277,7 @@ def _regrouped(
     white: Callable[[slice], Array],
     pilot: Array,
     settings: GroupingSettings,
+    compared: Sequence[int] | None,
     out: Array,
     restored: Callable[[Array], Array],
 ) -> Array:
@@ -235,6 +286,8 @@ def _regrouped(
     White planes are read in rows; the results are restored before they are stored.
     """
     margin = grouping.margin(pilot.ndim - 1, settings, len(pilot))
+    if compared is None:
+        compared = grouping.leading(pilot, settings.leading)
 
     def regroup(slab: shrinkage.Slab) -> None:
         start, rows = slab.needed.start, slab.rows
@@ -248,7 +301,7 @@ def _regrouped(
                 first = start + part.start
                 out[:, low:high] = restored(found[:, low - first : high - first])
 
-        grouping.regroup_rows(noisy, pilot[:, slab.needed], put_inside, settings, start)
+        grouping.regroup_rows(noisy, pilot[:, slab.needed], put_inside, settings, start, compared)
 
     in_threads(regroup, shrinkage.slabs(pilot.shape, margin, shortest=SHORTEST_SLAB))
     return out
@@ -262,9 +315,9 @@ def groups_after(
     Unless ``thorough`` is asked for, one round follows, quick or not, if it takes little time.
     """
     own = settings.grouping
-    quick = own.quick()
     if thorough:
-        return quick, *[own] * own.rounds
+        return own.slower(D)
+    quick = own.quick(D)
     most = own.unasked[min(D, len(own.unasked)) - 1]
     return next(((one,) for one in (own, quick) if one.work(D, channels) <= most), ())
 
@@ -391,11 +444,21 @@ class Risk:
 
     def outliers(self, clean: Array, sigmas: float) -> float:
         """Return the fraction of samples that are more than ``sigmas`` from clean values."""
+        return float(np.mean(np.abs(self._apart(clean)) > sigmas))
+
+    def has_lone(self, clean: Array, bar: float, settings: ShrinkageSettings) -> bool:
+        """Tell whether samples are further from clean values than noise can explain."""
+        return lone(self._apart(clean), bar, settings) is not None
+
+    def _apart(self, clean: Array) -> Array:
+        """Return by how many standard deviations channels with noise differ from clean values."""
         sigma = np.sqrt(self.variances)
         if self.stabilisers is not None:
             sigma = _of_each(Stabiliser.sigma, self.stabilisers, clean)
-        far = np.abs(self.values - self._seen(clean)) > sigmas * sigma
-        return float(np.mean(far[np.broadcast_to(self.variances > 0, far.shape)]))
+        sigma = np.broadcast_to(sigma, self.values.shape)
+        noisy = np.any(sigma > 0, axis=tuple(range(1, sigma.ndim)))
+        apart = (self.values - self._seen(clean))[noisy]
+        return np.divide(apart, sigma[noisy], out=np.zeros_like(apart), where=sigma[noisy] > 0)
 
     def _seen(self, clean: Array) -> Array:
         """Return the mean m of noisy values for clean ones: these, unless noise is cut off."""
@@ -611,18 +674,22 @@ def compared(
     # may differ from those of the rest.
     crop = values[(slice(None), *centre(values.shape[1:], settings.grid.crop_samples))]
     crop = np.asarray(crop, dtype=np.float64) / unit
-    removal = Removal.of(crop, noise, stabilisers, settings=settings)
+    bar = noise_bar(values.size, settings.shrinkage.lone_chance)
+    removal = replace(Removal.of(crop, noise, stabilisers, settings=settings), bar=bar)
     inner = judged_parts(parts, [len(axis) for axis in axes], settings.shrinkage)
     risks = [Risk.of(part, noise, stabilisers) for part in samples]
     found, moved = in_threads(
         removal.shrunk, [[risk.values for risk in risks], [risk.moved for risk in risks]]
     )
     risks = [risk.around(clean) for risk, clean in zip(risks, found, strict=True)]
-    linear = _linear_terms(risks, axes, parts, inner, smoothing)
-    each = zip(risks, found, moved, inner, strict=True)
-    shrunk = [one.terms_of(a, b)[part] for one, a, b, part in each]
+    smoothed, linear = _linear_terms(risks, axes, parts, inner, smoothing)
     pairs, sigmas = zip(risks, found, strict=True), settings.noise.outlying
     outliers = float(np.mean([one.outliers(clean, sigmas) for one, clean in pairs]))
+    for one, a, b in zip(risks, found, moved, strict=True):
+        removal.keep_lone(one.values, a)
+        removal.keep_lone(one.moved, b)
+    each = zip(risks, found, moved, inner, strict=True)
+    shrunk = [one.terms_of(a, b)[part] for one, a, b, part in each]
     varies = stabilisers is not None and stabilisers[0].varies
     cut_off = stabilisers is not None and any(one.is_cut_off for one in stabilisers)
     if varies and outliers > settings.noise.most_outliers:
@@ -639,7 +706,13 @@ def compared(
         )
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
     least = settings.noise.confidence * _standard_error(differences, block)
-    is_better = _mean(differences) < -least
+    is_better = _mean(differences) < -least or (
+        # a penalised fit keeps no sample that noise cannot explain
+        any(
+            risk.has_lone(clean, bar, settings.shrinkage)
+            for risk, clean in zip(risks, smoothed, strict=True)
+        )
+    )
     means = _mean(linear), _mean(shrunk)
     groups = groups_after(len(axes), len(values), thorough, settings)
     about = {"stabilised": varies, "then groups": bool(groups)}
@@ -683,16 +756,17 @@ def _linear_terms(
     parts: Sequence[tuple[slice, ...]],
     inner: Sequence[tuple[slice, ...]],
     smoothing: Smoothing,
-) -> list[Array]:
-    """Return the terms of the risk of a penalised fit in the ``inner`` part of each window."""
-    linear = list[Array]()
+) -> tuple[list[Array], list[Array]]:
+    """Return windows after a penalised fit, and the terms of its risk in their ``inner`` parts."""
+    clean, linear = list[Array](), list[Array]()
     smoothed, even = None, all(map(is_even, axes))  # all windows of even axes have one basis
     for risk, window, some in zip(risks, parts, inner, strict=True):
         if smoothed is None or not even:
             own = [axis[place] for axis, place in zip(axes, window, strict=True)]
             smoothed = smoother(smoothing, own)
-        linear.append(risk.terms(smoothed)[some])
-    return linear
+        clean.append(smoothed(risk.values))
+        linear.append(risk.terms_of(clean[-1], smoothed(risk.moved))[some])
+    return clean, linear
 
 
 def expected_error(risk: float, sigma: Array) -> float:

@@ -33,7 +33,11 @@ SLAB = 1 << 18
 
 
 def regroup(
-    noisy: Array, pilot: Array, settings: GroupingSettings = DEFAULT.grouping, start: int = 0
+    noisy: Array,
+    pilot: Array,
+    settings: GroupingSettings = DEFAULT.grouping,
+    start: int = 0,
+    compared: Sequence[int] | None = None,
 ) -> Array:
     """Return noisy planes (C, N_1, ..., N_D) without noise, from groups found in a pilot.
 
@@ -59,13 +63,15 @@ def regroup(
     start : int
         The row of the whole grid at which the planes start. With it, references are at the same
         samples in every slab.
+    compared : sequence of int, optional
+        The planes by which patches are compared, by default those of `leading` in the pilot.
     """
     clean = np.empty(pilot.shape, dtype=np.float32)
 
     def put(rows: slice, found: Array) -> None:
         clean[:, rows] = found
 
-    regroup_rows(lambda rows: noisy[:, rows], pilot, put, settings, start)
+    regroup_rows(lambda rows: noisy[:, rows], pilot, put, settings, start, compared)
     return clean
 
 
@@ -75,6 +81,7 @@ def regroup_rows(
     put: Callable[[slice, Array], None],
     settings: GroupingSettings,
     start: int = 0,
+    compared: Sequence[int] | None = None,
 ) -> None:
     """Do the work of `regroup` in rows of the first axis, of which few are in memory at a time.
 
@@ -90,7 +97,11 @@ def regroup_rows(
         As in `regroup`.
     start : int
         As in `regroup`.
+    compared : sequence of int, optional
+        As in `regroup`.
     """
+    if compared is None:
+        compared = leading(pilot, settings.leading)
     D, (channels, N) = pilot.ndim - 1, pilot.shape[:2]
     patch = min(settings.patch(D, channels), N)
     count, reach = N - patch + 1, settings.reach(D)
@@ -113,7 +124,8 @@ def regroup_rows(
             np.ascontiguousarray(np.moveaxis(one, 0, -1), dtype=np.float32)
             for one in (pilot[:, rows], noisy(rows))
         )
-        total, share = _sums(values, models, settings, references[first:end] - low)
+        search = Search.of(models, settings, references[first:end] - low, compared)
+        total, share = _sums(values, models, search)
         del values
         if left is not None:
             for now, before in zip((total, share), left, strict=True):
@@ -130,20 +142,16 @@ def references_of(count: int, step: int, start: int) -> Array:
     return np.unique(np.append(np.arange(-start % step, count, step), (0, count - 1)))
 
 
-def _sums(
-    noisy: Array, pilot: Array, settings: GroupingSettings, rows: Array
-) -> tuple[Array, Array]:
+def _sums(noisy: Array, pilot: Array, search: Search) -> tuple[Array, Array]:
     """Return the sums of the estimates of all patches, and how many there are of each sample.
 
-    The references are in ``rows`` of the first axis; channels are last.
+    Channels are last.
     """
-    search = Search.of(pilot, settings, rows)
     total = np.zeros(pilot.size, dtype=np.float32)
     seen = np.zeros(math.prod(search.counts), dtype=np.float32)
     inside = search.inside()
     evenly = np.full((1, search.group), 1 / search.group, dtype=np.float32)
-    for some in search.parts():
-        firsts = search.alike(some)
+    for firsts in search.groups():
         where = search.positions(firsts)[..., None] + inside
         models, values = pilot.ravel().take(where), noisy.ravel().take(where)
         mean = np.matmul(evenly, models)  # faster than a mean over this axis
@@ -181,8 +189,8 @@ class Search:
         The number of patches that are compared with a reference along each axis.
     references, lows : array (R, D)
         The places of the references, and of the first patches with which they are compared.
-    soft : array
-        The pilot, averaged over neighbours along every axis and scaled.
+    soft : array (N_1, ..., N_D, planes)
+        The planes that are compared, averaged over neighbours along every axis and scaled.
     offsets : list of tuple of int
         The samples of ``soft`` by which patches are compared, counted from the first of a patch.
     """
@@ -198,8 +206,10 @@ class Search:
     offsets: list[tuple[int, ...]]
 
     @classmethod
-    def of(cls, pilot: Array, settings: GroupingSettings, rows: Array) -> Search:
-        """Return the search in a pilot, with references in these rows of its first axis."""
+    def of(
+        cls, pilot: Array, settings: GroupingSettings, rows: Array, compared: Sequence[int]
+    ) -> Search:
+        """Return the search in some planes of a pilot, with references in ``rows`` of axis 1."""
         *lengths, channels = pilot.shape
         D = len(lengths)
         step, reach = settings.step(D), settings.reach(D)
@@ -209,12 +219,12 @@ class Search:
         axes = [rows, *(references_of(n, step, 0) for n in counts[1:])]
         references = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, D)
         lows = np.clip(references - reach, 0, np.subtract(counts, widths))
-        soft, offsets = pilot, []
+        soft, offsets = np.ascontiguousarray(pilot[..., list(compared)]), []
         for axis, b in enumerate(sizes):
             if b > 1:
                 n = soft.shape[axis]
                 soft = soft.take(range(n - 1), axis) + soft.take(range(1, n), axis)
-            offsets.append(compared(b))
+            offsets.append(pairs(b))
         return cls(
             shape=pilot.shape,
             sizes=sizes,
@@ -227,11 +237,14 @@ class Search:
             offsets=list(itertools.product(*offsets)),
         )
 
-    def parts(self) -> Iterator[slice]:
-        """Yield the references that are treated together."""
-        own = self.group * math.prod(self.sizes) * self.shape[-1]
-        step = max(1, TOGETHER // max(own, math.prod(self.widths)))
-        return (slice(low, low + step) for low in range(0, len(self.references), step))
+    def groups(self) -> Iterator[Array]:
+        """Yield the numbers (R, group) of the patches of the groups that are estimated together."""
+        near = max(1, TOGETHER // math.prod(self.widths))
+        own = max(1, TOGETHER // (self.group * math.prod(self.sizes) * self.shape[-1]))
+        for low in range(0, len(self.references), near):
+            firsts = self.alike(slice(low, low + near))
+            for start in range(0, len(firsts), own):
+                yield firsts[start : start + own]
 
     def alike(self, some: slice) -> Array:
         """Return the numbers (R, group) of the patches that are most similar to some references."""
@@ -240,7 +253,7 @@ class Search:
         wide = (slice(None), *[None] * len(self.widths))
         for offset in self.offsets:
             part = tuple(slice(o, o + n) for o, n in zip(offset, self.counts, strict=True))
-            for channel in range(self.shape[-1]):
+            for channel in range(self.soft.shape[-1]):
                 plane = self.soft[..., channel][part]
                 near = sliding_window_view(plane, self.widths)[tuple(lows.T)]
                 near -= plane[tuple(references.T)][wide]
@@ -266,7 +279,15 @@ class Search:
         return np.asarray(np.ravel_multi_index(list(places), self.shape))
 
 
-def compared(size: int) -> tuple[int, ...]:
+def leading(planes: Array, part: float) -> tuple[int, ...]:
+    """Return those of planes (C, ...) that vary most, until they have a part of the variance."""
+    variances = np.var(planes.reshape(len(planes), -1), axis=1, dtype=np.float64)
+    falling = np.argsort(-variances, kind="stable")
+    before = np.cumsum(variances[falling]) - variances[falling]
+    return tuple(sorted(map(int, falling[before <= part * variances.sum()])))
+
+
+def pairs(size: int) -> tuple[int, ...]:
     """Return the first sample of each pair of neighbours; the pairs cover a patch on an axis."""
     return tuple(sorted({*range(0, size - 1, 2), max(size - 2, 0)}))
 
@@ -275,14 +296,13 @@ def _estimate(values: Array, models: Array) -> Array:
     """Return the best linear estimates of centred noisy patches (R, G, d) of Gaussian groups.
 
     S = Z'Z/G has at most the rank of the G patches Z, so that the system is solved in their span:
-    Y S (S + I)^-1 = (Y Z'/G) (Z Z'/G + I)^-1 Z.
+    Y S (S + I)^-1 = (Y Z') (Z Z' + G I)^-1 Z.
     """
     G = models.shape[1]
-    across = np.swapaxes(models, 1, 2)
-    gram = np.matmul(models, across) / np.float32(G)
-    gram.reshape(len(gram), -1)[:, :: G + 1] += 1
+    gram = np.matmul(models, np.swapaxes(models, 1, 2))
+    gram.reshape(len(gram), -1)[:, :: G + 1] += G
     # the Gram matrix is symmetric: (Y Z') K^-1 is the transpose of K^-1 (Z Y')
-    mixed = np.linalg.solve(gram, np.matmul(models, np.swapaxes(values, 1, 2)) / np.float32(G))
+    mixed = np.linalg.solve(gram, np.matmul(models, np.swapaxes(values, 1, 2)))
     return np.matmul(np.swapaxes(mixed, 1, 2), models)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -36,10 +37,15 @@ LEAST_VARIANCE = 1e-3
 # Quantiles of brightness, spread over the range that is judged, at which variances are compared: a
 # polynomial of degree 2 has its extremes at an end of the range or is smooth around them.
 SEEN = 19
+# Quantiles are those of every so many samples: all of them take as long as the rest of the search.
+# A prime number is no period of blocks.
+SEVERAL = 7
 # Means over normal noise are sums over these values. The trapezoidal rule also suits functions with
 # a kink, as of noise that is cut off.
 NODES = np.linspace(-6.0, 6.0, 97)
 WEIGHTS = np.exp(-(NODES**2) / 2) / np.sum(np.exp(-(NODES**2) / 2))
+# The median of z² of a normal variable z.
+MEDIAN_SQUARE = NormalDist().inv_cdf(0.75) ** 2
 # Iterations of the reweighted fit, after which its coefficients stand to several digits.
 ITERATIONS = 12
 
@@ -279,7 +285,7 @@ def find_stabilisers(
         return None
     every = crop.reshape(len(crop), -1)
     # the variance is a polynomial of brightness on this scale, which does not change the fit
-    low, high = map(float, np.quantile(every, (0.01, 0.99)))
+    low, high = map(float, np.quantile(every[:, ::SEVERAL], (0.01, 0.99)))
     if not high > low:
         return None
     squares, means, change = _measured(crop, axes, rotation[0], *settings.varies_box)
@@ -291,15 +297,18 @@ def find_stabilisers(
     t = (means - low) / (high - low)
     shares = rotation[0][:, None] ** 2
     design = np.stack([np.sum(shares * t**k, axis=0) for k in range(3)], axis=1)
-    seen = np.quantile(t, np.linspace(*settings.varies_range, SEEN))
+    seen = np.quantile(t[:, ::SEVERAL], np.linspace(*settings.varies_range, SEEN))
+    classes = _classes(means, settings.varies_classes)
     # Noise varies alike wherever the signal is flat. Texture is less in the flattest parts.
     for part in settings.varies_flat:
-        chosen = _flattest(means, change, part, settings.varies_classes)
+        chosen = _flattest(classes, change, part)
         if chosen.size < settings.varies_fewest:
             return None
         theta = _fitted(design[chosen], squares[chosen], settings.varies_cut)
         variances = _variance(theta, seen)
         if variances.min() <= 0 or variances.max() < settings.varies**2 * variances.min():
+            return None
+        if _normality(design[chosen] @ theta, squares[chosen]) < settings.varies_normal:
             return None
     lowest, highest = float(planes.min()) / unit, float(planes.max()) / unit
     span = high - low
@@ -425,17 +434,33 @@ def _measured(
     return differences.reshape(-1) ** 2, means.reshape(len(crop), -1), change.reshape(-1)
 
 
-def _flattest(means: Array, change: Array, part: float, count: int) -> Array:
-    """Return the indices of the flattest part of the samples of each class of brightness."""
+def _classes(means: Array, count: int) -> list[Array]:
+    """Return the indices of the samples of each class of brightness."""
     brightness = means.mean(axis=0)
-    edges = np.quantile(brightness, np.linspace(0, 1, count + 1)[1:-1])
-    classes = np.searchsorted(edges, brightness)
+    n = len(brightness)
+    ends = [i * n // count for i in range(1, count)]
+    # partitioned at the ends of the classes: the order within a class does not matter
+    order = np.argpartition(brightness, ends) if ends else np.arange(n)
+    return np.split(order, ends)
+
+
+def _flattest(classes: Sequence[Array], change: Array, part: float) -> Array:
+    """Return the indices of the flattest part of the samples of each class of brightness."""
     found = []
-    for one in range(count):
-        inside = np.flatnonzero(classes == one)
+    for inside in classes:
         if inside.size:
-            found.append(inside[change[inside] <= np.quantile(change[inside], part)])
+            most = int(part * (inside.size - 1))
+            found.append(inside[np.argpartition(change[inside], most)[: most + 1]])
     return np.concatenate(found)
+
+
+def _normality(fitted: Array, squares: Array) -> float:
+    """Return the median of z² = squares / fitted where these are largest, over that of noise.
+
+    Where lone bright samples raise the variance, most others have far less.
+    """
+    most = np.argpartition(fitted, -(len(fitted) // 4 + 1))[-(len(fitted) // 4 + 1) :]
+    return float(np.median(squares[most] / fitted[most])) / MEDIAN_SQUARE
 
 
 def _fitted(design: Array, squares: Array, most: float) -> Array:
@@ -445,8 +470,8 @@ def _fitted(design: Array, squares: Array, most: float) -> Array:
     tail = math.erfc(cut / math.sqrt(2))
     inside = 1 - tail - cut * math.sqrt(2 / math.pi) * math.exp(-most / 2)
     expected = inside + most * tail
-    # to begin with, a constant: the median of z² of a normal variable z is 0.4549
-    theta = np.array([float(np.median(squares)) / 0.4549, 0.0, 0.0])
+    # to begin with, a constant
+    theta = np.array([float(np.median(squares)) / MEDIAN_SQUARE, 0.0, 0.0])
     for _ in range(ITERATIONS):
         fitted = design @ theta
         fitted = np.maximum(fitted, LEAST_VARIANCE * fitted.max())

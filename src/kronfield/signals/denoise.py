@@ -30,6 +30,7 @@ from kronfield.fitting import settings as defaults, shrinkage
 from kronfield.fitting.denoising import Removal, smoother
 from kronfield.fitting.grid import NoiseWarning, denoise
 from kronfield.fitting.grid_choice import GridChoice, choose
+from kronfield.fitting.lone import noise_bar
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.report import RemovedNoise
 from kronfield.fitting.smoothing import Smoothing
@@ -373,8 +374,10 @@ class Denoising:
             yield whole, self.planes.join(self.choice.clean, whole)
         else:
             # in units of a stronger noise, shrinkage removes more
+            count = math.prod(samples.shape) * len(removal.whiten)
             removal = replace(
                 removal,
+                bar=noise_bar(count, removal.settings.shrinkage.lone_chance),
                 whiten=removal.whiten / self._lacking,
                 restore=removal.restore * self._lacking,
             )
@@ -388,7 +391,10 @@ class Denoising:
                 return removal.slab(planes, alone, planes.shape[1:], self._level)
 
             tiles = SMALL_TILES if removal.groups else TILES
-            yield from self._tiled(clean, tiles, [reach] * D, math.lcm(*first, *second), progress)
+            # blocks and groups then start at the same samples as in the whole
+            steps = (one.step(D) for one in removal.groups)
+            multiple = math.lcm(*first, *second, *steps)
+            yield from self._tiled(clean, tiles, [reach] * D, multiple, progress)
 
     def _reach(self, D: int) -> int:
         """Return how many samples around a tile affect it.
