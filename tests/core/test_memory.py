@@ -239,11 +239,15 @@ print(peak / values.nbytes)
     ("shape", "options"),
     [
         ((1800, 1800), {"roughness": (0.0, 1e-6)}),
+        ((2700, 1800), {"roughness": (0.0, 1e-6)}),
         ((200, 200, 200), {}),
     ],
 )
 def test_the_peak_of_penalised_fits(shape, options):
-    """At most 4 x the data with the weights, and slabs of 2 MB, several at a time."""
+    """At most 4 x the data with the weights, and slabs of 2 MB, several at a time.
+
+    Of a long axis, the basis counts too: 4 x beside the weights.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PEAK, repr((shape, options))],
         capture_output=True,
@@ -252,7 +256,7 @@ def test_the_peak_of_penalised_fits(shape, options):
         env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OPENBLAS_NUM_THREADS": "1"},
     )
     slabs = 12e6 / (4 * math.prod(shape))
-    assert float(done.stdout) < 4.0 + slabs, done.stderr
+    assert float(done.stdout) < (5.0 if max(shape) > 2000 else 4.0 + slabs), done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")

@@ -271,6 +271,21 @@ def test_grid_clearly():
     assert report.refined
 
 
+def test_of_many_lines_the_better_prediction_decides():
+    """The advantage of slopes is for what few lines leave to chance."""
+    white = np.fft.rfft(np.random.default_rng(0).standard_normal((120, 100)), axis=0)
+    falling = white / (np.fft.rfftfreq(120)[:, None] + 0.01) ** 2.1
+    walks = np.fft.irfft(falling, 120, axis=0)[::2]
+    walks /= walks.std(axis=0)
+    many = kf.fit(walks, channels=True, noise=np.zeros(100)).report
+    ratio = slope_ratio(many)
+    assert 1.03 < ratio < 1.25
+    assert not many.refined
+    few = [kf.fit(walks[:, i : i + 1], channels=True, noise=0.0).report for i in range(20)]
+    assert any(one.refined and slope_ratio(one) > ratio for one in few)
+    assert kf.fit(np.diff(walks, axis=0), channels=True, noise=np.zeros(100)).report.refined
+
+
 def slope_ratio(report):
     """The error of slopes over that of the best splines."""
     scores = {"splines": math.inf, "slopes": math.inf, "Gaussians": math.inf}

@@ -66,6 +66,28 @@ def test_halves_with_fewer_features_than_samples(monkeypatch, order):
     np.testing.assert_allclose(result, expected, atol=1e-7 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("count", [40, 41])
+def test_weights_of_functions_are_computed_from_the_functions(monkeypatch, count):
+    """A banded inverse needs no stored weights, in any number of columns at a time."""
+    x = np.arange(count) + 0.5
+    spline, frame = tension_encoding([x], [sample_frame(x)], 1.0).embedders[0], sample_frame(x)
+    at, low, high = frame.unit(x), float(frame.unit(frame.low)), float(frame.unit(frame.high))
+    monkeypatch.setattr(basis, "KEPT_UP_TO", 30)
+    monkeypatch.setattr(basis, "COLUMNS", 7)
+    found = basis.roughness_basis(spline, at, low, high, rcond=1e-10, smooth=2, order=2)
+    assert isinstance(found.back, basis.InverseOf)
+    assert found.back.shape == (spline.size, count)
+    back = found.back.apply(np.eye(count), 0)
+    np.testing.assert_allclose(
+        np.asarray(spline(at)) @ back, found.U.apply(np.eye(count), 0), atol=1e-10
+    )
+    turned = found.back.T.apply(np.eye(spline.size), 0)
+    np.testing.assert_allclose(turned, back.T, atol=1e-10 * np.abs(back).max())
+    energy = back.T @ basis.derivative_gram(spline, low, high, 2) @ back
+    expected = np.diag(found.strength**2)
+    np.testing.assert_allclose(energy, expected, atol=1e-8 * expected.max())
+
+
 def test_an_axis_with_features_to_one_side_is_not_mirrored():
     spline, x = TensionSpline(44, 1.0, padding=2), np.arange(40) / 40
     assert is_mirrored(spline, x)

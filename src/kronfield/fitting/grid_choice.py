@@ -530,20 +530,24 @@ def _interpolation(
     long = [len(axis) >= settings.grid.shortest_refined for axis in axes]
     decided = "mean squared error of each sample predicted from the others (of values scaled to 1)"
     slopes: list[Candidate] = []
+    preferred = 1.0
     finer: Refinement | CubicPieces | str = _never_slopes(long, frames, options)
     if not finer:
         by_splines, by_slopes = _compared(errors, families, long)
         by_splines += rounded
         # with few samples errors may be small by chance, so slopes are preferred less
         chance = max((one.chance for one in errors if one is not None), default=1.0)
-        preferred = max(settings.grid.clearly**2 / chance, 1.0)
+        # Along one axis, the mean over many lines is less left to chance. Along several axes slopes
+        # may follow edges, which errors along axes do not show.
+        lines = len(crop.values) if len(axes) == 1 else 1
+        preferred = max(settings.grid.clearly ** (2 / math.sqrt(lines)) / chance, 1.0)
         slopes = _slope_candidates(errors, long)
         if by_splines > crop.rounding and by_slopes < preferred * by_splines:
             finer = _finer(values, axes, frames, long, settings)
     if isinstance(finer, str):
         candidates = _spline_candidates(errors, families) + slopes
         return _splines(families, axes, frames, decided + finer + remark, candidates)
-    decided += f"; slopes unless splines have an error {settings.grid.clearly:g} times smaller"
+    decided += f"; slopes unless splines have an error {math.sqrt(preferred):.3g} times smaller"
     if isinstance(finer, CubicPieces):
         candidates = _spline_candidates(errors) + _slope_candidates(errors, long, chosen=True)
         smooth = (0,) * len(axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from kronfield.solvers.grid.mirrored import (
     Mirrored,
     fold,
     folded_embedding,
-    folded_rows,
     is_mirrored,
 )
 
@@ -35,6 +35,8 @@ KEPT_UP_TO = 1024
 # Singular values from the eigenvalues of P P' have relative errors proportional to the square of
 # the condition number. Up to this condition number, ten digits are correct.
 WELL_CONDITIONED = 1e3
+# Columns of an inverse that are computed together.
+COLUMNS = 256
 
 
 @record
@@ -45,7 +47,7 @@ class AxisBasis:
     ----------
     U : (N, r) array or Mirrored
         Orthonormal columns: values at the samples.
-    back : (K, r) array or Mirrored
+    back : (K, r) array, Mirrored or InverseOf
         The weights that give these values: Psi back = U (for a ridge: back = V, and Psi V = U
         diag(strength)).
     strength : (r,) array
@@ -54,8 +56,39 @@ class AxisBasis:
     """
 
     U: Array | Mirrored
-    back: Array | Mirrored
+    back: Array | Mirrored | InverseOf
     strength: Array
+
+
+@record(eq=False)
+class InverseOf:
+    """The weights ``inverse`` U of functions U, which are not stored: the inverse is a band.
+
+    Attributes
+    ----------
+    inverse : BlockBanded
+        The right inverse of the features, (K, N).
+    U : Mirrored
+        The functions at the samples, (N, r).
+    """
+
+    inverse: BlockBanded
+    U: Mirrored
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The rows and columns of the matrix."""
+        return self.inverse.shape[0], self.U.shape[1]
+
+    @property
+    def T(self) -> Mirrored:  # noqa: N802 - as that of arrays
+        """The transpose, as a matrix in halves, computed at every call."""
+        even, odd = (_folded_inverse(self.inverse, self.shape, parity) for parity in range(2))
+        return Mirrored(even @ self.U.even, odd @ self.U.odd, transposed=True)
+
+    def apply(self, tensor: Array, axis: int) -> Array:
+        """Return the mode product with ``axis`` of a tensor."""
+        return self.inverse.apply(self.U.apply(tensor, axis), axis)
 
 
 def ridge_basis(embedder: Embedder, x: Array, rcond: float) -> AxisBasis:
@@ -145,28 +178,37 @@ def _mirrored_roughness(
     None if there are more features than samples, but no banded inverse of full rank.
     """
     K = embedder.size
-    inverses = (
-        _halves_by_svd(embedder, x, rcond)
-        if len(x) >= K
-        else _halves_of_inverse(embedder, x, rcond, smooth)
-    )
-    if inverses is None:
-        return None
-    # lists are emptied as they are used, so that each half can be freed early
-    grams = list(folded_rows(_half_of_gram(embedder, low, high, order), K))
+    operator, halves = None, []
+    if len(x) >= K:
+        halves = _halves_by_svd(embedder, x, rcond)
+    else:
+        operator = _banded_inverse(embedder, x, rcond, smooth)
+        if operator is None:
+            return None
     U, back, strength = [], [], []
-    for _ in range(2):
-        Q, E = inverses.pop(0)
-        product = grams.pop(0) @ E
+    # one half at a time, and nothing is kept longer than it is needed: all are large
+    for parity, gram in enumerate(_folded_gram(embedder, low, high, order)):
+        Q = None  # the identity
+        if operator is None:
+            Q, E = halves.pop(0)
+        else:
+            E = _folded_inverse(operator, (K, len(x)), parity)
+        product = gram @ E
         product = E.T @ product
+        if operator is not None:
+            del E
         roughness, V = _eigh(product)
         del product
         strength.append(np.maximum(roughness, 0.0))
         U.append(V if Q is None else Q @ V)
-        back.append(E @ V)
+        if operator is None:
+            back.append(E @ V)
     joined = np.concatenate(strength)
+    at_samples = Mirrored(U[0], U[1])
     return AxisBasis(
-        Mirrored(U[0], U[1]), Mirrored(back[0], back[1]), joined if order == 1 else np.sqrt(joined)
+        at_samples,
+        Mirrored(back[0], back[1]) if operator is None else InverseOf(operator, at_samples),
+        joined if order == 1 else np.sqrt(joined),
     )
 
 
@@ -178,29 +220,30 @@ def _eigh(matrix: Array) -> tuple[Array, Array]:
     return eigh(matrix.T, overwrite_a=True, check_finite=False, driver="evd")
 
 
-def _halves_of_inverse(
-    embedder: Embedder, x: Array, rcond: float, smooth: int
-) -> list[tuple[Array | None, Array]] | None:
-    """Return (Q, E) of either half: None, for the identity, and the features' right inverse."""
+def _banded_inverse(embedder: Embedder, x: Array, rcond: float, smooth: int) -> BlockBanded | None:
+    """Return the right inverse of the features, if it is banded and of full rank."""
     inverse = invert_axis(embedder, x, dtype=np.float64, smooth=smooth, rcond=rcond)
-    operator, N = inverse.operator, len(x)
-    if not isinstance(operator, BlockBanded) or inverse.rank < N:
-        return None
-    halves: list[tuple[Array | None, Array]] = []
-    for parity in range(2):
-        unit = np.zeros((N, (N + 1 - parity) // 2))  # columns: the coordinates of `fold`
-        i = np.arange(N // 2)
-        unit[i, i] = math.sqrt(0.5)
-        unit[N - 1 - i, i] = (1 - 2 * parity) * math.sqrt(0.5)
-        if N % 2 and not parity:
-            unit[N // 2, N // 2] = 1.0
-        E = fold(operator.apply(unit, 0), 0)[parity]
-        del unit
-        halves.append((None, E))
-    return halves
+    operator = inverse.operator
+    return operator if isinstance(operator, BlockBanded) and inverse.rank == len(x) else None
 
 
-def _halves_by_svd(embedder: Embedder, x: Array, rcond: float) -> list[tuple[Array | None, Array]]:
+def _folded_inverse(operator: BlockBanded, shape: tuple[int, int], parity: int) -> Array:
+    """Return the even (0) or the odd half (1) of an inverse (K, N) of the features."""
+    K, N = shape
+    E = np.empty(((K + 1 - parity) // 2, (N + 1 - parity) // 2))
+    for start in range(0, E.shape[1], COLUMNS):
+        stop = min(start + COLUMNS, E.shape[1])
+        unit = np.zeros((N, stop - start))  # columns: the coordinates of `fold`
+        i = np.arange(start, min(stop, N // 2))
+        unit[i, i - start] = math.sqrt(0.5)
+        unit[N - 1 - i, i - start] = (1 - 2 * parity) * math.sqrt(0.5)
+        if N % 2 and stop > N // 2:
+            unit[N // 2, N // 2 - start] = 1.0
+        E[:, start:stop] = fold(operator.apply(unit, 0), 0)[parity]
+    return E
+
+
+def _halves_by_svd(embedder: Embedder, x: Array, rcond: float) -> list[tuple[Array, Array]]:
     """Return (Q, E) of either half: the range and the pseudo-inverse of the features."""
     basis = _mirrored_svd(embedder, x, rcond)
     assert isinstance(basis.U, Mirrored)
@@ -212,19 +255,31 @@ def _halves_by_svd(embedder: Embedder, x: Array, rcond: float) -> list[tuple[Arr
     ]
 
 
-def _half_of_gram(embedder: Embedder, low: float, high: float, order: int) -> Array:
-    """Return the first half of the rows of `derivative_gram`, of local features."""
+def _folded_gram(embedder: Embedder, low: float, high: float, order: int) -> tuple[Any, Any]:
+    """Return the halves of `derivative_gram` of local features, as sparse matrices.
+
+    Row i of the first half has the same products with even vectors as its mirror image, and
+    opposite ones with odd vectors: in the coordinates of `fold`, both are sqrt(2) times these.
+    """
+    from scipy.sparse import coo_array, csc_array, diags_array, hstack
+
     assert isinstance(embedder, LocalEmbedder)  # `is_mirrored` refuses others
     x, w = derivative_nodes(embedder, low, high, order)
-    rows = (embedder.size + 1) // 2
-    gram = np.zeros((rows, embedder.size))
+    K, places, numbers = embedder.size, [], []
     for block in embedding_blocks(embedder, x, order, rows=256).blocks:
-        first, last = block.column, block.column + block.values.shape[1]
-        if first < rows:
-            part = w[block.row : block.row + block.values.shape[0], None] * block.values
-            inside = min(last, rows) - first
-            gram[first : first + inside, first:last] += block.values[:, :inside].T @ part
-    return gram
+        part = w[block.row : block.row + block.values.shape[0], None] * block.values
+        columns = block.column + np.arange(part.shape[1])
+        places.append(np.stack(np.meshgrid(columns, columns, indexing="ij")).reshape(2, -1))
+        numbers.append((block.values.T @ part).ravel())
+    i, j = np.concatenate(places, axis=1)
+    gram = csc_array(coo_array((np.concatenate(numbers), (i, j)), shape=(K, K)))  # sums
+    h = K // 2
+    left, right = gram[:, :h], gram[:, np.arange(K - 1, K - 1 - h, -1)]
+    middle = gram[: K - h, h : K - h]  # of odd K: one column
+    scale = np.full(K - h, math.sqrt(2))
+    scale[h:] = 1.0
+    even = diags_array(scale) @ hstack([(left + right)[: K - h] * math.sqrt(0.5), middle])
+    return even.tocsr(), (left - right)[:h].tocsr()
 
 
 def compute_roughness_basis(

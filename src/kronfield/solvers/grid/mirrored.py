@@ -128,14 +128,3 @@ def folded_embedding(embedder: Embedder, x: Array) -> tuple[Array, Array]:
     even[: n // 2] *= math.sqrt(2)
     odd *= math.sqrt(2)
     return even, odd
-
-
-def folded_rows(rows: Array, n: int) -> tuple[Array, Array]:
-    """Return the halves of a mirrored matrix (n, K) from its first (n + 1) // 2 rows.
-
-    A row and its mirror image have equal products with even vectors and opposite products with odd
-    vectors. The coordinates of `fold` are therefore sqrt(2) times the products of one row.
-    """
-    even, odd = fold(rows, 1)
-    even[: n // 2] *= math.sqrt(2)
-    return even, odd[: n // 2] * math.sqrt(2)
