@@ -137,7 +137,7 @@ def test_refusals(text, why, tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("x;v\n1;2,5\n", r"column v \('2,5' in line 2\).*decimal point"),
+        ("x;v\n1;2,500\n", r"column v \('2,500' in line 2\).*decimal point"),
         ("x,v\n1,2\n2,x\n", r"column v \('x' in line 3\)"),
         ("x,v\n1,2024_01\n", r"column v \('2024_01' in line 2\)"),
         ("x,v\n1,2024-01-01\n", r"dates in column v; expected numbers as values"),
@@ -147,6 +147,26 @@ def test_refusals(text, why, tmp_path):
 def test_named_columns_that_are_no_numbers(text, why, tmp_path):
     with pytest.raises(kf.InputError, match=why):
         read(table(tmp_path, text), columns=["v"])
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_decimal_commas_where_other_characters_separate_cells(tmp_path, quick, monkeypatch):
+    if not quick:
+        monkeypatch.setattr("kronfield.files.csv_files.read_quickly", lambda *given: None)
+    text = "Ort;Länge;Höhe;Tag\nA;6,77;-500,125;03.02.2024\nB;7;1e3;28.02.2024\nC;8,5;;29.02.2024\n"
+    signal = read(table(tmp_path, text), columns=["Höhe"], coordinates=["Länge"])
+    np.testing.assert_array_equal(signal.points[:, 0], [6.77, 7, 8.5])
+    np.testing.assert_array_equal(signal.values, [-500.125, 1000, np.nan])
+    named = read_columns(table(tmp_path, text), ["Länge"])
+    np.testing.assert_array_equal(np.ravel(named), [6.77, 7, 8.5])
+    tabs = read(table(tmp_path, "1,5\t2,25\n2,5\t3\n3\t1,234\n", name="b.tsv"))
+    np.testing.assert_array_equal(tabs.values, [2.25, 3, 1.234])
+
+
+@pytest.mark.parametrize("text", ["x;v\n1.5;2,5\n", "x;v\n1,234;2\n12;1,500\n"])
+def test_commas_that_may_be_thousands_are_refused(tmp_path, text):
+    with pytest.raises(kf.InputError, match="thousands without a comma"):
+        read(table(tmp_path, text), coordinates=["x"], columns=["v"])
 
 
 def test_a_stray_word_far_down(tmp_path):

@@ -74,7 +74,9 @@ def unfit_cell(cell: str, line: int, *, mixed: bool) -> Unfit:
     """Return the reason why a cell of text is not a number."""
     if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell):
         return Unfit(
-            f"{cell!r} in line {line}", mixed=True, remedy="Write numbers with a decimal point."
+            f"{cell!r} in line {line}",
+            mixed=True,
+            remedy="Write numbers with a decimal point, and thousands without a comma.",
         )
     return Unfit(f"{cell[:40]!r} in line {line}", looks_like_date(cell), mixed)
 

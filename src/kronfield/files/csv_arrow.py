@@ -23,6 +23,7 @@ class Dialect:
     delimiter: str
     skipped: int
     names: Sequence[str]
+    decimal: str = "."
 
 
 def read_quickly(
@@ -49,6 +50,7 @@ def read_quickly(
             ),
             convert_options=pyarrow.csv.ConvertOptions(
                 include_columns=list(wanted),
+                decimal_point=dialect.decimal,
                 null_values=_MISSING,
                 true_values=[],
                 false_values=[],

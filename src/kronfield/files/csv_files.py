@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -35,6 +36,10 @@ _MISSING = {"", "nan", "na", "n/a", "#n/a", "null", "none"}
 INDEX = "index"
 # Rows converted at a time, to bound the memory.
 _BATCH = 1 << 14
+# A decimal number with a comma, as in tables whose cells are separated by another character.
+_WITH_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
+# One that may as well be thousands.
+_THOUSANDS = re.compile(r"[+-]?\d{1,3},\d{3}")
 # The number of lines from which the delimiter is determined.
 _FIRST = 20
 _MARKS = {
@@ -96,9 +101,10 @@ class _Table:
         with decoding(path, _WHAT):
             self._delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(start)
             self._rows = self._reader(chain(start, self._text))
+            self._comma = self._delimiter != "," and _has_commas(start, self._delimiter)
             first = self._cells(next(self._rows))
             above = self._cells(next(self._reader(comments[-1:]), []))
-        headed = any(_number(cell) is None for cell in first)
+        headed = any(_number(cell) is None for cell in self._pointed(first))
         self._kept = [] if headed else [first]
         self.names = _header(first if headed else above, len(first))
         twice = {name for name in self.names if self.names.count(name) > 1}
@@ -138,7 +144,17 @@ class _Table:
 
     @property
     def _dialect(self) -> Dialect:
-        return Dialect(self._delimiter, self._skipped + (not self._kept), self.names)
+        skipped = self._skipped + (not self._kept)
+        return Dialect(self._delimiter, skipped, self.names, "," if self._comma else ".")
+
+    def _pointed(self, cells: Sequence[str]) -> Sequence[str]:
+        """Return cells in which numbers have a decimal point."""
+        if not self._comma:
+            return cells
+        return [
+            cell.replace(",", ".") if _WITH_COMMA.fullmatch(cell.strip()) else cell
+            for cell in cells
+        ]
 
     def _slowly(
         self, wanted: Sequence[str], progress: Progress | None
@@ -150,7 +166,8 @@ class _Table:
         for lines, rows in guarded(self._batches(), self._path, _WHAT):
             cells = list(zip(*rows, strict=True))
             for name in list(parts):  # columns that could be used so far
-                found = _numbers_or_dates(cells[places[name]], lines, parts[name])
+                column = self._pointed(cells[places[name]])
+                found = _numbers_or_dates(column, lines, parts[name])
                 if isinstance(found, Unfit):
                     unfit[name] = found
                     del parts[name]
@@ -254,6 +271,18 @@ def _delimiter(lines: Sequence[str]) -> str:
         if len(counts) == 1 and counts != {1}:
             return delimiter
     return ","
+
+
+def _has_commas(lines: Sequence[str], delimiter: str) -> bool:
+    """Return whether numbers have a decimal comma in the first lines, and none a decimal point.
+
+    If all with a comma may as well be thousands, as 1,234, they are left as text, which is refused.
+    """
+    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    cells = [cell.strip() for row in rows for cell in row]
+    if any("." in cell and _number(cell) is not None for cell in cells):
+        return False
+    return any(_WITH_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in cells)
 
 
 def _number(cell: str) -> float | None:
