@@ -515,3 +515,55 @@ def test_masked_grids_hardly_change_either(noise):
             ratios.append(errors[1] / errors[0])
     # a choice of a penalty by 150 held-out samples has its luck in both
     assert np.exp(np.mean(np.log(ratios))) < 1.25
+
+
+def spoiled_grid(function, part, seed=0):
+    """Exact values, the same with gross outliers, the mask, and where outliers are known."""
+    rng = np.random.default_rng(seed)
+    x, y = np.meshgrid(np.linspace(0, 1, 48), np.linspace(0, 1, 40), indexing="ij")
+    truth = function(x, y)
+    bad, mask = rng.random(truth.shape) < 0.02, rng.random(truth.shape) < part
+    return truth, np.where(bad, truth + rng.choice([-1, 1], truth.shape) * 5, truth), mask, bad
+
+
+def test_gaps_of_exact_grids_with_outliers_are_filled_as_without():
+    """Of edges, which thresholds continue, and of smooth functions."""
+    functions = (
+        lambda x, y: np.sin(6 * x) * np.cos(5 * y) + x,
+        lambda x, y: np.sin(20 * x + 9 * y),
+        lambda x, y: 1.0 * (x > y) + x,
+    )
+    ratios = []
+    for function in functions:
+        truth, wrong, mask, bad = spoiled_grid(function, 0.3)
+        clean = kf.fit(truth, mask=mask)
+        field = kf.fit(wrong, mask=mask, loss="huber")
+        known = np.flatnonzero(~mask)
+        found = np.zeros(truth.shape, dtype=bool)
+        found.ravel()[known[list(field.report.robust.outliers)]] = True
+        assert np.sum(found != (bad & ~mask)) <= 3
+        assert "outliers were found" in field.report.chosen_by
+        errors = [np.sqrt(np.mean((f.on_grid() - truth)[mask] ** 2)) for f in (field, clean)]
+        ratios.append(errors[0] / errors[1])
+    assert np.exp(np.mean(np.log(ratios))) < 1.25
+
+
+def test_such_a_field_finds_the_outliers_of_other_values():
+    _, wrong, mask, _ = spoiled_grid(lambda x, y: np.sin(6 * x) * np.cos(5 * y) + x, 0.1)
+    field = kf.fit(wrong, mask=mask, loss="huber")
+    again = field.refit(np.where(mask, np.nan, wrong[::-1])[~mask])
+    assert again.report.robust.rejected > 0
+    back = pickle.loads(pickle.dumps(field))
+    np.testing.assert_array_equal(back.on_grid(), field.on_grid())
+    with pytest.raises(kf.KronfieldError, match="loss='huber'"):
+        back.refit(wrong)
+    assert field.report.robust.to_dict()["outliers"] == list(field.report.robust.outliers)
+
+
+def test_noisy_grids_stay_with_hubers_loss():
+    truth, wrong, mask, _ = spoiled_grid(lambda x, y: np.sin(6 * x) * np.cos(5 * y), 0.1)
+    noisy = wrong + 0.1 * np.random.default_rng(1).standard_normal(truth.shape)
+    report = kf.fit(noisy, mask=mask, loss="huber").report
+    assert not report.robust.interpolates
+    assert report.robust.down_weighted > 0
+    assert "outliers were found" not in report.chosen_by

@@ -177,6 +177,11 @@ class Field:
         """Set the function behind `refit` and the object behind `standard_error`."""
         self._again, self._uncertainty = again, uncertainty
 
+    def with_refit(self, again: Any) -> Field:
+        """Set the function behind `refit`; return the field."""
+        self._again = again
+        return self
+
     def with_axes(self, axes: Sequence[Array]) -> Field:
         """Set the positions that `on_grid` evaluates by default; return the field."""
         self._axes = SampleAxes(axes)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kronfield._core.arrays import Array, is_lazy, problem
+from kronfield._core.copies import NeedsSamples
 from kronfield._core.errors import KronfieldWarning
 from kronfield._core.frames import Frame, Split, centre, mean_step
 from kronfield._core.memory import check_memory
@@ -42,6 +43,7 @@ from kronfield.solvers.grid.separable import GridSolver
 
 if TYPE_CHECKING:
     from kronfield.fitting.low_rank import RankLimit
+    from kronfield.fitting.robust import RobustReport
 
 # The weight of a penalty is divided by 10 at most this often: the loop must also end if the noise
 # is smaller than the error of the solution.
@@ -1083,7 +1085,53 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
     if remark and field.report is not None:
         field.report.chosen_by += remark
         field.report.noise = about
-    return field.with_axes(layout.shown_axes)
+    field = field.with_axes(layout.shown_axes)
+    if lattice is not None and options.is_robust and options.penalty is None:
+        return _by_squares(grid, missing, asked, field, started)
+    return field
+
+
+def _by_squares(
+    grid: GridInput, missing: Array, asked: GridOptions, robust: Field, started: float
+) -> Field:
+    """Return a fit by squares without the outliers of a ``robust`` fit, if values have no noise.
+
+    All samples but the outliers are then in the quadratic part of Huber's loss, so that both are
+    the same fit, and all ways to fill gaps are open.
+    """
+    report: Any = robust.report
+    found: RobustReport = report.robust
+    if not found.interpolates or grid.weights is not None:
+        return robust
+    without = missing.copy()
+    known = np.flatnonzero(~missing)
+    without.reshape(-1)[known[list(found.outliers)]] = True
+    if not without.any() or without.all():
+        return robust
+    field = _fit_the_rest(grid, without, replace(asked, loss="squared"), started)
+    report = field.report
+    report.robust = found
+    report.chosen_by += f"; {len(found.outliers)} outliers were found by Huber's loss first"
+    return field.with_refit(RobustRefit(robust))
+
+
+@record(eq=False)
+class RobustRefit:
+    """Weighs the samples of other values on the same grid anew, as the ``robust`` fit did."""
+
+    robust: Field
+
+    def __call__(self, values: Any) -> Field:
+        """Return the field of other values by Huber's loss."""
+        return self.robust.refit(values)
+
+    def without_samples(self) -> NeedsSamples:
+        """Return the placeholder for this object in a pickled field."""
+        return NeedsSamples(
+            "refit",
+            "the field that fit returned",
+            "Call fit with the values and loss='huber'.",
+        )
 
 
 def _check_gaps(grid: GridInput, missing: Array, settings: Settings) -> None:

@@ -687,7 +687,7 @@ class PointFit:
         least = unit * least_scale(flat[:, known], self.tolerance)
         robust = np.where(aside, 0.0, 1.0)
         rejected = np.zeros(len(robust), dtype=bool)
-        start, change, rounds = None, math.inf, 0
+        start, change, rounds, interpolates = None, math.inf, 0, False
         while True:
             weights = robust if given.weights is None else robust * given.weights
             level = self._level(weights)
@@ -709,7 +709,11 @@ class PointFit:
                 # Residuals far below the expected error: the values are interpolated, and residuals
                 # do not show their noise. Points that are not rejected then keep their weight.
                 factor = decisions.rejected / constant
-                least = np.where(factor * scales < least, factor * least, least)
+                is_below = factor * scales < least
+                least, interpolates = (
+                    np.where(is_below, factor * least, least),
+                    bool(is_below.all()),
+                )
             scales = np.maximum(scales, least)
             sizes = in_scales(away, given.weights, scales)
             if (change < SETTLED and not readmitted) or rounds == decisions.rounds:
@@ -727,6 +731,8 @@ class PointFit:
             rounds=rounds,
             settled=change < SETTLED,
             largest=listed(given.points, away * units, sizes, robust, decisions.listed),
+            outliers=tuple(np.flatnonzero(robust < 1 if interpolates else rejected).tolist()),
+            interpolates=interpolates,
         )
         # the matrix of standard errors: the slope of Huber's influence in place of the weights
         slopes = np.where(rejected, 0.0, noise.slope)

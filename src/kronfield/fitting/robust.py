@@ -62,6 +62,12 @@ class RobustReport:
         Whether the weights had converged by then.
     largest : tuple of Outlier
         The points with the largest residuals, the largest first.
+    outliers : tuple of int
+        The numbers of the points that are rejected, in the order in which points were given (of a
+        grid, of its known samples); if the others are interpolated, also those weighted down.
+    interpolates : bool
+        Whether the residuals of the other points are so far below the expected error that values
+        seem to have no noise.
     """
 
     loss: str
@@ -71,6 +77,8 @@ class RobustReport:
     rounds: int
     settled: bool
     largest: tuple[Outlier, ...]
+    outliers: tuple[int, ...] = ()
+    interpolates: bool = False
 
     def __str__(self) -> str:
         scales = ", ".join(f"{one:.3g}" for one in self.scale)
@@ -89,6 +97,7 @@ class RobustReport:
         return {
             **asdict(self),
             "scale": list(self.scale),
+            "outliers": list(self.outliers),
             "largest": [
                 {
                     "position": list(one.position),

@@ -206,5 +206,6 @@ class RobustFit:
             largest=listed(
                 given.points, np.ldexp(away, exponent), sizes, robust, self.decisions.listed
             ),
+            outliers=tuple(np.flatnonzero(out & self.known).tolist()),
         )
         return field
