@@ -195,6 +195,43 @@ def test_a_sparse_factor_without_room_is_refused(monkeypatch, error):
         least_roughness.least_roughness(planes, missing, (0.1,))
 
 
+def test_surfaces_are_refused_before_their_equations_are_assembled(monkeypatch):
+    from kronfield.fitting import least_roughness as module
+    from kronfield.fitting.filling_choice import consider_holes
+    from kronfield.fitting.settings import DEFAULT
+
+    missing = np.zeros((1, 60, 60), dtype=bool)
+    missing[0, 10:50, 10:50] = True
+    planes = np.random.default_rng(1).random((1, 1, 60, 60))
+    system = module._System.of(planes, missing, np.flatnonzero(missing))
+    assert module._pairs(missing) == 2 * len(system.rows)
+    cube = np.random.default_rng(0).random((2, 9, 8, 7)) < 0.5
+    system = module._System.of(np.zeros((1, *cube.shape)), cube, np.flatnonzero(cube))
+    assert module._pairs(cube) == 2 * len(system.rows)
+
+    def never(*arguments, **options):
+        raise AssertionError("equations were assembled before the memory was checked")
+
+    M = np.count_nonzero(missing)
+    needed = (4 * 12 + 16 + module.OF_ENTRY) * M + module.OF_ENTRY * module._pairs(missing)
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(module, "UNASKED", 0)
+    monkeypatch.setattr(module, "_Stencil", never)
+    monkeypatch.setattr("kronfield.fitting.filling_choice.hidden_like", never)
+    for share, error in ((0.99, kf.InputError), (1.01, AssertionError)):
+        for where in (memory, module):
+            monkeypatch.setattr(where, "available_memory", lambda share=share: share * needed)
+        with pytest.raises(error, match=r"1600 missing samples.*GB|before the memory"):
+            module.least_roughness(planes, missing, (0.1,))
+    # ... and before samples are hidden and settings chosen
+    mask = np.zeros((60, 60), dtype=bool)
+    mask[10:40, 10:40] = True
+    monkeypatch.setattr(memory, "available_memory", lambda: 3e5)
+    monkeypatch.setattr(module, "available_memory", lambda: 3e5)
+    with pytest.raises(kf.InputError, match=r"900 missing samples.*roughness="):
+        consider_holes(planes[0], mask, DEFAULT)
+
+
 PEAK = """
 import sys
 import numpy as np

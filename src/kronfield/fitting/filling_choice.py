@@ -31,7 +31,7 @@ from kronfield._core.frames import centre
 from kronfield._core.records import record
 from kronfield._core.threads import in_threads
 from kronfield.fitting.filling import block_sizes, coarse_guess, decorrelating, fill
-from kronfield.fitting.least_roughness import REACH, least_roughness
+from kronfield.fitting.least_roughness import REACH, check_room, least_roughness
 from kronfield.fitting.line_choice import LineSmoother
 from kronfield.fitting.noise import Noise, find_noise
 from kronfield.fitting.report import Candidate
@@ -265,6 +265,8 @@ def consider_holes(
     own = settings.filling
     if missing.mean() > own.holes:
         return None
+    if missing.ndim > 1:
+        check_room(missing[None], len(planes))
     judged = hidden_like(missing, own)
     if judged is not None and missing.ndim == 1:
         judged = judged.different()

@@ -32,6 +32,8 @@ TOLERANCE, MOST_STEPS = 1e-6, 2000
 OF_ENTRY, OF_FACTOR = 40, 400
 # Bytes of addresses that SuperLU reserves for an entry of a matrix, most of which it never uses.
 RESERVED = 760
+# Equations of at most this many bytes are assembled without asking how many are available.
+UNASKED = 1e8
 # What would need less memory.
 REMEDY = "Fit parts of the grid, or with a given penalty: roughness=."
 # Rows of the equations that are assembled together, so that they stay within the caches.
@@ -104,6 +106,7 @@ class _System:
         from scipy.sparse.csgraph import reverse_cuthill_mckee
 
         M, C = len(places), len(planes)
+        check_room(missing, C)
         stencil = _Stencil(missing.shape, places)
         flat = planes.reshape(C, -1).copy()
         flat[:, places] = 0
@@ -241,6 +244,36 @@ class _System:
             share = np.divide(energy, before, out=np.zeros_like(energy), where=before > 0)
             direction = scaled + share * direction
         return x
+
+
+def check_room(missing: Array, channels: int) -> None:
+    """Raise an error if the equations of missing samples (W, N_1, ..., N_D) do not fit into memory.
+
+    Nothing is assembled. What factors need is known when the width of the band is.
+    """
+    M, D = int(np.count_nonzero(missing)), missing.ndim - 1
+    steps = 2 * D + 2 * D + 4 * math.comb(D, 2)  # one and two along axes, and diagonally
+    of_sample = 4 * steps + 16 * channels + OF_ENTRY
+    most = M * (of_sample + OF_ENTRY * steps)  # as if all neighbours were missing
+    if most > UNASKED and most > available_memory():
+        _check_memory(M, of_sample * M + OF_ENTRY * _pairs(missing))
+
+
+def _pairs(missing: Array) -> int:
+    """Return the number of missing samples around missing ones, each pair twice."""
+    axes = range(1, missing.ndim)
+    steps: list[tuple[tuple[int, int], ...]] = [
+        ((axis, far),) for axis in axes for far in (1, REACH)
+    ]
+    steps += [((a, 1), (b, way)) for a, b in itertools.combinations(axes, 2) for way in (1, -1)]
+    total = 0
+    for step in steps:
+        low, high = [slice(None)] * missing.ndim, [slice(None)] * missing.ndim
+        for axis, far in step:
+            ends = slice(None, -abs(far)), slice(abs(far), None)
+            low[axis], high[axis] = ends if far > 0 else ends[::-1]
+        total += 2 * int(np.count_nonzero(missing[tuple(low)] & missing[tuple(high)]))
+    return total
 
 
 def _check_memory(count: int, needed: float) -> None:
