@@ -111,7 +111,7 @@ def test_the_constant_is_free(P, weighted, rng):
     weights, constant = _Centred(B, w if weighted else None).solve(y, 0.05)
     assert constant == pytest.approx(expected[0])
     np.testing.assert_allclose(weights, expected[1:], atol=1e-8)
-    assert fit.constant(points, w if weighted else None) @ y == pytest.approx(constant)
+    assert fit.constant(fit.rows(points), w if weighted else None) @ y == pytest.approx(constant)
 
 
 @pytest.mark.parametrize("P", [12, 90])
@@ -155,7 +155,7 @@ def test_their_kernel_is_the_papers_similarity():
 @pytest.mark.parametrize("width", [0.05, 0.2, 1.0, 2.0])
 def test_weights_of_a_constant(width):
     encoding, frames = features(1, width)
-    (weights,), error = GaussianFit(encoding, frames, 1.0, 0.0).of_constant()
+    (weights,), error = GaussianFit(encoding, frames, 1.0, 0.0).of_constant
     x = np.linspace(0, 1, 333)
     found = np.abs(np.asarray(encoding.embedders[0](frames[0].unit(x))) @ weights - 1).max()
     assert found < 1e-7
@@ -317,8 +317,8 @@ def test_channels_complex_values_weights_and_float32(rng):
     weights = np.where(np.arange(90) < 20, 4.0, 1.0)
     repeated = np.concatenate([np.arange(90), *[np.arange(20)] * 3])
     fit = GaussianFit(*features(2), 0.01, 0.0)
-    heavy = fit.constant(points, weights) @ values
-    assert heavy == pytest.approx(fit.constant(points[repeated], None) @ values[repeated])
+    heavy = fit.constant(fit.rows(points), weights) @ values
+    assert heavy == pytest.approx(fit.constant(fit.rows(points[repeated]), None) @ values[repeated])
 
 
 def test_refit_and_save(tmp_path, rng):

@@ -12,6 +12,7 @@ from kronfield._core.arrays import (
     AnyArray,
     Array,
     Namespace,
+    clip,
     fraction,
     problem,
     real,
@@ -377,7 +378,7 @@ class Gaussian(LocalEmbedder):
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         # beyond these limits the bell is 0; without them, inf times 0 would be NaN
-        z = xp.clip(u / self.width, -1e4, 1e4)
+        z = clip(xp, u / self.width, -1e4, 1e4)
         bell = xp.exp(-(z * z) / 2)
         if order == 0:
             return bell

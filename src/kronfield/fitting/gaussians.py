@@ -76,13 +76,16 @@ class GaussianFit:
         """Return the features of points, (P, K) with K = K_1 ... K_D."""
         return _rows(self.encoding, self.frames, points)
 
-    def constant(self, points: Array, weights: Array | None) -> Array:
-        """Return the vector (P,) whose product with the values at ``points`` is the constant c."""
-        system = _Centred(self.rows(points), weights)
-        return system.constant(self.ridge)
+    def constant(self, rows: Array, weights: Array | None) -> Array:
+        """Return the vector (P,) whose product with the values at points is the constant c.
 
+        ``rows`` are the features of the points.
+        """
+        return _Centred(rows, weights).constant(self.ridge)
+
+    @functools.cached_property
     def of_constant(self) -> tuple[list[Array], float]:
-        """Return weights per axis whose products give the function 1, and their largest error."""
+        """Weights per axis whose products give the function 1, and their largest error."""
         found, error = [], 0.0
         for emb, frame in zip(self.encoding.embedders, self.frames, strict=True):
             rows = np.asarray(emb(frame.unit(np.linspace(frame.low, frame.high, 8 * emb.size))))
@@ -114,7 +117,7 @@ class GaussianFit:
                 kept = _Centred(rows[~held], None if trial.weights is None else w[~held])
                 weights, constant = kept.solve(y[~held], self.ridge)
                 parts.append(w[held] * (rows[held] @ weights + constant - y[held]) ** 2)
-        off = self.of_constant()[1] * (abs(float(np.average(y, weights=w))) + level)
+        off = self.of_constant[1] * (abs(float(np.average(y, weights=w))) + level)
         mean_weight = count / (sum(map(len, parts)) or 1) or 1.0
         if trial.scales is not None:
             found = likely_error([part / mean_weight for part in parts], trial.spread)[0]

@@ -982,9 +982,9 @@ class _Constant:
         share = (
             np.full(len(points), 1 / len(points)) if weights is None else weights / weights.sum()
         )
-        unit = functools.reduce(np.multiply.outer, choice.gaussians.of_constant()[0])
-        seen = choice.gaussians.rows(points) @ unit.ravel()
-        return cls(choice.gaussians.constant(points, weights), share, unit, seen)
+        unit = functools.reduce(np.multiply.outer, choice.gaussians.of_constant[0])
+        rows = choice.gaussians.rows(points)
+        return cls(choice.gaussians.constant(rows, weights), share, unit, rows @ unit.ravel())
 
     def split(self, values: Array) -> tuple[Array, Array]:
         """Return values (C, P) minus their constants, and the constants (C,)."""
