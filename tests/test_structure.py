@@ -34,6 +34,7 @@ PACKAGES = [
     "signals",
     "experiments",
     "__init__",
+    "play",
     "cli",
 ]
 # Modules at the top level: what is imported by the name of another library.
@@ -41,7 +42,7 @@ DOORS = {"xarray", "sklearn"}
 ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 # The packages in which each heavy or optional library may be imported.
 HOMES = {
-    "torch": ("nn", "signals", "experiments"),
+    "torch": ("nn", "signals", "experiments", "play"),
     "matplotlib": ("plots", "experiments"),
     "PIL": ("files", "experiments"),
     "av": ("files",),
@@ -62,6 +63,8 @@ HOMES = {
     "openpyxl": ("files",),
     "pandas": ("files", "interop"),
     "sklearn": ("sklearn",),
+    "starlette": ("play",),
+    "uvicorn": ("play",),
 }
 LAZY = {
     "torch",
@@ -83,6 +86,8 @@ LAZY = {
     "openpyxl",
     "pandas",
     "sklearn",
+    "starlette",
+    "uvicorn",
 }
 
 

@@ -20,6 +20,7 @@ COMMANDS = (
     "train",
     "analyze",
     "reproduce",
+    "play",
     "demo",
     "completion",
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, describe, problem
+from kronfield._core.arrays import Array, InputError, describe, problem
 from kronfield._core.atomic import replacing
 from kronfield.files.description import describe_signal
 from kronfield.files.guard import decoding
@@ -63,14 +63,20 @@ def read_image(path: Path, *, raw: bool = False) -> Signal:
                 pixels = read_png(path) if is_deep(path) else pillow_pixels(picture)
                 pixels = upright(pixels, _orientation(picture))
         except Image.DecompressionBombError as error:
-            limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
-            raise problem(
-                "path",
-                f"{path} ({error})".replace("\n", " "),
-                f"at most {limit} pixels",
-                "If you trust it, save it as .tif or .npy, or raise PIL.Image.MAX_IMAGE_PIXELS.",
-            ) from error
+            raise _too_many_pixels(path, error) from error
     return image_signal(path, pixels, _levels(pixels), raw=raw)
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return the width and height of a picture, without decoding it."""
+    from PIL import Image
+
+    with decoding(path, "a PNG, JPEG, WebP, BMP or GIF picture"):
+        try:
+            with Image.open(path, formats=_FORMATS) as picture:
+                return picture.size
+        except Image.DecompressionBombError as error:
+            raise _too_many_pixels(path, error) from error
 
 
 def image_signal(path: Path, pixels: Array, levels: int | None, *, raw: bool = False) -> Signal:
@@ -121,6 +127,17 @@ def upright(pixels: Array, orientation: int) -> Array:
         8: lambda a: np.rot90(a),
     }.get(orientation)
     return pixels if turned is None else np.ascontiguousarray(turned(pixels))
+
+
+def _too_many_pixels(path: Path, error: Exception) -> InputError:
+    from PIL import Image
+
+    return problem(
+        "path",
+        f"{path} ({error})".replace("\n", " "),
+        f"at most {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels",
+        "If you trust it, save it as .tif or .npy, or raise PIL.Image.MAX_IMAGE_PIXELS.",
+    )
 
 
 def _orientation(picture: Any) -> int:
