@@ -23,6 +23,7 @@ from benchmarks import (
     grid,
     labels,
     measurements,
+    playground,
     points,
     report,
     scaling,
@@ -64,6 +65,7 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "dimensions": dimensions.dimensions,
     "stream": points.stream,
     "networks": _networks,
+    "playground": playground.playground,
     "scaling": scaling.scaling,
 }
 #: Sections of the full size, or by name: a quick run has no time for them.

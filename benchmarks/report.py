@@ -40,6 +40,7 @@ QUALITY = {
 SPEED = {
     "closed form": "The paper's closed form, K = N, against the paper's way",
     "networks": "Networks: a step of training, against plain PyTorch",
+    "playground": "The playground: from a slider's move to the answer of the server",
 }
 # A peer is better if its PSNR is higher by more than ALIKE_DB, and faster if its time is less than
 # ALIKE_TIME times ours.

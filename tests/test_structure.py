@@ -109,7 +109,8 @@ def imports(tree, *, types=True):
     typed = within(
         tree, lambda node: isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
     )
-    lazy = within(tree, lambda node: isinstance(node, ast.FunctionDef)) | typed
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    lazy = within(tree, lambda node: isinstance(node, functions)) | typed
     for node in ast.walk(tree):
         if id(node) in typed and not types:
             continue

@@ -3,6 +3,7 @@
 const query = new URLSearchParams(location.search);
 export const token = query.get("token") || "";
 const page = Array.from(crypto.getRandomValues(new Uint8Array(12)), (b) => (b % 36).toString(36)).join("");
+const WORKING = "Working";
 let number = 0;
 const waiting = new Map(); // of each kind of request, the controller that drops the one before
 
@@ -23,6 +24,7 @@ export async function ask(kind, state) {
   waiting.get(kind)?.abort();
   const controller = new AbortController();
   waiting.set(kind, controller);
+  const patience = setTimeout(() => say(WORKING), 400);
   try {
     const response = await fetch(`/api/${kind}`, options(state, controller.signal));
     const found = await response.json();
@@ -33,6 +35,9 @@ export async function ask(kind, state) {
     if (error.name === "AbortError") return null;
     if (error instanceof TypeError) throw new Error("The server does not answer. Is kronfield play still running?");
     throw error;
+  } finally {
+    clearTimeout(patience);
+    if (byId("status").textContent === WORKING) say("");
   }
 }
 
@@ -166,6 +171,10 @@ export function shape(place, id, kind, value, change, relative = false) {
   const unit = { width: "width, in spacings of the features", scale: "scale, per feature", exponent: "highest frequency, per feature" };
   const label = relative ? unit[about.parameter] : about.label;
   return range(place, { id, label, low, high, value, step: 0.0001, log: true, change });
+}
+
+export function duration(milliseconds) {
+  return milliseconds < 1000 ? `${milliseconds.toPrecision(3)} ms` : `${(milliseconds / 1000).toPrecision(3)} s`;
 }
 
 export function later(work, wait = 40) {

@@ -129,7 +129,7 @@ export function map(canvas, { values, box, points, contours, slopes, rejected = 
   if (contours && high > low) {
     context.strokeStyle = "rgba(255,255,255,.75)";
     context.lineWidth = 1;
-    for (const level of ticks(low, high, 9)) {
+    for (const level of ticks(low, high, 14)) {
       context.beginPath();
       for (const [a, b] of isolines(values, level)) {
         context.moveTo((a[0] / (n - 1)) * width, height - (a[1] / (m - 1)) * height);

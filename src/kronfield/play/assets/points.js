@@ -1,5 +1,5 @@
 // The tab "Points".
-import { ask, byId, fill, known, later, range, saved, say, Settings } from "./controls.js";
+import { ask, byId, duration, fill, known, later, range, saved, say, Settings } from "./controls.js";
 import { curves, map } from "./drawing.js";
 
 export function open() {
@@ -78,7 +78,7 @@ export function open() {
     byId("points-scale").replaceChildren(...[`${low.toPrecision(3)} (dark)`, errors ? "two standard errors" : "value", `${high.toPrecision(3)} (bright)`].map((text) => Object.assign(document.createElement("span"), { textContent: text })));
     const expected = newest.expected_error === null ? "" : `, expected error ${newest.expected_error.toPrecision(3)}`;
     const out = newest.rejected.length ? `, ${newest.rejected.length} taken for outliers` : "";
-    byId("points-numbers").textContent = `${newest.points.length} points, fitted in ${newest.milliseconds.toPrecision(3)} ms${expected}${out}`;
+    byId("points-numbers").textContent = `${newest.points.length} points, fitted in ${duration(newest.milliseconds)}${expected}${out}`;
     byId("points-report").textContent = newest.report;
     section();
   }

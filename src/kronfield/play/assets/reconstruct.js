@@ -1,5 +1,5 @@
 // The tab "Reconstruct".
-import { ask, byId, fill, known, later, listen, range, saved, say, Settings, shape } from "./controls.js";
+import { ask, byId, duration, fill, known, later, listen, range, saved, say, Settings, shape } from "./controls.js";
 
 const SHOWN = ["picture", "side", "task", "share", "seed", "kind", "s", "zoom"];
 const TRAINED = ["picture", "side", "task", "share", "seed", "kind", "s", "combine", "depth", "epochs"];
@@ -141,7 +141,7 @@ export function open() {
     image.alt = `${NAMES[name]}${one.psnr ? `, PSNR ${one.psnr.toFixed(2)} dB` : ""}`;
     const facts = [];
     if (one.psnr !== undefined) facts.push(`PSNR ${one.psnr === null ? "∞" : one.psnr.toFixed(2)} dB`);
-    if (one.milliseconds !== undefined) facts.push(`${one.milliseconds.toPrecision(3)} ms`);
+    if (one.milliseconds !== undefined) facts.push(duration(one.milliseconds));
     if (one.seconds !== undefined) facts.push(`${one.seconds.toFixed(1)} s`);
     if (one.numbers !== undefined) facts.push(`${one.numbers.toLocaleString("en")} parameters`);
     if (one.count !== undefined) facts.push(`${one.count.toLocaleString("en")} pixels`);

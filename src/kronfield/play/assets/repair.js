@@ -1,5 +1,5 @@
 // The tab "Repair".
-import { ask, byId, download, fill, known, later, range, saved, say, Settings } from "./controls.js";
+import { ask, byId, download, duration, fill, known, later, range, saved, say, Settings } from "./controls.js";
 import { pictures } from "./reconstruct.js";
 
 const SCRIBBLE = "2:20.30.40.24.52.40.74.28.96.44;2:24.70.60.66.100.78;1:30.96.96.98;";
@@ -137,7 +137,7 @@ export function open() {
     byId("repair-report").textContent = found.report;
     const decibel = (v) => (v === undefined || v === null ? "-" : `${v.toFixed(2)} dB`);
     const noise = found.noise_found === null ? "none" : found.noise_found.toPrecision(3);
-    const texts = [decibel(found.psnr_before), decibel(found.psnr_known), decibel(found.psnr_holes), noise, `${found.milliseconds.toPrecision(3)} ms`];
+    const texts = [decibel(found.psnr_before), decibel(found.psnr_known), decibel(found.psnr_holes), noise, duration(found.milliseconds)];
     Array.from(document.querySelectorAll("#repair-numbers td")).forEach((cell, i) => { cell.textContent = texts[i]; });
     overlay();
     divide();
