@@ -17,6 +17,7 @@ import torch
 
 import kronfield as kf
 from benchmarks.frame import OURS, Peak, Row, Settings, interleaved, peak, spread
+from kronfield.fitting.settings import DEFAULT
 from kronfield.nn import CoordinateMLP, Grid
 from kronfield.nn.data import samples
 from kronfield.nn.run import TrainingRun
@@ -117,7 +118,7 @@ class Ours:
     ) -> None:
         data = samples((inputs, torch.from_numpy(values)), model)
         settings = TrainingSettings.checked(model, epochs=10**6, rate=rate)
-        self.run = TrainingRun(model, data, None, settings)
+        self.run = TrainingRun(model, data, None, settings, DEFAULT.networks.diverged)
         self.prepared = self.run.prepared()
 
     def step(self) -> float:
