@@ -1,5 +1,6 @@
 """What the page shows is what the library computes, and its Python code says the same."""
 
+import base64
 import contextlib
 import io
 import re
@@ -107,7 +108,10 @@ def test_encode_shows_what_the_library_computes(jobs, kind):
     found = asked(jobs, "encode", state)["embedders"]["a"]
     emb = encode.embedder(kind, shape, 20)
     x = np.sort(np.random.default_rng(3).random(12))
-    assert np.array_equal(found["matrix"], emb(x))
+    matrix = found["matrix"]
+    levels = np.frombuffer(base64.b64decode(matrix["data"]), np.uint8).reshape(12, -1)
+    shown = matrix["low"] + levels / 255 * (matrix["high"] - matrix["low"])
+    assert np.allclose(shown, emb(x), atol=(matrix["high"] - matrix["low"]) / 500)
     assert found["stable_rank"] == kf.stable_rank(emb(x))
     assert found["preservation"] == kf.distance_preservation(emb)
     y = encode.SIGNALS["waves"](x)
@@ -357,6 +361,15 @@ def test_a_picture_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path
 def test_numbers_that_json_does_not_have_become_null():
     found = plain({"a": np.array([1.0, np.nan]), "b": np.inf, "c": (np.int64(3), "x"), "d": None})
     assert found == {"a": [1.0, None], "b": None, "c": [3, "x"], "d": None}
+
+
+@given(st.lists(st.floats(width=64), min_size=1, max_size=6))
+def test_numbers_keep_six_digits(numbers):
+    for number, found in zip(numbers, plain(np.array(numbers)), strict=True):
+        if np.isfinite(number):
+            assert np.isclose(found, number, rtol=5.1e-6, atol=0)
+        else:
+            assert found is None
 
 
 @pytest.mark.filterwarnings("ignore:values. nothing was removed")

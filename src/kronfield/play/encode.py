@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -100,7 +101,7 @@ def _one(emb: Embedder, x: Array, y: Array, dense: Array, truth: Array) -> dict[
     return {
         "name": repr(emb),
         "basis": [between[::2, i] for i in shown],
-        "matrix": matrix,
+        "matrix": coarse(matrix),
         "singular": singular / max(float(singular[0]), 1e-300),
         "stable_rank": stable_rank(matrix),
         "stable_rank_theory": emb.stable_rank(len(x)),
@@ -112,6 +113,15 @@ def _one(emb: Embedder, x: Array, y: Array, dense: Array, truth: Array) -> dict[
         "error_at_samples": _rms(matrix @ weights - y),
         "error_between": _rms(fitted - truth),
     }
+
+
+def coarse(matrix: Array) -> dict[str, Any]:
+    """Return a matrix as a picture needs it: a byte for each number, from ``low`` to ``high``."""
+    high = float(np.abs(matrix).max()) or 1.0
+    low = -high if (matrix < 0).any() else 0.0
+    levels = np.rint((matrix - low) * (255 / (high - low))).astype(np.uint8)
+    data = base64.b64encode(levels.tobytes()).decode("ascii")
+    return {"rows": matrix.shape[0], "low": low, "high": high, "data": data}
 
 
 def _rms(errors: Array) -> float:

@@ -173,9 +173,7 @@ class Jobs:
 def plain(value: Any) -> Any:
     """Return a value as JSON takes it: arrays as lists with 6 digits, and null for NaN and inf."""
     if isinstance(value, np.ndarray):
-        if value.dtype.kind in "ib":
-            return value.tolist()
-        return [plain(one) for one in value] if value.ndim else plain(value.item())
+        return _rounded(value) if value.dtype.kind == "f" and value.size else value.tolist()
     if isinstance(value, float | np.floating):
         return float(f"{value:.6g}") if np.isfinite(value) else None
     if isinstance(value, np.integer):
@@ -185,3 +183,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     return value
+
+
+def _rounded(array: Array) -> Any:
+    """Return numbers with 6 significant digits as nested lists, with None for NaN and inf."""
+    finite = np.isfinite(array)
+    with np.errstate(all="ignore"):
+        digits = np.float64(10) ** (5 - np.floor(np.log10(np.abs(array))))
+        short = np.where(np.isfinite(digits), np.rint(array * digits) / digits, array)
+    if finite.all():
+        return short.tolist()
+    return np.where(finite, short.astype(object), None).tolist()

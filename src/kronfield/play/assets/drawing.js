@@ -83,16 +83,18 @@ function colour(scale, t) {
   return scale[i].map((low, c) => low + (at - i) * (scale[i + 1][c] - low));
 }
 
-export function matrix(canvas, rows, label) {
-  const most = Math.max(1e-12, ...rows.map((row) => Math.max(...row.map(Math.abs))));
-  const signed = rows.some((row) => row.some((v) => v < 0));
-  canvas.width = rows[0].length;
-  canvas.height = rows.length;
+// A matrix of bytes: {rows, low, high, data}, with the bytes in base 64.
+export function matrix(canvas, { rows, low, data }, label) {
+  const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  const columns = bytes.length / rows;
+  canvas.width = columns;
+  canvas.height = rows;
   canvas.style.aspectRatio = "1.6";
   canvas.style.imageRendering = "pixelated";
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", label);
-  paint(canvas, rows, (v) => (signed ? colour(SIDES, 0.5 + v / most / 2) : colour(RISING, v / most)));
+  const lists = Array.from({ length: rows }, (_, i) => Array.from(bytes.subarray(i * columns, (i + 1) * columns)));
+  paint(canvas, lists, (v) => colour(low < 0 ? SIDES : RISING, v / 255));
 }
 
 function paint(canvas, rows, shade) {
