@@ -302,6 +302,16 @@ def test_grid_shortest_refined():
         assert field.encoding.shape[0] == nodes + 4
 
 
+def test_grid_shortest_uneven():
+    """Axes of 4 samples beside a longer one are straight between samples, those of 5 are cubic."""
+    blocks = np.kron(np.random.default_rng(0).random((8, 9)) > 0.5, np.ones((3, 1)))
+    x, y = np.arange(24.0), np.cumsum([0, 1, 2, 1, 3, 1, 1, 2, 1.0])
+    for count, nodes in ((4, 4), (5, 2 * 5 + 4)):
+        field = kf.fit(blocks[:, :count], [x, y[:count]], noise=0.0, channels=False)
+        assert field.report.chosen.kind == "slopes"
+        assert field.encoding.shape[1] == nodes
+
+
 def test_grid_fine_tension():
     assert kf.fit(rough(100), noise=0.0).report.embedders[0].tension == 8.0
 

@@ -527,11 +527,12 @@ def _interpolation(
         for one, x, frame in zip(errors, axes, frames, strict=True)
     ]
     families, rounded = _least_rounded(crop, errors, families)
-    long = [len(axis) >= settings.grid.shortest_refined for axis in axes]
+    fewest = _fewest_for_slopes(axes, settings.grid)
+    long = [len(axis) >= fewest for axis in axes]
     decided = "mean squared error of each sample predicted from the others (of values scaled to 1)"
     slopes: list[Candidate] = []
     preferred = 1.0
-    finer: Refinement | CubicPieces | str = _never_slopes(long, frames, options)
+    finer: Refinement | CubicPieces | str = _never_slopes(fewest, axes, frames, options)
     if not finer:
         by_splines, by_slopes = _compared(errors, families, long)
         by_splines += rounded
@@ -658,14 +659,20 @@ def _slope_candidates(
     ]
 
 
-def _never_slopes(long: Sequence[bool], frames: Sequence[Frame], options: GridOptions) -> str:
+def _fewest_for_slopes(axes: Sequence[Array], settings: GridSettings) -> int:
+    """Return the fewest samples of an axis on which slopes are taken from the data."""
+    return settings.shortest_refined if all(map(is_even, axes)) else settings.shortest_uneven
+
+
+def _never_slopes(
+    fewest: int, axes: Sequence[Array], frames: Sequence[Frame], options: GridOptions
+) -> str:
     """Return why no slopes are taken from the data, whatever the values are; empty if they may."""
     if options.is_low_rank:
         return "; slopes from the data have no low rank"
     if any(frame.wraps for frame in frames):
         return "; slopes from the data have no periodic form"
-    if not any(long):
-        fewest = options.settings.grid.shortest_refined
+    if all(len(axis) < fewest for axis in axes):
         return f"; no axis has the {fewest} samples that slopes need"
     return ""
 

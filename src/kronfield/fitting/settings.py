@@ -144,10 +144,18 @@ class GridSettings(_Group):
     )
     shortest_refined: int = decision(
         12,
-        "Slopes are taken from the data on axes of at least this many samples.",
+        "Slopes are taken from the data on axes of at least this many samples, if all are even.",
         data="rows of kodim01 to 08",
         script="sweep.py",
         sides=(6, 24),
+    )
+    shortest_uneven: int = decision(
+        5,
+        "Slopes are taken from the data on axes of at least this many samples if an axis is "
+        "uneven: there splines through few samples swing widely between them.",
+        data="by design: with fewer samples slopes cannot be judged",
+        script="none",
+        sides=(4, 8),
     )
     fine_tension: float = decision(
         8.0,
