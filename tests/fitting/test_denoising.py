@@ -54,6 +54,16 @@ def test_photographs_are_shrunk_and_surfaces_are_smoothed():
     assert error(field.on_grid(), truth) < 0.015
 
 
+def test_wider_windows_decide_where_neither_is_clearly_better():
+    """The corners are smooth, and detail in the middle hardly reaches the first windows."""
+    x = np.linspace(0, 1, 160)
+    truth = np.sin(3 * x)[:, None] * np.cos(2 * x)
+    detail = 0.4 * np.kron(np.random.default_rng(4).random((20, 20)), np.ones((8, 8)))
+    truth[63:97, 63:97] += detail[63:97, 63:97]
+    field = kf.denoise(truth + 0.1 * white(160, 160), noise=0.1)
+    assert field.report.noise.method == "shrinkage"
+
+
 def test_groups_are_better_than_blocks():
     truth = photograph(96)
     noisy = truth + 0.1 * white(*truth.shape)

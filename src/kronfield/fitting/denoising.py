@@ -638,8 +638,11 @@ def compared(
     thorough: bool,
     settings: Settings,
     wraps: tuple[bool, ...] = (),
+    wider: int = 1,
 ) -> Removed:
     """Return shrinkage if its risk in some windows is clearly lower, else the penalised fit.
+
+    If neither is clearly better, windows of twice the length decide.
 
     Parameters
     ----------
@@ -661,9 +664,15 @@ def compared(
         The decisions.
     wraps : tuple of bool
         Which axes are whole circles. Windows are judged as if they were not.
+    wider : int
+        Windows are longer than those of the settings by this factor.
     """
+    lengths = [len(axis) for axis in axes]
+    judged = replace(
+        settings.shrinkage, judged=tuple(wider * side for side in settings.shrinkage.judged)
+    )
     whole, noise = noise, replace(noise, sigma=noise.sigma / unit, sigmas=noise.sigmas / unit)
-    parts = judged_windows([len(axis) for axis in axes], settings.shrinkage)
+    parts = judged_windows(lengths, judged)
     block = settings.shrinkage.error_block
     samples = [
         np.asarray(values[(slice(None), *window)], dtype=np.float64) / unit for window in parts
@@ -676,7 +685,7 @@ def compared(
     crop = np.asarray(crop, dtype=np.float64) / unit
     bar = noise_bar(values.size, settings.shrinkage.lone_chance)
     removal = replace(Removal.of(crop, noise, stabilisers, settings=settings), bar=bar)
-    inner = judged_parts(parts, [len(axis) for axis in axes], settings.shrinkage)
+    inner = judged_parts(parts, lengths, settings.shrinkage)
     risks = [Risk.of(part, noise, stabilisers) for part in samples]
     found, moved = in_threads(
         removal.shrunk, [[risk.values for risk in risks], [risk.moved for risk in risks]]
@@ -706,13 +715,25 @@ def compared(
         )
     differences = [b - a for a, b in zip(linear, shrunk, strict=True)]
     least = settings.noise.confidence * _standard_error(differences, block)
-    is_better = _mean(differences) < -least or (
-        # a penalised fit keeps no sample that noise cannot explain
-        any(
-            risk.has_lone(clean, bar, settings.shrinkage)
-            for risk, clean in zip(risks, smoothed, strict=True)
-        )
+    is_better = _mean(differences) < -least
+    # a penalised fit keeps no sample that noise cannot explain
+    is_better |= any(
+        risk.has_lone(clean, bar, settings.shrinkage)
+        for risk, clean in zip(risks, smoothed, strict=True)
     )
+    if not is_better and wider == 1 and _mean(differences) < least and len(axes) < 3:
+        return compared(
+            values,
+            axes,
+            whole,
+            smoothing,
+            unit=unit,
+            may_vary=may_vary,
+            thorough=thorough,
+            settings=settings,
+            wraps=wraps,
+            wider=2,
+        )
     means = _mean(linear), _mean(shrunk)
     groups = groups_after(len(axes), len(values), thorough, settings)
     about = {"stabilised": varies, "then groups": bool(groups)}
