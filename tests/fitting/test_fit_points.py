@@ -622,3 +622,9 @@ def test_positions_far_from_zero():
     places = rng.random((60, 1)) + 1e12
     field = kf.fit_points(places, places[:, 0] - 1e12)
     np.testing.assert_allclose(field(places), places[:, 0] - 1e12, atol=1e-2)
+
+
+def test_every_report_has_a_form():
+    line = np.sin(np.arange(12.0))
+    assert kf.fit(line).report.form == "grid"
+    assert kf.fit_points(np.arange(12.0)[:, None], line).report.form == "grid"

@@ -178,6 +178,8 @@ class Report(ABC):
     # on the class, so that reports pickled before they existed have them
     robust: RobustReport | None = None
     held_out: str | None = None
+    #: The form of the fit: "grid", "dual" or "factored".
+    form: str = "grid"
     #: A remark on outliers among the values, empty if there are none.
     outlying: str = ""
     #: The names, units and kinds of the axes, if the samples had them.
@@ -573,8 +575,7 @@ class PointReport(Report):
         The duration of the fit.
     """
 
-    #: The form of the fit, "grid", "dual" or "factored", and the memory it needs without a grid.
-    form: str = "grid"
+    #: The memory that a fit without a grid needs.
     memory: int | None = None
 
     _of_samples = ("_measure_residual", "_measure_freedom", "_measure_coverage")
