@@ -95,3 +95,25 @@ def test_basis_functions_of_about_the_same_strength_are_judged_together(monkeypa
         np.testing.assert_allclose(np.log10(one.weights), np.log10(other.weights), atol=0.07)
         assert one.score == pytest.approx(other.score, rel=1e-3)
         assert one.interpolation == pytest.approx(other.interpolation, rel=1e-6)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e3])
+def test_long_lattices_of_float32_are_smoothed_in_float32(level, monkeypatch):
+    """Half of the memory, and no digits are lost to a constant."""
+    from kronfield.solvers.points import lattice
+
+    seen, smooth = [], lattice.smooth_lattice
+
+    def watched(plane, *others):
+        seen.append(plane.dtype)
+        return smooth(plane, *others)
+
+    monkeypatch.setattr(lattice, "smooth_lattice", watched)
+    decisions = replace(DEFAULT, grid=replace(DEFAULT.grid, longest_basis=32, longest_halves=32))
+    rng = np.random.default_rng(0)
+    values = np.sin(np.arange(90) / 9)[:, None] * np.cos(np.arange(40) / 7) + level
+    values = (values + 0.1 * rng.standard_normal(values.shape)).astype(np.float32)
+    single = kf.fit(values, noise=0.1, settings=decisions).on_grid()
+    double = kf.fit(values.astype(np.float64), noise=0.1, settings=decisions).on_grid()
+    assert seen == [np.float32, np.float64]
+    np.testing.assert_allclose(single, double, atol=1e-3 if level else 1e-4)

@@ -51,7 +51,7 @@ LOWERED = 8
 # Matrices (K, N) of the longest axis in memory: while its eigenbasis is computed, while it is
 # computed in two halves (both measured), and afterwards (U and the way back).
 EIGENBASIS, HALVED, KEPT = 9, 2, 2
-# Arrays of one channel, in float64, that are held while a lattice is smoothed in cosines (the terms
+# Arrays of one channel that are held while a lattice is smoothed in cosines (the terms
 # of its equations between neighbours, and the vectors of the iterations); measured in 2-D and 3-D.
 COSINES = 30
 # Copies of the judged samples: scaled by one factor, and with every channel scaled to 1.
@@ -631,7 +631,8 @@ class GridFit:
             return
         if self.is_long and self.smoothing is not None:
             if len(self.layout.shape) > 1:
-                self._refuse_penalty(8.0 * COSINES * math.prod(self.layout.shape))
+                numbers = COSINES * math.prod(self.layout.shape)
+                self._refuse_penalty(float(self.layout.dtype.itemsize * numbers))
             return
         most = kept = 0.0
         for embedder, x, frame in zip(
@@ -721,7 +722,9 @@ class GridFit:
             return self.solver.solve(
                 values, smoothing.roughness, smoothing.rotation, self.layout.dtype
             )
-        planes = np.tensordot(smoothing.rotation, values, axes=1)  # decorrelated channels
+        # decorrelated channels; a line takes little memory
+        rotation = smoothing.rotation.astype(values.dtype if values.ndim > 2 else np.float64)
+        planes = np.tensordot(rotation, values, axes=1)
         sigmas = smoothing.sigmas or (math.inf,) * len(planes)
         most = [self._most_removed * sigma for sigma in sigmas]
         parts = zip(planes, smoothing.roughness, most, strict=True)
@@ -863,12 +866,16 @@ def _long_smooth(
     """
     from kronfield.solvers.points.lattice import smooth_lattice
 
+    # a constant has no roughness; without it float32 loses no digits
+    level = plane.dtype.type(np.mean(plane, dtype=np.float64))
+    plane = plane - level
     for _ in range(LOWERED):
         smoothed = smooth_lattice(plane, steps, roughness)
         removed = math.sqrt(float(np.mean(np.square(plane - smoothed, dtype=np.float64))))
         if removed <= most:
             break
         roughness = (roughness[0] / 10, roughness[1] / 10)
+    smoothed += level
     return smoothed
 
 

@@ -41,8 +41,8 @@ def smooth_lattice(values: Array, steps: Sequence[float], roughness: tuple[float
         Frame(0.0, step * count, 0.0, step * max(count - 1, 1))
         for step, count in zip(steps, shape, strict=True)
     )
-    term = Stencil(shape, (2,) * len(shape))
-    term.planes[(0,) * len(shape)][...] = 1.0  # every sample is on its own node: B'WB = I
+    term = Stencil(shape, (1,) * len(shape))  # every sample is on its own node: B'WB = I
+    term.diagonal[...] = 1.0
     if len(shape) > 1:
         term = term.astype(values.dtype)
     equations = NormalEquations(
