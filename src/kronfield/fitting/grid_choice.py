@@ -588,32 +588,29 @@ def _least_rounded(
 
     Errors of predictions along one axis contain them. In a field they are multiplied by factors of
     all axes, which for high degrees on uneven axes can be 1e6 and more each. If they prevail, the
-    sum of both mean squared errors is made as small as possible, one axis after the other.
+    sum of both mean squared errors is lowered by lower degrees, on one axis after the other.
     """
     splines = [one for one in families if isinstance(one, SplineFamily)]
     uneven = any(one is not None and one.windows is not None for one in errors)
     if len(families) < 2 or not uneven or len(splines) < len(families):
         return families, 0.0
-    chosen, squares, spreads = list(families), [], []
+    squares, spreads = [], []
     for family, one, x in zip(splines, errors, crop.axes, strict=True):
         squares.append(0.0 if one is None else one.of(family))
         spreads.append(family.spreads(x))
     rounded = float(crop.rounded(spreads))
-    while rounded > sum(squares):
-        before = rounded + sum(squares)
-        for axis, one in enumerate(errors):
-            if one is None:
-                continue
-            able = [f for f in one.families if isinstance(f, SplineFamily)]
-            each = [f.spreads(crop.axes[axis]) for f in able]
-            others = crop.rounded(spreads, axis)
-            sums = [one.of(f) + float(own @ others) for f, own in zip(able, each, strict=True)]
-            best = int(np.argmin(sums))
-            chosen[axis], spreads[axis], squares[axis] = able[best], each[best], one.of(able[best])
-        rounded = float(crop.rounded(spreads))
-        if rounded + sum(squares) >= before:
-            break
-    return chosen, rounded
+    axis, unchanged = 0, 0
+    while rounded > sum(squares) and unchanged < len(splines):
+        one, unchanged = errors[axis], unchanged + 1
+        lower = SplineFamily(splines[axis].degree - 2)
+        if one is not None and lower in one.families:
+            own, square = lower.spreads(crop.axes[axis]), one.of(lower)
+            changed = float(own @ crop.rounded(spreads, axis))
+            if changed + square < rounded + squares[axis]:
+                splines[axis], spreads[axis], squares[axis] = lower, own, square
+                rounded, unchanged = changed, 0
+        axis = (axis + 1) % len(splines)
+    return list(splines), rounded
 
 
 def _compared(

@@ -29,11 +29,11 @@ REACH = 16
 # The longest axis whose predictions are one matrix for all of its samples, which is cached: it is
 # faster than windows, and takes half a megabyte.
 ONE_MATRIX_UP_TO = 64
-# On a long axis samples this far apart share a right-hand side: an error of one does not reach the
+# On a long axis samples this far apart share a right-hand side: an error of one hardly reaches the
 # other.
 APART = 64
 # The squared errors of predictions that are rounding are at most this many times those of samples.
-MOST_AMPLIFIED = 1e14
+MOST_AMPLIFIED = 1e10
 # A mirror counts as at a sample if it is no further from it than this part of the next gap.
 AT_A_SAMPLE = 1e-6
 # The longest axis whose embedder is cached: its positions take 32 KB.
