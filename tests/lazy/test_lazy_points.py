@@ -350,3 +350,20 @@ def test_either_side_of_least_memory():
         cluster.memory_bytes("128MiB")
     with pytest.raises(kf.InputError, match="For example: 2GB"):
         cluster.memory_bytes("much")
+
+
+def around(weight):
+    """The samples around a chunk that a penalised fit uses."""
+    values = da.zeros(4000, chunks=2000)
+    report = kf.fit(values, roughness=(0.0, weight)).report
+    return int(re.findall(r"with (\d+) samples", report.chosen_by)[0])
+
+
+def test_either_side_of_tile_error():
+    assert 150 < around(1e4) < 250  # 13.8 lengths of 14 samples
+
+
+def test_either_side_of_widest_overlap():
+    assert around(1e5) > 300
+    with pytest.raises(kf.InputError, match="coarsen"):
+        around(1e7)

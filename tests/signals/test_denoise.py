@@ -12,7 +12,8 @@ from clifiles import photograph
 from effort import LONG
 from kronfield.files import Description, read, video_frames, write
 from kronfield.fitting import settings
-from kronfield.signals.denoise import ArraySamples, Denoising, VideoSamples, samples_of, spans
+from kronfield.fitting.tiles import spans
+from kronfield.signals.denoise import ArraySamples, Denoising, VideoSamples, samples_of
 from kronfield.signals.fill import expected_error, moved_mask
 
 RGB = Description(levels=255, channels=["red", "green", "blue"])

@@ -192,6 +192,7 @@ def fit(
             encoding,
             domain=domain,
             ridge=ridge,
+            roughness=roughness,
             noise=noise,
             channels=channels,
             rcond=rcond,
@@ -199,7 +200,6 @@ def fit(
             ends=ends,
             settings=settings,
             others={
-                "roughness": roughness,
                 "weights": weights,
                 "mask": mask,
                 "rank": rank,
@@ -207,6 +207,7 @@ def fit(
                 "loss": None if loss == "squared" else loss,
             },
         )
+    _refuse_lazy(mask=mask, weights=weights)
     started = time.perf_counter()
     given = labelled_grid(values, axes, domain, mask, channels)
     values, missing = split_mask(given.values, given.mask)
@@ -308,12 +309,21 @@ def denoise(
     if not isinstance(thorough, bool):
         raise problem("thorough", repr(thorough), "True or False", "True is slower and better.")
     if is_lazy(values):
-        raise problem(
-            "values",
-            "an array of Dask or zarr",
-            "samples in memory",
-            "Noise is removed from parts with overlap: kf.denoise(values[part].compute()).",
+        from kronfield.lazy.grid import denoise_lazy
+
+        lazy = denoise_lazy(
+            values,
+            axes,
+            noise=noise,
+            mask=mask,
+            periodic=periodic,
+            channels=channels,
+            thorough=thorough,
+            settings=settings,
         )
+        _warn_of_no_noise(lazy, noise)
+        return lazy
+    _refuse_lazy(mask=mask)
     given = labelled_grid(values, axes, None, mask, channels)
     values, missing = split_mask(given.values, given.mask)
     grid = GridInput(
@@ -334,15 +344,32 @@ def denoise(
         settings=settings,
     )
     field = _fitted(grid, options, started).with_labels(given.labels)
+    _warn_of_no_noise(field, noise)
+    return field
+
+
+def _warn_of_no_noise(field: Field, noise: Any) -> None:
+    """Warn if noise was to be found and removed, but there is none."""
     report = field.report
     if report is not None and report.noise is None and noise is None:
         warnings.warn(
             f"values: nothing was removed ({report.chosen_by}). "
             "Pass noise=, its standard deviation, to remove it nevertheless.",
             NoiseWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return field
+
+
+def _refuse_lazy(**others: Any) -> None:
+    """Raise an error for an array of Dask or zarr beside values in memory."""
+    for name, value in others.items():
+        if is_lazy(value):
+            raise problem(
+                name,
+                f"an array of Dask or zarr, of shape {getattr(value, 'shape', '')}",
+                "an array in memory, as the values are",
+                f"Load it first: {name}.compute(), or of zarr {name}[...].",
+            )
 
 
 def _check_ends(grid: GridInput) -> None:

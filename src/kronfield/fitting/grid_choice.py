@@ -59,6 +59,10 @@ AMPLIFIED = 8.0
 ROUNDING = 1e-14
 
 
+class NoiseFound(Exception):  # noqa: N818 - it is no error
+    """There is noise in values of which only the middle is in memory: it is chosen anew on that."""
+
+
 @record
 class GridChoice:
     """An encoding, a penalty, and how they were found.
@@ -335,13 +339,7 @@ def _smoothed(
     if not noise.is_found and not options.asks_for_gcv:
         return noise.reason
     if options.only_middle:
-        raise problem(
-            "values",
-            f"an array of Dask or zarr with noise ({noise.reason})",
-            "samples without noise",
-            "Pass noise=0 to interpolate them as they are, or remove the noise from parts: "
-            "kf.denoise(values[part].compute()).",
-        )
+        raise NoiseFound
     # noise that was measured is not known to better than some per cent: cross-validation does not
     # need it, and no penalty is then too weak because noise was stronger than it seemed
     sigmas = noise.sigmas / crop.scale if noise.is_given else None

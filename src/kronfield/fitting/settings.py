@@ -2566,6 +2566,21 @@ class LazySettings(_Group):
         script="none",
         sides=(64, 1024),
     )
+    tile_error: float = decision(
+        1e-6,
+        "A penalised fit in chunks uses as many samples around each as change its values by about "
+        "this part of their range.",
+        data="by design: far below noise that is found, at least 1e-3 of the range",
+        script="none",
+        sides=(1e-10, 1e-2),
+    )
+    widest_overlap: int = decision(
+        512,
+        "Noise is not removed in chunks if that needs more samples than this around them.",
+        data="by design: a chunk of 2048 x 2048 samples is then 2.3 times as large",
+        script="none",
+        sides=(64, 4096),
+    )
     least_memory: int = decision(
         1 << 28,
         "Workers with less memory are not started: modules take half of it.",

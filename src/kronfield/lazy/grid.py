@@ -6,6 +6,7 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,23 @@ from kronfield._core.arrays import (
     split_complex,
     sum_is_finite,
 )
-from kronfield._core.frames import Frame, centre
+from kronfield._core.frames import Frame, centre, sample_frame
 from kronfield._core.memory import check_memory
 from kronfield._core.records import record
 from kronfield._core.threads import one_thread, with_one_blas_thread
 from kronfield.embedders import Embedder
 from kronfield.encoding import Kronecker
 from kronfield.field.places import GridPlaces
+from kronfield.fitting.denoising import Removal
 from kronfield.fitting.grid import GridFit, warn_of_rank
-from kronfield.fitting.grid_choice import GridChoice, choose
+from kronfield.fitting.grid_choice import GridChoice, NoiseFound, choose
 from kronfield.fitting.inputs import GridInput, GridLayout
 from kronfield.fitting.labelled import labelled_grid
 from kronfield.fitting.middle import Middle
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.report import Candidate, grid_residual
 from kronfield.fitting.settings import Settings
+from kronfield.fitting.splines import tension_encoding
 from kronfield.lazy.chunks import (
     Tiling,
     joined,
@@ -42,6 +45,7 @@ from kronfield.lazy.chunks import (
     tiling,
     with_halo,
 )
+from kronfield.lazy.clean import ChunkClean, Cleaner, Penalising, Shrinking
 from kronfield.lazy.field import LazyField
 from kronfield.lazy.solve import GridSolve, PieceSolve, Solve, axis_solve
 from kronfield.solvers.grid.banded import block_rows
@@ -57,6 +61,7 @@ def fit_lazy(
     *,
     domain: Any,
     ridge: Any,
+    roughness: Any,
     noise: Any,
     channels: bool | None,
     rcond: Any,
@@ -69,9 +74,50 @@ def fit_lazy(
 
     Only the middle is read, to choose an encoding. ``others`` are arguments that are refused.
     """
-    started = time.perf_counter()
-    _refuse(others, ridge, noise, has_encoding=encoding is not None)
+    _refuse(others, ridge, roughness, noise, has_encoding=encoding is not None)
     given = labelled_grid(as_dask(values), axes, domain, None, channels)
+    return _fitted(
+        given,
+        encoding,
+        periodic=periodic,
+        ends=ends,
+        ridge=0.0 if encoding is not None else ridge,
+        roughness=roughness,
+        noise=noise,
+        rcond=rcond,
+        settings=settings,
+    )
+
+
+def denoise_lazy(
+    values: Any,
+    axes: Sequence[Any] | None,
+    *,
+    noise: Any,
+    mask: Any,
+    periodic: Any,
+    channels: bool | None,
+    thorough: bool,
+    settings: Settings | None,
+) -> LazyField:
+    """Return the field of an array of Dask or zarr without its noise, as `denoise` describes."""
+    _refuse({"mask": mask}, None, None, noise, has_encoding=False)
+    given = labelled_grid(as_dask(values), axes, None, None, channels)
+    return _fitted(
+        given,
+        None,
+        periodic=periodic,
+        ends=None,
+        noise=noise,
+        denoise=True,
+        thorough=thorough,
+        settings=settings,
+    )
+
+
+def _fitted(given: Any, encoding: Any, *, periodic: Any, ends: Any, **asked: Any) -> LazyField:
+    """Return the lazy field of labelled values with the options that were asked for."""
+    started = time.perf_counter()
     grid = GridInput(
         given.values,
         given.axes,
@@ -83,21 +129,18 @@ def fit_lazy(
         labels=given.labels,
     )
     options = GridOptions.checked(
-        ridge=0.0 if grid.encoding is not None else ridge,
-        noise=noise,
-        rcond=rcond,
+        **asked,
         has_encoding=grid.encoding is not None,
         channels=grid.channel_count,
-        settings=settings,
         ends=grid.ends,
         only_middle=True,
     )
-    choice = _choice(grid, options)
+    choice, cleaner = _choice(grid, options)
     rcond = choice.rcond if options.rcond is None else options.rcond
     fitted = GridFit(grid.layout, choice, rcond, options.settings.grid)
     if grid.encoding is not None:
         warn_of_rank(fitted.solver)
-    again = LazyFit(fitted, options.settings)
+    again = LazyFit(fitted, options.settings, cleaner)
     field = again.field(grid, choice.chosen_by, choice.candidates, started)
     field.with_labels(given.labels)
     return field
@@ -134,7 +177,9 @@ def as_dask(values: Any) -> Any:
     return dask.array.from_zarr(values)
 
 
-def _refuse(others: Mapping[str, Any], ridge: Any, noise: Any, *, has_encoding: bool) -> None:
+def _refuse(
+    others: Mapping[str, Any], ridge: Any, roughness: Any, noise: Any, *, has_encoding: bool
+) -> None:
     """Raise an error for arguments that fits of lazy arrays do not have."""
     given = [name for name, value in others.items() if value is not None]
     if given:
@@ -144,7 +189,7 @@ def _refuse(others: Mapping[str, Any], ridge: Any, noise: Any, *, has_encoding: 
             "an interpolation of all samples",
             "Leave it out, or fit parts in memory: kf.fit(values[part].compute(), ...).",
         )
-    if has_encoding and ridge is None:
+    if has_encoding and ridge is None and roughness is None:
         raise problem(
             "ridge",
             "none beside an encoding and an array of Dask or zarr",
@@ -158,12 +203,12 @@ def _refuse(others: Mapping[str, Any], ridge: Any, noise: Any, *, has_encoding: 
             "0",
             "Under a ridge every weight depends on all samples; pass ridge=0.",
         )
-    if np.any(noise):
+    if has_encoding and (isinstance(roughness, str) or np.any(roughness)):
         raise problem(
-            "noise",
-            f"{noise} beside an array of Dask or zarr",
-            "0",
-            "Noise is removed in memory only: see kf.denoise of parts, with overlap.",
+            "roughness",
+            f"{roughness} beside an encoding and an array of Dask or zarr",
+            "no encoding, so that features lie at the samples",
+            "Leave the encoding or the roughness out, or fit parts in memory.",
         )
 
 
@@ -180,11 +225,21 @@ def planar(values: Any, layout: GridLayout) -> Any:
     return dask.array.moveaxis(values, -1, 0)
 
 
-def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
-    """Return the settings given, or else those chosen from the middle of the grid."""
+def _choice(grid: GridInput, options: GridOptions) -> tuple[GridChoice, Cleaner | None]:
+    """Return the settings given, or those chosen from the middle, and how noise is removed."""
     layout = grid.layout
+    D = len(layout.shape)
     if grid.encoding is not None:
-        return GridChoice(grid.encoding, (0,) * len(layout.shape), "given", [])
+        return GridChoice(grid.encoding, (0,) * D, "given", []), None
+    if not options.interpolates:
+        if any(frame.wraps for frame in layout.frames):
+            raise _no_circles()
+        given = choose(grid.values, grid.axes, layout.frames, options)  # reads nothing
+        tension = options.settings.smoothing.tensions[int(not given.roughness[0])]
+        channels = grid.channel_count * (2 if layout.is_complex else 1)
+        roughness = (given.roughness,) * channels
+        cleaner = _penalising(grid, np.eye(channels), roughness, (1.0,) * D, tension, options)
+        return replace(given, roughness=(0.0, 0.0)), cleaner
     most = max(options.settings.grid.crop_samples, options.settings.noise.most_samples)
     part = centre(layout.shape, most)
     count = math.prod(one.stop - one.start for one in part)
@@ -193,11 +248,96 @@ def _choice(grid: GridInput, options: GridOptions) -> GridChoice:
         "values",
         f"a choice from {count} samples of {len(planes)} real channels",
         8.0 * JUDGED * len(planes) * count,
-        "Fit a few channels at a time.",
+        "Fit some of the channels after the others.",
     )
-    values = middle(planes, part)
-    read = Middle(values, [one.start for one in part], layout.shape)
-    return choose(read, grid.axes, layout.frames, options)  # type: ignore[arg-type]
+    values, low = middle(planes, part), [one.start for one in part]
+    if not options.denoise and not options.asks_for_gcv and not np.any(options.noise):
+        read = Middle(values, low, layout.shape)
+        try:
+            return choose(read, grid.axes, layout.frames, options), None  # type: ignore[arg-type]
+        except NoiseFound:
+            pass
+    return _cleaned_choice(grid, values, low, options)
+
+
+def _no_circles() -> Exception:
+    """Return the error for a penalty on axes that wrap."""
+    return problem(
+        "periodic",
+        "an axis that wraps beside noise or a penalty, and an array of Dask or zarr",
+        "no periods, or no noise",
+        "Pass noise=0 to interpolate the samples as they are, or leave periodic out.",
+    )
+
+
+def _cleaned_choice(
+    grid: GridInput, values: Array, low: Sequence[int], options: GridOptions
+) -> tuple[GridChoice, Cleaner | None]:
+    """Return how noise is removed, as chosen on the middle, and what follows between the samples.
+
+    The middle is judged as a grid of its own.
+    """
+    layout, shape = grid.layout, values.shape[1:]
+    axes = [x[a : a + n] for x, a, n in zip(grid.axes, low, shape, strict=True)]
+    if any(frame.wraps for frame in layout.frames):
+        raise _no_circles()
+    frames = [sample_frame(x) for x in axes]
+    found = choose(values, axes, frames, replace(options, only_middle=False))
+    clean, removal = found.clean, found.removal
+    plain = replace(options, noise=np.zeros(()), roughness=None)
+
+    def between(clean: Array) -> GridChoice:
+        read: Any = Middle(clean, low, layout.shape)
+        chosen = choose(read, grid.axes, layout.frames, plain)
+        return replace(
+            chosen, chosen_by=found.chosen_by, candidates=found.candidates, noise=found.noise
+        )
+
+    if isinstance(removal, Removal):
+        assert clean is not None
+        return between(clean), Shrinking(removal, removal.level(values), layout.shape)
+    smoothing = found.smoothing if removal is None else removal.smoothing
+    if smoothing is None:  # there is no noise, or nothing is gained
+        return between(values), None
+    cleaner = _penalising(
+        grid,
+        smoothing.rotation,
+        tuple(smoothing.roughness),
+        smoothing.units,
+        smoothing.tension,
+        options,
+    )
+    if clean is not None:
+        return between(clean), cleaner
+    encoding = tension_encoding(grid.axes, layout.frames, smoothing.tension, thinned=True)
+    smooth = (2,) * len(layout.shape)
+    choice = GridChoice(encoding, smooth, found.chosen_by, found.candidates, noise=found.noise)
+    return choice, cleaner
+
+
+def _penalising(
+    grid: GridInput,
+    rotation: Array,
+    roughness: tuple[tuple[float, float], ...],
+    units: tuple[float, ...],
+    tension: float,
+    options: GridOptions,
+) -> Penalising:
+    """Return the penalised fit of a grid in parts."""
+    layout, error = grid.layout, options.settings.lazy.tile_error
+    axes = tuple(grid.axes)
+    whole = tension_encoding(axes, layout.frames, tension, thinned=True)
+    own = tension_encoding(axes, [sample_frame(x) for x in axes], tension, thinned=True)
+    for i, (has, wanted) in enumerate(zip(whole.shape, own.shape, strict=True)):
+        if has != wanted or wanted < len(axes[i]):
+            problem_of = "domain" if has != wanted else "axes"
+            raise problem(
+                problem_of,
+                f"axis {i}, with {has} features for {len(axes[i])} samples, beside a penalty",
+                "samples that fill the domain, none of which nearly coincide",
+                "Leave the penalty out (noise=0), or fit parts in memory.",
+            )
+    return Penalising(axes, tuple(layout.frames), rotation, roughness, units, tension, error)
 
 
 def middle(planes: Any, part: Sequence[slice]) -> Array:
@@ -343,6 +483,7 @@ class LazyFit:
 
     fitted: GridFit
     settings: Settings
+    cleaner: Cleaner | None = None
 
     def without_samples(self) -> LazyFit:
         """Return the part of this that a pickled field keeps: all of it."""
@@ -362,7 +503,11 @@ class LazyFit:
     ) -> LazyField:
         """Return the field, whose weights are computed when they are asked for."""
         fitted, layout = self.fitted, self.fitted.layout
-        planes = planar(grid.values, layout)
+        noisy = planes = planar(grid.values, layout)
+        if self.cleaner is not None:
+            clean = ChunkClean.of(self.cleaner, planes.chunks[1:], layout.dtype, self.settings)
+            planes = clean(planes)
+            chosen_by += f"; {self.cleaner.remark(clean.tilings)}"
         weights = ChunkSolve.of(fitted, planes.chunks[1:], self.settings.lazy.short)(planes)
         field = LazyField(
             fitted.encoding,
@@ -375,8 +520,13 @@ class LazyFit:
             again=self,
         )
         part = centre(layout.shape, self.settings.grid.crop_samples)
-        residual = MiddleResidual(field, planes, part)
-        field.report = fitted.report(grid, chosen_by, candidates, started, residual)
+        residual = MiddleResidual(field, noisy, part)
+        report = fitted.report(grid, chosen_by, candidates, started, residual)
+        if isinstance(self.cleaner, Penalising):
+            report.roughness = max(self.cleaner.roughness)
+            report.units = self.cleaner.units
+            report.degrees_of_freedom = self.cleaner.freedom() * math.prod(layout.shape)
+        field.report = report
         field.with_places(GridPlaces())
         return field
 

@@ -33,7 +33,7 @@ from kronfield.fitting.grid_choice import GridChoice, choose
 from kronfield.fitting.lone import noise_bar
 from kronfield.fitting.options import GridOptions
 from kronfield.fitting.report import RemovedNoise
-from kronfield.fitting.smoothing import Smoothing
+from kronfield.fitting.tiles import Span, samples_around, spans
 from kronfield.signals.fit import INVISIBLE, check_fit_memory, missing_samples
 
 # The length of a tile along each axis, without the samples around it, for 1, 2, 3 and 4 or more
@@ -197,34 +197,9 @@ class Planes:
 # ------------------------------------------------------------------------------------------
 
 
-@record
-class Span:
-    """A part of an axis: ``rows`` are computed together from the samples ``needed``."""
-
-    rows: slice
-    needed: slice
-
-
 def _moved(span: slice, start: int) -> slice:
     """Return a slice counted from ``start``."""
     return slice(span.start - start, span.stop - start)
-
-
-def spans(n: int, length: int, reach: int, multiple: int) -> list[Span]:
-    """Return parts of an axis of about ``length`` samples.
-
-    Samples depend on others up to ``reach`` away. The needed samples start at a multiple of
-    ``multiple``, so that blocks of this length start at the same samples as in the whole grid.
-    """
-    count = max(1, round(n / length))
-    ends = [i * n // count for i in range(count + 1)]
-    return [
-        Span(
-            slice(low, high),
-            slice(max(0, low - reach) // multiple * multiple, min(high + reach, n)),
-        )
-        for low, high in itertools.pairwise(ends)
-    ]
 
 
 # The removal
@@ -418,7 +393,10 @@ class Denoising:
         assert chosen is not None
         assert self.noise is not None
         samples, D = self.samples, len(self.samples.shape)
-        around = [_decay(chosen, x / u) for x, u in zip(self.axes, chosen.units, strict=True)]
+        around = [
+            samples_around(chosen, x / u, DECAY)
+            for x, u in zip(self.axes, chosen.units, strict=True)
+        ]
         is_large = math.prod(samples.shape) * len(chosen.rotation) > SMOOTHED_AT_ONCE
         most = defaults.DEFAULT.signals.denoised_around
         is_local = max(around) <= most and all(map(is_even, self.axes)) and D > 1
@@ -488,15 +466,6 @@ class Denoising:
             with one_blas_thread():
                 in_threads(work, list(itertools.product(group, *others)))
             yield stored[top - start : top - start + len(block)], block
-
-
-def _decay(smoothing: Smoothing, axis: Array) -> int:
-    """Return how many samples to either side along an axis affect a value of a penalised fit."""
-    # solutions of u - w u'' = y decay over sqrt(w), of u + w u'''' = y over sqrt(2) w^(1/4)
-    w = max(smoothing.weights)
-    length = math.sqrt(w) if smoothing.order == 1 else math.sqrt(2) * w**0.25
-    step = float(axis[-1] - axis[0]) / max(1, len(axis) - 1) if len(axis) > 1 else 1.0
-    return math.ceil(DECAY * length / step) + 1
 
 
 # Missing samples
