@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import (
     axes,
+    chunks,
     denoising,
     dimensions,
     filling,
@@ -64,12 +65,13 @@ SECTIONS: dict[str, Callable[[Settings], list[Row]]] = {
     "coverage": measurements.coverage,
     "dimensions": dimensions.dimensions,
     "stream": points.stream,
+    "chunks": chunks.chunks,
     "networks": _networks,
     "playground": playground.playground,
     "scaling": scaling.scaling,
 }
 #: Sections of the full size, or by name: a quick run has no time for them.
-BEYOND_QUICK = ("measurements", "coverage", "dimensions")
+BEYOND_QUICK = ("measurements", "coverage", "dimensions", "chunks")
 
 
 def main() -> None:

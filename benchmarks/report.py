@@ -34,6 +34,7 @@ QUALITY = {
     "smooth": "Smooth functions at scattered points",
     "measurements": "Real measurements",
     "dimensions": "Many dimensions",
+    "chunks": "Zarr in chunks, on workers of Dask (seconds of their processors)",
     "denoising": "White noise removed",
 }
 # Titles of the sections in which all methods compute the same.

@@ -286,7 +286,6 @@ def test_a_dataarray_of_dask_is_lazy_and_keeps_its_labels():
 def test_what_would_need_all_samples_is_refused():
     values = da.from_array(smooth((60, 50)), chunks=25)
     for name, value in {
-        "mask": np.zeros((60, 50), bool),
         "weights": np.ones((60, 50)),
         "rank": 3,
         "loss": "huber",

@@ -367,3 +367,17 @@ def test_either_side_of_widest_overlap():
     assert around(1e5) > 300
     with pytest.raises(kf.InputError, match="coarsen"):
         around(1e7)
+
+
+def test_either_side_of_widest_hole():
+    fill = pytest.importorskip("kronfield.lazy.fill")
+    values = np.zeros((1, 400, 20))
+    axes = [np.arange(400.0), np.arange(20.0)]
+    for width, is_refused in ((33, False), (131, True)):
+        missing = np.zeros((400, 20), dtype=bool)
+        missing[100 : 100 + width] = True
+        if is_refused:
+            with pytest.raises(kf.InputError, match="131 samples wide"):
+                fill.filled(values, missing, axes, DEFAULT, "here")
+        else:
+            assert np.all(fill.filled(values, missing, axes, DEFAULT, "here") == 0)

@@ -199,9 +199,9 @@ def fit(
             periodic=periodic,
             ends=ends,
             settings=settings,
+            mask=mask,
             others={
                 "weights": weights,
-                "mask": mask,
                 "rank": rank,
                 "rank_error": rank_error,
                 "loss": None if loss == "squared" else loss,

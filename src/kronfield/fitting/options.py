@@ -179,7 +179,7 @@ class GridOptions:
     is_low_rank : bool
         Whether weights are to be a tensor train, which excludes slopes from the data.
     only_middle : bool
-        Whether only the middle of the values is in memory, so that noise cannot be removed.
+        Whether only the middle of the values is in memory, so that noise is removed by chunks.
     """
 
     ridge: float | None = None

@@ -2581,6 +2581,14 @@ class LazySettings(_Group):
         script="none",
         sides=(64, 4096),
     )
+    widest_hole: int = decision(
+        64,
+        "Chunks with missing samples are filled from this many samples around them. Holes that are "
+        "wider are refused: chunks would see different parts of their rim.",
+        data="by design: both chunks that share a hole see all of it",
+        script="none",
+        sides=(16, 256),
+    )
     least_memory: int = decision(
         1 << 28,
         "Workers with less memory are not started: modules take half of it.",

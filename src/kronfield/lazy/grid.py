@@ -47,6 +47,7 @@ from kronfield.lazy.chunks import (
 )
 from kronfield.lazy.clean import ChunkClean, Cleaner, Penalising, Shrinking
 from kronfield.lazy.field import LazyField
+from kronfield.lazy.fill import ChunkFill, as_mask, filled
 from kronfield.lazy.solve import GridSolve, PieceSolve, Solve, axis_solve
 from kronfield.solvers.grid.banded import block_rows
 
@@ -68,6 +69,7 @@ def fit_lazy(
     periodic: Any,
     ends: Any,
     settings: Settings | None,
+    mask: Any,
     others: Mapping[str, Any],
 ) -> LazyField:
     """Return the field of an array of Dask or zarr, as `fit` describes.
@@ -79,6 +81,7 @@ def fit_lazy(
     return _fitted(
         given,
         encoding,
+        mask=mask,
         periodic=periodic,
         ends=ends,
         ridge=0.0 if encoding is not None else ridge,
@@ -115,7 +118,9 @@ def denoise_lazy(
     )
 
 
-def _fitted(given: Any, encoding: Any, *, periodic: Any, ends: Any, **asked: Any) -> LazyField:
+def _fitted(
+    given: Any, encoding: Any, *, periodic: Any, ends: Any, mask: Any = None, **asked: Any
+) -> LazyField:
     """Return the lazy field of labelled values with the options that were asked for."""
     started = time.perf_counter()
     grid = GridInput(
@@ -135,15 +140,30 @@ def _fitted(given: Any, encoding: Any, *, periodic: Any, ends: Any, **asked: Any
         ends=grid.ends,
         only_middle=True,
     )
-    choice, cleaner = _choice(grid, options)
+    missing = None if mask is None else _missing(mask, grid, options)
+    choice, cleaner = _choice(grid, options, missing)
     rcond = choice.rcond if options.rcond is None else options.rcond
     fitted = GridFit(grid.layout, choice, rcond, options.settings.grid)
     if grid.encoding is not None:
         warn_of_rank(fitted.solver)
     again = LazyFit(fitted, options.settings, cleaner)
-    field = again.field(grid, choice.chosen_by, choice.candidates, started)
+    field = again.field(grid, choice.chosen_by, choice.candidates, started, missing)
     field.with_labels(given.labels)
     return field
+
+
+def _missing(mask: Any, grid: GridInput, options: GridOptions) -> Any:
+    """Return a mask as an array of Dask; refuse what goes with none."""
+    asked = not options.interpolates or options.asks_for_gcv or np.any(options.noise)
+    wraps = any(frame.wraps for frame in grid.layout.frames)
+    if asked or wraps or any(options.ends) or grid.encoding is not None:
+        raise problem(
+            "mask",
+            "a mask beside noise, a penalty, ends, an encoding or periods, and an array of Dask",
+            "a mask alone",
+            "Fill the holes first: kf.fit(values, mask=mask).on_grid().",
+        )
+    return as_mask(mask, grid.layout)
 
 
 def as_dask(values: Any) -> Any:
@@ -225,12 +245,16 @@ def planar(values: Any, layout: GridLayout) -> Any:
     return dask.array.moveaxis(values, -1, 0)
 
 
-def _choice(grid: GridInput, options: GridOptions) -> tuple[GridChoice, Cleaner | None]:
+def _choice(
+    grid: GridInput, options: GridOptions, missing: Any = None
+) -> tuple[GridChoice, Cleaner | None]:
     """Return the settings given, or those chosen from the middle, and how noise is removed."""
     layout = grid.layout
     D = len(layout.shape)
     if grid.encoding is not None:
         return GridChoice(grid.encoding, (0,) * D, "given", []), None
+    import dask
+
     if not options.interpolates:
         if any(frame.wraps for frame in layout.frames):
             raise _no_circles()
@@ -250,7 +274,16 @@ def _choice(grid: GridInput, options: GridOptions) -> tuple[GridChoice, Cleaner 
         8.0 * JUDGED * len(planes) * count,
         "Fit some of the channels after the others.",
     )
-    values, low = middle(planes, part), [one.start for one in part]
+    low = [one.start for one in part]
+    if missing is None:
+        values = middle(planes, part)
+    else:  # known samples are taken as they are, as in memory
+        axes = [x[some] for x, some in zip(grid.axes, part, strict=True)]
+        values, holes = dask.compute(planes[(slice(None), *part)], missing[part])
+        values = values.astype(layout.dtype, copy=False)
+        values = filled(values, holes, axes, options.settings, "in the middle")
+        check_finite(values, low)
+        options = replace(options, noise=np.zeros(()))
     if not options.denoise and not options.asks_for_gcv and not np.any(options.noise):
         read = Middle(values, low, layout.shape)
         try:
@@ -499,11 +532,22 @@ class LazyFit:
         return self.field(grid, "given, as in an earlier fit", [], started)
 
     def field(
-        self, grid: GridInput, chosen_by: str, candidates: list[Candidate], started: float
+        self,
+        grid: GridInput,
+        chosen_by: str,
+        candidates: list[Candidate],
+        started: float,
+        missing: Any = None,
     ) -> LazyField:
         """Return the field, whose weights are computed when they are asked for."""
         fitted, layout = self.fitted, self.fitted.layout
-        noisy = planes = planar(grid.values, layout)
+        planes = planar(grid.values, layout)
+        if missing is not None:
+            own = planes.chunks[1:]
+            fill = ChunkFill.of(grid.axes, own, layout.dtype, self.settings)
+            planes = fill(planes, missing)
+            chosen_by += "; missing samples filled chunk by chunk"
+        noisy = planes
         if self.cleaner is not None:
             clean = ChunkClean.of(self.cleaner, planes.chunks[1:], layout.dtype, self.settings)
             planes = clean(planes)
