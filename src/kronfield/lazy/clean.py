@@ -77,8 +77,11 @@ class Shrinking:
         """Return the range of the samples that results ``first`` to ``stop`` depend on."""
         D = len(self.shape)
         first_pass, second_pass = self.removal.settings.shrinkage.sizes(D)
-        multiple = math.lcm(*first_pass, *second_pass)
-        reach = self.removal.reach(self.shape)
+        # blocks, and the patches beside which alike ones are looked for, begin at the same samples
+        steps = [one.step(D) for one in self.removal.groups]
+        multiple = math.lcm(*first_pass, *second_pass, *steps)
+        # lone samples that noise cannot explain are put back, as told by those around them
+        reach = self.removal.reach(self.shape) + self.removal.settings.shrinkage.lone_reach(D)
         return max(0, first - reach) // multiple * multiple, min(stop + reach, self.shape[axis])
 
     def __call__(self, planes: Array, low: Sequence[int]) -> Array:
