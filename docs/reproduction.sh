@@ -22,8 +22,8 @@ alone() {
 stage() {
     case $1 in
         table1 | table2) alone "$1" "$1" --side 128 ;;         # 80
-        table1-256) alone "$1" table1 --side 256 ;;            # 65
-        table2-256) alone "$1" table2 --side 256 ;;            # 65
+        table1-256) alone "$1" table1 --side 256 ;;            # 35
+        table2-256) alone "$1" table2 --side 256 ;;            # 35
         table3 | table4) alone "$1" "$1" --side 32 ;;          # 60
         rank-depth) alone "$1" "$1" ;;                         # 15
         visual) alone "$1" visual-grid; alone "$1" visual-random ;; # 50

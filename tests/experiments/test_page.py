@@ -13,7 +13,13 @@ from kronfield.experiments import load_spec, reproduce, times
 from kronfield.experiments.claims import check_claims
 from kronfield.experiments.data import CUBES, TooSmallError, cube, items
 from kronfield.experiments.page import Run, missing, page_runs, scaled
-from kronfield.experiments.reproduce import RESULTS, page_text, write_claims
+from kronfield.experiments.reproduce import (
+    CAPTIONS,
+    RESULTS,
+    TITLES,
+    page_text,
+    write_claims,
+)
 from kronfield.experiments.results import merge_rows, read_rows
 from kronfield.experiments.runner import estimated_seconds
 from kronfield.experiments.spec import SPECS
@@ -265,6 +271,13 @@ def test_the_report_is_the_same_from_the_results_alone(tmp_path):
     for heading in order[1:3]:
         start, end = text.index(heading), text.index("\n## ", text.index(heading))
         assert text[start:end] in committed
+
+
+def test_every_figure_has_a_caption():
+    drawn = {name for name in SPECS if load_spec(name).keep or load_spec(name).kind == "line"}
+    assert set(CAPTIONS) == drawn | set(TITLES)
+    page = page_text(COMMITTED, ".")
+    assert page.count("![") == len(CAPTIONS)
 
 
 # Times

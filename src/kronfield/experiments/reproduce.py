@@ -37,6 +37,32 @@ TITLES = {
     "blending": "Weights of the blending: alpha against beta",
     "singular-values": "Singular values of the five encodings",
 }
+# What the figures show, for the report.
+CAPTIONS = {
+    "rank-depth": "Models of one coordinate predict every second sample of rows and columns of "
+    "photographs. The lower the rank of the encoding, the more hidden layers help.",
+    "visual-grid": "The same part of a photograph by every encoding, predicted from every second "
+    "pixel on each axis, with the PSNR over the whole photograph.",
+    "visual-random": "The same part of a photograph by every encoding, predicted from a quarter of "
+    "the pixels at random, with the PSNR over the whole photograph.",
+    "sampling": "A position x is embedded by a function that is shifted to x (lines) and sampled "
+    "at even places t (dots): the dots are the features. Two positions are shown. Narrow or fast "
+    "functions need more samples.",
+    "gaussian-rank": "Narrow Gaussians have a high rank, up to the number of samples N. Wide ones "
+    "follow the formula until the rank is nearly 1.",
+    "embedders": "Left: how the rank, by which an embedding memorises, grows with the number of "
+    "samples. Right: how similar two positions are by their distance, which decides what lies "
+    "between the samples. Where the rank is high, similarity falls fast.",
+    "gaussian-rff": "Gaussians, and the random Fourier features of the same limits. RFF approach "
+    "the limits slowly, and their similarity depends on the draw of frequencies.",
+    "encodings": "The features of one point of the plane, by the simple and by the complex "
+    "encoding.",
+    "blending": "(a) The features of a point between two nodes, and the least-squares mix of those "
+    "of the nodes, on a coarse grid. (b) The weight of the lower node against the position β in "
+    "the cell, for the encodings of Table 2. (c) How far it is from linear.",
+    "singular-values": "The singular values of 256 features of 256 positions. Fourier features "
+    "have fewer above rounding than shifted ones.",
+}
 #: The names that `reproduce` accepts.
 NAMES = (*SPECS, "times", slopes.NAME, differences.NAME, *FIGURES, "claims", "report", "all")
 #: The size of the results of docs/reproduction.md: the paper's, with the runs of page.toml.
@@ -354,7 +380,8 @@ def page_text(folder: Path, link: str) -> str:
     parts.append("## Figures\n")
     for name, title in drawn.items():
         if (folder / f"{name}.png").exists():
-            parts.append(f"### {title}\n\n![{title}]({link}/{name}.png)\n")
+            caption = wrapped(CAPTIONS[name])
+            parts.append(f"### {title}\n\n{caption}\n\n![{title}]({link}/{name}.png)\n")
     table = differences.markdown(results[differences.NAME], results["table2"])
     heading = "## Differences from the released code"
     parts.append(f"{heading}\n\n{wrapped(HOW_DIFFERENT)}\n\n{table}\n")
