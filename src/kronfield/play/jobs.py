@@ -193,4 +193,6 @@ def _rounded(array: Array) -> Any:
         short = np.where(np.isfinite(digits), np.rint(array * digits) / digits, array)
     if finite.all():
         return short.tolist()
-    return np.where(finite, short.astype(object), None).tolist()
+    mixed = short.astype(object)
+    mixed[~finite] = None
+    return mixed.tolist()
