@@ -14,6 +14,8 @@ demo: $(VENV)/.demo
 JOBS := tests/cli tests/experiments tests/signals tests/test_docs.py tests/test_benchmarks.py tests/field tests/interop tests/analysis
 
 test: lint
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || \
+	  echo "There is no chromium: the tests of the playground in a browser are skipped."
 	@export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=; \
 	$(BIN)/python -m pytest $(JOBS) > $(VENV)/jobs.log 2>&1 & jobs=$$!; \
 	$(BIN)/python -m pytest $(foreach name,$(JOBS),--ignore=$(name)); rest=$$?; \
