@@ -1,5 +1,7 @@
 """The server of the playground: what it refuses, what it limits, and that it lives on."""
 
+import asyncio
+import contextlib
 import glob
 import http.client
 import io
@@ -13,6 +15,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from served import COMMAND, Served
 from kronfield._core.arrays import InputError
 from kronfield.play import encode, points
 from kronfield.play.jobs import plain
-from kronfield.play.server import MOST_ASKED, MOST_SENT, Playground
+from kronfield.play.server import MOST_ASKED, MOST_SENT, Playground, _asked
 from kronfield.play.states import ENCODE, checked
 from kronfield.play.worker import Worker, WorkError
 
@@ -186,6 +189,74 @@ def test_a_slider_that_moves_ends_training(server):
     connection.close()
 
 
+def training(server, page, state):
+    """Start training, and return the connection and its answer after the first line."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    body = json.dumps({"page": page, "number": 1, "state": state})
+    connection.request("POST", "/api/train", body, {"X-Kronfield-Token": server.token})
+    answer = connection.getresponse()
+    assert "part" in json.loads(answer.readline())
+    return connection, answer
+
+
+ENDLESS = {"picture": "waves", "side": 64, "epochs": 2000, "depth": 4}
+
+
+@pytest.mark.parametrize("how", ["send", "save"])
+def test_what_comes_during_training_does_not_wait_for_its_end(server, how):
+    connection, answer = training(server, how, ENDLESS)
+    if how == "send":
+        done = server.request("/api/send?page=send&name=a.png", picture_bytes())
+    else:
+        state = {"tab": "reconstruct", "state": {"picture": "waves", "side": 32}}
+        body = json.dumps({"page": "save", "number": 2, "state": state})
+        done = server.request("/api/save", body)
+    assert done[0] == 200
+    last = json.loads(answer.read().splitlines()[-1])
+    connection.close()
+    assert last.get("done", {}).get("stopped_by") == "callback" or "Ended" in last["refused"]
+
+
+def test_training_of_one_page_leaves_a_process_to_the_others(server):
+    connection, _ = training(server, "trains", ENDLESS)
+    body = json.dumps({"page": "too", "number": 1, "state": ENDLESS})
+    lines = server.request("/api/train", body)[2].splitlines()
+    assert json.loads(lines[-1])["refused"].startswith("Another page trains")
+    assert "embedders" in server.ask("encode", {}, page="too", number=2)[1]
+    connection.close()
+
+
+def test_a_page_that_does_not_read_is_sent_the_newest_part_alone():
+    class Quiet(Playground):
+        """Sends parts of 1 MB much faster than they are read."""
+
+        async def _asking(self, page, name, given, part=None, left=None, seconds=0.0):
+            for number in range(200):
+                part({"number": number, "filling": "x" * (1 << 20)})
+                await asyncio.sleep(0)
+            return {"stopped_by": "epochs"}
+
+    async def read():
+        quiet = Quiet(port=0)
+        quiet._training = asyncio.Semaphore(1)
+        body = json.dumps({"page": "a", "number": 1, "state": {}}).encode()
+        request = SimpleNamespace(stream=lambda: once(body))
+        lines = []
+        async for line in (await quiet._train(request)).body_iterator:
+            await asyncio.sleep(0.05)
+            lines.append(json.loads(line))
+        quiet.close()
+        return lines
+
+    async def once(body):
+        yield body
+
+    lines = asyncio.run(read())
+    assert lines[-1] == {"done": {"stopped_by": "epochs"}}
+    assert lines[-2]["part"]["number"] == 199
+    assert len(lines) < 50
+
+
 # what is sent
 # ------------------------------------------------------------------------------------------
 
@@ -242,6 +313,44 @@ def test_what_cannot_be_used_is_refused_with_a_sentence(server, name, content, s
     assert server.ask("encode", {})[0] == 200
 
 
+def test_a_table_is_no_picture_and_a_picture_no_table(server):
+    table = server.request("/api/send?page=a&name=t.csv", "x,y,value\n1,2,3\n4,5,6\n7,1,2\n")[2]
+    picture = server.request("/api/send?page=a&name=t.png", picture_bytes())[2]
+    name = json.loads(table)["name"]
+    status, found = server.ask("repair", {"picture": name, "side": 32}, "mixed", 1)
+    assert (status, found["refused"][:8]) == (422, "picture:")
+    status, found = server.ask("points", {"table": json.loads(picture)["name"]}, "mixed", 2)
+    assert (status, found["refused"][:6]) == (422, "table:")
+
+
+def test_half_a_request_harms_nobody():
+    served = Served()
+    for path in ("/api/encode", "/api/train", "/api/send?page=a&name=a.png"):
+        with socket.create_connection(("127.0.0.1", served.port)) as half:
+            half.sendall(
+                f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+                f"X-Kronfield-Token: {served.token}\r\nContent-Length: 1000\r\n\r\nabc".encode()
+            )
+    with socket.create_connection(("127.0.0.1", served.port)) as endless:
+        endless.sendall(b"GET / HTTP/1.1\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(64):  # 4 MB of headers
+                endless.sendall(b"X-Filling: " + b"x" * (1 << 16) + b"\r\n")
+            while endless.recv(1 << 16):
+                pass
+    assert served.ask("encode", {})[0] == 200
+    assert served.end() == ""
+
+
+def test_a_body_that_comes_too_slowly_is_refused(monkeypatch):
+    async def slow():
+        yield b"{"
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("kronfield.play.server.BODY_SECONDS", 0.1)
+    assert "without a pause" in asyncio.run(_asked(SimpleNamespace(stream=slow)))
+
+
 def test_a_file_needs_a_page(server):
     assert server.request("/api/send?name=a.png", picture_bytes())[0] == 400
 
@@ -280,10 +389,13 @@ def test_a_job_that_nobody_waits_for_stops(tmp_path):
     worker.end()
 
 
+MOST = {"picture": "waves", "side": 256, "task": "random", "share": 0.9}
+
+
 def test_a_job_ends_at_its_limit_of_memory(tmp_path):
-    worker = Worker(str(tmp_path), None, memory=1 << 25)
+    worker = Worker(str(tmp_path), None, memory=1 << 24)
     with pytest.raises(WorkError, match="memory"):
-        ask(worker, "baselines", {"picture": "waves", "side": 256, "task": "random"})
+        ask(worker, "baselines", MOST)
     worker.end()
 
 
@@ -326,6 +438,29 @@ def test_the_server_ends_without_a_trace(how, tmp_path):
     _, errors = served.process.communicate(timeout=20)
     assert "Traceback" not in errors
     assert folders() <= before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_server_ends_during_training_without_a_trace(how):
+    before = folders()
+    served = Served()
+    connection, answer = training(served, "ends", ENDLESS)
+    served.process.send_signal(how)
+    _, errors = served.process.communicate(timeout=20)
+    assert errors == ""
+    with contextlib.suppress(http.client.HTTPException):
+        answer.read()
+    connection.close()
+    assert folders() <= before
+
+
+def test_folders_of_no_process_do_not_matter(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"kronfield-play-{'9' * 30}-x").mkdir()
+    (tmp_path / "kronfield-play-1x-x").mkdir()
+    before = set(tmp_path.iterdir())
+    Playground(port=0).close()
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_a_server_that_was_killed_can_be_started_again():

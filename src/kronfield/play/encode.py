@@ -145,7 +145,7 @@ def script(state: State) -> str:
     if state["at"] == "random":
         x = f"np.sort(np.random.default_rng({state['seed']}).random(N))"
     if state["signal"] == "drawn":
-        heights = ", ".join(f"{h:.6g}" for h in drawn_heights(state["drawn"]))
+        heights = ", ".join(map(repr, drawn_heights(state["drawn"]).tolist()))
         about = ["def signal(x):", f"    return np.interp(x, np.arange(64) / 63, [{heights}])", ""]
     else:
         about = [f'signal = SIGNALS["{state["signal"]}"]']

@@ -97,17 +97,21 @@ class Jobs:
     def _load(self, name: str) -> Array:
         path = self._folder / f"{name}.npy"
         if not path.is_file():
-            raise problem(
-                "picture" if name != "table" else "table",
-                name,
-                "one that this page has received",
-                "Drop the file on the page again.",
-            )
+            remedy = "Drop the file on the page again."
+            raise problem("file", name, "one that this page has received", remedy)
         return np.asarray(np.load(path))
+
+    def _received(self, name: str, kind: str) -> Array:
+        """Return the picture or the table of a name."""
+        values = self._kept(name)
+        found = "table" if values.ndim == 2 else "picture"
+        if found != kind:
+            raise problem(kind, f"{name}, a {found}", f"a {kind}", "Choose another.")
+        return values
 
     def _cut(self, name: str, side: int) -> Array:
         if name == "file" or name.startswith("sent-"):
-            return square(self._kept(name), side)
+            return square(self._received(name, "picture"), side)
         return built_in(name, side)
 
     def _picture(self, state: Any) -> Array:
@@ -118,7 +122,7 @@ class Jobs:
         return work(state, self._picture(state))
 
     def _table(self, state: Any) -> Array | None:
-        return self._kept(state["table"]) if state["table"] else None
+        return self._received(state["table"], "table") if state["table"] else None
 
     # requests
     # --------------------------------------------------------------------------------------
@@ -139,7 +143,7 @@ class Jobs:
         if tab == "reconstruct":
             return {"code": reconstruct.script(checked(RECONSTRUCT, rest), self._file)}
         if tab == "train":
-            return {"code": reconstruct.training_script(checked(TRAIN, rest), self._file)}
+            return {"code": reconstruct.script(checked(TRAIN, rest), self._file, trained=True)}
         if tab == "repair":
             return {"code": repair.script(checked(REPAIR, rest), self._file)}
         if tab == "points":

@@ -140,7 +140,6 @@ def painted(strokes: str, side: int) -> Array:
     11
     """
     mask = np.zeros((side, side), dtype=bool)
-    rows, columns = np.ogrid[:side, :side]
     for stroke in filter(None, strokes.split(";")):
         radius, _, path = stroke.partition(":")
         numbers = [int(number) for number in path.split(".")]
@@ -151,9 +150,19 @@ def painted(strokes: str, side: int) -> Array:
         for start, stop in zip(ends, [*ends[1:], ends[-1]], strict=True):
             steps = max(1, int(np.ceil(np.abs(stop - start).max())))
             for t in np.linspace(0.0, 1.0, steps + 1):
-                x, y = start + t * (stop - start)
-                mask |= (columns - x) ** 2 + (rows - y) ** 2 <= int(radius) ** 2
+                _disc(mask, start + t * (stop - start), int(radius))
     return mask
+
+
+def _disc(mask: Array, middle: Array, radius: int) -> None:
+    """Mark the pixels of a disc; only the square around it is looked at."""
+    x, y = middle
+    left, top = (max(0, int(np.ceil(v - radius))) for v in middle)
+    right, bottom = (max(0, int(v + radius) + 1) for v in middle)
+    part = mask[top:bottom, left:right]
+    rows = np.arange(top, top + part.shape[0])[:, None]
+    columns = np.arange(left, left + part.shape[1])
+    part |= (columns - x) ** 2 + (rows - y) ** 2 <= radius**2
 
 
 def source_text(state: Any, file: str | None) -> list[str]:

@@ -29,10 +29,14 @@ def example() -> str:
     return ";".join(f"{a:g},{b:g},{c:g}" for a, b, c in zip(x, y, v, strict=True))
 
 
+def typed_points(state: State) -> list[list[float]]:
+    """Return the points in a state as lists of x, y and value."""
+    return [[float(part) for part in one.split(",")] for one in state["points"].split(";") if one]
+
+
 def given_points(state: State, table: Array | None) -> Array:
     """Return the points as rows (x, y, value): those of the table, then those of the state."""
-    typed = [[float(part) for part in one.split(",")] for one in state["points"].split(";") if one]
-    rows = np.array(typed, dtype=np.float64).reshape(-1, 3)
+    rows = np.array(typed_points(state), dtype=np.float64).reshape(-1, 3)
     if table is not None:
         rows = np.concatenate([table, rows])
     if len(rows) < 3:
@@ -82,11 +86,7 @@ def answer(state: State, table: Array | None) -> dict[str, Any]:
     }
     robust = field.report.robust
     if robust is not None:
-        # circled on the map: the points that lost most of their weight
-        lost = [one.position for one in robust.largest if one.weight < 0.5]
-        result["rejected"] = [
-            i for i, row in enumerate(rows) if any(np.allclose(row[:2], at) for at in lost)
-        ]
+        result["rejected"] = list(robust.outliers)  # circled on the map
     if state["show"] == "error":
         try:
             errors = np.asarray(field.standard_error(_places(spans, ERRORS)))
@@ -132,7 +132,9 @@ def read_points(path: Path) -> Array:
 
 def script(state: State, file: str | None) -> str:
     """Return Python code that prints the numbers of the tab."""
-    numbers = [f"    [{one}]," for one in state["points"].split(";") if one]
+    numbers = [f"    {row}," for row in typed_points(state)]
+    if not state["table"]:
+        given_points(state, None)  # refuses points that determine no field, as the page does
     lines = ["import numpy as np", "import kronfield as kf", ""]
     if state["table"]:
         path = repr(file) if state["table"] == "file" and file else '"points.csv"'

@@ -130,7 +130,7 @@ def baselines(state: State, picture: Array) -> dict[str, Any]:
     """Return what needs no encoding: everything chosen, and SciPy's interpolation."""
     task = Task(state, picture)
     panels = {"chosen": _panel(state, task, lambda: fitted(state, task, chosen=True))}
-    for name in ("linear", "cubic", "pchip") if task.on_grid else ("nearest", "linear", "cubic"):
+    for name in peers(task.on_grid):
         panels[name] = _peer(state, task, name)
     return panels
 
@@ -166,26 +166,45 @@ def _detail_axes(state: State, task: Task) -> list[Array]:
     return [corner + np.arange(size * ENLARGED) / (task.side * ENLARGED) for corner in corners]
 
 
-def _peer(state: State, task: Task, name: str) -> dict[str, Any]:
+def peers(on_grid: bool) -> tuple[str, ...]:
+    """Return the names of SciPy's interpolations that are shown for comparison."""
+    return ("linear", "cubic", "pchip") if on_grid else ("nearest", "linear", "cubic")
+
+
+def interpolated(values: Array, places: Any, targets: list[Array], name: str) -> Array:
+    """Return SciPy's interpolation on a grid of targets.
+
+    Parameters
+    ----------
+    values : array of shape (N, M, 3) or (P, 3)
+        Samples on a grid, or at points.
+    places : list of two arrays, or array of shape (P, 2)
+        The axes of the grid, or the points.
+    targets : list of two arrays
+        The axes of the result; past the ends of a grid it is continued by its last values.
+    name : str
+        One of `peers`.
+    """
+    if not isinstance(places, list):
+        at = np.stack(np.meshgrid(*targets, indexing="ij"), axis=-1).reshape(-1, 2)
+        return interpolate_points(places, values, at, name).reshape(*map(len, targets), -1)
+    if name != "pchip":
+        return interpolate_grid(values, places, targets, name)
     from scipy.interpolate import PchipInterpolator
 
+    found = values
+    for axis, (x, wanted) in enumerate(zip(places, targets, strict=True)):
+        found = PchipInterpolator(x, found, axis=axis)(np.clip(wanted, x[0], x[-1]))
+    return np.asarray(found)
+
+
+def _peer(state: State, task: Task, name: str) -> dict[str, Any]:
+    places = [task.axis[::2]] * 2 if task.on_grid else task.points
     start = time.perf_counter()
-
-    def at(targets: list[Array]) -> Array:
-        if not task.on_grid:
-            places = np.stack(np.meshgrid(*targets, indexing="ij"), axis=-1).reshape(-1, 2)
-            found = interpolate_points(task.points, task.values, places, name)
-            return found.reshape(*map(len, targets), 3)
-        x = task.axis[::2]
-        inside = [np.clip(one, x[0], x[-1]) for one in targets]
-        if name != "pchip":
-            return interpolate_grid(task.values, [x, x], inside, name)
-        rows = PchipInterpolator(x, task.values, axis=0)(inside[0])
-        return np.asarray(PchipInterpolator(x, rows, axis=1)(inside[1]))
-
-    found = at([task.axis, task.axis])
+    found = interpolated(task.values, places, [task.axis, task.axis], name)
     seconds = time.perf_counter() - start
-    detail = at(_detail_axes(state, task)) if state["zoom"] else None
+    zoomed = _detail_axes(state, task) if state["zoom"] else None
+    detail = interpolated(task.values, places, zoomed, name) if zoomed else None
     return {**_drawn(state, task, found, detail), "milliseconds": 1000 * seconds}
 
 
@@ -266,91 +285,73 @@ def training(
 # ------------------------------------------------------------------------------------------
 
 
-def script(state: State, file: str | None) -> str:
-    """Return Python code that prints the PSNR of the closed form and of the chosen fit."""
-    features = state["side"] // 2 if state["task"] == "grid" else state["side"]
-    one = encoding(state, features).embedders[0]
+def script(state: State, file: str | None, *, trained: bool = False) -> str:
+    """Return Python code that prints the PSNR of all panels; of the network only if ``trained``."""
+    side, on_grid = state["side"], state["task"] == "grid"
+    one = encoding(state, side // 2 if on_grid else side).embedders[0]
     lines = [
         "import numpy as np",
         "import kronfield as kf",
+        "from kronfield.play.reconstruct import interpolated",
         "from kronfield.signals.measures import psnr",
         *source_text(state, file),
         "",
-        f"axis = np.arange({state['side']}) / {state['side']}",
-        f"given = np.zeros(({state['side']}, {state['side']}), dtype=bool)",
+        f"axis = np.arange({side}) / {side}",
+        f"given = np.zeros(({side}, {side}), dtype=bool)",
     ]
-    settings = "domain=[(0, 1), (0, 1)]"
-    if state["task"] == "grid":
-        lines += [
-            "given[::2, ::2] = True",
-            f"emb = kf.{one!r}",
-            f"settings = dict(axes=[axis[::2], axis[::2]], {settings})",
-            "fields = {",
-            '    "closed form": kf.fit('
-            "picture[::2, ::2], encoding=kf.Kronecker(emb, emb), ridge=0.0, **settings),",
-            '    "nothing chosen by hand": kf.fit(picture[::2, ::2], **settings),',
-            "}",
-        ]
+    if on_grid:
+        lines += ["given[::2, ::2] = True", "values = picture[::2, ::2]"]
+        lines += ["places = [axis[::2], axis[::2]]"]
+        fit, settings = "kf.fit(values, axes=places", ", ridge=0.0"
     else:
         draw = f"np.random.default_rng({state['seed']}).random(given.shape)"
+        lines += [f"given = {draw} < {state['share']!r}", "values = picture[given]"]
+        lines += [f"places = np.argwhere(given) / {side}"]
+        fit, settings = "kf.fit_points(places, values", ""
+    lines += [
+        f"emb = kf.{one!r}",
+        "domain = [(0, 1), (0, 1)]",
+        "",
+        "",
+        "def show(name, found):",
+        '    print(name, "PSNR", psnr(found[~given], picture[~given], peak=1.0), "dB")',
+        "",
+        "",
+        f"field = {fit}, domain=domain)",
+        'show("nothing chosen by hand", field.on_grid([axis, axis]))',
+    ]
+    if on_grid or state["kind"] in LOCAL_KINDS:
         lines += [
-            f"given = {draw} < {state['share']:g}",
-            f"points = np.argwhere(given) / {state['side']}",
-            f"settings = dict({settings})",
-            "fields = {",
-        ]
-        if state["kind"] in LOCAL_KINDS:
-            lines.insert(-1, f"emb = kf.{one!r}")
-            lines.append(
-                '    "closed form": kf.fit_points('
-                "points, picture[given], kf.Kronecker(emb, emb), **settings),"
-            )
-        lines += [
-            '    "nothing chosen by hand": kf.fit_points(points, picture[given], **settings),',
-            "}",
+            f"field = {fit}, encoding=kf.Kronecker(emb, emb), domain=domain{settings})",
+            'show("closed form", field.on_grid([axis, axis]))',
         ]
     lines += [
-        "for name, field in fields.items():",
-        "    found = field.on_grid([axis, axis])",
-        '    print(name, "PSNR", psnr(found[~given], picture[~given], peak=1.0), "dB")',
+        f"for name in {peers(on_grid)}:",
+        "    show(name, interpolated(values, places, [axis, axis], name))",
     ]
+    if trained:
+        lines += _training_lines(state)
     return "\n".join(lines) + "\n"
 
 
-def training_script(state: State, file: str | None) -> str:
-    """Return Python code that trains the network of a state and prints its PSNR."""
-    features = state["side"] // 2 if state["task"] == "grid" else state["side"]
-    one = encoding(state, features).embedders[0]
+def _training_lines(state: State) -> list[str]:
+    """Return the lines that train the network of a state, after those of `script`."""
     combined = "kf.Kronecker(emb, emb)"
     if state["combine"] == "simple":
         combined = "kf.Concatenated.with_diagonals(emb, 2)"
-    given = "given[::2, ::2] = True"
-    data = "(Grid(axis[::2], axis[::2]), picture[::2, ::2].astype(np.float32))"
-    if state["task"] == "random":
-        draw = f"np.random.default_rng({state['seed']}).random(given.shape)"
-        given = f"given = {draw} < {state['share']:g}"
-        data = (
-            f"((np.argwhere(given) / {state['side']}).astype(np.float32), "
-            "picture[given].astype(np.float32))"
-        )
-    lines = [
-        "import numpy as np",
-        "import torch",
-        "import kronfield as kf",
-        "from kronfield.nn import CoordinateMLP, Grid, train",
-        "from kronfield.signals.measures import psnr",
-        *source_text(state, file),
+    places = "places.astype(np.float32)"
+    if state["task"] == "grid":
+        places = "Grid(*[x.astype(np.float32) for x in places])"
+    return [
         "",
-        f"axis = (np.arange({state['side']}) / {state['side']}).astype(np.float32)",
-        f"given = np.zeros(({state['side']}, {state['side']}), dtype=bool)",
-        given,
-        f"emb = kf.{one!r}",
+        "import torch",
+        "from kronfield.nn import CoordinateMLP, Grid, train",
+        "",
         f"torch.manual_seed({state['seed']})",
-        f"model = CoordinateMLP({combined}, {state['depth']}, {HIDDEN}, 3, "
-        "domain=[(0, 1), (0, 1)])",
-        f"train(model, {data}, epochs={state['epochs']}, seed={state['seed']})",
+        f"model = CoordinateMLP({combined}, {state['depth']}, {HIDDEN}, 3, domain=domain)",
+        f"data = ({places}, values.astype(np.float32))",
+        f"train(model, data, epochs={state['epochs']}, seed={state['seed']})",
+        "everywhere = Grid(*[axis.astype(np.float32)] * 2)",
         "with torch.no_grad():",
-        f"    found = model(Grid(axis, axis)).reshape({state['side']}, {state['side']}, 3).numpy()",
-        'print("PSNR", psnr(found[~given], picture[~given], peak=1.0), "dB")',
+        '    show("trained network", model(everywhere).reshape(picture.shape).numpy())',
     ]
-    return "\n".join(lines) + "\n"

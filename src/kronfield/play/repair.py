@@ -77,7 +77,7 @@ def script(state: State, file: str | None) -> str:
         *source_text(state, file),
         "",
         f"noise = np.random.default_rng({state['seed']}).standard_normal(picture.shape)",
-        f"values = picture + {state['noise']:g} * noise",
+        f"values = picture + {state['noise']!r} * noise",
         f'holes = painted("{strokes}", {state["side"]})',
         "mask = holes if holes.any() else None",
         f"field = {call}",

@@ -22,15 +22,26 @@ from typing import Any
 
 from kronfield._core.arrays import problem
 from kronfield.play.states import choices
-from kronfield.play.worker import FIT_SECONDS, TRAINING_SECONDS, Worker, WorkError
+from kronfield.play.worker import (
+    FIT_SECONDS,
+    NOBODY_WAITS,
+    TRAINING_SECONDS,
+    Worker,
+    WorkError,
+)
 
 HOST = "127.0.0.1"
 # The port that is tried first, and how many after it, if none is given.
 PORT, TRIED = 8421, 20
-# Bytes of a request, and of a file that is sent.
-MOST_ASKED, MOST_SENT = 1 << 16, 20 << 20
-# Processes that compute; a page uses one at a time.
+# Bytes of a request, and of a file that is sent; seconds in which they must come.
+MOST_ASKED, MOST_SENT, BODY_SECONDS = 1 << 16, 20 << 20, 60.0
+# Files that are received at the same time: each is in memory until it is complete.
+MOST_RECEIVED = 3
+# Processes that compute; a page uses one at a time. At most one of them trains, so that another
+# page need not wait for minutes.
 PROCESSES = 2
+# Seconds for which a run waits for the end of another page's.
+TRAINING_WAIT = 5.0
 # Pages that are remembered, and files that are kept.
 MOST_PAGES, MOST_FILES = 64, 16
 
@@ -72,6 +83,14 @@ class _Page:
         self.lock = asyncio.Lock()
         self.newest: dict[str, int] = {}
         self.running: tuple[str, threading.Event] | None = None
+        self.training: threading.Event | None = None  # of the newest run, which may still wait
+
+    def end(self, name: str) -> None:
+        """End the job of this name, which a newer request replaces; and training in any case."""
+        if self.running is not None and self.running[0] == name:
+            self.running[1].set()
+        if self.training is not None:
+            self.training.set()
 
 
 class Playground:
@@ -103,7 +122,8 @@ class Playground:
         self._pages: dict[str, _Page] = {}
         self._idle: list[Worker] = []
         self._busy: set[Worker] = set()
-        self._free: asyncio.Semaphore | None = None
+        self._runs: set[asyncio.Task[Any]] = set()
+        self._ending = False
         self._file_kind = ""
         try:
             if file is not None:
@@ -123,18 +143,29 @@ class Playground:
         import uvicorn
 
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that `close` runs
+            for name in ("SIGTERM", "SIGHUP"):  # so that `close` runs
+                if hasattr(signal, name):
+                    signal.signal(getattr(signal, name), lambda *_: sys.exit(0))
+
+        playground = self
+
+        class Server(uvicorn.Server):
+            async def shutdown(self, sockets: Any = None) -> None:
+                playground._end_jobs()  # otherwise it would wait for them
+                await super().shutdown(sockets)
 
         config = uvicorn.Config(
             self.app(),
+            http="h11",  # it limits the length of headers
+            ws="none",
             log_level="error",
             access_log=False,
             lifespan="on",
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=5,
         )
         try:
             with contextlib.suppress(KeyboardInterrupt):
-                uvicorn.Server(config).run(sockets=[self._socket])
+                Server(config).run(sockets=[self._socket])
         finally:
             self.close()
 
@@ -154,11 +185,10 @@ class Playground:
         @contextlib.asynccontextmanager
         async def life(app: Any) -> AsyncIterator[None]:
             self._free = asyncio.Semaphore(PROCESSES)
+            self._training = asyncio.Semaphore(PROCESSES - 1)
+            self._receiving = asyncio.Semaphore(MOST_RECEIVED)
             self._idle.append(self._worker())  # ready when the page has loaded
             yield
-            for page in self._pages.values():
-                if page.running:
-                    page.running[1].set()
 
         routes = [
             Route("/", self._index),
@@ -213,9 +243,8 @@ class Playground:
             return _sentence(asked, 400)
         page, number = self._page(asked["page"]), asked["number"]
         page.newest[name] = max(page.newest.get(name, 0), number)
-        # a newer request ends the one before of its kind, and training, whose settings it changes
-        if page.running is not None and page.running[0] in (name, "train") and name not in _QUICK:
-            page.running[1].set()
+        if name not in _QUICK:
+            page.end(name)
         async with contextlib.nullcontext() if name in _QUICK else page.lock:
             if number < page.newest[name]:
                 return JSONResponse({"superseded": True})
@@ -234,6 +263,7 @@ class Playground:
         if isinstance(asked, str):
             return _sentence(asked, 400)
         page = self._page(asked["page"])
+        page.end("save")
         async with page.lock:
             try:
                 found = await self._asking(page, "save", asked["state"])
@@ -248,35 +278,57 @@ class Playground:
         if isinstance(asked, str):
             return _sentence(asked, 400)
         page = self._page(asked["page"])
-        if page.running is not None and page.running[0] == "train":
-            page.running[1].set()  # the page starts another run
+        page.end("train")
+        left = page.training = threading.Event()
 
         async def lines() -> AsyncIterator[bytes]:
-            parts: asyncio.Queue[Any] = asyncio.Queue()
+            # only the newest part is kept for a page that reads slowly, or not at all
+            parts: list[Any] = []
+            came = asyncio.Event()
             loop = asyncio.get_running_loop()
 
-            def part(found: Any) -> None:
-                loop.call_soon_threadsafe(parts.put_nowait, found)
+            def keep(found: Any) -> None:
+                parts[:] = [found]
+                came.set()
 
-            async with page.lock:
-                left = threading.Event()
-                job = asyncio.create_task(
-                    self._asking(page, "train", asked["state"], part, left, TRAINING_SECONDS)
-                )
-                job.add_done_callback(lambda _: parts.put_nowait(None))
-                try:
-                    while (found := await parts.get()) is not None:
-                        yield _line({"part": found})
-                    try:
-                        yield _line({"done": job.result()})
-                    except WorkError as error:
-                        yield _line({"refused": str(error)})
-                finally:  # also when the page has left
-                    left.set()
-                    with contextlib.suppress(WorkError):
-                        await asyncio.shield(job)
+            def part(found: Any) -> None:
+                loop.call_soon_threadsafe(keep, found)
+
+            # A task of its own, so that the page is locked until the job has ended, not only until
+            # the page has left.
+            job = asyncio.create_task(self._run(page, asked["state"], part, left))
+            self._runs.add(job)
+            job.add_done_callback(self._runs.discard)
+            job.add_done_callback(lambda _: came.set())
+            try:
+                while not job.done() or parts:
+                    await came.wait()
+                    came.clear()
+                    while parts:
+                        yield _line({"part": parts.pop()})
+                yield _line(job.result())
+            finally:  # also when the page has left
+                left.set()
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def _run(
+        self, page: _Page, state: Any, part: Callable[[Any], None], left: threading.Event
+    ) -> dict[str, Any]:
+        """Train a network, and return the last line for the page."""
+        async with page.lock:
+            try:
+                await asyncio.wait_for(self._training.acquire(), TRAINING_WAIT)
+            except TimeoutError:
+                return {"refused": "Another page trains a network. Stop it there, or wait."}
+            try:
+                return {
+                    "done": await self._asking(page, "train", state, part, left, TRAINING_SECONDS)
+                }
+            except WorkError as error:
+                return {"refused": str(error)}
+            finally:
+                self._training.release()
 
     async def _send(self, request: Any) -> Any:
         """Keep a file that is dropped on the page, under a name of the server's own."""
@@ -290,19 +342,19 @@ class Playground:
         sender = request.query_params.get("page", "")
         if not _is_page(sender):
             return _sentence("A request has a page.", 400)
-        content = bytearray()
-        async for block in request.stream():
-            content += block
-            if len(content) > MOST_SENT:
-                return _sentence(
-                    f"The file has more than {MOST_SENT >> 20} MB. Use the command line.", 413
-                )
-        if not content:
-            return _sentence("The file is empty.", 422)
         name = f"sent-{secrets.token_hex(8)}"
         path = Path(self._folder) / f"{name}{ending}"
-        path.write_bytes(content)
+        async with self._receiving:
+            content = await _body(request, MOST_SENT)
+            if content is None:
+                text = f"The file has more than {MOST_SENT >> 20} MB, or comes too slowly."
+                return _sentence(f"{text} Use the command line.", 413)
+            if not content:
+                return _sentence("The file is empty.", 422)
+            await asyncio.to_thread(path.write_bytes, content)
+            del content
         page = self._page(sender)
+        page.end("send")
         try:
             async with page.lock:
                 found = await self._asking(page, kind, str(path))
@@ -327,36 +379,46 @@ class Playground:
         seconds: float = FIT_SECONDS,
     ) -> Any:
         """Return the answer of a free process to a request."""
-        assert self._free is not None
         left = left or threading.Event()
-        async with self._free:
-            worker = self._idle.pop() if self._idle else self._worker()
-            if not worker.alive:
-                worker = self._worker()
-            self._busy.add(worker)
-            if name not in _QUICK:
-                page.running = (name, left)
-            try:
-                return await asyncio.to_thread(
-                    worker.ask, name, given, part=part, left=left, seconds=seconds
-                )
-            finally:
-                if page.running == (name, left):
-                    page.running = None
-                self._busy.discard(worker)
-                if worker.alive:
-                    self._idle.append(worker)
+        if name not in _QUICK:
+            page.running = (name, left)
+        try:
+            async with self._free:
+                if left.is_set() or self._ending:
+                    raise WorkError(NOBODY_WAITS)
+                worker = self._idle.pop() if self._idle else self._worker()
+                if not worker.alive:
+                    worker = self._worker()
+                self._busy.add(worker)
+                try:
+                    return await asyncio.to_thread(
+                        worker.ask, name, given, part=part, left=left, seconds=seconds
+                    )
+                finally:
+                    self._busy.discard(worker)
+                    if worker.alive:
+                        self._idle.append(worker)
+        finally:
+            if page.running == (name, left):
+                page.running = None
+
+    def _end_jobs(self) -> None:
+        """End all jobs, so that their requests are answered; no others start."""
+        self._ending = True
+        for worker in self._busy:
+            worker.kill()
 
     def _worker(self) -> Worker:
         return Worker(self._folder, self.file)
 
     def _page(self, name: str) -> _Page:
-        if name not in self._pages:
-            for other in list(self._pages)[: max(0, len(self._pages) - MOST_PAGES + 1)]:
-                if not self._pages[other].lock.locked():
-                    del self._pages[other]
-            self._pages[name] = _Page()
-        return self._pages[name]
+        """Return what is known of a page; the pages that were silent longest are forgotten."""
+        page = self._pages.pop(name, None) or _Page()
+        for other in list(self._pages)[: max(0, len(self._pages) - MOST_PAGES + 1)]:
+            if not self._pages[other].lock.locked():
+                del self._pages[other]
+        self._pages[name] = page
+        return page
 
     def _forget_files(self) -> None:
         kept = sorted(Path(self._folder).glob("sent-*.npy"), key=lambda path: path.stat().st_mtime)
@@ -419,9 +481,9 @@ class _Guard:
         origin = headers.get("origin")
         if origin is not None and origin not in {f"http://{host}" for host in self._hosts}:
             return _sentence("Requests of other pages are refused.", 403)
-        if request.url.path.startswith("/assets/"):
+        if scope["path"].startswith("/assets/"):
             return None
-        in_query = request.url.path == "/"
+        in_query = scope["path"] == "/"
         token = request.query_params.get("token") if in_query else headers.get("x-kronfield-token")
         if token is None or not secrets.compare_digest(token.encode(), self._token.encode()):
             return _sentence(
@@ -432,11 +494,9 @@ class _Guard:
 
 async def _asked(request: Any) -> dict[str, Any] | str:
     """Return what a page asks for, or the sentence that says what is wrong with it."""
-    content = bytearray()
-    async for block in request.stream():
-        content += block
-        if len(content) > MOST_ASKED:
-            return f"A request has at most {MOST_ASKED} bytes."
+    content = await _body(request, MOST_ASKED)
+    if content is None:
+        return f"A request has at most {MOST_ASKED} bytes, which come without a pause."
     try:
         asked = json.loads(content)
     except (ValueError, RecursionError):
@@ -448,6 +508,21 @@ async def _asked(request: Any) -> dict[str, Any] | str:
         and isinstance(asked.get("state"), dict)
     )
     return asked if valid else "A request has a page, a number and a state."
+
+
+async def _body(request: Any, most: int) -> bytearray | None:
+    """Return what a request holds; None if it is too long, too slow, or its page has left."""
+    from starlette.requests import ClientDisconnect
+
+    content = bytearray()
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(BODY_SECONDS):
+            async for block in request.stream():
+                content += block
+                if len(content) > most:
+                    return None
+            return content
+    return None
 
 
 def _is_page(name: Any) -> bool:
@@ -476,7 +551,7 @@ def _sweep() -> None:
             os.kill(int(number), 0)
         except ProcessLookupError:
             shutil.rmtree(folder, ignore_errors=True)
-        except (ValueError, OSError):
+        except (ValueError, OverflowError, OSError):
             continue
 
 

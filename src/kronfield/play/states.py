@@ -175,19 +175,21 @@ TRAIN = {
     "depth": Count(0, 0, 4),
     "epochs": Count(300, 1, 2000),
 }
+# Parts of lists have separators between them: otherwise a text that does not match could be split
+# in very many ways, and all of them would be tried.
+_STROKE = r"[0-9]{1,2}:[0-9]{1,3}(\.[0-9]{1,3})*"
 REPAIR = {
     "picture": _PICTURE,
     "side": _SIDE,
     "noise": Number(0.1, 0.0, 0.5),
     "seed": _SEED,
     # strokes: radius:x.y.x.y...;..., in pixels of the painted picture
-    "strokes": Text("", r"([0-9]{1,2}:[0-9]{1,3}(\.[0-9]{1,3})*;?)*", 6000, "strokes of the brush"),
+    "strokes": Text("", rf"({_STROKE}(;{_STROKE})*;?)?", 6000, "strokes of the brush"),
 }
 _NUMBER = r"-?[0-9]{1,12}(\.[0-9]{1,6})?"
+_POINT = rf"{_NUMBER},{_NUMBER},{_NUMBER}"
 POINTS = {
-    "points": Text(
-        "", rf"({_NUMBER},{_NUMBER},{_NUMBER};?)*", 12000, "points, x,y,value;x,y,value"
-    ),
+    "points": Text("", rf"({_POINT}(;{_POINT})*;?)?", 12000, "points, x,y,value;x,y,value"),
     "table": Text("", r"(sent-[0-9a-f]{16})|file|", 24, "a table"),
     "loss": Choice(("squared", "huber")),
     "show": Choice(("value", "error")),

@@ -20,6 +20,7 @@ FIT_SECONDS, TRAINING_SECONDS = 30.0, 900.0
 GRACE = 2.0
 # Sent to a process while it answers a request for which nobody waits any more.
 STOP = "stop"
+NOBODY_WAITS = "Ended: the page has asked for something else."
 
 
 class WorkError(KronfieldError, RuntimeError):
@@ -87,7 +88,6 @@ class Worker:
         )
         self._process.start()
         other.close()
-        self._ready = False
 
     @property
     def alive(self) -> bool:
@@ -118,9 +118,6 @@ class Worker:
             The limit of time.
         """
         try:
-            if not self._ready:
-                self._connection.recv()
-                self._ready = True
             self._connection.send((name, given))
             start, told = time.monotonic(), 0.0
             while True:
@@ -128,15 +125,16 @@ class Worker:
                     kind, found = self._connection.recv()
                     if kind == "part":
                         part(found)
-                        continue
-                    return _answered(kind, found)
+                    elif kind != "ready":
+                        return _answered(kind, found)
+                    continue
                 now = time.monotonic()
                 if left.is_set() and not told:
                     self._connection.send(STOP)
                     told = now
                 if told and now - told > GRACE:
                     self.end()
-                    raise WorkError("Ended: the page has asked for something else.")
+                    raise WorkError(NOBODY_WAITS)
                 if now - start > seconds:
                     self.end()
                     raise WorkError(
@@ -150,9 +148,13 @@ class Worker:
                 "Choose a smaller side and try again."
             ) from error
 
+    def kill(self) -> None:
+        """Kill the process; a request that it answers is refused."""
+        self._process.kill()
+
     def end(self) -> None:
         """End the process."""
-        self._process.kill()
+        self.kill()
         self._process.join(5)
         self._connection.close()
 
