@@ -1,5 +1,6 @@
 """TIFF, NumPy and NIfTI files."""
 
+import gzip
 import os
 import sys
 
@@ -421,3 +422,24 @@ def test_a_map_has_coordinates_and_gaps(geographic, tmp_path):
     np.testing.assert_allclose(signal.axes[1], 8 + (np.arange(4) + half) * 0.5)
     assert np.isnan(signal.values[1, 2])
     assert np.nansum(signal.values) == np.arange(12).sum() - 6
+
+
+def test_a_changed_bit_of_a_packed_volume_is_found(tmp_path):
+    """Every bit counts in the checksum at the end of the stream, which must be read for it."""
+    path = tmp_path / "a.nii.gz"
+    stored = numbers(20, 30, 50)  # more than a buffer, whose end would be read by chance
+    nibabel.save(nibabel.Nifti1Image(stored, np.eye(4)), tmp_path / "a.nii")
+    whole = gzip.compress((tmp_path / "a.nii").read_bytes())
+    refused = 0
+    for place in range(0, len(whole), 301):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            values = read(path).values
+        except kf.InputError:
+            refused += 1
+        else:  # only the header of gzip, such as the time
+            assert place < 10
+            np.testing.assert_array_equal(values, stored)
+    assert refused > 50
