@@ -538,14 +538,44 @@ def test_gaps_of_exact_grids_with_outliers_are_filled_as_without():
         truth, wrong, mask, bad = spoiled_grid(function, 0.3)
         clean = kf.fit(truth, mask=mask)
         field = kf.fit(wrong, mask=mask, loss="huber")
-        known = np.flatnonzero(~mask)
         found = np.zeros(truth.shape, dtype=bool)
-        found.ravel()[known[list(field.report.robust.outliers)]] = True
+        found.ravel()[list(field.report.robust.outliers)] = True
         assert np.sum(found != (bad & ~mask)) <= 3
         assert "outliers were found" in field.report.chosen_by
         errors = [np.sqrt(np.mean((f.on_grid() - truth)[mask] ** 2)) for f in (field, clean)]
         ratios.append(errors[0] / errors[1])
     assert np.exp(np.mean(np.log(ratios))) < 1.25
+
+
+@pytest.mark.parametrize("falls", [(True, False), (False, True), (True, True)])
+def test_outliers_of_falling_axes_are_left_out(falls):
+    truth, wrong, mask, _ = spoiled_grid(lambda x, y: np.sin(6 * x) * np.cos(5 * y) + x, 0.1)
+    flip = tuple(slice(None, None, -1 if fall else 1) for fall in falls)
+    axes = [np.linspace(0, 1, n)[part] for n, part in zip(truth.shape, flip, strict=True)]
+    rising = kf.fit(wrong, [np.linspace(0, 1, n) for n in truth.shape], mask=mask, loss="huber")
+    field = kf.fit(wrong[flip], axes, mask=mask[flip], loss="huber")
+    np.testing.assert_allclose(field.on_grid(axes), rising.on_grid(axes), atol=1e-6)
+    one, other = (np.zeros(truth.shape, dtype=bool) for _ in range(2))
+    one.ravel()[list(rising.report.robust.outliers)] = True
+    other.ravel()[list(field.report.robust.outliers)] = True
+    np.testing.assert_array_equal(other, one[flip])
+
+
+@pytest.mark.parametrize("D", [2, 5])
+def test_outliers_are_numbered_as_points_were_given(D):
+    points = np.random.default_rng(0).random((200, D))
+    values = np.sin(3 * points[:, 0]) + points[:, 1]
+    values[100] += 50
+    values[10:20] = np.nan
+    assert kf.fit_points(points, values, loss="huber").report.robust.outliers == (100,)
+
+
+def test_outliers_are_numbered_as_samples_of_both_ends_of_a_circle():
+    angle, y = np.linspace(0, 360, 25), np.linspace(0, 1, 12)
+    values = np.cos(np.radians(angle)) * np.cos(2 * y)[:, None]
+    values[5, 7] = 40
+    field = kf.fit(values, [y, angle], periodic=[None, 360.0], loss="huber")
+    assert field.report.robust.outliers == (5 * 25 + 7,)
 
 
 def test_such_a_field_finds_the_outliers_of_other_values():

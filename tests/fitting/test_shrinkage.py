@@ -138,7 +138,9 @@ def test_the_result_does_not_depend_on_the_slabs(shape, channels):
 
 @settings(deadline=None, max_examples=examples(12))
 @given(
-    st.sampled_from([(40, 20, 9), (8, 8, 8), (7, 6, 9), (9, 5, 6, 7), (41, 37), (17, 3, 20)]),
+    st.sampled_from(
+        [(40, 20, 9), (8, 8, 8), (7, 6, 9), (9, 5, 6, 7), (41, 37), (17, 3, 20), (500,)]
+    ),
     st.integers(1, 2),
 )
 def test_rows_that_roll_through_windows_are_those_of_the_whole(shape, channels):

@@ -1111,6 +1111,8 @@ def _fit_the_rest(grid: GridInput, missing: Array, asked: GridOptions, started: 
         points, rest, grid.weights_at(~missing), domain, grid.encoding, periodic=periods
     )
     given.dropped = int(missing.sum())
+    if options.is_robust:
+        given.numbers = grid.numbers(~missing)
     # the error of a solver that stops early shows in the gaps
     loosest = options.settings.points.tolerance
     field = fit_checked(
@@ -1138,8 +1140,7 @@ def _by_squares(
     if not found.interpolates or grid.weights is not None:
         return robust
     without = missing.copy()
-    known = np.flatnonzero(~missing)
-    without.reshape(-1)[known[list(found.outliers)]] = True
+    without.reshape(-1)[list(found.outliers)] = True
     if not without.any() or without.all():
         return robust
     field = _fit_the_rest(grid, without, replace(asked, loss="squared"), started)

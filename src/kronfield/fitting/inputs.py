@@ -226,6 +226,15 @@ class GridInput:
             [axis[i] for axis, i in zip(self.axes, places, strict=True)], axis=1
         ), self._values[kept]
 
+    def numbers(self, present: Array) -> Array:
+        """Return the numbers (P,) in the given array of the samples that `at` returns."""
+        seam = self.layout.seam
+        shape = present.shape if seam is None else seam.shape
+        every = np.arange(math.prod(shape)).reshape(shape)
+        # a seam leaves out the last sample of an axis
+        every = every[tuple(map(slice, present.shape))]
+        return np.asarray(every[self._rising][present[self._rising]])
+
     def planar(self) -> Array:
         """Return the values as real (C, N_1, ..., N_D), as a view if possible, else as a copy."""
         if self._planes is not None:
@@ -552,7 +561,9 @@ class PointInput:
         y, missing = _point_values(values, len(X))
         w = _point_weights(weights, len(X))
         self.dropped = int(missing.sum())
+        self.numbers: Array | None = None  # of the points among those that were given
         if self.dropped:
+            self.numbers = np.flatnonzero(~missing)
             X, y, w = X[~missing], y[~missing], None if w is None else w[~missing]
         if not len(X) or (w is not None and not np.any(w)):
             got = f"{self.dropped} missing of {self.dropped + len(X)}" + (
@@ -594,6 +605,11 @@ class PointInput:
             for low, high in self.box:
                 check_length("points", low, high)
         self.encoding = periodic_encoding(checked_encoding(encoding, self.D), self.periods)
+
+    def numbers_of(self, some: Array) -> tuple[int, ...]:
+        """Return the numbers of ``some`` of the points (P,), among all that were given."""
+        found = np.flatnonzero(some)
+        return tuple((found if self.numbers is None else self.numbers[found]).tolist())
 
     def with_weights(self, weights: Array) -> PointInput:
         """Return the same points and values with other weights, which are scaled already."""

@@ -731,7 +731,7 @@ class PointFit:
             rounds=rounds,
             settled=change < SETTLED,
             largest=listed(given.points, away * units, sizes, robust, decisions.listed),
-            outliers=tuple(np.flatnonzero(robust < 1 if interpolates else rejected).tolist()),
+            outliers=given.numbers_of(robust < 1 if interpolates else rejected),
             interpolates=interpolates,
         )
         # the matrix of standard errors: the slope of Huber's influence in place of the weights

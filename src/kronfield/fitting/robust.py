@@ -63,8 +63,9 @@ class RobustReport:
     largest : tuple of Outlier
         The points with the largest residuals, the largest first.
     outliers : tuple of int
-        The numbers of the points that are rejected, in the order in which points were given (of a
-        grid, of its known samples); if the others are interpolated, also those weighted down.
+        The numbers of the points that are rejected, among all that were given (of a grid, of its
+        samples in the order of `numpy.ravel`); if the others are interpolated, also those weighted
+        down.
     interpolates : bool
         Whether the residuals of the other points are so far below the expected error that values
         seem to have no noise.

@@ -206,6 +206,6 @@ class RobustFit:
             largest=listed(
                 given.points, np.ldexp(away, exponent), sizes, robust, self.decisions.listed
             ),
-            outliers=tuple(np.flatnonzero(out & self.known).tolist()),
+            outliers=given.numbers_of(out & self.known),
         )
         return field

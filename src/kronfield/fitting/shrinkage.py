@@ -506,6 +506,8 @@ class _Pass:
 
 def _pieces(shape: Sequence[int]) -> list[Part]:
     """Return blocks (C, n_1, b_1, n_2, b_2, ...) in pieces of whole blocks along both axes."""
+    if len(shape) < 4:
+        return [(slice(None), slice(i, i + 1)) for i in range(shape[1])]
     size = math.prod(shape) // (shape[1] * shape[3])
     step = max(1, STRIP // size)
     return [
