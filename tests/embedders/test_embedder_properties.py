@@ -65,6 +65,23 @@ def test_integrals_add_up(emb, low, middle, high):
     np.testing.assert_allclose(parts, emb.integral(low, high), atol=1e-12)
 
 
+@pytest.mark.parametrize("tension", [0.01, 0.03, 0.2, 0.999, 1.001, 5.0, 1000.0])
+def test_splines_of_little_tension_lose_no_digits(tension):
+    emb, x = kf.TensionSpline(72, tension, padding=2), np.linspace(0, 1, 301)
+    np.testing.assert_allclose(emb(x).sum(axis=1), 1.0, rtol=0, atol=6e-15)
+    # the second derivative has no differences of nearly equal numbers: integrate it twice
+    nodes, weights = np.polynomial.legendre.leggauss(8 if tension < 100 else 400)
+    h, rim = emb.spacing, 2 * emb.spacing
+    for u in (-1.9 * h, -1.5 * h, -1.1 * h):
+        t = -rim + (u + rim) * (nodes + 1) / 2
+        w = weights * (u + rim) / 2
+        expected = w @ ((u - t) * emb.psi(np, t, 2))
+        np.testing.assert_allclose(emb.psi(np, np.array([u]), 0), expected, rtol=1e-10)
+        np.testing.assert_allclose(emb.psi(np, np.array([u]), 1), w @ emb.psi(np, t, 2), rtol=1e-10)
+        area = emb._antiderivative(np.array([u]))
+        np.testing.assert_allclose(area, w @ ((u - t) ** 2 / 2 * emb.psi(np, t, 2)), rtol=1e-10)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype):
     x = (

@@ -110,3 +110,11 @@ def test_smooth_lattices_without_noise_are_fitted_from_a_tenth_of_their_samples(
     field = kf.fit(np.where(missing, 0, values), mask=missing)
     # by the diagonal alone, iterations do not converge
     assert np.std(field.on_grid() - values) < 0.002 * np.std(values)
+
+
+def test_penalties_that_are_nearly_0_do_not_overflow_in_single_precision():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((96, 80)).astype(np.float32)
+    field = kf.fit(values, mask=rng.random(values.shape) > 0.1, roughness=(0.0, 1e-60))
+    assert "several grids" in str(field.report)
+    assert np.abs(field.on_grid()).max() < 10 * np.abs(values).max()

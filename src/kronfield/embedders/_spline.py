@@ -63,47 +63,40 @@ class TensionSpline(LocalEmbedder):
         return xp.astype(self._piece(xp, wide, order), u.dtype, copy=False)
 
     def _piece(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
-        # With v = |u|/spacing and a = tension:
-        #   sinh(a v) - 2 sinh(a (1-v)) + 2a (cosh a + 1)(1-v) - a (2-v)   for v <= 1
-        #   sinh(a (2-v)) - a (2-v)                                       for 1 <= v <= 2
+        # With v = |u|/spacing, a = tension and s(x) = sinh x - x:
+        #   s(a v) - 2 s(a (1-v)) + 2a (cosh a - 1)(1-v)   for v <= 1
+        #   s(a (2-v))                                     for 1 <= v <= 2
         # The factor 1/(2a (cosh a - 1)) makes the features sum to 1. All terms are multiplied by
         # 2 exp(-a) so that they do not overflow.
-        a = self.tension
+        a, above = self.tension, _above(self.tension)
         v = xp.abs(u) * self._inside
         tail = xp.maximum(2 - v, xp.zeros_like(v))  # 2 - v, and 0 beyond the support
-        near = xp.minimum(v, xp.ones_like(v))
-        decay, cosh2 = 2 * math.exp(-a), 1 + math.exp(-2 * a)  # 2 exp(-a) and 2 exp(-a) cosh a
+        near, far = (xp.minimum(one, xp.ones_like(v)) for one in (v, tail))
         inside = v < 1
         if order == 0:
-            inner = _sinh(xp, near, a) - 2 * _sinh(xp, 1 - near, a) - decay * a * (2 - near)
-            inner = inner + 2 * (cosh2 + decay) * a * (1 - near)
-            outer = _sinh(xp, xp.minimum(tail, xp.ones_like(v)), a) - decay * a * tail
-            value = xp.where(inside, inner, outer)
+            inner = _sinh_rest(xp, near, a) - 2 * _sinh_rest(xp, 1 - near, a)
+            inner = inner + 2 * a * above * (1 - near)
+            value = xp.where(inside, inner, _sinh_rest(xp, far, a))
         elif order == 1:
-            inner = _cosh(xp, near, a) + 2 * _cosh(xp, 1 - near, a) - 2 * cosh2 - decay
-            outer = decay - _cosh(xp, xp.minimum(tail, xp.ones_like(v)), a)
+            inner = _cosh_less_1(xp, near, a) + 2 * _cosh_less_1(xp, 1 - near, a) - 2 * above
+            outer = -_cosh_less_1(xp, far, a)
             value = xp.sign(u) * a * self._inside * xp.where(inside, inner, outer)
         else:
             inner = _sinh(xp, near, a) - 2 * _sinh(xp, 1 - near, a)
-            outer = _sinh(xp, xp.minimum(tail, xp.ones_like(v)), a)
-            value = (a * self._inside) ** 2 * xp.where(inside, inner, outer)
-        return value / (2 * a * (cosh2 - decay))
+            value = (a * self._inside) ** 2 * xp.where(inside, inner, _sinh(xp, far, a))
+        return value / (2 * a * above)
 
     def _antiderivative(self, u: Array) -> Array:
         # Integrate the outer piece from the rim, and the inner piece from the centre, where the
-        # antiderivative is half of the total integral: spacing/2.
-        a, h = self.tension, self.spacing
+        # antiderivative is half of the total integral: spacing/2. The integral of s(x) is
+        # cosh x - 1 - x^2/2.
+        a, h, above = self.tension, self.spacing, _above(self.tension)
         v = np.minimum(np.abs(u) / h, 2.0)
-        decay, cosh2 = 2 * math.exp(-a), 1 + math.exp(-2 * a)
         near, tail = np.minimum(v, 1.0), np.minimum(2 - v, 1.0)
-        inner = (_cosh(np, near, a) - decay + 2 * _cosh(np, 1 - near, a) - 2 * cosh2) / a
-        inner = (
-            inner
-            - decay * a * (2 * near - near**2 / 2)
-            + 2 * (cosh2 + decay) * a * (near - near**2 / 2)
-        )
-        outer = (_cosh(np, tail, a) - decay) / a - decay * a * tail**2 / 2  # from v to 2
-        scale = h / (2 * a * (cosh2 - decay))
+        ends = _cosh_rest(1 - near, a) - _cosh_rest(np.ones_like(v), a)
+        inner = (_cosh_rest(near, a) + 2 * ends) / a + 2 * a * above * (near - near**2 / 2)
+        outer = _cosh_rest(tail, a) / a  # from v to 2
+        scale = h / (2 * a * above)
         below = np.where(v < 1, h / 2 - scale * inner, scale * outer)  # the part beyond |u|
         return np.where(u < 0, below, h - below)
 
@@ -126,11 +119,45 @@ class TensionSpline(LocalEmbedder):
         return last_frequency(self.on_line, self.support, fraction("tolerance", tolerance))
 
 
+# The following are for 0 <= v <= 1. With little tension, differences of large terms lose digits: up
+# to this tension they are sums of the series, to rounding.
+BY_SERIES = 1.0
+
+
+def _above(a: float) -> float:
+    """Return 2 exp(-a) (cosh a - 1)."""
+    return math.expm1(-a) ** 2
+
+
 def _sinh(xp: Namespace, v: AnyArray, a: float) -> AnyArray:
-    """Return 2 exp(-a) sinh(a v), for 0 <= v <= 1."""
+    """Return 2 exp(-a) sinh(a v)."""
     return xp.exp(a * (v - 1)) - xp.exp(-a * (v + 1))
 
 
-def _cosh(xp: Namespace, v: AnyArray, a: float) -> AnyArray:
-    """Return 2 exp(-a) cosh(a v), for 0 <= v <= 1."""
-    return xp.exp(a * (v - 1)) + xp.exp(-a * (v + 1))
+def _sinh_rest(xp: Namespace, v: AnyArray, a: float) -> AnyArray:
+    """Return 2 exp(-a) (sinh(a v) - a v)."""
+    decay = 2 * math.exp(-a)
+    if a > BY_SERIES:
+        return _sinh(xp, v, a) - decay * a * v
+    return decay / 6 * (a * v) ** 3 * _series((a * v) ** 2, 4)
+
+
+def _cosh_less_1(xp: Namespace, v: AnyArray, a: float) -> AnyArray:
+    """Return 2 exp(-a) (cosh(a v) - 1)."""
+    return xp.exp(a * (v - 1)) * xp.expm1(-a * v) ** 2
+
+
+def _cosh_rest(v: Array, a: float) -> Array:
+    """Return 2 exp(-a) (cosh(a v) - 1 - (a v)^2 / 2)."""
+    decay = 2 * math.exp(-a)
+    if a > BY_SERIES:
+        return np.asarray(_cosh_less_1(np, v, a) - decay / 2 * (a * v) ** 2)
+    return np.asarray(decay / 24 * (a * v) ** 4 * _series((a * v) ** 2, 5))
+
+
+def _series(square: AnyArray, n: int) -> AnyArray:
+    """Return 1 + x^2/(n (n+1)) (1 + x^2/((n+2) (n+3)) (1 + ...)), for x^2 of at most 1."""
+    found = 1.0 + square * 0.0
+    for k in range(n + 12, n - 2, -2):
+        found = 1.0 + square / (k * (k + 1)) * found
+    return found

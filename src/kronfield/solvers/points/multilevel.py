@@ -70,7 +70,7 @@ class Multilevel:
         # node, m s / (m + s) for the diagonals m of the data and s of the penalty
         mass = np.maximum(diagonal, 0.0) * free
         levels, shape, scale = list[Array](), mass.shape, [1] * mass.ndim
-        mass = mass[None]
+        mass, least = mass[None], 1e6 * float(np.finfo(inverse.dtype).tiny)
         while True:
             axes = halved(shape)
             if not axes:
@@ -81,8 +81,9 @@ class Multilevel:
             shape = mass.shape[1:]
             # a hat's square has less weight than the hat
             squares = math.prod(_squares(s)[0] / s for s in scale)
-            own, rough = mass[0] * squares, _energy(penalty, scale)
-            levels.append((1.0 / (own + rough)).astype(inverse.dtype))
+            total = mass[0] * squares + _energy(penalty, scale)
+            # the inverse of a penalty that is nearly 0 must not overflow
+            levels.append((1.0 / np.maximum(total, least)).astype(inverse.dtype))
         return cls(inverse, free.astype(inverse.dtype), levels) if levels else None
 
     def __call__(self, r: Array, out: Array | None = None) -> Array:
