@@ -16,6 +16,7 @@ from served import Served
 
 import kronfield as kf
 from kronfield.play import points, reconstruct, repair
+from kronfield.play.encode import drawn_heights
 from kronfield.play.pictures import built_in
 from kronfield.play.states import RECONSTRUCT, REPAIR, checked
 
@@ -104,7 +105,7 @@ def state_of(one):
 
 def code_of(one):
     one.click("#copy-python")
-    until(one, "document.getElementById('code').value.length > 0")
+    until(one, "document.getElementById('code-dialog').open")
     code = one.input_value("#code")
     one.click("#code-close")
     return code
@@ -169,6 +170,22 @@ def test_two_embedders_are_matched_and_a_signal_is_drawn(page):
     assert len(set(re.findall("..", drawn))) > 20  # the line that was drawn rises or falls
 
 
+def test_a_signal_is_drawn_by_the_keyboard(page):
+    one = page(signal="steps")
+    until(one, TABS["encode"])
+    one.focus("#encode-fit")
+    for key in ("ArrowRight", "ArrowUp", "ArrowUp", "Shift+ArrowRight"):
+        one.keyboard.press(key)
+    until(one, "new URLSearchParams(location.search).get('drawn')")
+    heights = drawn_heights(state_of(one)["drawn"])
+    # the step has -0.5 on its left
+    assert np.allclose(heights[:4], [-0.5, -0.4, -0.4, -0.5], atol=0.002)
+    assert "Place 3 of 64, height -0.40" in text(one, "#status")
+    assert one.is_visible("#encode-fit .pen")
+    one.focus("#encode-k")
+    until(one, "document.querySelector('#encode-fit .pen') === null")
+
+
 # Reconstruct
 # ------------------------------------------------------------------------------------------
 
@@ -189,7 +206,7 @@ def test_reconstruct_shows_the_psnr_of_the_library(page):
     for name, found in reconstruct.baselines(state, picture).items():
         assert np.isclose(psnr_of(one, name), found["psnr"], atol=0.006)
     found = printed(code_of(one))
-    for name in ("closed", "chosen"):
+    for name in ("closed", "chosen", "linear", "cubic", "pchip"):
         assert any(np.isclose(psnr_of(one, name), number, atol=0.006) for number in found)
     # another width, typed; then zoom, and errors
     before = psnr_of(one, "closed")
@@ -222,6 +239,24 @@ def test_a_network_is_trained_in_sight_and_stops(page):
     one.click("#reconstruct-train")
     until(one, "document.getElementById('reconstruct-training').innerText.includes('done')")
     assert "epoch 3 of 3" in text(one, "#reconstruct-training")
+    # the code trains it again; other settings remove what was trained with these
+    shown = psnr_of(one, "network")
+    assert any(np.isclose(shown, number, atol=0.006) for number in printed(code_of(one)))
+    one.select_option("#reconstruct-side", "64")
+    until(one, "document.getElementById('panel-network') === null")
+    assert "torch" not in code_of(one)
+
+
+def test_a_slider_that_moves_ends_training_and_says_so(page):
+    one = page("reconstruct", picture="waves", side=64, depth=2, epochs=2000)
+    one.wait_for_selector("#panel-closed")
+    one.click("#reconstruct-train")
+    one.wait_for_selector("#panel-network")
+    one.fill("#reconstruct-s", "1.5")
+    one.press("#reconstruct-s", "Tab")
+    until(one, "document.getElementById('panel-network') === null")
+    assert "settings have changed" in text(one, "#reconstruct-training")
+    assert one.is_disabled("#reconstruct-stop")
 
 
 def test_a_picture_is_dropped_on_the_page(page):
@@ -318,6 +353,18 @@ def test_points_are_placed_and_fitted(page):
     field = kf.fit_points(rows[:, :2], rows[:, 2], domain=[(0, 1), (0, 1)])
     middle = field(np.array([[0.5, 0.5]])).item()
     assert any(np.isclose(middle, number, rtol=1e-6) for number in printed(code_of(one)))
+    # by the keyboard: a point is placed, and removed again
+    one.focus("#points-map")
+    for key in ("ArrowRight", "Shift+ArrowDown", " "):
+        one.keyboard.press(key)
+    until(one, "document.getElementById('points-numbers').innerText.startsWith('27 points')")
+    placed = list(map(float, state_of(one)["points"].split(";")[-1].split(",")))
+    assert np.allclose(placed, [0.52, 0.4, 0.5])
+    one.keyboard.press("ArrowRight")
+    one.keyboard.press("ArrowLeft")
+    assert text(one, "#status") == "x 0.520, y 0.400, on a point"
+    one.keyboard.press(" ")
+    until(one, "document.getElementById('points-numbers').innerText.startsWith('26 points')")
     one.click("#points-clear")
     until(one, "document.getElementById('points-problem').innerText.includes('3 or more')")
 
@@ -413,8 +460,36 @@ def test_an_address_opens_the_same_state_and_bad_ones_are_told(page, server):
     assert "Triangle(size=16, width=0.25" in first
     bad = page(k="100000")
     until(bad, "document.getElementById('status').innerText.includes('at most 256')")
+    for tab in ("reconstruct", "repair"):
+        between = page(tab, picture="waves", side="100")
+        until(between, TABS[tab])
+        assert between.input_value(f"#{tab}-side") == "100"
     lost = page(address=f"http://127.0.0.1:{server.port}/?token=other")
     assert "whole address" in lost.content()
+
+
+@pytest.mark.parametrize(
+    ("tab", "state", "says"),
+    [
+        ("encode", {"k": "many"}, "#status"),
+        ("encode", {"a": "wavelet"}, "#status"),
+        ("encode", {"as": "nan", "b": "constructor"}, "#status"),
+        ("reconstruct", {"kind": "sine", "side": "1e9"}, "#reconstruct-problem"),
+        ("reconstruct", {"picture": "sent-0123456789abcdef"}, "#reconstruct-problem"),
+        ("reconstruct", {"zoom": "here"}, "#reconstruct-problem"),
+        ("repair", {"strokes": "paint", "side": "x"}, "#repair-problem"),
+        ("repair", {"picture": "file"}, "#repair-problem"),
+        ("points", {"points": "1;2,3", "show": "all"}, "#points-problem"),
+        ("points", {"table": "sent-0123456789abcdef"}, "#points-problem"),
+    ],
+)
+def test_an_odd_address_is_a_sentence_and_the_page_lives_on(page, tab, state, says):
+    one = page(tab, **state)
+    until(one, f"document.querySelector('{says}').innerText.includes('expected')")
+    one.set_viewport_size({"width": 700, "height": 900})  # it is drawn again
+    one.wait_for_timeout(200)
+    one.click("#tab-points" if tab == "encode" else "#tab-encode")
+    until(one, TABS["points" if tab == "encode" else "encode"])
 
 
 def test_the_page_says_when_the_server_has_gone(page):

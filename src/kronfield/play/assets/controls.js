@@ -130,6 +130,21 @@ export function fill(select, names, chosen, words = {}) {
   select.value = chosen;
 }
 
+// The sides of pictures that can be chosen, with one that an address has brought.
+export function sides(select, value) {
+  const numbers = new Set(Array.from(select.options, (option) => Number(option.value)));
+  if (Number.isInteger(value)) numbers.add(value);
+  return [...numbers].sort((a, b) => a - b).map(String);
+}
+
+// Returns whether an element is used by the keyboard, so that its cursor is shown.
+export function keys(node) {
+  let used = false;
+  node.addEventListener("keydown", () => { used = true; });
+  for (const name of ["pointerdown", "blur"]) node.addEventListener(name, () => { used = false; });
+  return () => document.activeElement === node && (used || node.matches(":focus-visible"));
+}
+
 // A slider with a number beside it; change(value) is called as either moves.
 export function range(place, { id, label, low, high, value, step, log = false, change }) {
   const steps = 400;

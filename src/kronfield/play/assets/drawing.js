@@ -19,7 +19,7 @@ function ticks(low, high, count) {
 }
 
 // series: [{x, y, kind, upper?}], dots: {x, y}; returns the conversion from the mouse to numbers.
-export function curves(svg, { series, dots = null, height = 190, log = false, low = null, high = null, left = null, right = null, label }) {
+export function curves(svg, { series, dots = null, height = 190, log = false, low = null, high = null, left = null, right = null, label, pen = null }) {
   const width = svg.clientWidth || 420;
   const pad = { left: 44, right: 8, top: 8, bottom: 22 };
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -61,6 +61,7 @@ export function curves(svg, { series, dots = null, height = 190, log = false, lo
     parts.push(element("polyline", { points: path, class: `series ${one.kind}` }));
   }
   if (dots) dots.x.forEach((x, i) => parts.push(element("circle", { cx: px(x), cy: clip(py(dots.y[i])), r: 3 })));
+  if (pen) parts.push(element("circle", { cx: px(pen[0]), cy: clip(py(pen[1])), r: 7, class: "pen" }));
   svg.replaceChildren(...parts);
   return (event) => {
     const box = svg.getBoundingClientRect();
@@ -109,7 +110,7 @@ function paint(canvas, rows, shade) {
 }
 
 // A map: values[i][j] at x[i], y[j]; the y axis points up.
-export function map(canvas, { values, box, points, contours, slopes, rejected = [], low, high }) {
+export function map(canvas, { values, box, points, contours, slopes, rejected = [], low, high, cursor = null }) {
   const width = canvas.clientWidth || 600;
   const height = canvas.clientHeight || 400;
   const ratio = window.devicePixelRatio || 1;
@@ -175,6 +176,16 @@ export function map(canvas, { values, box, points, contours, slopes, rejected = 
     context.stroke();
     if (rejected.includes(i)) { context.beginPath(); context.arc(px(x), py(y), 9, 0, 2 * Math.PI); context.stroke(); }
   });
+  if (cursor) {
+    const [x, y] = [cursor[0] * width, (1 - cursor[1]) * height];
+    for (const [shade, line] of [["#000", 4], ["#fff", 2]]) {
+      context.strokeStyle = shade;
+      context.lineWidth = line;
+      context.beginPath();
+      for (const [dx, dy] of [[10, 0], [0, 10]]) { context.moveTo(x - dx, y - dy); context.lineTo(x + dx, y + dy); }
+      context.stroke();
+    }
+  }
   return {
     place(event) {
       const area = canvas.getBoundingClientRect();

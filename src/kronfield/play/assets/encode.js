@@ -1,5 +1,5 @@
 // The tab "Encode".
-import { ask, byId, fill, known, later, range, say, Settings, shape } from "./controls.js";
+import { ask, byId, fill, keys, known, later, range, say, Settings, shape } from "./controls.js";
 import { curves, matrix } from "./drawing.js";
 
 export function open() {
@@ -12,7 +12,7 @@ export function open() {
   const update = later(async () => {
     try {
       const found = await ask("encode", values);
-      if (found) { newest = found; show(found); say(""); }
+      if (found) { newest = found; show(found); say(keyed() ? place : ""); }
     } catch (error) { say(error.message); }
   });
   const change = (changes) => { settings.set(changes); update(); };
@@ -53,6 +53,15 @@ export function open() {
   const fit = byId("encode-fit");
   let drawing = false;
   let last = null;
+  const take = () => {
+    const { x, y } = newest.truth;
+    heights = Array.from({ length: 64 }, (_, i) => Math.max(-1, Math.min(1, y[Math.min(x.length - 1, Math.round((i / 63) * (x.length - 1)))])));
+  };
+  const changed = () => {
+    const text = heights.map((h) => Math.round(((h + 1) / 2) * 1295).toString(36).padStart(2, "0")).join("");
+    byId("encode-signal").value = "drawn";
+    change({ signal: "drawn", drawn: text });
+  };
   const draw = (event) => {
     const [x, y] = at(event);
     const put = (i, v) => { if (i >= 0 && i < 64) heights[i] = Math.max(-1, Math.min(1, v)); };
@@ -62,28 +71,46 @@ export function open() {
       for (let k = 0; k <= steps; k += 1) put(Math.round(last[0] + (k / steps) * (i - last[0])), last[1] + (k / steps) * (y - last[1]));
     } else put(i, y);
     last = [i, y];
-    const text = heights.map((h) => Math.round(((h + 1) / 2) * 1295).toString(36).padStart(2, "0")).join("");
-    byId("encode-signal").value = "drawn";
-    change({ signal: "drawn", drawn: text });
+    changed();
   };
   fit.addEventListener("pointerdown", (event) => {
     if (!at || !newest) return;
     drawing = true;
     last = null;
-    const { x, y } = newest.truth;
-    heights = Array.from({ length: 64 }, (_, i) => Math.max(-1, Math.min(1, y[Math.min(x.length - 1, Math.round((i / 63) * (x.length - 1)))])));
+    take();
     fit.setPointerCapture(event.pointerId);
     draw(event);
   });
   fit.addEventListener("pointermove", (event) => { if (drawing) draw(event); });
   for (const end of ["pointerup", "pointercancel"]) fit.addEventListener(end, () => { drawing = false; });
+  const keyed = keys(fit);
+  let place = ""; // what is said of it
+  let pen = 0; // the number of the height that the keys move
+  fit.addEventListener("keydown", (event) => {
+    const aside = { ArrowLeft: -1, ArrowRight: 1 }[event.key] || 0;
+    const up = { ArrowDown: -0.05, ArrowUp: 0.05 }[event.key] || 0;
+    if (!newest || !(aside || up)) return;
+    event.preventDefault();
+    if (values.signal !== "drawn" || !heights) take();
+    const height = heights[pen];
+    pen = Math.max(0, Math.min(63, pen + aside));
+    if (up || event.shiftKey) {
+      heights[pen] = Math.max(-1, Math.min(1, height + up));
+      changed();
+    }
+    place = `Place ${pen + 1} of 64, height ${heights[pen].toFixed(2)}`;
+    say(place);
+    show(newest);
+  });
+  for (const name of ["focus", "blur"]) fit.addEventListener(name, () => { if (newest) show(newest); });
 
   function show(found) {
     const two = Object.entries(found.embedders);
     const truth = { ...found.truth, kind: "truth" };
     const fits = two.map(([name, one]) => ({ x: found.truth.x, y: one.fitted, kind: name }));
     const bound = 1.6 * Math.max(1, ...found.truth.y.map(Math.abs));
-    at = curves(fit, { series: [truth, ...fits], dots: found.samples, height: 230, low: -bound, high: bound, left: 0, right: 1, label: "The signal, its samples, and the linear fits" });
+    at = curves(fit, { series: [truth, ...fits], dots: found.samples, height: 230, low: -bound, high: bound, left: 0, right: 1, label: "The signal, its samples, and the linear fits. Left and right choose a place, up and down change the height there, with shift it is carried along", pen: keyed() ? [pen / 63, values.signal === "drawn" && heights ? heights[pen] : found.truth.y[Math.round((pen / 63) * (found.truth.y.length - 1))]] : null });
+    fit.setAttribute("role", "application");
     for (const figure of document.querySelectorAll("#encode .for-b")) figure.hidden = !found.embedders.b;
     const half = found.truth.x.filter((_, i) => i % 2 === 0);
     for (const [name, one] of two) {

@@ -1,5 +1,5 @@
 // The tab "Points".
-import { ask, byId, duration, fill, known, later, range, saved, say, Settings } from "./controls.js";
+import { ask, byId, duration, fill, keys, known, later, range, saved, say, Settings } from "./controls.js";
 import { curves, map } from "./drawing.js";
 
 export function open() {
@@ -33,13 +33,30 @@ export function open() {
     if (text.length > known.tabs.points.points.longest) { say("No more points: the address would be too long. Load a table instead."); return; }
     change({ points: text });
   };
-  byId("points-map").addEventListener("click", (event) => {
+  const canvas = byId("points-map");
+  const keyed = keys(canvas);
+  let cursor = [0.5, 0.5]; // where the keys are, in parts of the map
+  const act = (event) => {
     if (!drawn) return;
     const i = drawn.nearest(event);
     const fixed = newest.points.length - list().length; // those of the table stay
     if (i >= fixed) { change({ points: list().filter((_, j) => j !== i - fixed).join(";") }); return; }
     if (i < 0) add(...drawn.place(event), next);
+  };
+  canvas.addEventListener("click", act);
+  canvas.addEventListener("keydown", (event) => {
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+    if (!drawn || !(moves[event.key] || event.key === " ")) return;
+    event.preventDefault();
+    if (moves[event.key]) cursor = cursor.map((v, i) => Math.max(0, Math.min(1, v + (event.shiftKey ? 0.1 : 0.02) * moves[event.key][i])));
+    const area = canvas.getBoundingClientRect();
+    const place = { clientX: area.left + cursor[0] * area.width, clientY: area.top + (1 - cursor[1]) * area.height };
+    if (event.key === " ") { act(place); return; }
+    const [x, y] = drawn.place(place).map((v) => v.toPrecision(3));
+    say(`x ${x}, y ${y}${drawn.nearest(place) < 0 ? "" : ", on a point"}`);
+    show();
   });
+  for (const name of ["focus", "blur"]) canvas.addEventListener(name, show);
   byId("points-add").addEventListener("click", () => {
     const numbers = byId("points-new").value.split(/[ ,;]+/).filter(Boolean).map(Number);
     if (numbers.length !== 3 || numbers.some((v) => !Number.isFinite(v))) { say("Type three numbers: x, y, value. For example: 0.5, 0.25, 1"); return; }
@@ -71,9 +88,10 @@ export function open() {
     const flat = shown.flat();
     const low = errors ? 0 : Math.min(...flat);
     const high = Math.max(...flat);
-    drawn = map(byId("points-map"), {
+    drawn = map(canvas, {
       values: shown, box: newest.box, points: newest.points, low, high, rejected: newest.rejected,
       contours: byId("points-contours").checked, slopes: byId("points-arrows").checked ? newest.slopes : null,
+      cursor: keyed() ? cursor : null,
     });
     byId("points-scale").replaceChildren(...[`${low.toPrecision(3)} (dark)`, errors ? "two standard errors" : "value", `${high.toPrecision(3)} (bright)`].map((text) => Object.assign(document.createElement("span"), { textContent: text })));
     const expected = newest.expected_error === null ? "" : `, expected error ${newest.expected_error.toPrecision(3)}`;

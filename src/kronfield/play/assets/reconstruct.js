@@ -1,5 +1,5 @@
 // The tab "Reconstruct".
-import { ask, byId, duration, fill, known, later, listen, range, saved, say, Settings, shape } from "./controls.js";
+import { ask, byId, duration, fill, known, later, listen, range, saved, say, Settings, shape, sides } from "./controls.js";
 
 const SHOWN = ["picture", "side", "task", "share", "seed", "kind", "s", "zoom"];
 const TRAINED = ["picture", "side", "task", "share", "seed", "kind", "s", "combine", "depth", "epochs"];
@@ -19,6 +19,7 @@ export function open() {
   if (values.picture === "photograph" && !known.photograph) values.picture = "shapes";
   const panels = {};
   let run = null; // the run that is under way
+  let trained = null; // the settings of the network that is shown
 
   const slow = later(async () => {
     try {
@@ -39,7 +40,20 @@ export function open() {
       say("");
     } catch (error) { byId("reconstruct-problem").textContent = error.message; }
   });
-  const change = (changes, all = false) => { settings.set(changes); quick(); if (all) slow(); };
+  const change = (changes, all = false) => {
+    settings.set(changes);
+    if (trained && TRAINED.some((name) => name in changes)) forget();
+    quick();
+    if (all) slow();
+  };
+  // a network of other settings is not shown beside the new numbers
+  const forget = () => {
+    run?.abort();
+    run = trained = null;
+    stop.disabled = true;
+    put("network", null);
+    told.textContent = "Train again: the settings have changed.";
+  };
 
   const words = { grid: "every second pixel", random: "random pixels", rff: "random Fourier (RFF)", linf: "linear Fourier (LinF)", logf: "logarithmic Fourier (LogF)", simple: "simple: side by side", complex: "complex: Kronecker product", file: "the file of the command line" };
   const choose = (name, names, all) => {
@@ -55,7 +69,7 @@ export function open() {
   choose("picture", [...pictures(), ...sent], true);
   choose("task", known.tabs.reconstruct.task.names, true);
   choose("combine", known.tabs.reconstruct.combine.names);
-  for (const name of ["side", "depth"]) choose(name, Array.from(byId(`reconstruct-${name}`).options, (o) => o.value), true);
+  for (const name of ["side", "depth"]) choose(name, sides(byId(`reconstruct-${name}`), values[name]), true);
   const kind = byId("reconstruct-kind");
   fill(kind, known.tabs.reconstruct.kind.names, values.kind, words);
   const place = document.querySelector("#reconstruct [data-shape=s]");
@@ -99,12 +113,14 @@ export function open() {
       told.textContent = `epoch ${one.epoch} of ${one.epochs}, loss ${one.loss.toExponential(2)}, ${one.seconds.toFixed(1)} s`;
     };
     told.textContent = "Starting";
+    trained = settings.only(TRAINED);
     try {
-      const done = await listen("train", settings.only(TRAINED), progress, mine.signal);
+      const done = await listen("train", trained, progress, mine.signal);
       progress(done);
-      told.textContent += ": done";
+      if (run === mine) told.textContent += done.stopped_by === "callback" ? ": stopped" : ": done";
     } catch (error) {
-      if (error.name !== "AbortError") told.textContent = error.message;
+      if (error.name !== "AbortError" && run === mine) told.textContent = error.message;
+      if (run === mine && !panels.network) trained = null;
     }
     if (run === mine) { run = null; stop.disabled = true; }
   });
@@ -167,7 +183,7 @@ export function open() {
     take,
     again,
     leave: () => run?.abort(),
-    code: () => ask("script", run ? { tab: "train", state: settings.only(TRAINED) } : { tab: "reconstruct", state: settings.only(SHOWN) }),
+    code: () => ask("script", trained ? { tab: "train", state: trained } : { tab: "reconstruct", state: settings.only(SHOWN) }),
   };
 }
 

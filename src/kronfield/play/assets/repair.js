@@ -1,5 +1,5 @@
 // The tab "Repair".
-import { ask, byId, download, duration, fill, known, later, range, saved, say, Settings } from "./controls.js";
+import { ask, byId, download, duration, fill, known, later, range, saved, say, Settings, sides } from "./controls.js";
 import { pictures } from "./reconstruct.js";
 
 const SCRIBBLE = "2:20.30.40.24.52.40.74.28.96.44;2:24.70.60.66.100.78;1:30.96.96.98;";
@@ -31,7 +31,7 @@ export function open() {
   fill(select, [...pictures(), ...sent], values.picture, { file: "the file of the command line" });
   select.addEventListener("change", () => change({ picture: select.value }));
   const side = byId("repair-side");
-  side.value = String(values.side);
+  fill(side, sides(side, values.side), String(values.side));
   side.addEventListener("change", () => change({ side: Number(side.value), strokes: "" }));
   const noise = document.querySelector("#repair [data-setting=noise]");
   const { low, high } = known.tabs.repair.noise;
@@ -107,7 +107,7 @@ export function open() {
     const painting = stroke ? `${radius}:${stroke.join(".")}` : "";
     for (const one of values.strokes.split(";").concat(painting)) {
       if (!one) continue;
-      const [r, path] = one.split(":");
+      const [r, path = ""] = one.split(":");
       const numbers = path.split(".").map(Number);
       context.lineWidth = 2 * Number(r) + 1;
       context.beginPath();
