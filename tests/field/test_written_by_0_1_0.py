@@ -193,7 +193,7 @@ def test_runs_go_on(name, tmp_path):
     samples = (data["points"], data["values"]) if "points" in data else data["values"]
     unbroken, resumed = network(entry), network(entry)
     with torch.no_grad():
-        for key, weights in unbroken.state_dict().items():
+        for key, weights in unbroken.named_parameters():
             weights.copy_(torch.tensor(entry["start"][key], dtype=torch.float64))
     whole = train(unbroken, samples, **entry["settings"])
     path = tmp_path / name

@@ -26,6 +26,7 @@ from kronfield.embedders import (
     periodic_form,
 )
 from kronfield.encoding import Concatenated, Encoding, Kronecker
+from kronfield.nn.state import Described
 
 # The parameters that can be learned, and the embedders that have them.
 LEARNABLE: dict[str, tuple[type[Embedder], ...]] = {
@@ -52,7 +53,7 @@ vars(xp).update({**vars(array_api_compat.torch), "sign": torch.sign, "asarray": 
 Domain = Sequence[Sequence[float]]
 
 
-class Encode(nn.Module):
+class Encode(Described):
     """An encoding as a layer: points (..., D) in, features (..., size) out.
 
     Examples

@@ -15,12 +15,13 @@ from kronfield.encoding import Kronecker
 from kronfield.field.factored import FactoredField
 from kronfield.nn.encode import Domain, Place, axis_modules
 from kronfield.nn.grid import Grid
+from kronfield.nn.state import Described
 
 # Number of positions at which the mean squared norm of the features is measured.
 MEASURED = 256
 
 
-class FactoredLinear(nn.Module):
+class FactoredLinear(Described):
     """A linear layer whose weights are a sum of products of one vector per axis.
 
     The weights of `KroneckerLinear` are K_1 x ... x K_D numbers for each output. Here they are the

@@ -19,6 +19,7 @@ from kronfield.field.field import Field, Saved
 from kronfield.nn.grid import Grid
 from kronfield.nn.kronecker import KroneckerLinear
 from kronfield.nn.mlp import CoordinateMLP
+from kronfield.nn.state import without_description
 
 # The largest number of values of one hidden layer in memory at a time.
 BLOCK_NUMBERS = 1 << 22
@@ -231,7 +232,9 @@ class NetworkField(Field):
                 '"float16", "float32" or "float64"',
                 "Leave it out to keep the dtype of the weights.",
             )
-        exact = {name: _as_numpy(tensor) for name, tensor in self.model.state_dict().items()}
+        # to_dict() describes the features
+        weights = without_description(self.model.state_dict())
+        exact = {name: _as_numpy(tensor) for name, tensor in weights.items()}
         stored = {name: in_dtype(array, dtype, "weights") for name, array in exact.items()}
         errors = np.concatenate(
             [(stored[name].astype(np.float64) - exact[name]).ravel() for name in exact]
@@ -352,7 +355,7 @@ def network_from(
         )
         state = {
             name: torch.from_numpy(arrays[f"model.{name}"]).to(old.dtype)
-            for name, old in model.state_dict().items()
+            for name, old in without_description(model.state_dict()).items()
         }
         model.load_state_dict(state)
         axes = [arrays[f"axis{i}"].astype(np.float64) for i in range(model.encoding.dimensions)]

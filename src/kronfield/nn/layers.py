@@ -18,6 +18,7 @@ from kronfield._core.arrays import problem
 from kronfield.encoding import Encoding
 from kronfield.nn.encode import Place
 from kronfield.nn.grid import Grid
+from kronfield.nn.state import Described
 
 # The largest number of feature values cached between steps. Larger sets are computed in parts in
 # every step.
@@ -37,7 +38,7 @@ class Prepared:
     per_row: int
 
 
-class FirstLayer(nn.Module):
+class FirstLayer(Described):
     """A linear layer on an encoding, with ``width`` outputs."""
 
     encoding: Encoding

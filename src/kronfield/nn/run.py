@@ -21,6 +21,7 @@ from kronfield.nn.grid import Grid
 from kronfield.nn.layers import Prepared
 from kronfield.nn.mlp import CoordinateMLP
 from kronfield.nn.settings import LOSSES, Settings, name_of
+from kronfield.nn.state import without_description
 
 # A grid with more points than this in a row is converted to points: a row is never divided, and it
 # must fit into memory.
@@ -428,7 +429,7 @@ def _described(model: CoordinateMLP) -> dict[str, Any]:
         "encoding": model.encoding.to_dict(),
         "shapes": {
             name: f"{list(tensor.shape)} {tensor.dtype}"
-            for name, tensor in model.state_dict().items()
+            for name, tensor in without_description(model.state_dict()).items()
         },
     }
 
