@@ -561,6 +561,17 @@ def test_outliers_of_falling_axes_are_left_out(falls):
     np.testing.assert_array_equal(other, one[flip])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_huge_outliers_cost_the_other_values_no_digits(dtype):
+    points = np.random.default_rng(0).random((400, 2))
+    truth = np.sin(5 * points[:, 0]) * np.cos(3 * points[:, 1])
+    values = truth.astype(dtype)
+    values[[5, 77, 200]] = 1e15
+    field = kf.fit_points(points, values, loss="huber")
+    np.testing.assert_allclose(field(points), truth, atol=1e-5)
+    assert field.report.robust.outliers == (5, 77, 200)
+
+
 @pytest.mark.parametrize("D", [2, 5])
 def test_outliers_are_numbered_as_points_were_given(D):
     points = np.random.default_rng(0).random((200, D))

@@ -117,3 +117,14 @@ def test_long_lattices_of_float32_are_smoothed_in_float32(level, monkeypatch):
     double = kf.fit(values.astype(np.float64), noise=0.1, settings=decisions).on_grid()
     assert seen == [np.float32, np.float64]
     np.testing.assert_allclose(single, double, atol=1e-3 if level else 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint8, np.float16])
+def test_long_lattices_of_other_numbers_are_smoothed_as_those_of_float32(dtype):
+    decisions = replace(DEFAULT, grid=replace(DEFAULT.grid, longest_basis=32, longest_halves=32))
+    rng = np.random.default_rng(0)
+    values = 100 + 60 * np.sin(np.arange(90) / 9)[:, None] * np.cos(np.arange(40) / 7)
+    values = (values + 5 * rng.standard_normal(values.shape)).astype(dtype)
+    found = kf.fit(values, noise=5.0, settings=decisions).on_grid()
+    single = kf.fit(values.astype(np.float32), noise=5.0, settings=decisions).on_grid()
+    np.testing.assert_allclose(found, single, atol=1e-2)

@@ -750,8 +750,10 @@ class GridFit:
                 values, smoothing.roughness, smoothing.rotation, self.layout.dtype
             )
         # decorrelated channels; a line takes little memory
-        rotation = smoothing.rotation.astype(values.dtype if values.ndim > 2 else np.float64)
-        planes = np.tensordot(rotation, values, axes=1)
+        dtype = self.layout.dtype if values.ndim > 2 else np.dtype(np.float64)
+        planes = np.tensordot(
+            smoothing.rotation.astype(dtype), values.astype(dtype, copy=False), axes=1
+        )
         sigmas = smoothing.sigmas or (math.inf,) * len(planes)
         most = [self._most_removed * sigma for sigma in sigmas]
         parts = zip(planes, smoothing.roughness, most, strict=True)

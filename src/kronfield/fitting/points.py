@@ -329,7 +329,9 @@ def fit_checked(
         ridge = scaled_ridge(options.penalty.ridge, -given.weight_exponent)
         options = replace(options, penalty=replace(options.penalty, ridge=ridge))
     free = _frees_constants(given, options)
-    values, levels, scale = _unit_values(given.values, given.weights, given.dtype, free)
+    values, levels, scale = _unit_values(
+        given.values, given.weights, given.dtype, free=free, robust=options.is_robust
+    )
     basis = None
     if options.trend is not None:
         basis = TrendBasis.of(options.trend, given.domain or given.box)
@@ -383,19 +385,23 @@ def _frees_constants(given: PointInput, options: PointOptions) -> bool:
 
 
 def _unit_values(
-    values: Array, weights: Array | None, dtype: np.dtype[Any], free: bool
+    values: Array, weights: Array | None, dtype: np.dtype[Any], *, free: bool, robust: bool
 ) -> tuple[Array, Array, float]:
     """Return values (C, P) of at most 1, the levels (C,) that were subtracted, and the factor.
 
     The level is the mean, or 0 unless constants are ``free``. Values far from 0 lose digits without
-    it: residuals are differences of sums of squares.
+    it: residuals are differences of sums of squares. In a ``robust`` fit it is the median: other
+    values would lose digits beside a mean that gross outliers make large.
     """
     largest = float(np.abs(values).max()) or 1.0  # sums of larger values overflow
     scaled = values / dtype.type(largest)
     levels = np.zeros(len(values), dtype)
     if not free:
         return scaled, levels, largest
-    levels[:] = np.average(scaled, axis=1, weights=weights)
+    if robust:
+        levels[:] = np.median(scaled if weights is None else scaled[:, weights > 0], axis=1)
+    else:
+        levels[:] = np.average(scaled, axis=1, weights=weights)
     scaled -= levels[:, None]
     rest = float(np.abs(scaled).max()) or 1.0
     scaled /= dtype.type(rest)
@@ -537,7 +543,9 @@ class PointFit:
             neighbours.
         """
         given, choice, options = self.given, self.choice, self.options
-        scaled, levels, scale = _unit_values(values, given.weights, given.dtype, self.free)
+        scaled, levels, scale = _unit_values(
+            values, given.weights, given.dtype, free=self.free, robust=options.is_robust
+        )
         robust, noise = None, None
         if options.is_robust:
             solved, robust, noise = self._reweighted(scaled, scale, aside)
