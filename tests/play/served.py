@@ -13,9 +13,10 @@ COMMAND = [sys.executable, "-c", "from kronfield.cli import main; main(prog_name
 class Served:
     """`kronfield play`, as a person starts it."""
 
-    def __init__(self, *arguments, port=0):
+    def __init__(self, *arguments, port=0, browser=False):
+        options = [] if browser else ["--no-browser"]
         self.process = subprocess.Popen(
-            [*COMMAND, "play", "--no-browser", "--port", str(port), *arguments],
+            [*COMMAND, "play", *options, "--port", str(port), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -67,6 +67,29 @@ def test_the_page_needs_its_token(server):
         assert asked[0] == 403
 
 
+def test_the_browser_is_opened_by_a_ticket_that_is_valid_once(monkeypatch, tmp_path):
+    opened = tmp_path / "opened"
+    script = tmp_path / "browser"
+    script.write_text(f'#!/bin/sh\necho "$1" > {opened}.part; mv {opened}.part {opened}\n')
+    script.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{script} %s")
+    served = Served(browser=True)
+    end = time.monotonic() + 30
+    while not opened.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    address = opened.read_text().strip()
+    assert served.token not in address
+    path = address.removeprefix(f"http://127.0.0.1:{served.port}")
+    foreign = served.request(path, headers={"Host": "evil.example"})
+    assert foreign[0] == 403
+    status, headers, _ = served.request(path)
+    assert (status, headers["Location"]) == (303, served.address)
+    assert served.request(path)[0] == 403
+    assert served.request("/?ticket=")[0] == 403
+    assert served.end() == ""
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost"])
 @pytest.mark.parametrize("path", ["/", "/assets/main.js", "/api/choices"])
 def test_other_hosts_are_refused(server, host, path):
@@ -421,37 +444,38 @@ def test_a_process_that_was_killed_is_replaced(server):
 # ------------------------------------------------------------------------------------------
 
 
-def folders():
-    return set(glob.glob(os.path.join(tempfile.gettempdir(), "kronfield-play-*")))
+def folders(process):
+    """Return the folders of one server: others may run on this machine at the same time."""
+    return glob.glob(os.path.join(tempfile.gettempdir(), f"kronfield-play-{process.pid}-*"))
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_server_ends_without_a_trace(how, tmp_path):
-    before = folders()
     path = tmp_path / "photo.png"
     path.write_bytes(picture_bytes())
     served = Served(str(path))
     assert served.address.endswith("&tab=reconstruct&picture=file")
     state = {"picture": "file", "side": 32, "noise": 0}
     assert served.ask("repair", state)[0] == 200
+    assert folders(served.process)
     served.process.send_signal(how)
     _, errors = served.process.communicate(timeout=20)
     assert "Traceback" not in errors
-    assert folders() <= before
+    assert not folders(served.process)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_server_ends_during_training_without_a_trace(how):
-    before = folders()
     served = Served()
     connection, answer = training(served, "ends", ENDLESS)
+    assert folders(served.process)
     served.process.send_signal(how)
     _, errors = served.process.communicate(timeout=20)
     assert errors == ""
     with contextlib.suppress(http.client.HTTPException):
         answer.read()
     connection.close()
-    assert folders() <= before
+    assert not folders(served.process)
 
 
 def test_folders_of_no_process_do_not_matter(tmp_path, monkeypatch):
@@ -476,7 +500,7 @@ def test_a_server_that_was_killed_can_be_started_again():
         assert second.request(f"/?token={second.token}")[0] == 200
     finally:
         second.end()
-    assert not [folder for folder in folders() if f"-{first.process.pid}-" in folder]
+    assert not folders(first.process)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,12 @@ def command(file: str | None, port: int | None, no_browser: bool, out: Output) -
         click.echo(playground.address)
     out.say("Ctrl-C ends it.")
     if not no_browser:
+        import threading
         import webbrowser
 
-        webbrowser.open(playground.address)
+        # in a thread: a browser in the terminal is waited for
+        opened = threading.Thread(
+            target=webbrowser.open, args=(playground.ticket_address,), daemon=True
+        )
+        opened.start()
     playground.run()

@@ -19,6 +19,7 @@ from importlib.resources import files as resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from kronfield._core.arrays import problem
 from kronfield.play.states import choices
@@ -115,6 +116,7 @@ class Playground:
                 )
         self.file = file
         self.token = secrets.token_urlsafe(24)
+        self._ticket = secrets.token_urlsafe(24)
         self._socket = _bound(port)
         self.port = int(self._socket.getsockname()[1])
         _sweep()
@@ -138,14 +140,17 @@ class Playground:
         tab = {"picture": "&tab=reconstruct&picture=file", "table": "&tab=points&table=file"}
         return f"http://{HOST}:{self.port}/?token={self.token}{tab.get(self._file_kind, '')}"
 
+    @property
+    def ticket_address(self) -> str:
+        """An address that leads to `address` once, for the command line of a browser.
+
+        All users of a machine can read command lines, so the token must not be in one.
+        """
+        return f"http://{HOST}:{self.port}/?ticket={self._ticket}"
+
     def run(self) -> None:
         """Serve until interrupted, by Ctrl-C or by the signal to terminate."""
         import uvicorn
-
-        if threading.current_thread() is threading.main_thread():
-            for name in ("SIGTERM", "SIGHUP"):  # so that `close` runs
-                if hasattr(signal, name):
-                    signal.signal(getattr(signal, name), lambda *_: sys.exit(0))
 
         playground = self
 
@@ -163,9 +168,14 @@ class Playground:
             lifespan="on",
             timeout_graceful_shutdown=5,
         )
+        server = Server(config)
+        if threading.current_thread() is threading.main_thread():  # so that `close` runs
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            if hasattr(signal, "SIGHUP"):  # the terminal is closed
+                signal.signal(signal.SIGHUP, server.handle_exit)
         try:
             with contextlib.suppress(KeyboardInterrupt):
-                Server(config).run(sockets=[self._socket])
+                server.run(sockets=[self._socket])
         finally:
             self.close()
 
@@ -199,7 +209,8 @@ class Playground:
             Route("/api/save", self._save, methods=["POST"]),
             Route("/api/{name}", self._answer, methods=["POST"]),
         ]
-        return _Guard(Starlette(routes=routes, lifespan=life), self.token, self.port)
+        application = Starlette(routes=routes, lifespan=life)
+        return _Guard(application, self.token, self._ticket, self.address)
 
     # the page
     # --------------------------------------------------------------------------------------
@@ -448,8 +459,10 @@ class Playground:
 class _Guard:
     """Refuses what does not come from the page: other hosts, other origins, no token."""
 
-    def __init__(self, app: Any, token: str, port: int) -> None:
-        self._app, self._token = app, token
+    def __init__(self, app: Any, token: str, ticket: str, address: str) -> None:
+        self._app, self._token, self._address = app, token, address
+        self._ticket: str | None = ticket
+        port = urlsplit(address).port
         self._hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -472,7 +485,9 @@ class _Guard:
         await self._app(scope, receive, with_headers)
 
     def _refusal(self, scope: Any) -> Any:
+        """Return the answer to a request that goes no further, or None."""
         from starlette.requests import Request
+        from starlette.responses import RedirectResponse
 
         request = Request(scope)
         headers = request.headers
@@ -484,8 +499,11 @@ class _Guard:
         if scope["path"].startswith("/assets/"):
             return None
         in_query = scope["path"] == "/"
+        if in_query and _same(request.query_params.get("ticket"), self._ticket):
+            self._ticket = None  # it is valid once
+            return RedirectResponse(self._address, 303)
         token = request.query_params.get("token") if in_query else headers.get("x-kronfield-token")
-        if token is None or not secrets.compare_digest(token.encode(), self._token.encode()):
+        if not _same(token, self._token):
             return _sentence(
                 "Open the whole address that `kronfield play` has printed, with its token.", 403
             )
@@ -523,6 +541,13 @@ async def _body(request: Any, most: int) -> bytearray | None:
                     return None
             return content
     return None
+
+
+def _same(given: str | None, secret: str | None) -> bool:
+    """Return whether a secret was given, in a time that does not tell how much of it."""
+    if given is None or secret is None:
+        return False
+    return secrets.compare_digest(given.encode(), secret.encode())
 
 
 def _is_page(name: Any) -> bool:
