@@ -7,6 +7,7 @@ import http.client
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -462,6 +463,17 @@ def test_the_server_ends_without_a_trace(how, tmp_path):
     _, errors = served.process.communicate(timeout=20)
     assert "Traceback" not in errors
     assert not folders(served.process)
+
+
+def test_ctrl_c_while_processes_start_leaves_no_trace(tmp_path):
+    # processes that start inherit what is blocked: they do not die of Ctrl-C before they ignore it
+    worker = Worker(str(tmp_path), None)
+    os.kill(worker._process.pid, signal.SIGINT)
+    assert worker.alive
+    blocked = re.search(r"SigBlk:\s*(\w+)", Path(f"/proc/{worker._process.pid}/status").read_text())
+    assert int(blocked[1], 16) >> (signal.SIGINT - 1) & 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    worker.kill()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

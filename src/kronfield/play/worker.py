@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,23 @@ def _limit_memory(memory: int) -> None:
         return
 
 
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Keep Ctrl-C from processes that start here, which inherit this, and in this thread delay it.
+
+    They ignore it once they run, but before that Python would print where it was interrupted.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it lets Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Worker:
     """A process that answers one request at a time."""
 
@@ -86,7 +105,8 @@ class Worker:
         self._process = context.Process(
             target=work, args=(other, folder, file, memory), daemon=True
         )
-        self._process.start()
+        with _without_interrupts():
+            self._process.start()
         other.close()
 
     @property
