@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kronfield as kf
+from kronfield.files import read
 from kronfield.signals.export import export_lazily
 from kronfield.signals.view import view
 
@@ -191,3 +192,24 @@ def test_lost_chunks_of_stores_of_the_first_version_are_told():
     np.testing.assert_array_equal(there.planes, weights)
     there.save("old.zarr")
     kf.load("old.zarr")
+
+
+def test_an_array_without_names_is_read_in_memory_too():
+    samples = np.arange(30, dtype=np.int16).reshape(5, 6)
+    zarr.create_array("plain.zarr", data=samples)
+    group = zarr.create_group("group.zarr")
+    for name in "ab":
+        group.create_array(name, data=samples + (name == "b"))
+    found = read("plain.zarr")
+    np.testing.assert_array_equal(found.values, samples)
+    assert found.values.dtype == np.float32
+    assert not found.channels
+    np.testing.assert_array_equal(read("group.zarr:b").values, samples + 1)
+    with pytest.raises(kf.InputError, match="2 arrays"):
+        read("group.zarr")
+    zarr.create_array("none.zarr", data=np.empty((0, 3)))
+    with pytest.raises(kf.InputError, match="at least one real number"):
+        read("none.zarr")
+    kf.fit(dask.array.from_array(samples * 1.0, chunks=3)).save("saved.zarr")
+    with pytest.raises(kf.InputError, match="a saved field"):
+        read("saved.zarr")

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from kronfield._core.arrays import Array, problem
+from kronfield._core.arrays import Array, describe, problem
 from kronfield._core.atomic import replacing
 from kronfield._core.labels import DATE, AxisLabel, is_time, plain_attrs
 from kronfield.files.description import Description, describe_signal
 from kronfield.files.guard import check_file_memory, decoding, extra, nearest
 from kronfield.files.layout import Layout, Put
 from kronfield.files.signal import Signal
+from kronfield.files.zarrays import unnamed_array
 
 _WHAT = "variables on a grid"
 # Names of attributes that NetCDF takes, and those by which xarray packs numbers.
@@ -38,11 +39,44 @@ def read_netcdf(path: Path, member: str | None) -> Signal:
             import zarr  # noqa: F401
         else:
             import netCDF4  # noqa: F401
-    with decoding(path, _WHAT), _opened(path, None) as data:
-        array = _variable(path, data, member).squeeze()
-        check_file_memory(path, array.size * 8.0, "Cut the file first.")
-        array = array.load()
+    with decoding(path, _WHAT):
+        plain = unnamed_array(path, member) if folder else None
+        if plain is not None:
+            return _unnamed_signal(path, plain, member)
+        with _opened(path, None) as data:
+            array = _variable(path, data, member).squeeze()
+            check_file_memory(path, array.size * 8.0, "Cut the file first.")
+            array = array.load()
     return _signal(path, array)
+
+
+def _unnamed_signal(path: Path, plain: Any, member: str | None) -> Signal:
+    """Return an array of zarr whose axes have no names, at its sample numbers."""
+    if plain.ndim == 0 or plain.size == 0 or plain.dtype.kind not in "biuf":
+        raise problem(
+            "path", f"{path} with {describe(plain)}", "at least one real number", "Check the array."
+        )
+    check_file_memory(path, plain.size * 8.0, "Cut the array first.")
+    values = _floats(np.asarray(plain[...]))
+    described = describe_signal(
+        "array",
+        path.name,
+        values,
+        axes=[f"axis {i}" for i in range(plain.ndim)],
+        units=[""] * plain.ndim,
+        channels=None,
+        levels=None,
+        dtype=plain.dtype,
+        raw_bytes=plain.nbytes,
+    )
+    return Signal("array", values, False, None, None, replace(described, member=member))
+
+
+def _floats(values: Array) -> Array:
+    """Return numbers as floating point numbers: they are no pixels, and are not scaled."""
+    if values.dtype.kind == "f":
+        return values
+    return values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
 
 
 def _opened(path: Path, chunks: Any) -> Any:
@@ -106,9 +140,7 @@ def _gridded(data: Any) -> list[str]:
 
 
 def _signal(path: Path, array: Any) -> Signal:
-    values = array.values
-    if values.dtype.kind != "f":  # numbers, not pixels: do not scale them
-        values = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
+    values = _floats(array.values)
     labels, axes = [], []
     for dim in array.dims:
         coordinate = array.coords.get(dim)

@@ -17,8 +17,9 @@ from kronfield.encoding import Encoding, Kronecker
 from kronfield.field import storage
 from kronfield.field.field import Saved
 from kronfield.field.loading import placed
+from kronfield.files.zarrays import KEY
 from kronfield.lazy.chunks import joined
-from kronfield.lazy.stores import KEY, Progress, StoredArray, even_chunks, other_job
+from kronfield.lazy.stores import Progress, StoredArray, even_chunks, other_job
 
 if TYPE_CHECKING:
     from kronfield.lazy.field import LazyField

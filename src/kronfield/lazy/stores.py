@@ -13,12 +13,11 @@ import numpy as np
 
 from kronfield._core.arrays import Array, InputError, problem
 from kronfield._core.records import record
+from kronfield.files.zarrays import unnamed_array
 from kronfield.fitting import settings
 
 # The function that is called with the number of chunks that are written, and their total.
 Progress = Callable[[int, int], Any]
-# The key of the metadata of a field in the attributes of a store.
-KEY = "kronfield"
 # Chunks of a store that was interrupted which are computed again, to tell whether it is the same.
 COMPARED = 2
 # Processors of other machines round sums differently: compared chunks differ by at most these
@@ -33,39 +32,9 @@ def plain_array(store: Path, member: str | None) -> Any:
     files are None too.
     """
     import dask.array
-    import zarr
 
-    if not store.is_dir():
-        return None
-
-    try:
-        opened = zarr.open(os.fspath(store), mode="r")
-    except (FileNotFoundError, ValueError) as error:
-        raise problem("path", store, "a zarr folder", "Check the name.") from error
-    if isinstance(opened, zarr.Group):
-        arrays = dict(sorted(opened.arrays()))
-        if any(map(_has_names, arrays.values())):
-            return None
-        if KEY in opened.attrs:
-            raise problem("path", f"{store}, a saved field", "samples", "Render it, or kf.load it.")
-        names = ", ".join(arrays) or "none"
-        if member is None and len(arrays) != 1:
-            got, remedy = (
-                f"{store} with {len(arrays)} arrays ({names})",
-                f"Name it: {store.name}:name",
-            )
-            raise problem("path", got, "one array", remedy)
-        if member is not None and member not in arrays:
-            got = f"no array {member!r} in {store}"
-            raise problem("path", got, f"one of {names}", "Choose one of these names.")
-        opened = next(iter(arrays.values())) if member is None else arrays[member]
-    return dask.array.from_zarr(opened)
-
-
-def _has_names(array: Any) -> bool:
-    """Return whether the axes of an array of zarr have names, as xarray writes them."""
-    names = getattr(array.metadata, "dimension_names", None)
-    return bool(names) or "_ARRAY_DIMENSIONS" in array.attrs
+    found = unnamed_array(store, member)
+    return None if found is None else dask.array.from_zarr(found)
 
 
 def efficient(array: Any, whole: Sequence[int] = ()) -> Any:
