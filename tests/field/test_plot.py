@@ -75,6 +75,17 @@ def test_a_map_is_the_field_seen_from_above(scattered):
     assert bar_box.x0 > map_box.x1
 
 
+def test_what_is_far_from_the_data_stays_blank(scattered):
+    picture = np.asarray(scattered.plot(size=40, beyond=0.4).get_images()[0].get_array())
+    (left, right), (low, high) = scattered.domain
+    rows, columns = (np.arange(n) + 0.5 for n in picture.shape)
+    x = left + (right - left) * columns / picture.shape[1]
+    y = high - (high - low) * rows / picture.shape[0]
+    far = scattered.distance_to_data(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)) > 0.4
+    assert 0 < far.sum() < far.size
+    assert np.array_equal(np.isnan(picture).ravel(), far)
+
+
 def test_every_channel_has_a_line_of_its_own():
     ax = kf.fit(RNG.random((20, 12)), channels=True).plot(size=20)
     styles = {(line.get_color(), line.get_linestyle()) for line in ax.get_lines()[:12]}

@@ -227,6 +227,15 @@ def test_channels_and_missing_values_of_a_data_array(air):
     assert abs(filled.on_grid() - air.values).max() < 0.1
 
 
+def test_outliers_are_named_by_their_dates():
+    values = np.sin(np.arange(40) / 6) + 0.05 * np.cos(9.0 * np.arange(40))
+    values[25] += 20
+    report = kf.fit(pandas.Series(values, DAYS[:40]), loss="huber").report
+    assert f"at ({DAYS[25]}): " in str(report)
+    assert f"at ({DAYS[25]}): " in dict(report.summary())["outliers"]
+    assert f"at ({25 * 86400:.4g}): " in str(report.robust)  # alone, it knows no dates
+
+
 def test_errors_name_the_remedy(air):
     with pytest.raises(TypeError, match=r"ds\["):
         kf.fit(air.to_dataset())

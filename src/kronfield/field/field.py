@@ -566,6 +566,7 @@ class Field:
         data: Any = None,
         band: bool = True,
         size: int | None = None,
+        beyond: float | None = None,
     ) -> Any:
         """Draw the field with Matplotlib; return its axes.
 
@@ -587,6 +588,8 @@ class Field:
             Whether to draw the band of a line.
         size : int, optional
             Positions along the line, or along the longer side of the map.
+        beyond : float, optional
+            Leave blank what is further than this from the data; see `distance_to_data`.
 
         Examples
         --------
@@ -598,7 +601,7 @@ class Field:
         """
         from kronfield.plots.fields import draw_field
 
-        return draw_field(self, ax, channel=channel, data=data, band=band, size=size)
+        return draw_field(self, ax, channel=channel, data=data, band=band, size=size, beyond=beyond)
 
     def _repr_html_(self) -> str:
         """Return a small picture and the key facts, for notebooks."""
@@ -739,7 +742,8 @@ class Field:
                 f"{', '.join(map(str, names))}" if known else "positions without names",
                 "Pass one position per axis."
                 if known
-                else "The axes of this field have no names: fit labelled data, or axes={...}.",
+                else "The axes of this field have no names: pass axes={...} to the fit, or name "
+                "the index, series.rename_axis(...).",
                 TypeError,
             )
         entries = {str(name): entry for name, entry in given.items()}

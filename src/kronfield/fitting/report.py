@@ -265,7 +265,7 @@ class Report(ABC):
         return str(self)
 
     def __str__(self) -> str:
-        noise = [f"  {one}" for one in (self.noise, self.robust) if one is not None]
+        noise = [f"  {one}" for one in (self.noise, self.outliers_text) if one]
         lines = [
             *self._head(),
             *self._labelled(),
@@ -304,7 +304,7 @@ class Report(ABC):
         if not math.isnan(self.expected_error):
             rows.append(("expected error", f"{self.expected_text} rms where nothing was given"))
         if self.robust is not None:
-            rows.append(("outliers", str(self.robust)))
+            rows.append(("outliers", self.outliers_text))
         elif self.outlying:
             rows.append(("outliers", self.outlying))
         rows.append(("time", f"{self.seconds:.3g} s"))
@@ -348,6 +348,13 @@ class Report(ABC):
         from kronfield.plots.choices import draw_candidates
 
         return draw_candidates(self.candidates, ax)
+
+    @property
+    def outliers_text(self) -> str:
+        """What was done with outliers, with dates as dates; '' with the squared loss."""
+        if self.robust is None:
+            return ""
+        return self.robust.text(() if self.labels is None else self.labels.axes)
 
     def _labelled(self) -> list[str]:
         if self.labels is None:

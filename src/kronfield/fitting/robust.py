@@ -13,13 +13,16 @@ them, those that are far from its prediction as well are rejected, and the other
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from kronfield._core.arrays import Array
+from kronfield._core.labels import AxisLabel
 from kronfield._core.records import record
 from kronfield._core.threads import threads
 from kronfield.fitting.settings import RobustSettings
@@ -40,6 +43,11 @@ class Outlier:
     position: tuple[float, ...]
     residual: tuple[float, ...]
     weight: float
+
+
+def _place(position: float, label: AxisLabel | None) -> str:
+    """Return a position as text."""
+    return f"{position:.4g}" if label is None or not label.is_time else label.text(position)
 
 
 @record
@@ -82,13 +90,17 @@ class RobustReport:
     interpolates: bool = False
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, labels: Sequence[AxisLabel] = ()) -> str:
+        """Return the report as text; with the ``labels`` of axes, dates are written as dates."""
         scales = ", ".join(f"{one:.3g}" for one in self.scale)
         text = (
             f"Huber's loss: {self.down_weighted} points weighted down, {self.rejected} rejected; "
             f"scale {scales}, {self.rounds} rounds{'' if self.settled else ', not converged'}"
         )
         for one in self.largest:
-            at = ", ".join(f"{x:.4g}" for x in one.position)
+            at = ", ".join(map(_place, one.position, labels or itertools.repeat(None)))
             off = ", ".join(f"{r:.3g}" for r in one.residual)
             text += f"\n    at ({at}): {off} off the fit, weight {one.weight:.2g}"
         return text

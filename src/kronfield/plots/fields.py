@@ -36,6 +36,7 @@ def draw_field(
     data: Any = None,
     band: bool = True,
     size: int | None = None,
+    beyond: float | None = None,
     figure: Any = None,
     ends: Array | None = None,
 ) -> Any:
@@ -44,7 +45,7 @@ def draw_field(
         raise problem(
             "plot", "a field of complex values", "real values", "Fit the real part: values.real."
         )
-    job = _Drawing(field, channel, data, band, size)
+    job = _Drawing(field, channel, data, band, size, beyond)
     if field.dimensions == 1:
         return job.line(_axes(ax, figure), 0, ends)
     if field.dimensions == 2:
@@ -76,8 +77,16 @@ def _axes(ax: Any, figure: Any) -> Any:
 class _Drawing:
     """One channel of a field, with the names and units of its axes and values."""
 
-    def __init__(self, field: Field, channel: Any, data: Any, band: bool, size: int | None) -> None:
-        self.field, self.band = field, band
+    def __init__(
+        self,
+        field: Field,
+        channel: Any,
+        data: Any,
+        band: bool,
+        size: int | None,
+        beyond: float | None,
+    ) -> None:
+        self.field, self.band, self.beyond = field, band, beyond
         self.line_size, self.side = size or LINE, size or SIDE
         self.about = Description.from_dict(field.info)
         names = self.about.channels or field.labels.channels or ()
@@ -164,7 +173,9 @@ class _Drawing:
 
     def values(self, where: Sequence[Array], *, colours: bool = False) -> Array:
         """Return the values of the drawn channel on a grid, without axes of length 1."""
-        found = self.field.on_grid(list(where), outside="clamp")
+        found = self.field.on_grid(list(where), outside="clamp", beyond=self.beyond)
+        if colours and self.beyond is not None:
+            found = np.nan_to_num(found, nan=1.0)  # white
         if self.field.has_channels and not colours:
             found = found[..., self.channel]
         kept = tuple(len(x) for x in where if len(x) > 1)
