@@ -79,6 +79,10 @@ def test_files_that_are_missing_or_not_what_they_should_be(here):
     refused("fit cut.mp4", "cut.mp4")
     refused("render photo.png -o a.png", "photo.png", "a saved field")
     refused("render photo -o a.png", "Did you mean photo.field?")
+    refused("render phto.field -o a.png", "did you mean photo.field?")
+    refused("fit photo.png --values red", "'--values'. Did you mean '--columns'?")
+    refused("resize photo.png --scale 0", "--scale: got 0")
+    refused("resize photo.png --size 9 --values red", "No such option '--values'.")
     refused("info nothing.field", "no such file")
 
 

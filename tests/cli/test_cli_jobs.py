@@ -41,6 +41,15 @@ def test_inpainting_fills_holes_and_keeps_the_rest(here, holes):
     assert (pixels("c.png")[~holes] != pixels("scratched.png")[~holes]).mean() > 0.5
 
 
+def test_samples_that_are_nan_need_no_mask(here, holes):
+    values = pixels("photo.png")[..., 0] / 255.0
+    values[holes] = np.nan
+    np.save("gaps.npy", values)
+    assert f"{holes.sum()} of 3072 samples filled in" in run("inpaint gaps.npy").stdout
+    assert np.isfinite(np.load("gaps-inpainted.npy")).all()
+    refused("inpaint photo.png", "expected --mask MASK or --missing VALUE")
+
+
 def test_a_mask_the_wrong_way_round_is_recognised(here, holes):
     write("black.png", (~holes).astype(np.float32), {"levels": 255})
     done = run("inpaint scratched.png --mask black.png -o a.png")

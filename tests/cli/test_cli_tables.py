@@ -191,3 +191,12 @@ def test_maps_have_axes_and_colours(here):
 
 def test_missing_points_are_refused_before_the_fit(here):
     refused("fit stations.csv --columns temperature --at nowhere.csv", "nowhere.csv")
+
+
+def test_columns_that_share_a_choice_are_told(here):
+    rows = "".join(f"{i % 5},{i // 5},{i % 3},{i % 7}\n" for i in range(25))
+    Path("two.csv").write_text(f"lon,lat,a,b\n{rows}")
+    shared = "All 2 columns share one choice of grid and penalty: --columns a fits one alone\n"
+    assert shared in run("fit two.csv").stdout
+    assert "share" not in run("fit two.csv --columns a -o one.field").stdout
+    assert "share" not in run("fit two.csv --columns a,b -o asked.field").stdout

@@ -348,6 +348,9 @@ def test_refit_gives_what_fit_gives():
     ("arguments", "words"),
     [
         ({"values": np.array([1.0, np.nan])}, "1 NaN or inf.*fit_points"),
+        ({"values": np.full(5, np.nan)}, "5 NaN or inf.*nothing to fit"),
+        ({"values": "photo.png"}, "the text 'photo.png'.*read it first"),
+        ({"values": np.ones(5), "mask": "mask.png"}, "the text 'mask.png'.*read it first"),
         ({"values": np.array([1.0, np.inf])}, "fit_points"),
         ({"values": np.zeros((0, 4))}, "at least one sample"),
         ({"values": np.float64(3)}, "at least one axis"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -292,6 +293,12 @@ def number_array(argument: str, values: Any) -> Array:
             TypeError,
         ) from error  # fmt: skip
     if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16:
+        if isinstance(values, str | os.PathLike):
+            got, remedy = (
+                f"the text {str(values)!r}",
+                "Of a file, pass what it holds: read it first.",
+            )
+            raise problem(argument, got, "numbers", remedy, TypeError)
         raise problem(
             argument, describe(array), "numbers", "Convert them to float first.", TypeError
         )

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# What people call options whose name is not similar, and their names.
+_MEANINGS = {
+    **dict.fromkeys(("--values", "--value", "--variable", "--variables", "--column"), "--columns"),
+    **dict.fromkeys(("--positions", "--axes", "--coords", "--points"), "--coordinates"),
+    **dict.fromkeys(("--max-distance", "--distance"), "--beyond"),
+    **dict.fromkeys(("-f", "--overwrite", "-y"), "--force"),
+    **dict.fromkeys(("--out", "--to"), "--output"),
+}
 # Remedies for errors of the operating system, by error number.
 _REMEDIES = {
     errno.ENOSPC: "Free some space, or write to another disk.",
@@ -99,6 +107,10 @@ class Commands(click.Group):
                 return super().invoke(ctx)
             except click.exceptions.NoArgsIsHelpError:
                 raise
+            except click.NoSuchOption as error:
+                name = error.ctx.command_path if error.ctx else "kronfield"
+                text = _unknown_option(error)
+                raise Failure(f"{text} See: {name} --help") from error
             except click.UsageError as error:
                 name = error.ctx.command_path if error.ctx else "kronfield"
                 raise Failure(f"{error.format_message()} See: {name} --help") from error
@@ -115,6 +127,15 @@ class Commands(click.Group):
                 raise Failure(_os_message(error, ctx.meta.get(_TARGET))) from error
             except KronfieldError as error:
                 raise Failure(str(error)) from error
+
+
+def _unknown_option(error: click.NoSuchOption) -> str:
+    """Return the message of an unknown option, with the one of that meaning if there is one."""
+    meant = _MEANINGS.get(error.option_name)
+    known = [] if error.ctx is None else [name for p in error.ctx.command.params for name in p.opts]
+    if meant in known:
+        return f"No such option '{error.option_name}'. Did you mean '{meant}'?"
+    return error.format_message()
 
 
 def _detail(error: MemoryError) -> str:

@@ -269,6 +269,12 @@ def command(
         lines = [fit_line(field), *_report_lines(field.report, hold_out)]
     for line in lines:
         out.say(line)
+    if signal.points is not None and columns is None and field.channel_count > 1:
+        first = (signal.description.channels or ["NAME"])[0]
+        out.say(
+            f"All {field.channel_count} columns share one choice of grid and penalty: --columns "
+            f"{first} fits one alone"
+        )
     if points is None:
         _write_field(field, source, target, dtype, signal, report, out, force=force)
     else:
@@ -328,7 +334,7 @@ def _report_lines(report: FitReport | PointReport | None, hold_out: str | None) 
     """Return lines from the report: rejected outliers, and the error at held-out points."""
     if report is None:
         return []
-    robust = [] if report.robust is None else [str(report.robust)]
+    robust = [] if report.robust is None else [report.outliers_text]
     return robust if hold_out is None else [*robust, _held_out_line(report)]
 
 

@@ -101,8 +101,6 @@ def command(
     from kronfield.signals.axes import described
     from kronfield.signals.fit import fit_signal, straight_colours
 
-    if mask_path is None and missing is None:
-        raise Failure("inpaint: expected --mask MASK or --missing VALUE. For example: --missing 0")
     suffix = suffix_of(split_member(source)[0])
     target = output or default_output(source, f"-inpainted{'.png' if suffix == '.gif' else suffix}")
     check_output(target, force=force)
@@ -116,6 +114,8 @@ def command(
     holes = _holes(signal, mask_path, invert, missing, out)
     count = int(holes.sum())
     out.say(signal_line(signal))
+    if count == 0 and mask_path is None and missing is None:
+        raise Failure("inpaint: expected --mask MASK or --missing VALUE. For example: --missing 0")
     if count in (0, holes.size):
         which = "no sample is" if count == 0 else "all samples are"
         raise Failure(f"{source}: {which} missing; expected some. Check --mask and --missing")

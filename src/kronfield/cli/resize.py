@@ -77,6 +77,11 @@ def command(
 
     if (scale is None) == (size is None):
         raise Failure("resize: expected either --scale or --size. For example: --scale 2")
+    for factor in scale or ():
+        if factor <= 0:
+            raise Failure(
+                f"--scale: got {factor:g}; expected numbers above 0. 2 is twice as large, 0.5 half"
+            )
     suffix = suffix_of(split_member(source)[0])
     target = output or default_output(
         source, f"-{_label(scale, size)}{'.png' if suffix == '.gif' else suffix}"

@@ -6,6 +6,7 @@ Loading runs no code from the file, and a damaged or altered file raises an erro
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import hashlib
 import json
@@ -107,7 +108,12 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
 
     target = Path(path)
     if not target.is_file():
-        raise problem("path", target, "a saved field", "There is no such file: check the name.")
+        others = [x.name for x in target.parent.glob(f"*{target.suffix}")] if target.suffix else []
+        close = difflib.get_close_matches(target.name, others, n=1)
+        remedy = (
+            f"There is no such file: {f'did you mean {close[0]}?' if close else 'check the name.'}"
+        )
+        raise problem("path", target, "a saved field", remedy)
     try:
         with safe_open(target, framework="numpy") as file:
             header = file.metadata() or {}

@@ -353,8 +353,8 @@ def _warn_of_no_noise(field: Field, noise: Any) -> None:
     report = field.report
     if report is not None and report.noise is None and noise is None:
         warnings.warn(
-            f"values: nothing was removed ({report.chosen_by}). "
-            "Pass noise=, its standard deviation, to remove it nevertheless.",
+            "values: no noise was found, so nothing was removed. If you know of some, pass noise=, "
+            f"its standard deviation. What was looked at: {report.chosen_by}.",
             NoiseWarning,
             stacklevel=4,
         )

@@ -281,6 +281,14 @@ def split_mask(values: Any, mask: Any) -> tuple[Any, Array | None]:
         return values, None
     missing = np.asarray(mask)
     array = number_array("values", values)
+    if missing.dtype.kind in "US":
+        raise problem(
+            "mask",
+            f"the text {str(mask)!r}",
+            "an array of bool",
+            "Of a file, pass what it holds: read it first.",
+            TypeError,
+        )
     if missing.dtype != bool or missing.shape not in (array.shape, array.shape[:-1]):
         expected = f"an array of bool of shape {array.shape}" + (
             f" or {array.shape[:-1]}" if array.ndim > 1 else ""
@@ -342,6 +350,8 @@ def _checked_values(values: Any) -> Array:
     if inexact and array.size and not sum_is_finite(array):
         bad = sum(int(np.sum(~np.isfinite(row))) for row in array)
         if bad:
+            if bad == array.size:
+                remedy = "There is nothing to fit: check where the values come from."
             raise problem(
                 "values", f"{bad} NaN or inf in {describe(array)}", "finite numbers", remedy
             )
