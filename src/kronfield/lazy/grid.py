@@ -391,8 +391,8 @@ def check_finite(values: Array, low: Sequence[int]) -> None:
             "values",
             f"{len(bad)} NaN or inf in a chunk, the first at sample {at}",
             "finite numbers",
-            "Pass mask=~dask.array.isfinite(values) to fit the rest and fill the gaps; on the command "
-            "line, fit to a .field instead of a .zarr.",
+            "Pass mask=~dask.array.isfinite(values) to fit the rest and fill the gaps; on the "
+            "command line, fit to a .field instead of a .zarr.",
         )
 
 
