@@ -445,17 +445,6 @@ def test_prediction_most_uneven():
     assert 200 <= predicted(rough(1000), x).count <= 256
 
 
-def test_prediction_shared():
-    """By chance degree 7 meets samples of the peak, but not by chance degree 5 a polynomial."""
-    for seed, function in (
-        (20, lambda x: 1 / (1 + 40 * (x - 0.5) ** 2)),
-        (1, lambda x: x**5 - x**2),
-    ):
-        x = np.sort(np.random.default_rng(seed).random(20))
-        field = kf.fit(function(x), [x], noise=0.0)
-        assert field.report.chosen.parameters["degree"] == 5
-
-
 def test_prediction_most_channels():
     """A smooth channel among 65 rough ones is not looked at if it is the second one."""
     x = np.linspace(0, 1, 500)  # with which `most_judged` asks for eight

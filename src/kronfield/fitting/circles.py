@@ -125,7 +125,7 @@ def circle_errors(
         steps = np.arange(-REACH, n + REACH)
         x, lines = x[steps % n] + frame.period * (steps // n), lines[steps % n]
     judged = [SplineFamily(one.degree) for one in CIRCLES]
-    errors = uneven_errors(judged, x, lines, settings.most_uneven, shared=1.0)
+    errors = uneven_errors(judged, x, lines, settings.most_uneven, shared=False)
     return AxisErrors(CIRCLES, errors.squares, math.nan, errors.count)
 
 

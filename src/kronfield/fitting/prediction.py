@@ -272,8 +272,8 @@ class AxisErrors:
         The same of cubics with slopes from the data; NaN on a very short axis.
     count : int
         The number of predictions that were made.
-    shared : float
-        The largest factor by which neighbouring degrees change an `expected` error.
+    shared : bool
+        Whether neighbouring degrees are taken into account in `expected` errors: on uneven axes.
     windows : Windows or None
         The samples of an uneven axis that were predicted.
     systems : Systems or None
@@ -284,7 +284,7 @@ class AxisErrors:
     squares: Array
     slopes: float
     count: int
-    shared: float = 1.0
+    shared: bool = False
     windows: Windows | None = None
     systems: Systems | None = None
 
@@ -321,22 +321,22 @@ class AxisErrors:
         On an uneven axis a few samples beside wide gaps make up most of the mean, and splines of
         one degree may meet them by chance. Errors of neighbouring degrees are alike. So in
         logarithms each is moved towards theirs by a part of the way, two standard errors of the
-        logarithm. Its own error counts as much as both of theirs, at least, and errors that differ
-        by orders of magnitude, as of a polynomial that is reproduced, do so not by chance.
+        logarithm. Its own error counts as much as both of theirs, at least.
         """
-        if self.shared == 1:
+        if not self.shared:
             return self.squares
-        part, most = min(0.5, math.log(self.chance)), math.log(self.shared)
+        part = min(0.5, math.log(self.chance))
         logarithms = np.log(np.maximum(self.squares, TINY))
         splines = [(i, f) for i, f in enumerate(self.families) if isinstance(f, SplineFamily)]
+        # a singular system has an infinite error
+        splines = [(i, f) for i, f in splines if math.isfinite(logarithms[i])]
         of_degree = {f.degree: logarithms[i] for i, f in splines if f.ends == "not-a-knot"}
         found = logarithms.copy()
         for i, family in splines:
             degrees = (family.degree - 2, family.degree + 2)
             near = [of_degree[degree] for degree in degrees if degree in of_degree]
-            if near and math.isfinite(logarithms[i]):  # a singular system has an infinite error
-                change = part * (sum(near) / len(near) - logarithms[i])
-                found[i] += min(max(change, -most), most)
+            if near:
+                found[i] += part * (sum(near) / len(near) - logarithms[i])
         return np.exp(found)
 
 
@@ -393,7 +393,6 @@ class _Task:
     samples: Array
     lines: Array
     most: int
-    shared: float
 
     @classmethod
     def of(cls, values: Array, axis: int, x: Array, settings: PredictionSettings) -> _Task | None:
@@ -406,8 +405,7 @@ class _Task:
         count = n - 2 if even else min(n - 2, settings.most_uneven)
         lines = some_lines(values, axis, max(1, settings.most_judged // count))
         samples = 1 + spread(n - 2, max(1, settings.most_judged // lines.shape[1]))
-        most, shared = settings.most_uneven, settings.shared
-        return cls(judged, x, even, samples, lines, most, shared)
+        return cls(judged, x, even, samples, lines, settings.most_uneven)
 
     @property
     def is_one_matrix(self) -> bool:
@@ -429,7 +427,7 @@ def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
     n, count = one.lines.shape
     if not one.even:
         splines = [family for family in one.judged if isinstance(family, SplineFamily)]
-        return [uneven_errors(splines, one.x, one.lines, one.most, one.shared)]
+        return [uneven_errors(splines, one.x, one.lines, one.most)]
     lines = one.lines if A == 1 else np.concatenate([task.lines for task in tasks], axis=1)
     if one.is_one_matrix:
         errors = (_matrix(one.judged, n) @ lines).reshape(len(one.judged), n - 2, A, count)
@@ -445,7 +443,7 @@ def _errors_of_alike(tasks: Sequence[_Task]) -> list[AxisErrors]:
 
 
 def uneven_errors(
-    judged: Sequence[SplineFamily], x: Array, lines: Array, most: int, shared: float
+    judged: Sequence[SplineFamily], x: Array, lines: Array, most: int, *, shared: bool = True
 ) -> AxisErrors:
     """Return the errors of lines (N, R) along an uneven axis, of which about ``most`` are judged.
 

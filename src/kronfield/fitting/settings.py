@@ -271,17 +271,6 @@ class PredictionSettings(_Group):
         script="lines.py",
         sides=(64, 1024),
     )
-    shared: float = decision(
-        8.0,
-        "On uneven axes the logarithm of the mean squared error of a spline is moved towards the "
-        "mean of those of the next lower and higher degree, by twice its standard error as a part "
-        "of the way. The error changes by this factor at most.",
-        data="random functions on 1600 uneven lines of 10 to 60 samples, where 7 and more are "
-        "level; on even lines nothing is gained. Quintic polynomials on uneven lines, of which 100 "
-        "and more lose digits",
-        script="lines.py",
-        sides=(1.0, 1e9),
-    )
     most_channels: int = decision(
         64,
         "The most channels in which samples are predicted, or more if `most_judged` predictions on "
