@@ -116,6 +116,20 @@ def test_uneven_and_falling_axes_are_penalised_in_chunks():
         assert lazy.on_grid([x, y]).npartitions > 1
 
 
+def test_bases_of_uneven_parts_are_not_kept():
+    """They would take more memory than the samples."""
+    axes = [np.cumsum(1 + 0.3 * np.sin(np.arange(n))) for n in (240, 200)]
+    values = da.from_array(waves((240, 200)), chunks=(60, 50))
+    field = kf.fit(values, axes, roughness=(1e-6, 0.0))
+    field.on_grid().compute()
+    cleaner = field._again.cleaner
+    assert not cleaner._parts
+    even = kf.fit(values, roughness=(1e-6, 0.0))
+    even.on_grid().compute()
+    # at each of 9 places of a chunk, and those of which the degrees of freedom are counted
+    assert 0 < len(even._again.cleaner._parts) <= 10
+
+
 def test_noise_that_is_found_is_removed():
     values = waves(noise=0.2)
     lazy, memory = kf.fit(da.from_array(values, chunks=(160, 130))), kf.fit(values)

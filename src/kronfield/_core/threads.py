@@ -235,12 +235,17 @@ def threads() -> int:
     return 1 if alone else _allowed()
 
 
+def cores() -> int:
+    """Return the number of processors that this process may use."""
+    # not every system can restrict a process to some processors
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _allowed() -> int:
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
     allowed = _blas.allowed()
-    return cores if allowed is None else max(1, min(cores, allowed))
+    return cores() if allowed is None else max(1, min(cores(), allowed))
 
 
 @contextlib.contextmanager

@@ -208,7 +208,9 @@ class Penalising:
         """Return the axes of a part, and the factor of each function of its basis."""
         whole = map(len, self.axes)
         ends = tuple((a == 0, a + n == N) for a, n, N in zip(low, shape, whole, strict=True))
-        key = (shape, ends, None if self._even else low)
+        if not self._even:  # no two parts are alike: kept, their bases would outgrow the samples
+            return self._part(low, shape, ends)
+        key = shape, ends
         if key not in self._parts:
             self._parts[key] = self._part(low, shape, ends)
         return self._parts[key]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
 
 from kronfield._core.arrays import problem, whole
+from kronfield._core.threads import cores
 from kronfield.fitting import settings
 
 # Environment of the workers. The allocator keeps memory of up to the first number of bytes that is
@@ -85,7 +85,7 @@ def workers(
         return
     import dask
 
-    count = whole("workers", len(os.sched_getaffinity(0)) if count is None else count, at_least=1)
+    count = whole("workers", cores() if count is None else count, at_least=1)
     limit: Any = "auto" if memory is None else memory_bytes(memory)
     own = {
         "distributed.nanny.pre-spawn-environ": ALLOCATOR | THREADS,
