@@ -72,6 +72,50 @@ class LocalEmbedder(Embedder):
         values = self.psi(xp, u, order)
         return -values if order % 2 else values  # d/dx psi(t - x) = -psi'(t - x)
 
+    def window(self, tolerance: float, *, rim: bool) -> tuple[float, int] | None:
+        """Return where the features near a position begin, and their number; None if unbounded.
+
+        All other features are 0 there, or below ``tolerance`` of their peak. For a position x the
+        first is floor(x/spacing + begin). Features whose rim lies at x are included if they may
+        jump there, or with ``rim``, since they have a slope.
+        """
+        reach = self.reach(tolerance)
+        low, high = self.support or (-reach, reach)
+        if not math.isfinite(reach):
+            return None
+        begin, length = low * self._inside + self._padding, (high - low) * self._inside
+        # a length of 2 spacings may be computed as 2 + eps
+        inside = math.ceil(length * (1 - 8 * FINEST))
+        if rim or not self._vanishes_at_rim:
+            # half a spacing of room for rounding: floor(s + 1/2) + inside >= floor(s + length)
+            return begin + 0.5, inside + 1
+        return begin + 1, inside
+
+    @property
+    def _vanishes_at_rim(self) -> bool:
+        """Whether psi is continuous where its support ends."""
+        return False
+
+    @property
+    def _padding(self) -> int:
+        assert isinstance(self.padding, int)
+        return self.padding
+
+    def nearby(
+        self, xp: Namespace, x: AnyArray, begin: float, count: int
+    ) -> tuple[AnyArray, AnyArray]:
+        """Return the index of the first of ``count`` features near x (N,), and them (N, count).
+
+        ``begin`` and ``count`` are those of `window`, and ``count`` is at most the size. Indices
+        are whole floats; near the ends, and for NaN, they are moved to features that exist.
+        """
+        first = xp.floor(x * self._inside + begin)
+        first = xp.where(xp.isnan(first), xp.zeros_like(first), first)
+        first = clip(xp, first, 0, self.size - count)
+        steps = xp.arange(count, dtype=x.dtype, device=x.device)
+        centres = (first[:, None] + steps[None, :] - self._padding) / self._inside
+        return first, self.psi(xp, centres - x[:, None], 0)
+
     def on_line(self, u: Array) -> Array:
         return np.asarray(self.psi(np, np.asarray(u, dtype=np.float64), 0))
 
@@ -173,6 +217,9 @@ class Impulse(LocalEmbedder):
 
     def _antiderivative(self, u: Array) -> Array:
         raise NotImplementedError  # see psi
+
+    def window(self, tolerance: float, *, rim: bool) -> tuple[float, int] | None:
+        return None  # see psi
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         # not a function of t - x alone: the outermost centres reach further
@@ -302,6 +349,10 @@ class Triangle(LocalEmbedder):
         self._set(width=self._check_width(self.width))
         self._check_layout()
 
+    @property
+    def _vanishes_at_rim(self) -> bool:
+        return True
+
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         half = self.width / 2
         height = 1 - xp.abs(u) / half
@@ -375,6 +426,10 @@ class Gaussian(LocalEmbedder):
     def __post_init__(self) -> None:
         self._set(width=self._check_width(self.width))
         self._check_layout()
+
+    @property
+    def _vanishes_at_rim(self) -> bool:
+        return True
 
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         # beyond these limits the bell is 0; without them, inf times 0 would be NaN

@@ -57,6 +57,10 @@ class TensionSpline(LocalEmbedder):
         self._set(tension=real("tension", self.tension, low=0.01, high=1000.0, remedy=remedy))
         self._check_layout()
 
+    @property
+    def _vanishes_at_rim(self) -> bool:
+        return True
+
     def psi(self, xp: Namespace, u: AnyArray, order: int) -> AnyArray:
         # With little tension the result is a small difference of large terms: always use float64.
         wide = xp.astype(u, xp.float64, copy=False)

@@ -175,6 +175,22 @@ class EncodeAxis(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             return self._settings(wide).features(xp, wide, 0).to(x.dtype)
 
+    def window(self, tolerance: float, *, rim: bool) -> tuple[float, int] | None:
+        """Return the window of `LocalEmbedder.window`; None if all features are needed."""
+        if self.learned or not isinstance(self.embedder, LocalEmbedder):
+            return None
+        found = self.embedder.window(tolerance, rim=rim)
+        return None if found is None or found[1] >= self.embedder.size else found
+
+    def nearby(self, x: Tensor, begin: float, count: int) -> tuple[Tensor, Tensor]:
+        """Return the indices (P, count) of the features near positions (P,), and their values."""
+        assert isinstance(self.embedder, LocalEmbedder)
+        wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+        with torch.autocast(x.device.type, enabled=False):
+            first, values = self.embedder.nearby(xp, wide, begin, count)
+        index = first.long()[:, None] + torch.arange(count, device=x.device)
+        return index, values.to(x.dtype)
+
     def _settings(self, like: Tensor) -> Embedder:
         """Return the embedder with tensors in place of its learned parameters."""
         if not self.learned and not isinstance(self.embedder, FourierEmbedder):

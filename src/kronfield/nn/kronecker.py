@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,13 @@ from kronfield.nn.mixing import Mixer
 # The largest number of values of an intermediate result. Larger results are computed in parts, and
 # again for the gradient.
 LARGE = 1 << 25
+
+# Features below this multiple of the rounding unit are left out at points. Their second derivatives
+# are then below rounding too: z^2 exp(-z^2/2) with z^2 < 82 in float64.
+BELOW_ROUNDING = 1 / 128
+# Gathering a weight takes about as long as this number of multiplications in a matrix product.
+# (Time only: the values are the same to rounding.)
+GATHER = 64
 
 
 @dataclass
@@ -211,24 +218,61 @@ class KroneckerLinear(FirstLayer):
             out = shared[0][start:stop]
         else:
             assert isinstance(prepared, Rows)
-            out = self._exact(prepared.units[start:stop], shared[0])
+            out = self._at_points(prepared.units[start:stop], shared[0])
         return out if self.bias is None else out + shared[-1]
 
-    def _exact(self, units: Tensor, table: Tensor) -> Tensor:
-        """Return the outputs at points (P, D), contracted one axis at a time.
+    def _at_points(self, units: Tensor, table: Tensor) -> Tensor:
+        """Return the outputs at points (P, D), from the features that are not 0 there, or from all.
 
         Many points are processed in parts, which are computed again for the gradient.
         """
-        step = max(1, LARGE // table.shape[1])
+        windows = self._windows(rim=_may_move(units))
+        each = table.shape[1] if windows is None else self.width * _taps(windows, self.features)
+        step = max(1, LARGE // each)
+
+        def part(some: Tensor, table: Tensor) -> Tensor:
+            if windows is None:
+                return self._exact_part(some, table)
+            return self._local_part(some, table, windows)
+
         if len(units) <= step:
-            return self._exact_part(units, table)
+            return part(units, table)
         from torch.utils.checkpoint import checkpoint
 
-        parts = [
-            checkpoint(self._exact_part, some, table, use_reentrant=False)
-            for some in units.split(step)
-        ]
+        parts = [checkpoint(part, some, table, use_reentrant=False) for some in units.split(step)]
         return torch.cat(parts)
+
+    def _windows(self, *, rim: bool) -> list[tuple[float, int] | None] | None:
+        """Return the window of features on each axis (None: all), or None if all cost less."""
+        kind = torch.float64 if self.weight.dtype == torch.float64 else torch.float32
+        tolerance = BELOW_ROUNDING * torch.finfo(kind).eps
+        axes: Any = self.axes
+        windows = [axis.window(tolerance, rim=rim) for axis in axes]
+        few = GATHER * _taps(windows, self.features) <= math.prod(self.features)
+        return windows if few else None
+
+    def _local_part(
+        self, units: Tensor, table: Tensor, windows: list[tuple[float, int] | None]
+    ) -> Tensor:
+        # sum over t of psi_1[t_1] ... psi_D[t_D] W[t_1, ..., t_D], over the features near a point
+        P, axes = units.shape[0], cast(Any, self.axes)
+        indices, products = units.new_zeros(P, 1, dtype=torch.int64), None
+        for i, (axis, window) in enumerate(zip(axes, windows, strict=True)):
+            K = self.features[i]
+            if window is None:
+                index, values = torch.arange(K, device=units.device)[None], axis(units[:, i])
+            else:
+                index, values = axis.nearby(units[:, i], *window)
+            values = values.to(self.weight.dtype)
+            indices = (indices[:, :, None] * K + index[:, None, :]).flatten(1)
+            products = (
+                values
+                if products is None
+                else (products[:, :, None] * values[:, None, :]).flatten(1)
+            )
+        assert products is not None
+        rows = table.reshape(-1, self.width)[indices]  # (P, taps, width)
+        return (rows * products[:, :, None]).sum(1)
 
     def _exact_part(self, units: Tensor, table: Tensor) -> Tensor:
         values = (self._encoded(0, units[:, 0]) @ table).reshape(
@@ -241,6 +285,29 @@ class KroneckerLinear(FirstLayer):
     def extra_repr(self) -> str:
         """Return the encoding and the width, for the representation of the module."""
         return f"{self.encoding!r}, width={self.width}, points={self.points!r}"
+
+
+def _taps(windows: list[tuple[float, int] | None], features: tuple[int, ...]) -> int:
+    """Return the number of weights of each output that a point needs."""
+    # a list, since torch.compile does not trace the product of a generator
+    counts = [
+        K if window is None else window[1] for window, K in zip(windows, features, strict=True)
+    ]
+    return math.prod(counts)
+
+
+def _may_move(units: Tensor) -> bool:
+    """Return whether a derivative with respect to points may be taken.
+
+    Inside `torch.func` and `torch.compile`, this cannot always be seen, so that it is assumed.
+    """
+    if torch.compiler.is_compiling() or units.requires_grad:
+        return True
+    try:
+        units.data_ptr()
+    except RuntimeError:  # tensors inside torch.func have no storage of their own
+        return True
+    return torch.autograd.forward_ad.unpack_dual(units).tangent is not None
 
 
 def _mean_square(embedder: Any) -> float:
